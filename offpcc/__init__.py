@@ -1,0 +1,40 @@
+"""Off-policy continuous control for agents that do not see everything.
+
+import offpcc
+
+learner = offpcc.build("pendulum-p-v0", "rsac", seed=1)
+agent = learner.train(num_epochs=20)
+agent.save("actor.pt")
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from offpcc.assembly import Agent as Agent
+    from offpcc.assembly import build as build
+    from offpcc.core import configurable as configurable
+    from offpcc.domains.making import make as make
+
+try:
+    __version__ = version("offpcc")
+except PackageNotFoundError:  # run from a checkout that is not installed
+    __version__ = "0.1.0"
+
+__all__ = ["Agent", "__version__", "build", "configurable", "make"]
+
+_HOMES = {
+    "Agent": "offpcc.assembly",
+    "build": "offpcc.assembly",
+    "configurable": "offpcc.core",
+    "make": "offpcc.domains.making",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use, so that `import offpcc` alone, and `--help`, stay fast."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'offpcc' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

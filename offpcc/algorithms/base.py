@@ -1,0 +1,339 @@
+"""What actor-critic algorithms share: assembly, summaries, targets, acting, saving."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from offpcc.core import (
+    Batch,
+    Memory,
+    State,
+    Stats,
+    Step,
+    Summaries,
+    UserError,
+    channels_first,
+    channels_first_shape,
+    configurable,
+    is_image,
+    specification,
+)
+from offpcc.data.augmentation import RandomShift
+from offpcc.learning import Noise, Optimizer, PolyakAverage, RunningNormalization, Schedule
+from offpcc.networks import Critics, Encoder, Identity, Inputs, InputShape
+from offpcc.networks.encoders import EncoderBuilder, keep_rows
+
+
+@configurable
+class ActorCritic:
+    """Networks, optimizers and targets, put together from what a class and its gin bindings say.
+
+    Every network reads a summary of the history made by two encoders in a row. The `shared_encoder` is one for all
+    networks and is trained by the critics' loss; the `encoder` on top of it is each network's own. Either may be
+    the identity: memoryless, convolutional, recurrent and sharing agents differ in nothing else.
+
+    Args:
+        observation_space: of one environment; images may have channels first or last.
+        action_space: of one environment, scaled to [-1, 1].
+        device: where networks live.
+        seed: of initial weights and of the algorithm's own noise.
+        gamma: discount per step.
+        polyak: the targets' share of themselves kept in an update.
+        lr: learning rate of all networks, a number or a schedule.
+        actor_lr: of the actor, if different.
+        encoder_lr: of all encoders, if different.
+        hidden_dims: widths of the actor's and the critics' MLPs.
+        num_critics: N; by default the algorithm's own number.
+        layer_norm: whether critics normalise their hidden layers.
+        encoder: builds each network's own encoder; by default the class's.
+        shared_encoder: builds the one for all.
+        max_gradient_norm: clips gradients of each optimizer, if given.
+        normalize_observations: whether observations are shifted and scaled by running statistics.
+        n_step: rewards summed before a target bootstraps.
+        reward_scale: factor on rewards in targets; returns that are reported, and rewards as inputs, stay as they are.
+        reward_shift: added after it.
+        augmentation: of images while learning; by default the class's.
+    """
+
+    default_encoder: ClassVar[EncoderBuilder] = Identity
+    default_shared_encoder: ClassVar[EncoderBuilder] = Identity
+    default_augmentation: ClassVar[type[RandomShift] | None] = None
+    default_num_critics: ClassVar[int] = 2
+    has_target_actor: ClassVar[bool] = False
+    stat_names: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        observation_space: spaces.Box,
+        action_space: spaces.Box,
+        *,
+        device: str | torch.device = "cpu",
+        seed: int = 0,
+        gamma: float = 0.99,
+        polyak: float = 0.995,
+        lr: float | Schedule = 3e-4,
+        actor_lr: float | Schedule | None = None,
+        encoder_lr: float | Schedule | None = None,
+        hidden_dims: Sequence[int] = (256, 256),
+        num_critics: int | None = None,
+        layer_norm: bool = False,
+        encoder: EncoderBuilder | None = None,
+        shared_encoder: EncoderBuilder | None = None,
+        max_gradient_norm: float | None = None,
+        normalize_observations: bool = False,
+        n_step: int = 1,
+        reward_scale: float = 1.0,
+        reward_shift: float = 0.0,
+        augmentation: RandomShift | None = None,
+    ) -> None:
+        self.device = torch.device(device)
+        self.gamma, self.n_step = gamma, n_step
+        self.reward_scale, self.reward_shift = reward_scale, reward_shift
+        self.space_shape = observation_space.shape
+        self.observation_shape = channels_first_shape(observation_space.shape)
+        self.action_dim = int(np.prod(action_space.shape))
+        self.noise = Noise(seed, self.device)
+        if augmentation is None and self.default_augmentation is not None:
+            augmentation = self.default_augmentation()
+        self.augmentation = augmentation if is_image(self.observation_shape) else None
+        if normalize_observations and is_image(self.observation_shape):
+            raise UserError("normalize_observations is for vectors; images are scaled to [0, 1] already")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self._build_networks(
+                encoder or type(self).default_encoder,
+                shared_encoder or type(self).default_shared_encoder,
+                num_critics or self.default_num_critics,
+                tuple(hidden_dims),
+                layer_norm,
+            )
+        self.normalization = (
+            RunningNormalization(self.observation_shape).to(self.device) if normalize_observations else None
+        )
+        self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
+        encoder_lr = lr if encoder_lr is None else encoder_lr
+        self.actor_optimizer = Optimizer(
+            [
+                (self.actor_encoder.parameters(), encoder_lr),
+                (self.actor.parameters(), lr if actor_lr is None else actor_lr),
+            ],
+            max_gradient_norm,
+        )
+        self.critic_optimizer = Optimizer(
+            [
+                (self.shared_encoder.parameters(), encoder_lr),
+                (self.critic_encoders.parameters(), encoder_lr),
+                (self.critics.parameters(), lr),
+            ],
+            max_gradient_norm,
+        )
+        pairs = [
+            (self.target_shared_encoder, self.shared_encoder),
+            (self.target_critic_encoders, self.critic_encoders),
+            (self.target_critics, self.critics),
+        ]
+        if self.has_target_actor:
+            pairs += [(self.target_actor_encoder, self.actor_encoder), (self.target_actor, self.actor)]
+        self._targets = PolyakAverage(pairs, polyak)
+
+    def build_actor(self, summary_dim: int, hidden_dims: Sequence[int]) -> nn.Module:
+        """The policy that this algorithm trains."""
+        raise NotImplementedError
+
+    def _build_networks(
+        self,
+        encoder: EncoderBuilder,
+        shared_encoder: EncoderBuilder,
+        num_critics: int,
+        hidden_dims: Sequence[int],
+        layer_norm: bool,
+    ) -> None:
+        shape = InputShape(self.observation_shape, self.action_dim)
+        self.shared_encoder = shared_encoder(shape)
+        own_shape = InputShape((self.shared_encoder.dim,), self.action_dim)
+        self.actor_encoder = encoder(own_shape)
+        own = 1 if is_empty(self.actor_encoder) else num_critics
+        self.critic_encoders = nn.ModuleList(encoder(own_shape) for _ in range(own))
+        dim = self.actor_encoder.dim
+        self.actor = self.build_actor(dim, hidden_dims)
+        self.critics = Critics(num_critics, dim, self.action_dim, hidden_dims, layer_norm)
+        for module in (
+            self.shared_encoder,
+            self.actor_encoder,
+            self.critic_encoders,
+            self.actor,
+            self.critics,
+        ):
+            module.to(self.device)
+        self.target_shared_encoder = copy.deepcopy(self.shared_encoder)
+        self.target_critic_encoders = copy.deepcopy(self.critic_encoders)
+        self.target_critics = copy.deepcopy(self.critics)
+        if self.has_target_actor:
+            self.target_actor_encoder = copy.deepcopy(self.actor_encoder)
+            self.target_actor = copy.deepcopy(self.actor)
+
+    # Learning -----------------------------------------------------------------------------------------------
+
+    def update_networks(self, batch: Batch) -> Stats:
+        """One update; the algorithm's page."""
+        raise NotImplementedError
+
+    def prepare(self, batch: Batch) -> Batch:
+        """The batch without padding's contents, with observations shifted (images) and normalised (vectors)."""
+        batch = batch.to(self.device).without_padding()
+        observations = batch.observations
+        if self.augmentation is not None:
+            observations = self.augmentation(observations, self.noise, one_per_row=not self.memoryless)
+        if self.normalization is not None:
+            self.normalization.update(batch.observations[:, :-1].flatten(0, 1), batch.mask.flatten())
+            real = batch.real.view(*batch.real.shape[:2], *(1,) * len(self.observation_shape))
+            observations = torch.where(real > 0, self.normalization(observations), 0.0)
+        return batch._replace(observations=observations)
+
+    def summarize(self, batch: Batch) -> Summaries:
+        """Encode once; from here on, everything is feed-forward."""
+        inputs = Inputs.of(batch)
+        read = functools.partial(encode, inputs=inputs, batch=batch)
+        shared = read(self.shared_encoder)
+        pi = read(self.actor_encoder, features=shared.detach())
+        q = torch.stack([read(encoder, features=shared) for encoder in self.critic_encoders])
+        with torch.no_grad():
+            target_shared = read(self.target_shared_encoder)
+            target_q = torch.stack([read(encoder, features=target_shared) for encoder in self.target_critic_encoders])
+            next_pi = read(self.target_actor_encoder, features=target_shared) if self.has_target_actor else pi
+        return Summaries(pi[:, :-1], next_pi[:, 1:].detach(), q[:, :, :-1], target_q)
+
+    def backup(self, batch: Batch, next_value: Tensor) -> Tensor:
+        """Targets (B, T, 1) from the value (B, T, 1) of each next observation.
+
+        y_t = r_t + gamma (1 - d_t) V(o_{t+1}), the reward scaled and shifted; with n steps, y_t sums n rewards,
+        or those up to the row's end, before it bootstraps.
+        """
+        rewards = self.reward_scale * batch.rewards + self.reward_shift
+        continues = self.gamma * (1.0 - batch.terminations)
+        one_step = rewards + continues * next_value
+        y, exists = one_step, batch.has_step()
+        for _ in range(self.n_step - 1):
+            longer = rewards[:, :-1] + continues[:, :-1] * y[:, 1:]
+            y = torch.cat([torch.where(exists[:, 1:], longer, one_step[:, :-1]), one_step[:, -1:]], 1)
+        return y
+
+    def update_targets(self) -> None:
+        """Move all targets towards their sources."""
+        self._targets.update()
+
+    # Acting -------------------------------------------------------------------------------------------------
+
+    def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
+        """Actions (N, 1, A) for the actor's summary (N, 1, H)."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
+        """See `Algorithm.act`."""
+        inputs = self._inputs(step)
+        if memory is not None:
+            memory = keep_rows(memory, 1.0 - self._tensor(step.is_first))
+        shared_state, own_state = memory if memory is not None else (None, None)
+        features, shared_state = self.shared_encoder(inputs, shared_state)
+        summary, own_state = self.actor_encoder(inputs._replace(observation=features), own_state)
+        action = self.choose_action(summary, deterministic)[:, 0]
+        memory = None if self.memoryless else (shared_state, own_state)
+        return action.cpu().numpy(), memory
+
+    def _inputs(self, step: Step) -> Inputs:
+        observation = channels_first(np.asarray(step.observation), self.space_shape)
+        image = observation.dtype == np.uint8
+        x = torch.as_tensor(
+            np.ascontiguousarray(observation),
+            dtype=torch.uint8 if image else torch.float32,
+            device=self.device,
+        )
+        if self.normalization is not None:
+            x = self.normalization(x)
+        action, reward = self._tensor(step.previous_action), self._tensor(step.previous_reward)
+        return Inputs(x.unsqueeze(1), action.unsqueeze(1), reward.unsqueeze(1))
+
+    def _tensor(self, array: Any) -> Tensor:
+        return torch.as_tensor(np.asarray(array, np.float32), device=self.device)
+
+    # Saving -------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of every attribute that has one."""
+        return {name: part.state_dict() for name, part in vars(self).items() if hasattr(part, "state_dict")}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`."""
+        for name, part in state.items():
+            getattr(self, name).load_state_dict(part)
+
+    def actor_parts(self) -> dict[str, nn.Module]:
+        """What `act` uses."""
+        parts = {
+            "shared_encoder": self.shared_encoder,
+            "actor_encoder": self.actor_encoder,
+            "actor": self.actor,
+            "normalization": self.normalization,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def actor_file(self) -> dict[str, Any]:
+        """A saved actor: how to build it, as plain data, and the weights that `act` uses."""
+        description = specification(self)
+        description["arguments"] |= {
+            "device": "cpu",
+            "encoder": rebuilds(self.actor_encoder),
+            "shared_encoder": rebuilds(self.shared_encoder),
+        }
+        weights = {
+            name: {key: value.cpu().clone() for key, value in part.state_dict().items()}
+            for name, part in self.actor_parts().items()
+        }
+        return {"format": 1, "algorithm": description, "weights": weights}
+
+
+def is_empty(module: nn.Module) -> bool:
+    """Whether a module has no parameters: such an encoder is nobody's own."""
+    return next(module.parameters(), None) is None
+
+
+def rebuilds(encoder: Encoder) -> dict[str, Any]:
+    """A specification of what built `encoder`, all arguments but its input's shape."""
+    description = specification(encoder)
+    arguments = {key: value for key, value in description["arguments"].items() if key != "shape"}
+    return {"partial": {"reference": description["class"]}, "arguments": arguments}
+
+
+def encode(encoder: nn.Module, inputs: Inputs, batch: Batch, features: Tensor | None = None) -> Tensor:
+    """Summaries (B, T+1, H) of a batch's inputs, or of `features` (B, T+1, F) in the observations' place.
+
+    A memoryless encoder reads the last observation without gradient, as it is only bootstrapped from. One with
+    memory runs burn-in without gradient; rows that have none keep the zero state.
+    """
+    if features is not None:
+        inputs = inputs._replace(observation=features)
+    if is_empty(encoder):
+        return _first(encoder(inputs))
+    if encoder.memoryless:
+        with torch.no_grad():
+            last = _first(encoder(inputs.steps(-1, None)))
+        return torch.cat([_first(encoder(inputs.steps(None, -1))), last], 1)
+    if batch.burn_in == 0:
+        return _first(encoder(inputs))
+    with torch.no_grad():
+        before, state = encoder(inputs.steps(None, batch.burn_in))
+        state = keep_rows(state, batch.real[:, batch.burn_in - 1, 0])
+    return torch.cat([before, _first(encoder(inputs.steps(batch.burn_in, None), state))], 1)
+
+
+def _first(pair: tuple[Tensor, State]) -> Tensor:
+    return pair[0]

@@ -1,0 +1,83 @@
+"""Deep Deterministic Policy Gradient, Lillicrap et al. 2016 (arXiv:1509.02971), algorithm 1.
+
+Differs from the paper: Gaussian instead of Ornstein-Uhlenbeck noise, Adam's rate and network sizes as in the configs,
+no weight decay, actions enter the critic at its first layer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor
+
+from offpcc.algorithms.base import ActorCritic
+from offpcc.core import Batch, Stats, Summaries, configurable
+from offpcc.networks import DeterministicActor
+
+
+class DDPGStats(TypedDict):
+    """What an update tells; 0-d tensors."""
+
+    critic_loss: Tensor
+    actor_loss: Tensor
+    q: Tensor
+
+
+@configurable
+class DDPG(ActorCritic):
+    """DDPG, Lillicrap et al. 2016 (arXiv:1509.02971).
+
+    Args:
+        observation_space: see `ActorCritic`.
+        action_space: see `ActorCritic`.
+        action_noise: standard deviation of the exploration noise, in the units of actions in [-1, 1].
+        kwargs: see `ActorCritic`.
+    """
+
+    default_num_critics = 1
+    has_target_actor = True
+    stat_names = tuple(DDPGStats.__annotations__)
+
+    def __init__(self, observation_space: Any, action_space: Any, *, action_noise: float = 0.1, **kwargs: Any) -> None:
+        super().__init__(observation_space, action_space, **kwargs)
+        self.action_noise = action_noise
+
+    def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
+        """A deterministic policy."""
+        return DeterministicActor(summary_dim, self.action_dim, hidden_dims)
+
+    def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
+        """mu(h), with Gaussian noise unless `deterministic`."""
+        action: Tensor = self.actor(summary)
+        if deterministic:
+            return action
+        return (action + self.action_noise * self.noise.normal(action)).clamp(-1.0, 1.0)
+
+    def update_networks(self, batch: Batch) -> Stats:
+        """One step of critics, actor and targets (algorithm 1)."""
+        batch = self.prepare(batch)
+        h = self.summarize(batch)  # from here on, everything is feed-forward
+        critic_loss, q = self.critic_loss(h, batch)
+        self.critic_optimizer.minimize(critic_loss)
+        actor_loss = self.actor_loss(h, batch)
+        self.actor_optimizer.minimize(actor_loss)
+        self.update_targets()
+        return DDPGStats(critic_loss=critic_loss.detach(), actor_loss=actor_loss.detach(), q=q)  # type: ignore[return-value]
+
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
+        """L = mean (y - Q(o, a))^2 with y = r + gamma (1 - d) Q'(o', mu'(o')), summed over critics; and mean Q."""
+        with torch.no_grad():
+            next_q = self.target_critics(h.target_q[:, :, 1:], self.target_action(h))
+            y = self.backup(batch, next_q.amin(0))
+        q = self.critics(h.q, batch.actions)
+        return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+
+    def target_action(self, h: Summaries) -> Tensor:
+        """A' = mu'(o')."""
+        action: Tensor = self.target_actor(h.next_pi)
+        return action
+
+    def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
+        """-mean Q_1(o, mu(o)): the deterministic policy gradient (eq. 6)."""
+        return -batch.mean(self.critics(h.q.detach(), self.actor(h.pi))[0])

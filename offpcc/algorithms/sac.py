@@ -1,0 +1,107 @@
+"""Soft Actor-Critic, Haarnoja et al. 2018b (arXiv:1812.05905), algorithm 1.
+
+Differs from the paper: the temperature's loss is written on log alpha, as in the authors' code; Adam's rate and network
+sizes as in the configs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor
+
+from offpcc.algorithms.base import ActorCritic
+from offpcc.core import Batch, Stats, Summaries, configurable
+from offpcc.learning import Optimizer, Schedule, Temperature
+from offpcc.networks import SquashedGaussianActor
+
+
+class SACStats(TypedDict):
+    """What an update tells; 0-d tensors."""
+
+    critic_loss: Tensor
+    actor_loss: Tensor
+    q: Tensor
+    entropy: Tensor
+    alpha: Tensor
+
+
+@configurable
+class SAC(ActorCritic):
+    """Soft Actor-Critic, Haarnoja et al. 2018b (arXiv:1812.05905).
+
+    Args:
+        observation_space: see `ActorCritic`.
+        action_space: see `ActorCritic`.
+        alpha: the temperature at the start, or for good when it is not learned.
+        learn_alpha: whether it follows the target entropy.
+        target_entropy: in nats; by default minus the number of action dimensions.
+        alpha_lr: the temperature's learning rate.
+        kwargs: see `ActorCritic`.
+    """
+
+    actor: SquashedGaussianActor
+    stat_names = tuple(SACStats.__annotations__)
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        alpha: float = 1.0,
+        learn_alpha: bool = True,
+        target_entropy: float | None = None,
+        alpha_lr: float | Schedule = 3e-4,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, **kwargs)
+        entropy = -float(self.action_dim) if target_entropy is None else target_entropy
+        self.temperature = Temperature(alpha, learn_alpha, entropy).to(self.device)
+        self.alpha_optimizer = Optimizer([(self.temperature.learned_parameters(), alpha_lr)])
+
+    def build_actor(self, summary_dim: int, hidden_dims: Any) -> SquashedGaussianActor:
+        """A squashed Gaussian policy."""
+        return SquashedGaussianActor(summary_dim, self.action_dim, hidden_dims)
+
+    def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
+        """A sample of the policy, or its mode."""
+        return self.actor.mode(summary) if deterministic else self.sample(summary)[0]
+
+    def sample(self, summary: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions (..., A) and their log-probabilities (..., 1)."""
+        like = summary.new_empty(*summary.shape[:-1], self.action_dim)
+        return self.actor.sample(summary, self.noise.normal(like))
+
+    def update_networks(self, batch: Batch) -> Stats:
+        """One step of critics, actor, temperature and targets (algorithm 1)."""
+        batch = self.prepare(batch)
+        h = self.summarize(batch)  # from here on, everything is feed-forward
+        critic_loss, q = self.critic_loss(h, batch)
+        self.critic_optimizer.minimize(critic_loss)
+        actor_loss, entropy = self.actor_loss(h, batch)
+        self.actor_optimizer.minimize(actor_loss)
+        self.alpha_optimizer.minimize(self.temperature.loss(entropy))
+        self.update_targets()
+        return SACStats(  # type: ignore[return-value]
+            critic_loss=critic_loss.detach(),
+            actor_loss=actor_loss.detach(),
+            q=q,
+            entropy=entropy,
+            alpha=self.temperature(),
+        )
+
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
+        """J_Q = mean (Q(o, a) - y)^2, y = r + gamma (1 - d) (min Q'(o', a') - alpha log pi(a'|o')) (eq. 5, 6)."""
+        with torch.no_grad():
+            next_action, log_prob = self.sample(h.next_pi)
+            next_q = self.target_critics(h.target_q[:, :, 1:], next_action).amin(0)
+            y = self.backup(batch, next_q - self.temperature() * log_prob)
+        q = self.critics(h.q, batch.actions)
+        return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
+        """J_pi = mean (alpha log pi(a|o) - min Q(o, a)), a sampled by reparametrisation (eq. 9); and the entropy."""
+        action, log_prob = self.sample(h.pi)
+        q = self.critics(h.q.detach(), action).amin(0)
+        return batch.mean(self.temperature() * log_prob - q), -batch.mean(log_prob.detach())

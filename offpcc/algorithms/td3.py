@@ -1,0 +1,72 @@
+"""Twin Delayed DDPG, Fujimoto et al. 2018 (arXiv:1802.09477), algorithm 1.
+
+Differs from the paper: Adam's rate and network sizes as in the configs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor
+
+from offpcc.algorithms.ddpg import DDPG
+from offpcc.core import Batch, Stats, Summaries, configurable
+
+
+class TD3Stats(TypedDict):
+    """What an update tells; 0-d tensors."""
+
+    critic_loss: Tensor
+    actor_loss: Tensor
+    q: Tensor
+
+
+@configurable
+class TD3(DDPG):
+    """TD3, Fujimoto et al. 2018 (arXiv:1802.09477): DDPG with three changes.
+
+    Args:
+        observation_space: see `ActorCritic`.
+        action_space: see `ActorCritic`.
+        target_noise: standard deviation of the smoothing noise on target actions.
+        noise_clip: its bound.
+        policy_delay: updates of the critics for each of actor and targets.
+        kwargs: see `DDPG` and `ActorCritic`.
+    """
+
+    default_num_critics = 2
+    stat_names = tuple(TD3Stats.__annotations__)
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        target_noise: float = 0.2,
+        noise_clip: float = 0.5,
+        policy_delay: int = 2,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, **kwargs)
+        self.target_noise, self.noise_clip, self.policy_delay = target_noise, noise_clip, policy_delay
+
+    def update_networks(self, batch: Batch) -> Stats:
+        """One step of the critics, and every `policy_delay` steps one of actor and targets (algorithm 1)."""
+        batch = self.prepare(batch)
+        h = self.summarize(batch)  # from here on, everything is feed-forward
+        critic_loss, q = self.critic_loss(h, batch)
+        self.critic_optimizer.minimize(critic_loss)
+        stats = {"critic_loss": critic_loss.detach(), "q": q}
+        if self.critic_optimizer.num_updates % self.policy_delay == 0:
+            actor_loss = self.actor_loss(h, batch)
+            self.actor_optimizer.minimize(actor_loss)
+            self.update_targets()
+            stats["actor_loss"] = actor_loss.detach()
+        return stats
+
+    def target_action(self, h: Summaries) -> Tensor:
+        """a' = clip(mu'(o') + clip(noise)): target policy smoothing (section 5.3); the min over critics is DDPG's."""
+        action: Tensor = self.target_actor(h.next_pi)
+        noise = self.target_noise * self.noise.normal(action)
+        return torch.clamp(action + noise.clamp(-self.noise_clip, self.noise_clip), -1.0, 1.0)

@@ -1,0 +1,192 @@
+"""From names to the parts of a run: environment, algorithm, buffer; and the agent that comes out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from offpcc.algorithms import ALGORITHMS, ActorCritic
+from offpcc.core import REGISTRY, Memory, Step, UserError, from_specification
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.domains.making import UnsuitableEnvironment, make
+from offpcc.files import replacing
+from offpcc.loggers import Logger, Loggers
+from offpcc.run_fns import Callback, Interaction, Tests, train
+
+ACTOR_FORMAT = 1
+
+
+class Learner(NamedTuple):
+    """The parts of a run."""
+
+    algorithm: ActorCritic
+    buffer: ReplayBuffer | RecurrentReplayBuffer
+    interaction: Interaction
+    tests: Tests
+
+    def train(self, logger: Logger | None = None, callbacks: Sequence[Callback] = (), **settings: Any) -> Agent:
+        """Train by `run_fns.train`, whose arguments `settings` are; the trained agent."""
+        train(*self, logger=logger or Loggers([]), callbacks=callbacks, **settings)
+        return Agent(self.algorithm)
+
+
+def build(
+    env: str,
+    algo: str,
+    *,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    algorithm: Mapping[str, Any] | None = None,
+    buffer: Mapping[str, Any] | None = None,
+) -> Learner:
+    """Put a run together from names; what is not given comes from gin's bindings, else from defaults.
+
+    Args:
+        env: a Gymnasium id.
+        algo: a name of `ALGORITHMS`, or of a class registered with `offpcc.configurable`.
+        seed: of everything random.
+        device: where networks live.
+        algorithm: arguments of the algorithm's class.
+        buffer: arguments of `ReplayBuffer`, or with memory of `RecurrentReplayBuffer`.
+
+    Raises:
+        UserError: a name is unknown, or the environment does not suit.
+    """
+    algorithm_class = find_algorithm(algo)
+    try:
+        example = make(env)
+    except UnsuitableEnvironment as error:
+        raise UserError(str(error)) from error
+    observations, actions = example.observation_space, example.action_space
+    example.close()
+    assert isinstance(observations, spaces.Box) and isinstance(actions, spaces.Box)
+    learner = algorithm_class(observations, actions, device=device, seed=seed, **(algorithm or {}))
+    storage: ReplayBuffer | RecurrentReplayBuffer
+    if learner.memoryless:
+        storage = ReplayBuffer(
+            observations, actions, num_steps=learner.n_step, device=device, seed=seed, **(buffer or {})
+        )
+    else:
+        storage = RecurrentReplayBuffer(observations, actions, device=device, seed=seed, **(buffer or {}))
+
+    def make_env() -> gymnasium.Env[Any, Any]:
+        return make(env)
+
+    return Learner(learner, storage, Interaction(make_env, learner, storage, seed), Tests(make_env, seed))
+
+
+def find_algorithm(name: str) -> type[ActorCritic]:
+    """The class of this name.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = ALGORITHMS.get(name) or REGISTRY.get(name)
+    if found is None or not hasattr(found, "update_networks"):
+        known = [*ALGORITHMS, *(key for key, cls in REGISTRY.items() if hasattr(cls, "update_networks"))]
+        near = difflib.get_close_matches(name, known, 3, 0.4) or list(ALGORITHMS)
+        raise UserError(
+            f"there is no algorithm {name!r}; did you mean {', '.join(near)}? A class of your own needs the "
+            f"decorator offpcc.configurable and an import of its module in the config"
+        )
+    return found
+
+
+class Agent:
+    """An actor that keeps its memory, previous action and time between calls, for one environment.
+
+    Args:
+        algorithm: acts.
+        action_space: of the environment, if it is not scaled to [-1, 1] as `offpcc.make` does.
+    """
+
+    def __init__(self, algorithm: ActorCritic, action_space: spaces.Box | None = None) -> None:
+        self.algorithm = algorithm
+        self.action_space = action_space
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget: a new episode begins."""
+        self._memory: Memory = None
+        self._is_first = True
+        self._previous_action = np.zeros((1, self.algorithm.action_dim), np.float32)
+
+    def act(self, observation: np.ndarray, previous_reward: float = 0.0, *, deterministic: bool = True) -> np.ndarray:
+        """The action for `observation`, in the units of `action_space`.
+
+        Args:
+            observation: of the environment.
+            previous_reward: what the last action brought, for agents that have it as an input.
+            deterministic: the policy's mode, or a sample.
+        """
+        reward = np.full((1, 1), previous_reward, np.float32)
+        step = Step(np.asarray(observation)[None], self._previous_action, reward, np.array([self._is_first]))
+        action, self._memory = self.algorithm.act(step, self._memory, deterministic=deterministic)
+        self._previous_action, self._is_first = action, False
+        if self.action_space is None:
+            return action[0]
+        low, high = self.action_space.low, self.action_space.high
+        scaled = low + (high - low) * (action[0].reshape(low.shape) + 1.0) / 2.0
+        return np.asarray(scaled).astype(np.float32)
+
+    def save(self, file: str | Path) -> None:
+        """Write the actor to one file that needs nothing but itself."""
+        save_actor(self.algorithm, Path(file))
+
+    @classmethod
+    def load(
+        cls, file: str | Path, *, device: str | torch.device = "cpu", action_space: spaces.Box | None = None
+    ) -> Agent:
+        """Read what `save` wrote; executes and imports nothing that the file names.
+
+        Raises:
+            UserError: the file cannot be read, or names a class that is not known here.
+        """
+        return cls(load_actor(Path(file), device), action_space)
+
+
+def save_actor(algorithm: ActorCritic, file: Path) -> None:
+    """Write what `act` uses."""
+    with replacing(file) as temporary:
+        torch.save(algorithm.actor_file(), temporary)
+
+
+def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
+    """An algorithm that acts as the saved one does; it is not for further training.
+
+    Raises:
+        UserError: the file cannot be read, or names a class that is not known here.
+    """
+    content = read_tensors(file, "an actor", ACTOR_FORMAT)
+    algorithm: ActorCritic = from_specification(content["algorithm"], device=device)
+    for name, part in algorithm.actor_parts().items():
+        part.load_state_dict(content["weights"][name])
+    return algorithm
+
+
+def read_tensors(file: Path, what: str, format_version: int) -> dict[str, Any]:
+    """A file of tensors and plain data; nothing in it is executed.
+
+    Raises:
+        UserError: it is missing, damaged, foreign or of a newer format.
+    """
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+        version = content["format"]
+    except FileNotFoundError:
+        raise UserError(f"{file} does not exist; train first, or correct the path") from None
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{file} is not {what} of offpcc, or is damaged ({reason})") from error
+    if version != format_version:
+        raise UserError(
+            f"{file} has format {version}, this offpcc reads {format_version}: use the version that wrote it"
+        )
+    return content  # type: ignore[no-any-return]

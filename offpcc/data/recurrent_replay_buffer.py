@@ -1,0 +1,223 @@
+"""Whole episodes, sampled whole or in segments, for agents with memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from offpcc.core import Batch, UserError, configurable
+from offpcc.data.replay_buffer import BufferBase
+
+
+class Episode(NamedTuple):
+    """An episode of L steps."""
+
+    observations: np.ndarray  # (L+1, *obs)
+    actions: np.ndarray  # (L, A)
+    rewards: np.ndarray  # (L, 1)
+    terminated: bool
+
+
+@configurable
+class RecurrentReplayBuffer(BufferBase):
+    """Finished episodes; an unfinished one stays hidden until it ends.
+
+    `sample` draws episodes in proportion to their length and returns them whole, or a segment of each:
+    a segment starts at its episode's step 0, with the memory empty, or at any step from `burn_in` on, after
+    `burn_in` earlier steps that warm the memory up and count in no loss (R2D2, Kapturowski et al. 2019).
+
+    Args:
+        observation_space: see `BufferBase`.
+        action_space: see `BufferBase`.
+        capacity: episodes; the oldest makes room.
+        batch_size: episodes or segments per batch.
+        segment_len: steps of a segment that count in losses; None for whole episodes.
+        burn_in: steps before them, for segments only. With 0, segments start in mid-episode with an empty memory.
+        device: where batches go.
+        seed: of the buffer's own generator.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Box,
+        action_space: spaces.Box,
+        *,
+        capacity: int = 5_000,
+        batch_size: int = 10,
+        segment_len: int | None = None,
+        burn_in: int = 0,
+        device: str | torch.device = "cpu",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(observation_space, action_space, device, seed)
+        if segment_len is None and burn_in:
+            raise UserError(
+                f"RecurrentReplayBuffer.burn_in is {burn_in} but segment_len is None: whole episodes need no "
+                f"burn-in; set segment_len, or burn_in = 0"
+            )
+        if capacity < 1 or batch_size < 1 or burn_in < 0 or (segment_len is not None and segment_len < 1):
+            raise UserError(
+                f"RecurrentReplayBuffer needs positive numbers: capacity is {capacity}, batch_size {batch_size}, "
+                f"segment_len {segment_len}, burn_in {burn_in}"
+            )
+        self.capacity, self.batch_size = capacity, batch_size
+        self.segment_len, self.burn_in = segment_len, burn_in
+        self.episodes: deque[Episode] = deque(maxlen=capacity)
+        self.total_lengths = np.zeros(0, np.int64)  # cumulative, for drawing in proportion to length
+        self._begin()
+
+    def _begin(self) -> None:
+        self.open_observations: list[np.ndarray] = []
+        self.open_actions: list[np.ndarray] = []
+        self.open_rewards: list[float] = []
+        self.last_observation = None
+
+    def __len__(self) -> int:
+        """Finished episodes."""
+        return len(self.episodes)
+
+    @property
+    def num_transitions(self) -> int:
+        """Steps in finished episodes."""
+        return int(self.total_lengths[-1]) if len(self.total_lengths) else 0
+
+    def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
+        """Bytes that a run of `num_steps` environment steps comes to."""
+        most = num_steps if longest_episode is None else min(num_steps, self.capacity * longest_episode)
+        return most * self.bytes_per_step
+
+    def push(
+        self,
+        observation: np.ndarray,
+        action: np.ndarray,
+        reward: float,
+        next_observation: np.ndarray,
+        terminated: bool,
+        truncated: bool,
+    ) -> None:
+        """Store a transition; see `ReplayBuffer.push`."""
+        observation, next_observation = self.read(observation), self.read(next_observation)
+        if self.open_actions and not self.continues(observation):
+            self._finish(terminated=False)
+        if not self.open_actions:
+            self.open_observations.append(observation.copy())
+        self.open_observations.append(next_observation.copy())
+        self.open_actions.append(np.array(action, np.float32))
+        self.open_rewards.append(float(reward))
+        self.last_observation = self.open_observations[-1]
+        if terminated or truncated:
+            self._finish(terminated)
+
+    def _finish(self, terminated: bool) -> None:
+        self.episodes.append(
+            Episode(
+                np.stack(self.open_observations),
+                np.stack(self.open_actions),
+                np.array(self.open_rewards, np.float32)[:, None],
+                bool(terminated),
+            )
+        )
+        self._begin()
+        self._count()
+
+    def _count(self) -> None:
+        self.total_lengths = np.cumsum([len(episode.actions) for episode in self.episodes])
+
+    def sample(self) -> Batch:
+        """`batch_size` episodes or segments, padded with zeros to the longest of them."""
+        if not self.episodes:
+            raise ValueError("no episode has ended yet, so there is nothing to sample")
+        draw = self.randomness.generator.integers
+        chosen = np.searchsorted(self.total_lengths, draw(0, self.num_transitions, self.batch_size), side="right")
+        episodes = [self.episodes[i] for i in chosen]
+        lengths = np.array([len(episode.actions) for episode in episodes])
+        if self.segment_len is None:
+            starts = np.zeros(self.batch_size, np.int64)
+        else:  # choices 0, burn_in, burn_in + 1, ..., L - 1, numbered from 0; without burn-in the first two are one
+            skipped = max(self.burn_in - 1, 0)
+            choice = draw(0, np.maximum(lengths - skipped, 1))
+            starts = np.where(choice > 0, choice + skipped, 0)
+            lengths = np.minimum(lengths - starts, self.segment_len)
+        return self._assemble(episodes, starts, lengths)
+
+    def _assemble(self, episodes: list[Episode], starts: np.ndarray, lengths: np.ndarray) -> Batch:
+        """Rows whose counted steps begin at position `burn_in`, left of which lies what came before."""
+        rows, prefix = len(episodes), self.burn_in
+        steps = prefix + int(lengths.max())
+        observations = np.zeros((rows, steps + 1, *self.observation_shape), self.dtype)
+        actions = np.zeros((rows, steps, self.action_dim), np.float32)
+        rewards = np.zeros((rows, steps, 1), np.float32)
+        terminations = np.zeros((rows, steps, 1), np.float32)
+        real = np.zeros((rows, steps + 1, 1), np.float32)
+        mask = np.zeros((rows, steps, 1), np.float32)
+        first_action = np.zeros((rows, self.action_dim), np.float32)
+        first_reward = np.zeros((rows, 1), np.float32)
+        for i, (episode, start, length) in enumerate(zip(episodes, starts, lengths, strict=True)):
+            begin = prefix if start == 0 else 0  # an episode's start has nothing before it
+            source, stop = start + begin - prefix, prefix + length
+            observations[i, begin : stop + 1] = episode.observations[source : start + length + 1]
+            actions[i, begin:stop] = episode.actions[source : start + length]
+            rewards[i, begin:stop] = episode.rewards[source : start + length]
+            terminations[i, stop - 1] = episode.terminated and start + length == len(episode.actions)
+            real[i, begin : stop + 1] = 1.0
+            mask[i, prefix:stop] = 1.0
+            if source > 0:
+                first_action[i], first_reward[i] = episode.actions[source - 1], episode.rewards[source - 1]
+        return Batch(
+            observations=self.tensor(observations),
+            actions=self.tensor(actions),
+            rewards=self.tensor(rewards),
+            terminations=self.tensor(terminations),
+            real=self.tensor(real),
+            mask=self.tensor(mask),
+            first_action=self.tensor(first_action),
+            first_reward=self.tensor(first_reward),
+            burn_in=prefix,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Finished and unfinished episodes, and the generator."""
+
+        def joined(arrays: list[np.ndarray]) -> torch.Tensor | None:
+            return torch.from_numpy(np.concatenate(arrays)) if arrays else None
+
+        opened = self.open_observations
+        return {
+            "observations": joined([episode.observations for episode in self.episodes]),
+            "actions": joined([episode.actions for episode in self.episodes]),
+            "rewards": joined([episode.rewards for episode in self.episodes]),
+            "terminated": [episode.terminated for episode in self.episodes],
+            "lengths": [len(episode.actions) for episode in self.episodes],
+            "open_observations": torch.from_numpy(np.stack(opened)) if opened else None,
+            "open_actions": torch.from_numpy(np.stack(self.open_actions)) if opened else None,
+            "open_rewards": list(self.open_rewards),
+            "randomness": self.randomness.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Hold what `state` held."""
+        self.episodes.clear()
+        at = 0
+        for number, (length, terminated) in enumerate(zip(state["lengths"], state["terminated"], strict=True)):
+            observed = slice(at + number, at + number + length + 1)
+            self.episodes.append(
+                Episode(
+                    state["observations"][observed].numpy(),
+                    state["actions"][at : at + length].numpy(),
+                    state["rewards"][at : at + length].numpy(),
+                    terminated,
+                )
+            )
+            at += length
+        self._count()
+        self._begin()
+        if state["open_observations"] is not None:
+            self.open_observations = list(state["open_observations"].numpy())
+            self.open_actions = list(state["open_actions"].numpy())
+            self.open_rewards = list(state["open_rewards"])
+            self.last_observation = self.open_observations[-1]
+        self.randomness.load_state_dict(state["randomness"])

@@ -1,0 +1,152 @@
+"""Tasks of the DM Control suite (Tassa et al. 2018, arXiv:1801.00690) as Gymnasium environments."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from offpcc.domains import require
+
+__all__ = ["DMControl", "choose_opengl"]
+
+
+def choose_opengl() -> None:
+    """Lets MuJoCo draw without a screen: by EGL where it has a device, else by OSMesa, else not at all.
+
+    Sets MUJOCO_GL, on Linux, unless it is set or there is a screen. MuJoCo and DM Control read it once, when
+    they are imported, and cannot be imported where what it names does not work: so it is set, once checked,
+    before that.
+    """
+    if sys.platform != "linux" or "MUJOCO_GL" in os.environ:
+        return
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        return
+    if _egl_has_device():
+        os.environ["MUJOCO_GL"] = "egl"
+    elif ctypes.util.find_library("OSMesa"):
+        os.environ["MUJOCO_GL"] = "osmesa"
+    else:
+        os.environ["MUJOCO_GL"] = "disable"
+
+
+def _egl_has_device() -> bool:
+    library = ctypes.util.find_library("EGL")
+    if library is None:
+        return False
+    egl = ctypes.CDLL(library)
+    egl.eglGetProcAddress.restype = ctypes.c_void_p
+    address = egl.eglGetProcAddress(b"eglQueryDevicesEXT")
+    if not address:
+        return False
+    query = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address)
+    num_devices = ctypes.c_int(0)
+    return bool(query(0, None, ctypes.byref(num_devices))) and num_devices.value > 0
+
+
+class DMControl(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+    """A task of the suite. An episode lasts 1000 steps of most tasks, and each of these is worth at most 1.
+
+    Observation, float32 (n,): the chosen parts of the task's observation, one after the other.
+    Action, float32 (a,): within the task's bounds, [-1, 1] in all of the suite, clipped to them.
+    Reward: the sum over the repeated steps. The task's time-up, whose discount is 1, is a truncation; a
+    discount of 0 is a termination.
+
+    All randomness of an episode comes from `np_random`: with its state restored, `reset()` draws it again.
+
+    Args:
+        domain: The suite's name of the body, such as "cartpole".
+        task: The suite's name of what it has to do, such as "swingup".
+        action_repeat: Steps of the task per step of this environment.
+        keys: The parts of the task's observation to show, in this order; None shows all.
+        render_mode: None or "rgb_array".
+        width: Of a rendered frame, in pixels.
+        height: Of a rendered frame, in pixels.
+        camera_id: The task's camera that renders.
+
+    Raises:
+        gymnasium.error.DependencyNotInstalled: dm-control is not installed.
+        ValueError: The task's observation lacks one of the keys.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012 (Gymnasium's convention)
+
+    def __init__(
+        self,
+        domain: str,
+        task: str,
+        action_repeat: int = 1,
+        keys: Sequence[str] | None = None,
+        render_mode: str | None = None,
+        width: int = 320,
+        height: int = 240,
+        camera_id: int = 0,
+    ) -> None:
+        require("dm-control", f"dmc-{domain}-{task}")
+        choose_opengl()
+        from dm_control import suite
+
+        # A few tasks also draw their model, once, here; the seed fixes it.
+        self._environment = suite.load(domain, task, task_kwargs={"random": 0})
+        self._action_repeat = action_repeat
+        parts = self._environment.observation_spec()
+        self._keys = tuple(parts if keys is None else keys)
+        if unknown := [key for key in self._keys if key not in parts]:
+            raise ValueError(f"dmc-{domain}-{task} does not observe {unknown}; keys may be any of {list(parts)}")
+        self.render_mode = render_mode
+        self._frame = {"width": width, "height": height, "camera_id": camera_id}
+        step_seconds = self._environment.control_timestep() * action_repeat
+        self.metadata = {**self.metadata, "render_fps": round(1 / step_seconds)}
+
+        # A part of one number has the shape ().
+        size = sum(int(np.prod(parts[key].shape)) for key in self._keys)
+        self.observation_space = Box(-np.inf, np.inf, (size,), np.float32)
+        bounds = self._environment.action_spec()
+        self._action_low, self._action_high = bounds.minimum, bounds.maximum
+        self.action_space = Box(
+            self._action_low.astype(np.float32), self._action_high.astype(np.float32), dtype=np.float32
+        )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Starts an episode; see `gymnasium.Env.reset`. There are no options."""
+        super().reset(seed=seed)
+        self._environment.task.random.seed(self.np_random.integers(2**32))
+        return self._flatten(self._environment.reset().observation), {}
+
+    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Repeats `action` for `action_repeat` steps of the task, or until it is over."""
+        # The suite's rewards read the action as it was given, while its physics clips it.
+        clipped = np.clip(np.asarray(action, np.float64), self._action_low, self._action_high)
+        reward = 0.0
+        for _ in range(self._action_repeat):
+            time_step = self._environment.step(clipped)
+            reward += float(time_step.reward)
+            if time_step.last():
+                break
+        terminated = bool(time_step.last() and time_step.discount == 0.0)
+        truncated = bool(time_step.last() and not terminated)
+        return self._flatten(time_step.observation), reward, terminated, truncated, {}
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """Returns the present frame, (height, width, 3), or None without a render mode."""
+        if self.render_mode is None:
+            return None
+        frame: NDArray[np.uint8] = self._environment.physics.render(**self._frame)
+        return frame
+
+    def close(self) -> None:
+        """Frees the simulation and its renderer."""
+        self._environment.close()
+
+    def _flatten(self, observation: Mapping[str, Any]) -> NDArray[np.float32]:
+        return np.concatenate([np.ravel(observation[key]) for key in self._keys]).astype(np.float32)

@@ -1,0 +1,134 @@
+"""Environments by name, ready for the agents of offpcc, or one line that says why not."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+
+from offpcc.domains import ENVIRONMENTS, missing_package
+from offpcc.domains.wrappers import EpisodeReturn, Float32Observation, UnitAction
+
+__all__ = ["UnsuitableEnvironment", "describe", "make"]
+
+
+class UnsuitableEnvironment(ValueError):  # noqa: N818 (a property of the environment, as users read it)
+    """There is no such environment, or offpcc cannot learn in it; the message says why and what to do."""
+
+
+def make(name: str, *, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """Makes the environment `name`, any of Gymnasium's ids, as the agents want it.
+
+    Actions are float32 in [-1, 1]; observations are float32 vectors or uint8 images; and the info of the step
+    that ends an episode holds its return (see `EpisodeReturn`).
+
+    Args:
+        name: A registered id, or "module:id", where importing the module registers the id.
+        render_mode: Gymnasium's, such as "rgb_array" or "human".
+
+    Returns:
+        The environment, wrapped.
+
+    Raises:
+        UnsuitableEnvironment: The id is unknown, a package is missing, or a space does not suit.
+    """
+    # An environment that cannot be rendered need not know the argument.
+    kwargs: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    try:
+        env = gymnasium.make(name, **kwargs)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise UnsuitableEnvironment(f"{name}: {error}") from error
+    except ImportError as error:
+        raise UnsuitableEnvironment(f"{name}: {error}; install what is missing, or correct the name") from error
+    except gymnasium.error.Error as error:
+        if name.split(":")[-1] in gymnasium.registry:
+            raise
+        raise UnsuitableEnvironment(_unknown(name, gymnasium.registry)) from error
+    _check_actions(name, env.action_space)
+    _check_observations(name, env.observation_space)
+    is_image = len(env.observation_space.shape or ()) == 3
+    if env.observation_space.dtype != np.float32 and not is_image:
+        env = Float32Observation(env)
+    return EpisodeReturn(UnitAction(env))
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Describes an environment of offpcc's own without making it.
+
+    Args:
+        name: An id of `ENVIRONMENTS`.
+
+    Returns:
+        Its name, family, observation_shape, action_size, horizon (environment steps), hidden (what an
+        observation does not show) and missing_package (what to install before it can be made, or None).
+
+    Raises:
+        UnsuitableEnvironment: offpcc has no environment of this name.
+    """
+    rows = {environment.name: environment for environment in ENVIRONMENTS}
+    if name not in rows:
+        raise UnsuitableEnvironment(_unknown(name, rows))
+    row = rows[name]
+    return {
+        "name": name,
+        "family": row.family,
+        "observation_shape": row.observation_shape,
+        "action_size": row.action_size,
+        "horizon": row.max_episode_steps,
+        "hidden": row.hidden,
+        "missing_package": missing_package(name),
+    }
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(name.split(":")[-1], known, n=3, cutoff=0.5)
+    advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc"
+    return f"{name}: there is no such environment; {advice}"
+
+
+def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:
+    if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
+        raise UnsuitableEnvironment(
+            f"{name}: its actions are {space}, but offpcc is for continuous control and needs a Box "
+            "of floats; choose an environment that has one"
+        )
+    if len(space.shape) != 1 or space.shape[0] == 0:
+        raise UnsuitableEnvironment(
+            f"{name}: its actions have the shape {space.shape}, but offpcc needs a vector of numbers; "
+            "reshape them in a gymnasium.ActionWrapper"
+        )
+    for bound, values in (("low", space.low), ("high", space.high)):
+        if not np.isfinite(values).all():
+            index = int(np.argmin(np.isfinite(values)))
+            raise UnsuitableEnvironment(
+                f"{name}: the {bound} bound of action {index} is {values[index]}, but offpcc needs finite "
+                "bounds; give the environment a bounded Box, such as by gymnasium.wrappers.TransformAction"
+            )
+
+
+def _check_observations(name: str, space: gymnasium.Space[Any]) -> None:
+    if not isinstance(space, Box):
+        raise UnsuitableEnvironment(
+            f"{name}: its observations are {space}, but offpcc needs a Box; "
+            "wrap the environment in gymnasium.wrappers.FlattenObservation"
+        )
+    if 0 in space.shape:
+        raise UnsuitableEnvironment(
+            f"{name}: its observations have the shape {space.shape}, which holds no numbers; "
+            "show at least one, for example the previous action by offpcc.domains.wrappers.PreviousAction"
+        )
+    if not np.issubdtype(space.dtype, np.floating) and space.dtype != np.uint8:
+        raise UnsuitableEnvironment(
+            f"{name}: its observations are of type {space.dtype}, but offpcc needs floats or uint8; "
+            "wrap the environment in gymnasium.wrappers.DtypeObservation"
+        )
+    is_vector, is_image = len(space.shape) == 1, len(space.shape) == 3 and space.dtype == np.uint8
+    if not is_vector and not is_image:
+        raise UnsuitableEnvironment(
+            f"{name}: its observations have the shape {space.shape} and the type {space.dtype}, but offpcc "
+            "needs vectors, or uint8 images with 3 axes; wrap it in gymnasium.wrappers.FlattenObservation"
+        )

@@ -1,0 +1,157 @@
+"""The command line: train, evaluate, plot, envs. Nothing happens at import.
+
+python offpcc/launch.py --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+if __package__ in (None, ""):  # started as a file: its folder is no place to import from, its parent is
+    _here = Path(__file__).resolve().parent
+    sys.path[:] = [str(_here.parent), *(path for path in sys.path if Path(path or ".").resolve() != _here)]
+
+from offpcc.errors import UserError
+
+COMMANDS = ("train", "evaluate", "plot", "envs")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    # Idle threads that spin, the default, make small networks a hundred times slower on a busy machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or (given[0] not in COMMANDS and given[0] not in ("-h", "--help", "--version")):
+        given.insert(0, "train")
+    options = parser().parse_args(given)
+    try:
+        code: int = options.run(options)
+    except UserError as error:
+        code = error.report()
+    except KeyboardInterrupt:
+        code = 130
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of all commands; the names of algorithms and environments are read only for --help."""
+    whole = argparse.ArgumentParser(
+        prog="offpcc",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Off-policy continuous control with memory. Without a command, offpcc trains.",
+        epilog=names() if {"-h", "--help"} & set(sys.argv) else "",
+    )
+    whole.add_argument("--version", action="version", version=_version())
+    commands = whole.add_subparsers(required=True, metavar="{" + ",".join(COMMANDS) + "}")
+
+    train = commands.add_parser(
+        "train",
+        help="train an agent, resume a run, or show what it learned (the default)",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=whole.epilog,
+    )
+    train.add_argument("--env", required=True, metavar="NAME", help="a Gymnasium id, see `offpcc envs`")
+    train.add_argument("--algo", required=True, metavar="NAME", help="an algorithm, or a registered class")
+    train.add_argument("--config", metavar="FILE.gin", help="as given, from the repository's root or below configs/")
+    train.add_argument("--run_id", type=_run_id, nargs="+", default=[1], metavar="N", help="each id is its seed")
+    train.add_argument("--gin", nargs="+", action="extend", default=[], metavar="BINDING", help='"SAC.lr=1e-4" ...')
+    _device(train)
+    train.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    train.add_argument("--render", action="store_true", help="show the saved actor in a window, or record it")
+    train.add_argument("--record", action="store_true", help="record the saved actor as MP4 files")
+    train.add_argument("--episodes", type=_positive, default=None, metavar="N", help="of --render and --record")
+    train.add_argument("--track", action="store_true", help="follow the run in Weights & Biases")
+    _results(train)
+    train.set_defaults(run=_train)
+
+    evaluate = commands.add_parser("evaluate", help="returns of a saved actor over many episodes")
+    evaluate.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or an actor's file")
+    evaluate.add_argument("--episodes", type=_positive, default=100, metavar="N")
+    evaluate.add_argument("--env", metavar="NAME", help="another environment than the run's")
+    evaluate.add_argument("--seed", type=_run_id, default=2_000_000, metavar="N", help="of the first episode")
+    evaluate.add_argument("--num_envs", type=_positive, default=20, metavar="N", help="episodes side by side")
+    evaluate.add_argument("--config", metavar="FILE.gin", help="whose imports define a class of your own")
+    _device(evaluate)
+    evaluate.set_defaults(run=_evaluate)
+
+    plot = commands.add_parser("plot", help="learning curves, mean and spread over run ids")
+    plot.add_argument("folder", type=Path, nargs="+", metavar="FOLDER", help="of runs, algorithms or environments")
+    plot.add_argument("--output", type=Path, default=Path("curves.png"), metavar="FILE.png")
+    plot.add_argument("--metric", default="test/return", metavar="COLUMN", help="of progress.csv")
+    plot.set_defaults(run=_plot)
+
+    envs = commands.add_parser("envs", help="environments, their sizes and what they hide")
+    envs.set_defaults(run=_envs)
+    return whole
+
+
+def _device(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--device", metavar="cpu|cuda|cuda:N", help="CUDA if there is one, else the CPU")
+    command.add_argument("--threads", type=_positive, metavar="N", help="of torch on the CPU")
+
+
+def _results(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--results", metavar="DIR", help="else $OFFPCC_RESULTS, else results/ of the checkout")
+
+
+def _run_id(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to 2147483647")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
+def _version() -> str:
+    from offpcc import __version__
+
+    return f"offpcc {__version__}"
+
+
+def names() -> str:
+    """Algorithms and environments, for --help."""
+    from offpcc.algorithms import ALGORITHMS
+    from offpcc.domains import ENVIRONMENTS
+
+    def block(title: str, entries: Sequence[str]) -> str:
+        return f"{title}:\n" + textwrap.fill(" ".join(entries), 78, initial_indent="  ", subsequent_indent="  ")
+
+    own = block("environments", [environment.name for environment in ENVIRONMENTS])
+    return f"{block('algorithms', list(ALGORITHMS))}\n\n{own}\n  and any Gymnasium id with a Box action space"
+
+
+def _train(options: argparse.Namespace) -> int:
+    from offpcc.training import train_all
+
+    return train_all(options)
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from offpcc.commands import evaluate
+
+    return evaluate(options)
+
+
+def _plot(options: argparse.Namespace) -> int:
+    from offpcc.commands import plot
+
+    return plot(options)
+
+
+def _envs(options: argparse.Namespace) -> int:
+    from offpcc.commands import envs
+
+    return envs(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

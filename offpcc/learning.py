@@ -1,0 +1,181 @@
+"""What learning needs beside networks: optimizers, schedules, Polyak averaging, the temperature, noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from offpcc.core import configurable
+
+Schedule = Callable[[int], float]  # learning rate as a function of the number of updates made
+
+
+@configurable
+class LinearDecay:
+    """Learning rate falling linearly from `initial` to `final` over `num_updates` updates, constant afterwards."""
+
+    def __init__(self, initial: float = 3e-4, final: float = 0.0, num_updates: int = 100_000) -> None:
+        self.initial, self.final, self.num_updates = initial, final, num_updates
+
+    def __call__(self, update: int) -> float:
+        """The rate for the update after `update` of them."""
+        return self.initial + (self.final - self.initial) * min(update / self.num_updates, 1.0)
+
+
+class Optimizer:
+    """Adam over named groups of parameters; `minimize` touches no other parameter's gradient.
+
+    Args:
+        groups: pairs of parameters and their learning rate, a number or a schedule.
+        max_gradient_norm: if given, gradients of all groups together are clipped to this norm.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[tuple[Iterable[Tensor], float | Schedule]],
+        max_gradient_norm: float | None = None,
+    ) -> None:
+        filled = [(list(parameters), rate) for parameters, rate in groups]
+        filled = [(parameters, rate) for parameters, rate in filled if parameters]
+        self.parameters = [parameter for parameters, _ in filled for parameter in parameters]
+        self.rates = [rate for _, rate in filled]
+        self.max_gradient_norm = max_gradient_norm
+        self.num_updates = 0
+        self.adam = (
+            torch.optim.Adam([{"params": p, "lr": r(0) if callable(r) else r} for p, r in filled], fused=True)
+            if self.parameters
+            else None
+        )
+
+    def minimize(self, loss: Tensor) -> None:
+        """One step down the gradient of `loss` with respect to the own parameters; without any, nothing."""
+        if self.adam is None:
+            return
+        for group, rate in zip(self.adam.param_groups, self.rates, strict=True):
+            if callable(rate):
+                group["lr"] = rate(self.num_updates)
+        self.adam.zero_grad(set_to_none=True)
+        loss.backward(inputs=self.parameters)  # type: ignore[no-untyped-call]
+        if self.max_gradient_norm is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.max_gradient_norm)
+        self.adam.step()
+        self.num_updates += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Moments, rates and the number of updates."""
+        return {"adam": self.adam.state_dict() if self.adam else None, "num_updates": self.num_updates}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`."""
+        if self.adam is not None:
+            self.adam.load_state_dict(state["adam"])
+        self.num_updates = state["num_updates"]
+
+
+class PolyakAverage:
+    """Targets that follow their sources: target <- polyak * target + (1 - polyak) * source, in one fused step."""
+
+    def __init__(self, pairs: Sequence[tuple[nn.Module, nn.Module]], polyak: float) -> None:
+        self.targets: list[Tensor] = [parameter for target, _ in pairs for parameter in target.parameters()]
+        self.sources: list[Tensor] = [parameter for _, source in pairs for parameter in source.parameters()]
+        self.polyak = polyak
+        for parameter in self.targets:
+            parameter.requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move all targets once."""
+        if self.targets:
+            torch._foreach_lerp_(self.targets, self.sources, 1.0 - self.polyak)
+
+
+class Temperature(nn.Module):
+    """SAC's temperature alpha, fixed or learned (Haarnoja et al. 2018b, eq. 18, on log alpha).
+
+    Args:
+        initial: alpha at the start, or for good when it is not learned.
+        learned: whether alpha follows the target entropy.
+        target_entropy: in nats.
+    """
+
+    def __init__(self, initial: float, learned: bool, target_entropy: float) -> None:
+        super().__init__()
+        log_alpha = torch.tensor(float(initial)).log()
+        self.log_alpha = nn.Parameter(log_alpha, requires_grad=learned)
+        self.target_entropy = target_entropy
+
+    def forward(self) -> Tensor:
+        """Alpha, 0-d, without gradient: only `loss` moves it."""
+        return self.log_alpha.detach().exp()
+
+    def learned_parameters(self) -> list[Tensor]:
+        """What an optimizer may move."""
+        return [self.log_alpha] if self.log_alpha.requires_grad else []
+
+    def loss(self, entropy: Tensor) -> Tensor:
+        """Rises with alpha while the policy's `entropy` (0-d, over counted steps) is above the target."""
+        return self.log_alpha * (entropy.detach() - self.target_entropy)
+
+
+class Noise:
+    """A torch generator that can be saved, on the device where its numbers are used."""
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self.device = device
+        self.generator = torch.Generator(device).manual_seed(seed)
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normal numbers of `like`'s shape and dtype."""
+        return torch.randn(like.shape, generator=self.generator, device=self.device, dtype=like.dtype)
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...]) -> Tensor:
+        """Integers in [low, high), int64."""
+        return torch.randint(low, high, shape, generator=self.generator, device=self.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The generator's state."""
+        return {"state": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`."""
+        self.generator.set_state(state["state"].cpu())
+
+
+class RunningNormalization(nn.Module):
+    """Observations shifted and scaled by the running mean and standard deviation of those learned from.
+
+    `forward` only applies; `update` learns, and is called while learning alone, so tests see frozen statistics.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    count: Tensor
+
+    def __init__(self, shape: tuple[int, ...], limit: float = 10.0) -> None:
+        super().__init__()
+        self.limit = limit
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("variance", torch.ones(shape))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Normalised `observations` (..., *shape), within +/- `limit` standard deviations."""
+        scaled = (observations - self.mean) * (self.variance + 1e-8).rsqrt()
+        return scaled.clamp(-self.limit, self.limit)
+
+    @torch.no_grad()
+    def update(self, observations: Tensor, weights: Tensor) -> None:
+        """Learn from `observations` (M, *shape) whose `weights` (M,) are 1 where they count (Chan et al. 1979)."""
+        weights = weights.reshape(-1, *(1,) * self.mean.dim())
+        added = weights.sum().clamp(min=1.0)
+        mean = (observations * weights).sum(0) / added
+        variance = ((observations - mean).square() * weights).sum(0) / added
+        total = self.count + added
+        delta = mean - self.mean
+        share = added / total
+        self.variance.lerp_(variance, share).add_(delta.square() * share * (1.0 - share))
+        self.mean.add_(delta * share)
+        self.count.copy_(total)

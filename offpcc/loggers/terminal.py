@@ -1,0 +1,95 @@
+"""What a person sees while a run goes on."""
+
+import math
+from datetime import timedelta
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from offpcc.loggers.base import Progress, Row
+
+
+class ConsoleLogger:
+    """Shows one live display in a terminal, and prints one plain line per epoch elsewhere.
+
+    The display holds the run's title and phase, a bar with the steps done, steps per second, time left, and
+    the latest training and test return. What other code prints to the standard streams while it is up
+    appears above it.
+
+    Args:
+        title: The run's name.
+        console: Where to write; the standard output by default.
+    """
+
+    def __init__(self, title: str, *, console: Console | None = None) -> None:
+        self._title = title
+        self._console = console or Console()
+        self._latest = Progress(0, 0, math.nan, math.nan, None, None, "starting")
+        self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
+        # Refreshed by hand: a drawing thread of its own would take time from learning and be unsafe to fork.
+        self._live = Live(console=self._console, auto_refresh=False, get_renderable=self._display)
+
+    def progress(self, progress: Progress) -> None:
+        """Redraw the display."""
+        self._latest = progress
+        if self._is_live:
+            self._live.start()
+            self._live.refresh()
+
+    def epoch(self, row: Row) -> None:
+        """Show the epoch's returns (`train/return` and `test/return`); without a terminal, print a line."""
+        step, train_return, test_return = row["step"], row.get("train/return"), row.get("test/return")
+        latest = self._latest._replace(
+            step=self._latest.step if step is None else int(step),
+            train_return=self._latest.train_return if train_return is None else train_return,
+            test_return=self._latest.test_return if test_return is None else test_return,
+        )
+        self.progress(latest)
+        if not self._is_live:
+            self.print("  ".join([self._title, _steps(latest), *_figures(latest)]))
+
+    def artifact(self, kind: str, file: Path) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Give the terminal back, the last state still in sight."""
+        self._live.stop()
+
+    def print(self, text: str) -> None:
+        """Print text as it is; while the display is up, above it."""
+        self._console.out(text, highlight=False)
+
+    def _display(self) -> Group:
+        bar = Table.grid(padding=(0, 2), expand=True)
+        bar.add_column(ratio=1)
+        bar.add_column(no_wrap=True)
+        bar.add_row(ProgressBar(total=self._latest.num_steps, completed=self._latest.step), _steps(self._latest))
+        title = Text.assemble((self._title, "bold"), "  ", (self._latest.phase, "cyan"))
+        figures = Text("   ".join(_figures(self._latest)))
+        for line in (title, figures):
+            # One row each, however narrow the terminal: a display that changes its height leaves debris.
+            line.no_wrap, line.overflow = True, "ellipsis"
+        return Group(title, bar, figures)
+
+
+def _steps(progress: Progress) -> str:
+    return f"{progress.step:,} of {progress.num_steps:,} steps"
+
+
+def _figures(progress: Progress) -> list[str]:
+    known = math.isfinite(progress.seconds_left)
+    time_left = timedelta(seconds=round(progress.seconds_left)) if known else "unknown time"
+    return [
+        f"{_number(progress.steps_per_second)} steps/s",
+        f"{time_left} left",
+        f"train return {_number(progress.train_return)}",
+        f"test return {_number(progress.test_return)}",
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else f"{value:,.1f}"

@@ -1,0 +1,17 @@
+"""Encoders, which turn histories into summaries, and the feed-forward heads that read them."""
+
+from offpcc.networks.actors import DeterministicActor, SquashedGaussianActor
+from offpcc.networks.critics import Critics
+from offpcc.networks.encoders import Convolutional, Encoder, Identity, Inputs, InputShape, Recurrent
+
+__all__ = [
+    "Convolutional",
+    "Critics",
+    "DeterministicActor",
+    "Encoder",
+    "Identity",
+    "InputShape",
+    "Inputs",
+    "Recurrent",
+    "SquashedGaussianActor",
+]

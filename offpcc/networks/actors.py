@@ -1,0 +1,60 @@
+"""Policies over a summary; actions lie in [-1, 1]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from offpcc.networks.layers import mlp
+
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+
+
+class DeterministicActor(nn.Module):
+    """a = tanh(mlp(h))."""
+
+    def __init__(self, summary_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
+        super().__init__()
+        self.net = mlp([summary_dim, *hidden_dims, action_dim])
+
+    def forward(self, summary: Tensor) -> Tensor:
+        """(..., H) -> (..., A)."""
+        return torch.tanh(self.net(summary))
+
+
+class SquashedGaussianActor(nn.Module):
+    """a = tanh(u) with u normal, of mean and log standard deviation given by an MLP."""
+
+    def __init__(self, summary_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
+        super().__init__()
+        self.net = mlp([summary_dim, *hidden_dims, 2 * action_dim])
+
+    def forward(self, summary: Tensor) -> tuple[Tensor, Tensor]:
+        """(..., H) -> mean and log standard deviation of u, (..., A) each."""
+        mean, log_std = self.net(summary).chunk(2, -1)
+        return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+    def sample(self, summary: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """An action (..., A) and its log-probability (..., 1), from standard normal `noise` (..., A)."""
+        mean, log_std = self(summary)
+        return squash(mean, log_std, noise)
+
+    def mode(self, summary: Tensor) -> Tensor:
+        """The action (..., A) at the mean of u."""
+        mean: Tensor = self(summary)[0]
+        return torch.tanh(mean)
+
+
+def squash(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """tanh(u) for u = mean + std * noise, and its log-density (..., 1), summed over action dimensions.
+
+    log pi(a) = log N(u) - sum log(1 - tanh(u)^2) (Haarnoja et al. 2018b, eq. 26), where
+    log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)) stays finite at any u.
+    """
+    u = mean + log_std.exp() * noise
+    log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2.0 * math.pi)
+    log_slope = 2.0 * (math.log(2.0) - u - nn.functional.softplus(-2.0 * u))
+    return torch.tanh(u), (log_normal - log_slope).sum(-1, keepdim=True)

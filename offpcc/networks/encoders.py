@@ -1,0 +1,212 @@
+"""Encoders ("summarizers"): from observations, and by choice previous actions and rewards, to summaries.
+
+Every encoder maps `(inputs (B, T, ...), state)` to `(h (B, T, H), state)` and, fed step by step with the state
+handed on, gives what it gives fed at once. A state is None or nested tuples of tensors whose first axis is the
+batch; zeros are the state at an episode's start, so a row starts anew by multiplication with zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from offpcc.core import Batch, State, UserError, configurable, is_image
+
+
+class InputShape(NamedTuple):
+    """What an encoder reads at one step."""
+
+    observation: tuple[int, ...]  # images have channels first
+    action_dim: int
+
+
+class Inputs(NamedTuple):
+    """What is known at each step."""
+
+    observation: Tensor  # (B, T, *obs)
+    previous_action: Tensor  # (B, T, A)
+    previous_reward: Tensor  # (B, T, 1)
+
+    @classmethod
+    def of(cls, batch: Batch) -> Inputs:
+        """The T+1 inputs of a batch: actions and rewards move one step later."""
+        return cls(
+            batch.observations,
+            torch.cat([batch.first_action.unsqueeze(1), batch.actions], 1),
+            torch.cat([batch.first_reward.unsqueeze(1), batch.rewards], 1),
+        )
+
+    def steps(self, start: int | None, stop: int | None) -> Inputs:
+        """Inputs from step `start` to before step `stop`."""
+        return Inputs(*(x[:, start:stop] for x in self))
+
+
+class EncoderBuilder(Protocol):
+    """A class of encoders, or a partial application of one."""
+
+    def __call__(self, shape: InputShape, /) -> Encoder:
+        """An encoder of inputs of this shape."""
+        ...
+
+
+class Encoder(nn.Module):
+    """Base class: the extra inputs, and the convention for states.
+
+    Args:
+        shape: of the inputs.
+        use_previous_action: whether the previous action is an input.
+        use_previous_reward: whether the previous reward is one.
+    """
+
+    memoryless = True
+    dim: int
+
+    def __init__(
+        self, shape: InputShape, *, use_previous_action: bool = False, use_previous_reward: bool = False
+    ) -> None:
+        super().__init__()
+        self.use_previous_action = use_previous_action
+        self.use_previous_reward = use_previous_reward
+        self.extra_dim = shape.action_dim * use_previous_action + use_previous_reward
+
+    def with_extras(self, features: Tensor, inputs: Inputs) -> Tensor:
+        """`features` (B, T, F) followed by the extra inputs that are in use."""
+        extras = [inputs.previous_action] if self.use_previous_action else []
+        extras += [inputs.previous_reward] if self.use_previous_reward else []
+        return torch.cat([features, *extras], -1) if extras else features
+
+    def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
+        """Summaries (B, T, dim) and the state after the last step."""
+        raise NotImplementedError
+
+
+@configurable
+class Identity(Encoder):
+    """The observation itself, flattened."""
+
+    def __init__(self, shape: InputShape, **kwargs: bool) -> None:
+        super().__init__(shape, **kwargs)
+        if is_image(shape.observation):
+            raise UserError(
+                f"observations of shape {shape.observation} are images, which need a convolutional encoder: "
+                f"choose an algorithm with c in front, such as csac, or bind an encoder to @Convolutional"
+            )
+        self.dim = torch.Size(shape.observation).numel() + self.extra_dim
+
+    def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
+        """(B, T, *obs) -> (B, T, dim)."""
+        return self.with_extras(inputs.observation.flatten(2), inputs), None
+
+
+@configurable
+class Convolutional(Encoder):
+    """Convolutions, then a linear layer, layer normalisation and tanh (DrQ, Kostrikov et al. 2020, appendix B).
+
+    Args:
+        shape: of the inputs; observations are (channels, height, width), uint8 in [0, 255] or floats.
+        channels: of each convolution's output.
+        kernels: sizes, in pixels.
+        strides: in pixels.
+        feature_dim: the size of what is handed on.
+        kwargs: the extra inputs, see `Encoder`.
+    """
+
+    def __init__(
+        self,
+        shape: InputShape,
+        *,
+        channels: Sequence[int] = (32, 32, 32, 32),
+        kernels: Sequence[int] = (3, 3, 3, 3),
+        strides: Sequence[int] = (2, 1, 1, 1),
+        feature_dim: int = 50,
+        **kwargs: bool,
+    ) -> None:
+        super().__init__(shape, **kwargs)
+        if not is_image(shape.observation):
+            raise UserError(
+                f"a convolutional encoder needs images, but observations have the shape {shape.observation}: "
+                f"choose an algorithm without c in front, such as sac or rsac"
+            )
+        layers: list[nn.Module] = []
+        for num_in, num_out, kernel, stride in zip(
+            [shape.observation[0], *channels[:-1]], channels, kernels, strides, strict=True
+        ):
+            layers += [nn.Conv2d(num_in, num_out, kernel, stride), nn.ReLU()]
+        self.convolutions = nn.Sequential(*layers, nn.Flatten())
+        try:
+            with torch.no_grad():
+                flat_dim = self.convolutions(torch.zeros(1, *shape.observation)).shape[-1]
+        except RuntimeError as error:
+            raise UserError(
+                f"images of shape {shape.observation} are too small for kernels {tuple(kernels)} "
+                f"with strides {tuple(strides)}: bind Convolutional.kernels and .strides to smaller ones"
+            ) from error
+        self.features = nn.Sequential(nn.Linear(flat_dim, feature_dim), nn.LayerNorm(feature_dim), nn.Tanh())
+        self.dim = feature_dim + self.extra_dim
+
+    def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
+        """(B, T, channels, height, width) -> (B, T, dim)."""
+        frames = inputs.observation
+        rows, frames = frames.shape[:2], frames.flatten(0, 1)
+        frames = frames.float() / 255.0 if frames.dtype == torch.uint8 else frames
+        features = self.features(self.convolutions(frames)).view(*rows, -1)
+        return self.with_extras(features, inputs), None
+
+
+@configurable
+class Recurrent(Encoder):
+    """LSTM, GRU or Elman RNN over the history (Yang & Nguyen 2021: an LSTM of 2 layers x 256).
+
+    Args:
+        shape: of the inputs.
+        cell: "lstm", "gru" or "rnn".
+        hidden_dim: width of every layer.
+        num_layers: depth.
+        front: an encoder without memory that sees each observation first, such as `Convolutional`.
+        kwargs: the extra inputs, see `Encoder`.
+    """
+
+    memoryless = False
+
+    def __init__(
+        self,
+        shape: InputShape,
+        *,
+        cell: str = "lstm",
+        hidden_dim: int = 256,
+        num_layers: int = 2,
+        front: EncoderBuilder = Identity,
+        **kwargs: bool,
+    ) -> None:
+        super().__init__(shape, **kwargs)
+        cells = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
+        if cell not in cells:
+            raise UserError(f"Recurrent.cell is {cell!r}; choose one of {', '.join(cells)}")
+        self.front = front(shape)
+        num_in = self.front.dim + self.extra_dim
+        self.cells = cells[cell](num_in, hidden_dim, num_layers, batch_first=True)
+        self.dim = hidden_dim
+
+    def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
+        """(B, T, *obs) -> (B, T, hidden_dim)."""
+        features, _ = self.front(inputs)
+        layers_first = map_state(lambda s: s.transpose(0, 1).contiguous(), state)
+        h, after = self.cells(self.with_extras(features, inputs), layers_first)
+        return h, map_state(lambda s: s.transpose(0, 1), after)
+
+
+def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
+    """`state` with `function` applied to each of its tensors."""
+    if state is None:
+        return None
+    if isinstance(state, Tensor):
+        return function(state)
+    return tuple(map_state(function, part) for part in state)
+
+
+def keep_rows(state: State, kept: Tensor) -> State:
+    """`state` with the rows where `kept` (B,) is 0 back at an episode's start."""
+    return map_state(lambda s: torch.where(kept.view(-1, *(1,) * (s.dim() - 1)) > 0, s, 0.0), state)

@@ -1,0 +1,204 @@
+"""A run's folder: what is in it, how it is made, and what a checkpoint holds."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from offpcc import __version__
+from offpcc.assembly import Learner, read_tensors
+from offpcc.configuration import CHECKOUT, values
+from offpcc.core import UserError
+from offpcc.files import read_json, replacing, write_json, write_text
+from offpcc.run_fns import Loop
+
+CHECKPOINT_FORMAT = 1
+MAY_CHANGE = "offpcc.run_fns.train.num_epochs"
+
+
+class RunFolder:
+    """`results/<env>/<algo>/<run_id>/`.
+
+    Args:
+        results: the folder of all runs.
+        env: the environment's id; signs that do not belong in a path become "-".
+        algo: the algorithm's name.
+        run_id: the run's number.
+    """
+
+    def __init__(self, results: Path, env: str, algo: str, run_id: int) -> None:
+        self.siblings = results / path_part(env) / path_part(algo)
+        self.run_id = run_id
+        self.path = self.siblings / str(run_id)
+        self.config = self.path / "config.gin"
+        self.record = self.path / "run.json"
+        self.progress = self.path / "progress.csv"
+        self.checkpoint = self.path / "checkpoint.pt"
+        self.actor_last = self.path / "actor_last.pt"
+        self.actor_best = self.path / "actor_best.pt"
+        self.curve = self.path / "curve.png"
+        self.videos = self.path / "videos"
+
+    def status(self) -> str | None:
+        """None if there is no such run, else "finished" or "unfinished"."""
+        if not self.record.exists() and not self.progress.exists():
+            return None
+        return "finished" if self.details().get("status") == "finished" else "unfinished"
+
+    def details(self) -> dict[str, Any]:
+        """What run.json tells; empty where there is none."""
+        try:
+            return dict(read_json(self.record))
+        except (OSError, ValueError):
+            return {}
+
+    def next_free_id(self) -> int:
+        """The smallest id above all that exist."""
+        taken = [int(p.name) for p in self.siblings.glob("*") if p.name.isdigit()]
+        return max(taken, default=0) + 1
+
+    def actor(self) -> Path:
+        """The actor to show: the best, else the last, else one put there by hand.
+
+        Raises:
+            UserError: there is none.
+        """
+        for file in (self.actor_best, self.actor_last, *sorted(self.path.glob("*actor*.pt"))):
+            if file.is_file():
+                return file
+        raise UserError(f"there is no saved actor in {self.path}; train one first, or put its file there")
+
+    def note(self, **facts: Any) -> None:
+        """Add facts to run.json."""
+        write_json(self.record, self.details() | facts)
+
+    def create(self, config: str, facts: dict[str, Any]) -> None:
+        """Make the folder and write what the run is."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_text(self.config, config)
+        self.note(**facts, status="running", wandb_id=self.details().get("wandb_id") or uuid.uuid4().hex[:12])
+
+
+def path_part(name: str) -> str:
+    """`name` as one part of a path."""
+    part = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")
+    if not part:
+        raise UserError(f"{name!r} is no name that a folder could have; give an environment's or algorithm's name")
+    return part
+
+
+def save_checkpoint(file: Path, learner: Learner, loop: Loop, config: str) -> None:
+    """Write all that a run needs to go on exactly."""
+    with replacing(file) as temporary:
+        torch.save(
+            {
+                "format": CHECKPOINT_FORMAT,
+                "algorithm": learner.algorithm.state_dict(),
+                "buffer": learner.buffer.state_dict(),
+                "interaction": learner.interaction.state_dict(),
+                "loop": loop.state_dict(),
+                "config": config,
+                "threads": torch.get_num_threads(),
+                "device": learner.algorithm.device.type,
+            },
+            temporary,
+        )
+
+
+def read_checkpoint(file: Path) -> dict[str, Any]:
+    """Read what `save_checkpoint` wrote; nothing in it is executed."""
+    return read_tensors(file, "a checkpoint", CHECKPOINT_FORMAT)
+
+
+def check_unchanged(before: str, now: str) -> None:
+    """Refuse to resume with other bindings; `train.num_epochs` may be raised.
+
+    Raises:
+        UserError: naming the first binding that differs.
+    """
+    old, new = values(before), values(now)
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) == new.get(name):
+            continue
+        short = ".".join(name.split(".")[-2:])
+        if name.endswith("train.num_epochs"):
+            if int(new[name]) > int(old[name]):
+                continue
+            raise UserError(
+                f"{short} is {new[name]}, but the run was made with {old[name]}: resuming may only raise it"
+            )
+        raise UserError(
+            f"{short} is {new.get(name, 'not set')}, but the run was made with {old.get(name, 'no value')}: a "
+            f"resumed run keeps its bindings (train.num_epochs may be raised); start another id for a change"
+        )
+
+
+def is_over(content: dict[str, Any], num_epochs: int) -> bool:
+    """Whether a checkpoint's run has nothing left to do."""
+    return bool(content["loop"]["stopped"]) or content["loop"]["epoch"] >= num_epochs
+
+
+def resume(content: dict[str, Any], learner: Learner, loop: Loop) -> list[str]:
+    """Put the parts where a checkpoint left them; messages about what is not exact."""
+    learner.algorithm.load_state_dict(content["algorithm"])
+    learner.buffer.load_state_dict(content["buffer"])
+    loop.load_state_dict(content["loop"])
+    messages = []
+    if content["threads"] != torch.get_num_threads():
+        messages.append(
+            f"this resume is not exact: the run used {content['threads']} threads, this process uses "
+            f"{torch.get_num_threads()}; --threads {content['threads']} makes it so"
+        )
+    if content["device"] != learner.algorithm.device.type:
+        messages.append(
+            f"this resume is not exact: the run used {content['device']}, this process uses "
+            f"{learner.algorithm.device.type}"
+        )
+    if message := learner.interaction.load_state_dict(content["interaction"]):
+        messages.append(message)
+    return messages
+
+
+def facts(env: str, algo: str, run_id: int, config: str, device: torch.device) -> dict[str, Any]:
+    """What run.json tells of a run's origin."""
+    packages = ("torch", "numpy", "gymnasium", "gin-config", "mujoco", "dm-control", "pybullet", "pygame")
+    versions = {"offpcc": __version__, "python": platform.python_version()}
+    for package in packages:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "command": sys.argv,
+        "env": env,
+        "algo": algo,
+        "config_name": config,
+        "run_id": run_id,
+        "seed": run_id,
+        "device": str(device),
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor(),
+        "threads": torch.get_num_threads(),
+        "versions": versions,
+        "git_commit": git_commit(),
+        "machine": {"system": platform.platform(), "cores": os.cpu_count()},
+    }
+
+
+def git_commit() -> str | None:
+    """The checkout's commit, "+" where files differ from it; None outside a checkout."""
+    if CHECKOUT is None:
+        return None
+    try:
+        command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--abbrev=40", "--dirty=+", "--match="]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,259 @@
+"""Making environments by name, and the one line that says why one does not suit."""
+
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+
+from offpcc.domains import ENVIRONMENTS
+from offpcc.domains.making import UnsuitableEnvironment, describe, make
+
+VECTOR = Box(-1, 1, (3,), np.float32)
+ACTIONS = Box(-1, 1, (2,), np.float32)
+
+
+class Silent(gymnasium.Env):
+    """An environment of given spaces, which knows nothing of rendering."""
+
+    def __init__(self, observations, actions):
+        self.observation_space, self.action_space = observations, actions
+        self.steps = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(self.observation_space.shape, self.observation_space.dtype), {}
+
+    def step(self, action):
+        self.steps.append(action)
+        return self.reset()[0], 1.0, False, False, {}
+
+
+@pytest.fixture
+def register():
+    """Registers an environment of given spaces for the length of a test."""
+    name = "offpcc-silent-v0"
+
+    def function(observations=VECTOR, actions=ACTIONS):
+        kwargs = {"observations": observations, "actions": actions}
+        gymnasium.register(name, entry_point=Silent, kwargs=kwargs, disable_env_checker=True)
+        return name
+
+    yield function
+    gymnasium.registry.pop(name, None)
+
+
+def message(name):
+    with pytest.raises(UnsuitableEnvironment) as raised:
+        make(name)
+    text = str(raised.value)
+    assert text.startswith(f"{name}: ")
+    assert "\n" not in text
+    return text
+
+
+def test_a_suitable_environment_is_ready_for_agents():
+    env = make("pendulum-va-v0")
+    assert env.action_space == Box(-1, 1, (1,), np.float32)
+    observation, _ = env.reset(seed=0)
+    assert observation.dtype == np.float32
+    observation, *_ = env.step(np.array([0.5], dtype=np.float32))
+    assert observation[1] == env.unwrapped.last_u == 1.0  # the task's units, N m
+    observation, *_ = env.step(np.array([1 + 1e-6]))
+    assert observation[1] == env.unwrapped.last_u == 2.0
+
+
+@pytest.mark.parametrize("name", ["pendulum-p-v0", "pendulum-img-v0"])
+def test_the_return_is_the_sum_of_rewards(name):
+    env = make(name)
+    env.action_space.seed(0)
+    for _ in range(2):
+        env.reset(seed=0)
+        rewards, truncated = [], False
+        while not truncated:
+            _, reward, _, truncated, info = env.step(env.action_space.sample())
+            rewards.append(reward)
+            assert ("final_eval_reward" in info) == truncated
+        assert info["final_eval_reward"] == pytest.approx(sum(rewards), rel=1e-12)
+        assert info["episode_length"] == len(rewards) == 200
+
+
+def test_any_gymnasium_environment_works_by_its_id():
+    env = make("MountainCarContinuous-v0")
+    env.reset(seed=0)
+    assert env.step(np.zeros(1, dtype=np.float32))[0].dtype == np.float32
+
+
+def test_float64_observations_become_float32(register):
+    env = make(register(observations=Box(-1, 1, (3,), np.float64)))
+    assert env.observation_space.dtype == np.float32
+    assert env.reset()[0] in env.observation_space
+
+
+def test_vectors_of_bytes_become_float32(register):
+    assert make(register(observations=Box(0, 255, (128,), np.uint8))).observation_space.dtype == np.float32
+
+
+@pytest.mark.parametrize("shape", [(3, 84, 84), (84, 84, 3)])
+def test_images_stay_bytes(register, shape):
+    space = Box(0, 255, shape, np.uint8)
+    env = make(register(observations=space))
+    assert env.observation_space == space
+    assert env.reset()[0].dtype == np.uint8
+
+
+def test_actions_are_stretched_and_clipped(register):
+    env = make(register(actions=Box(np.array([0.0, -3.0]), np.array([10.0, 1.0]), dtype=np.float64)))
+    assert env.action_space == Box(-1, 1, (2,), np.float32)
+    env.reset()
+    env.step(np.array([1.5, 0.0], dtype=np.float32))
+    np.testing.assert_allclose(env.unwrapped.steps[0], [10.0, -1.0])
+
+
+def test_the_module_of_an_id_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "house_of_tests.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('house-v0', 'gymnasium.envs.classic_control:PendulumEnv', max_episode_steps=5)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    env = make("house_of_tests:house-v0")
+    env.reset(seed=0)
+    ends = [env.step(np.zeros(1, dtype=np.float32))[2:4] for _ in range(5)]
+    assert ends == [(False, False)] * 4 + [(False, True)]
+    del gymnasium.registry["house-v0"]
+
+
+def test_rendering_is_asked_for(monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    assert make("pendulum-p-v0", render_mode="rgb_array").render_mode == "rgb_array"
+    assert make("pendulum-p-v0").render_mode is None
+
+
+@pytest.mark.filterwarnings("ignore:.*out of date")
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("pendulum-q-v0", "pendulum-p-v0"),
+        ("dmc-cartpole-balanced-v0", "dmc-cartpole-balance-v0"),
+        ("pendlum-img-v0", "pendulum-img-v0"),
+        ("Pendulum-v9", "Pendulum-v1"),
+        ("Pendulum-v0", "Pendulum-v1"),
+        ("offpcc.domains:pendulum-imgs-v0", "pendulum-img-v0"),
+    ],
+)
+def test_an_unknown_id_comes_with_the_nearest(name, nearest):
+    text = message(name)
+    assert "no such environment; did you mean" in text
+    assert nearest in text
+
+
+def test_an_id_like_no_other_comes_with_the_list():
+    assert "`offpcc envs`" in message("xyzzy")
+    assert "`offpcc envs`" in message("not an id!")
+
+
+def test_an_unknown_module_is_named():
+    text = message("no_such_module:pendulum-v0")
+    assert "no_such_module" in text and "install what is missing" in text
+
+
+def test_a_missing_simulator_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dm_control", None)
+    text = message("dmc-cartpole-balance-p-v0")
+    assert "dm-control" in text and "`pip install dm-control`" in text
+
+
+def test_other_errors_of_an_environment_pass(register):
+    name = register()
+
+    def broken(**kwargs):
+        raise gymnasium.error.Error("the robot is on fire")
+
+    gymnasium.registry[name].entry_point = broken
+    with pytest.raises(gymnasium.error.Error, match="on fire"):
+        make(name)
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [Discrete(2), MultiDiscrete([2, 3]), MultiBinary(4), Tuple([ACTIONS]), Box(0, 3, (1,), np.int64)],
+    ids=str,
+)
+def test_actions_that_are_not_continuous(register, actions):
+    text = message(register(actions=actions))
+    assert str(actions) in text
+    assert "offpcc is for continuous control and needs a Box" in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "fault"),
+    [
+        ([-1, -1], [1, np.inf], "the high bound of action 1 is inf"),
+        ([-np.inf, -1], [1, 1], "the low bound of action 0 is -inf"),
+    ],
+)
+def test_actions_without_bounds(register, low, high, fault):
+    text = message(register(actions=Box(np.array(low, np.float32), np.array(high, np.float32))))
+    assert fault in text
+    assert "bounded Box" in text
+
+
+@pytest.mark.parametrize("shape", [(), (2, 2), (0,)], ids=str)
+def test_actions_that_are_no_vector(register, shape):
+    text = message(register(actions=Box(-1, 1, shape, np.float32)))
+    assert f"actions have the shape {shape}" in text and "ActionWrapper" in text
+
+
+@pytest.mark.parametrize("observations", [Dict(a=VECTOR), Tuple([VECTOR]), Discrete(3), MultiDiscrete([2, 2])], ids=str)
+def test_observations_that_are_no_box(register, observations):
+    text = message(register(observations=observations))
+    assert str(observations) in text
+    assert "gymnasium.wrappers.FlattenObservation" in text
+
+
+@pytest.mark.parametrize(
+    ("observations", "fault", "remedy"),
+    [
+        (Box(-1, 1, (0,), np.float32), "shape (0,), which holds no numbers", "PreviousAction"),
+        (Box(0, 9, (3,), np.int64), "type int64", "DtypeObservation"),
+        (Box(-1, 1, (), np.float32), "shape ()", "FlattenObservation"),
+        (Box(-1, 1, (4, 5), np.float32), "shape (4, 5)", "FlattenObservation"),
+        (Box(0, 1, (3, 8, 8), np.float32), "shape (3, 8, 8) and the type float32", "FlattenObservation"),
+        (Box(0, 255, (8, 8), np.uint8), "shape (8, 8) and the type uint8", "FlattenObservation"),
+    ],
+    ids=str,
+)
+def test_boxes_that_no_encoder_reads(register, observations, fault, remedy):
+    text = message(register(observations=observations))
+    assert fault in text and remedy in text
+
+
+def test_it_is_a_value_error():
+    with pytest.raises(ValueError, match="CartPole-v1"):
+        make("CartPole-v1")
+
+
+def test_describe_reads_the_table():
+    assert describe("pendulum-va-concat10-v0") == {
+        "name": "pendulum-va-concat10-v0",
+        "family": "pendulum",
+        "observation_shape": (20,),
+        "action_size": 1,
+        "horizon": 200,
+        "hidden": "angle; last 10 velocities and torques shown",
+        "missing_package": None,
+    }
+    assert [describe(row.name)["name"] for row in ENVIRONMENTS] == [row.name for row in ENVIRONMENTS]
+
+
+def test_describe_builds_nothing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dm_control", None)
+    assert describe("dmc-cartpole-balance-v0")["missing_package"] == "dm-control"
+    monkeypatch.setattr(gymnasium, "make", lambda *args, **kwargs: pytest.fail("an environment was made"))
+    assert describe("dmc-cartpole-balance-v0")["observation_shape"] == (5,)
+
+
+def test_describe_knows_its_own_only():
+    with pytest.raises(UnsuitableEnvironment, match="did you mean pendulum-v0"):
+        describe("pendulum-v1")

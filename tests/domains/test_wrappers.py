@@ -1,0 +1,204 @@
+"""Wrappers, on a small environment whose every number is known."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from gymnasium.wrappers import TimeLimit
+
+from offpcc.domains.wrappers import (
+    Concatenate,
+    EpisodeReturn,
+    Float32Observation,
+    KeepIndices,
+    PreviousAction,
+    UnitAction,
+)
+
+
+class Counter(gym.Env):
+    """At step t it shows (10 t + 1, 10 t + 2, 10 t + 3), and its reward is t."""
+
+    def __init__(self, observations=None, low=-2.0, high=4.0, ends_after=None):
+        self.observation_space = observations or Box(
+            np.array([1, 2, 3], np.float32), np.array([1000, 2000, 3000], np.float32)
+        )
+        self.action_space = Box(low, high, (2,), np.float32)
+        self.ends_after = ends_after
+        self.t = 0
+
+    def observe(self):
+        shape = self.observation_space.shape
+        numbers = 10 * self.t + 1 + np.arange(np.prod(shape, dtype=int))
+        return numbers.reshape(shape).astype(self.observation_space.dtype)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.t += 1
+        self.executed = action
+        return self.observe(), float(self.t), self.t == self.ends_after, False, {"t": self.t}
+
+
+def action(*numbers):
+    return np.array(numbers, dtype=np.float32)
+
+
+def test_keep_indices_keeps_numbers_and_bounds():
+    env = KeepIndices(Counter(), [2, 0])
+    assert env.observation_space == Box(action(3, 1), action(3000, 1000))
+    np.testing.assert_array_equal(env.reset()[0], [3, 1])
+    np.testing.assert_array_equal(env.step(action(0, 0))[0], [13, 11])
+
+
+@pytest.mark.parametrize("indices", [[3], [-1], []])
+def test_keep_indices_refuses_places_that_are_not_there(indices):
+    with pytest.raises(ValueError, match=r"0 \.\.\. 2"):
+        KeepIndices(Counter(), indices)
+
+
+@pytest.mark.parametrize("space", [Discrete(3), Box(0, 255, (1, 4, 4), np.uint8)])
+def test_wrappers_of_vectors_refuse_others(space):
+    with pytest.raises(ValueError, match="KeepIndices needs a Box with 1 axis"):
+        KeepIndices(Counter(space), [0])
+    with pytest.raises(ValueError, match="PreviousAction needs a Box with 1 axis"):
+        PreviousAction(Counter(space))
+
+
+def test_previous_action_is_clipped_and_starts_at_zero():
+    env = PreviousAction(Counter())
+    assert env.observation_space.shape == (5,)
+    np.testing.assert_array_equal(env.observation_space.low, [1, 2, 3, -2, -2])
+    np.testing.assert_array_equal(env.observation_space.high, [1000, 2000, 3000, 4, 4])
+    np.testing.assert_array_equal(env.reset()[0], [1, 2, 3, 0, 0])
+    observation, *_ = env.step(action(9, -9))
+    np.testing.assert_array_equal(observation, [11, 12, 13, 4, -2])
+    np.testing.assert_array_equal(env.unwrapped.executed, [4, -2])
+    np.testing.assert_array_equal(env.step(action(1, 2))[0], [21, 22, 23, 1, 2])
+    np.testing.assert_array_equal(env.reset()[0], [1, 2, 3, 0, 0])
+
+
+def test_previous_action_bounds_contain_the_zeros():
+    env = PreviousAction(Counter(low=1.0, high=2.0))
+    assert env.reset()[0] in env.observation_space
+
+
+def test_previous_action_keeps_float32_whatever_the_action_is():
+    env = PreviousAction(Counter())
+    env.reset()
+    observation, *_ = env.step(np.array([0.1, 0.2], dtype=np.float64))
+    assert observation.dtype == np.float32
+    assert observation in env.observation_space
+
+
+def test_concatenate_is_oldest_first_after_zeros():
+    env = Concatenate(Counter(), 3)
+    zeros = [0, 0, 0]
+    for _ in range(2):  # an episode forgets the one before
+        np.testing.assert_array_equal(env.reset()[0], [*zeros, *zeros, 1, 2, 3])
+        np.testing.assert_array_equal(env.step(action(0, 0))[0], [*zeros, 1, 2, 3, 11, 12, 13])
+        np.testing.assert_array_equal(env.step(action(0, 0))[0], [1, 2, 3, 11, 12, 13, 21, 22, 23])
+        np.testing.assert_array_equal(env.step(action(0, 0))[0], [11, 12, 13, 21, 22, 23, 31, 32, 33])
+
+
+def test_concatenate_bounds_contain_the_zeros():
+    env = Concatenate(Counter(), 2)
+    np.testing.assert_array_equal(env.observation_space.low, np.zeros(6))
+    np.testing.assert_array_equal(env.observation_space.high, [1000, 2000, 3000] * 2)
+    assert env.reset()[0] in env.observation_space
+
+
+def test_concatenated_observations_are_not_shared():
+    env = Concatenate(Counter(), 2)
+    env.reset()[0][:] = -1
+    np.testing.assert_array_equal(env.step(action(0, 0))[0], [1, 2, 3, 11, 12, 13])
+
+
+def test_concatenate_joins_images_by_channel():
+    env = Concatenate(Counter(Box(0, 255, (1, 2, 2), np.uint8)), 3)
+    observation, _ = env.reset()
+    assert observation.shape == (3, 2, 2) and observation.dtype == np.uint8
+    assert observation in env.observation_space
+    np.testing.assert_array_equal(observation[2], [[1, 2], [3, 4]])
+    assert not observation[:2].any()
+
+
+def test_concatenate_refuses_none():
+    with pytest.raises(ValueError, match="at least 1, not 0"):
+        Concatenate(Counter(), 0)
+
+
+def test_float32_observation_casts_numbers_and_bounds():
+    largest = np.finfo(np.float64).max
+    env = Float32Observation(Counter(Box(np.array([-largest, 0.1]), np.array([largest, 100.1]), dtype=np.float64)))
+    assert env.observation_space.dtype == np.float32
+    assert np.isinf(env.observation_space.high[0]) and np.isinf(env.observation_space.low[0])
+    observation, _ = env.reset()
+    assert observation.dtype == np.float32
+    assert observation in env.observation_space
+
+
+def test_unit_action_maps_to_the_bounds_and_clips():
+    env = UnitAction(Counter())
+    env.reset()
+    assert env.action_space == Box(-1, 1, (2,), np.float32)
+    for given, executed in [(-1, -2), (0, 1), (1, 4), (0.5, 2.5), (1.0001, 4), (-9, -2)]:
+        env.step(action(given, given))
+        np.testing.assert_allclose(env.unwrapped.executed, [executed, executed], rtol=1e-6)
+        assert env.unwrapped.executed.dtype == np.float32
+
+
+def test_unit_action_never_leaves_the_bounds():
+    generator = np.random.default_rng(0)
+    for _ in range(300):
+        low, high = np.sort(generator.uniform(-3, 3, (2, 2)), axis=0).astype(np.float32)
+        env = UnitAction(Counter(low=low, high=high))
+        env.reset()
+        for unit in (-1, 1):
+            env.step(action(unit, unit))
+            assert env.unwrapped.executed in env.env.action_space
+
+
+def test_unit_action_changes_nothing_between_minus_1_and_1():
+    env = UnitAction(Counter(low=-1.0, high=1.0))
+    env.reset()
+    for unit in (1e-12, -0.3, 1.0):
+        env.step(action(unit, unit))
+        np.testing.assert_array_equal(env.unwrapped.executed, action(unit, unit))
+
+
+def test_unit_action_takes_the_widest_bounds():
+    largest = np.finfo(np.float32).max
+    env = UnitAction(Counter(low=-largest, high=largest))
+    env.reset()
+    env.step(action(-1, 0))
+    np.testing.assert_array_equal(env.unwrapped.executed, action(-largest, 0))
+
+
+def test_the_end_of_an_episode_holds_its_return():
+    env = EpisodeReturn(Counter(ends_after=3))
+    for _ in range(2):
+        env.reset()
+        infos = [env.step(action(0, 0))[4] for _ in range(3)]
+        assert all("final_eval_reward" not in info for info in infos[:2])
+        assert infos[2] == {"t": 3, "final_eval_reward": 1 + 2 + 3, "episode_length": 3}
+
+
+def test_an_abandoned_episode_does_not_count():
+    env = EpisodeReturn(Counter(ends_after=2))
+    env.reset()
+    env.step(action(0, 0))
+    env.reset()
+    env.step(action(0, 0))
+    assert env.step(action(0, 0))[4]["final_eval_reward"] == 1 + 2
+
+
+def test_an_early_time_limit_is_a_truncation():
+    env = EpisodeReturn(Concatenate(TimeLimit(PreviousAction(Counter()), 5), 2))
+    env.reset()
+    steps = [env.step(action(0, 0)) for _ in range(5)]
+    assert [step[2:4] for step in steps] == [(False, False)] * 4 + [(False, True)]
+    assert steps[-1][4]["final_eval_reward"] == 1 + 2 + 3 + 4 + 5

@@ -1,0 +1,427 @@
+import io
+import math
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import offpcc.files
+from offpcc.loggers import (
+    ConsoleLogger,
+    CSVLogger,
+    Loggers,
+    Progress,
+    TensorBoardLogger,
+    WandbLogger,
+    tracking_wanted,
+)
+
+COLUMNS = ["epoch", "step", "train/return", "test/return"]
+PROGRESS = Progress(
+    step=1500,
+    num_steps=6000,
+    steps_per_second=250.0,
+    seconds_left=18.0,
+    train_return=-12.34,
+    test_return=None,
+    phase="learning",
+)
+
+
+def run_python(code, **environment):
+    """Run code in a fresh interpreter, where nothing is imported, set up or logged in yet."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "OFFPCC_"))}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=kept | environment,
+        cwd=Path(__file__).parents[1],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+class TestCSVLogger:
+    def test_the_header_is_there_from_the_start(self, tmp_path):
+        CSVLogger(tmp_path / "progress.csv", COLUMNS)
+        assert (tmp_path / "progress.csv").read_text() == "epoch,step,train/return,test/return\n"
+
+    def test_numbers_are_exact_and_none_is_an_empty_cell(self, tmp_path):
+        logger = CSVLogger(tmp_path / "progress.csv", COLUMNS)
+        logger.epoch({"step": np.int64(10), "epoch": 1, "train/return": None, "test/return": 0.1 + 0.2})
+        logger.epoch({"step": 20, "epoch": 2, "train/return": math.nan, "test/return": np.float32(1 / 3)})
+        _, first, second = (tmp_path / "progress.csv").read_text().splitlines()
+        assert first == "1,10,,0.30000000000000004"
+        assert second == "2,20,nan,0.3333333432674408"
+
+    def test_an_unknown_column_is_an_error_that_names_it(self, tmp_path):
+        logger = CSVLogger(tmp_path / "progress.csv", COLUMNS)
+        with pytest.raises(KeyError, match="test/retrun"):
+            logger.epoch({"epoch": 1, "step": 10, "test/retrun": 1.0})
+        assert (tmp_path / "progress.csv").read_text().count("\n") == 1
+
+    def test_a_new_run_overwrites(self, tmp_path):
+        file = tmp_path / "progress.csv"
+        file.write_text("something,else\n1,2\n")
+        CSVLogger(file, COLUMNS)
+        assert file.read_text() == ",".join(COLUMNS) + "\n"
+
+    def test_an_interrupted_write_leaves_the_rows_before_it(self, tmp_path, monkeypatch):
+        logger = CSVLogger(tmp_path / "progress.csv", COLUMNS)
+        logger.epoch({"epoch": 1, "step": 10})
+        before = (tmp_path / "progress.csv").read_bytes()
+
+        def fail(descriptor):
+            raise OSError("no space left")
+
+        monkeypatch.setattr(offpcc.files.os, "fsync", fail)
+        with pytest.raises(OSError, match="no space"):
+            logger.epoch({"epoch": 2, "step": 20})
+        assert (tmp_path / "progress.csv").read_bytes() == before
+        assert len(list(tmp_path.iterdir())) == 1
+
+    @pytest.mark.parametrize("newline", ["\n", "\r\n"])
+    def test_resuming_keeps_bytes_and_drops_later_rows(self, tmp_path, newline):
+        file = tmp_path / "progress.csv"
+        header = ",".join(COLUMNS) + newline
+        rows = [f"1,10,-1.50,{newline}", f"2,20,1e-3, 7.0{newline}", f"10,100,3.0,4.0{newline}"]
+        file.write_bytes((header + "".join(rows)).encode())
+        logger = CSVLogger(file, COLUMNS, keep_epochs=2)
+        kept = (header + rows[0] + rows[1]).encode()
+        assert file.read_bytes() == kept
+        logger.epoch({"epoch": 3, "step": 30, "test/return": 5.0})
+        assert file.read_bytes() == kept + b"3,30,,5.0\n"
+
+    def test_resuming_a_file_without_a_last_line_end_does_not_join_rows(self, tmp_path):
+        file = tmp_path / "progress.csv"
+        file.write_text("epoch,step\n1,10")
+        CSVLogger(file, ["epoch", "step"], keep_epochs=1).epoch({"epoch": 2, "step": 20})
+        assert file.read_text() == "epoch,step\n1,10\n2,20\n"
+
+    def test_resuming_without_a_file_begins_one(self, tmp_path):
+        CSVLogger(tmp_path / "progress.csv", COLUMNS, keep_epochs=3)
+        assert (tmp_path / "progress.csv").read_text() == ",".join(COLUMNS) + "\n"
+
+    @pytest.mark.parametrize("text", ["epoch,step\n1,10\n", ""])
+    def test_resuming_with_other_columns_is_an_error_that_leaves_the_file(self, tmp_path, text):
+        file = tmp_path / "progress.csv"
+        file.write_text(text)
+        with pytest.raises(ValueError, match=r"progress\.csv.*columns are.*test/return"):
+            CSVLogger(file, COLUMNS, keep_epochs=1)
+        assert file.read_text() == text
+
+
+class TestTensorBoardLogger:
+    def read(self, folder):
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(str(folder / "tensorboard"))
+        events.Reload()
+        return {
+            name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]
+        }
+
+    def test_scalars_lie_in_the_run_folder_by_environment_step(self, tmp_path):
+        logger = TensorBoardLogger(tmp_path)
+        logger.epoch({"step": 10, "test/return": 1.5, "train/return": None})
+        logger.epoch({"step": 20, "test/return": 2.5, "train/return": 0.5})
+        assert self.read(tmp_path)["test/return"] == [(10, 1.5), (20, 2.5)]  # before close, too
+        logger.close()
+        assert self.read(tmp_path) == {"test/return": [(10, 1.5), (20, 2.5)], "train/return": [(20, 0.5)]}
+
+    def test_resuming_hides_what_came_after_the_checkpoint(self, tmp_path):
+        interrupted = TensorBoardLogger(tmp_path)
+        for step in (10, 20, 30):
+            interrupted.epoch({"step": step, "test/return": float(step)})
+        interrupted.close()
+        resumed = TensorBoardLogger(tmp_path, purge_step=21)
+        resumed.epoch({"step": 30, "test/return": -1.0})
+        resumed.close()
+        assert self.read(tmp_path) == {"test/return": [(10, 10.0), (20, 20.0), (30, -1.0)]}
+
+    def test_it_is_imported_late_and_silently(self, tmp_path):
+        code = f"""
+import sys
+from pathlib import Path
+from offpcc.loggers import TensorBoardLogger
+assert "tensorboard" not in sys.modules
+logger = TensorBoardLogger(Path({str(tmp_path)!r}))
+assert "tensorboard" in sys.modules
+logger.close()
+"""
+        done = run_python(code)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+class TestConsoleLogger:
+    def terminal(self, monkeypatch, width=80):
+        monkeypatch.setenv("TERM", "xterm-256color")
+        return Console(force_terminal=True, file=io.StringIO(), width=width, color_system=None)
+
+    def test_the_display_shows_how_far_the_run_is(self, monkeypatch):
+        console = self.terminal(monkeypatch)
+        logger = ConsoleLogger("Pendulum-v1 sac run 1", console=console)
+        logger.progress(PROGRESS._replace(test_return=98.76))
+        shown = console.file.getvalue()
+        logger.close()
+        for text in (
+            "Pendulum-v1 sac run 1",
+            "learning",
+            "1,500 of 6,000 steps",
+            "━",
+            "250.0 steps/s",
+            "0:00:18 left",
+            "train return -12.3",
+            "test return 98.8",
+        ):
+            assert text in shown
+
+    def test_an_epoch_updates_the_returns_and_close_leaves_them(self, monkeypatch):
+        console = self.terminal(monkeypatch)
+        logger = ConsoleLogger("title", console=console)
+        logger.progress(PROGRESS)
+        logger.epoch({"step": 2000, "train/return": None, "test/return": 55.5})
+        logger.close()
+        last = console.file.getvalue().rpartition("title")[2]
+        assert "2,000 of 6,000 steps" in last
+        assert "train return -12.3" in last
+        assert "test return 55.5" in last
+        assert last.endswith("\x1b[?25h")  # the cursor is visible again
+
+    @pytest.mark.parametrize("width", [20, 80, 200])
+    def test_the_display_has_three_rows_in_any_width(self, monkeypatch, width):
+        console = self.terminal(monkeypatch, width)
+        logger = ConsoleLogger("a title that is much longer than twenty characters", console=console)
+        logger.progress(PROGRESS)
+        logger.close()
+        assert len(console.render_lines(logger._display())) == 3
+
+    def test_what_others_print_meanwhile_stays_whole(self, monkeypatch, capsys):
+        console = self.terminal(monkeypatch)
+        logger = ConsoleLogger("title", console=console)
+        logger.progress(PROGRESS)
+        logger.print("said [bold]as it is[/bold] :smile: " + "x" * 100)
+        print("a plain print")
+        print("a warning", file=sys.stderr)
+        logger.progress(PROGRESS)
+        logger.close()
+        print("after")
+        shown = console.file.getvalue()
+        assert "said [bold]as it is[/bold] :smile: " + "x" * 100 + "\n" in shown
+        assert "a plain print\n" in shown
+        assert "a warning\n" in shown
+        assert capsys.readouterr().out == "after\n"
+
+    def test_without_a_terminal_there_is_one_plain_line_per_epoch(self):
+        console = Console(force_terminal=False, file=io.StringIO(), width=40)
+        logger = ConsoleLogger("title", console=console)
+        logger.progress(PROGRESS)
+        logger.progress(PROGRESS)
+        logger.epoch({"step": 2000, "train/return": 1.0, "test/return": 2000.25})
+        logger.progress(PROGRESS._replace(step=2500, test_return=2000.25))
+        logger.epoch({"step": 3000, "train/return": None, "test/return": None})
+        logger.close()
+        speed = "250.0 steps/s  0:00:18 left"
+        assert console.file.getvalue().splitlines() == [
+            f"title  2,000 of 6,000 steps  {speed}  train return 1.0  test return 2,000.2",
+            f"title  3,000 of 6,000 steps  {speed}  train return -12.3  test return 2,000.2",
+        ]
+
+    def test_unknown_figures_are_no_reason_to_fail(self):
+        console = Console(force_terminal=False, file=io.StringIO())
+        logger = ConsoleLogger("title", console=console)
+        logger.progress(PROGRESS._replace(seconds_left=math.inf, steps_per_second=math.nan, train_return=None))
+        logger.epoch({"step": 0})
+        assert (
+            console.file.getvalue()
+            == "title  0 of 6,000 steps  - steps/s  unknown time left  train return -  test return -\n"
+        )
+
+    def test_closing_without_progress_or_twice_is_fine(self, monkeypatch):
+        logger = ConsoleLogger("title", console=self.terminal(monkeypatch))
+        logger.close()
+        logger.close()
+
+
+class Recorder:
+    """Notes what it is told; raises at close if told to."""
+
+    def __init__(self, name, calls, fails=False):
+        self.name, self.calls, self.fails = name, calls, fails
+
+    def progress(self, progress):
+        self.calls.append((self.name, "progress", progress))
+
+    def epoch(self, row):
+        self.calls.append((self.name, "epoch", row))
+
+    def artifact(self, kind, file):
+        self.calls.append((self.name, "artifact", kind, file))
+
+    def close(self):
+        self.calls.append((self.name, "close"))
+        if self.fails:
+            raise RuntimeError(self.name)
+
+
+def test_loggers_pass_everything_on_in_order():
+    calls = []
+    loggers = Loggers([Recorder("a", calls), Recorder("b", calls)])
+    loggers.progress(PROGRESS)
+    loggers.epoch({"step": 1})
+    loggers.artifact("actor", Path("actor.pt"))
+    loggers.close()
+    told = [
+        ("progress", PROGRESS),
+        ("epoch", {"step": 1}),
+        ("artifact", "actor", Path("actor.pt")),
+        ("close",),
+    ]
+    assert calls == [(name, *call) for call in told for name in "ab"]
+
+
+def test_loggers_close_all_even_if_one_raises():
+    calls = []
+    loggers = Loggers([Recorder("a", calls, fails=True), Recorder("b", calls), Recorder("c", calls)])
+    with pytest.raises(RuntimeError, match="a"):
+        loggers.close()
+    assert calls == [("a", "close"), ("b", "close"), ("c", "close")]
+
+
+@pytest.mark.parametrize(
+    ("track", "project", "wanted"),
+    [(False, None, False), (True, None, True), (False, "mine", True), (False, "", False)],
+)
+def test_tracking_is_wanted_by_flag_or_project(monkeypatch, track, project, wanted):
+    monkeypatch.delenv("OFFPCC_WANDB_PROJECT", raising=False)
+    if project is not None:
+        monkeypatch.setenv("OFFPCC_WANDB_PROJECT", project)
+    assert tracking_wanted(track) is wanted
+
+
+class TestWandbLogger:
+    CODE = """
+import sys
+from pathlib import Path
+import numpy as np
+from offpcc.loggers import WandbLogger
+from offpcc.recording import write_video
+assert "wandb" not in sys.modules
+folder = Path({folder!r})
+folder.mkdir(exist_ok=True)
+logger = WandbLogger(
+    folder, environment="Pendulum-v1", algorithm="sac", config_name="quickstart", run_id=7,
+    wandb_id="stable1", config={{"SAC.lr": 0.0625}},
+)
+logger.epoch({{"step": 1000, "epoch": 1, "test/return": -123.5, "train/return": None}})
+(folder / "actor.pt").write_bytes(b"weights")
+logger.artifact("actor", folder / "actor.pt")
+import matplotlib.image
+matplotlib.image.imsave(folder / "curve.png", np.zeros((8, 8)))
+logger.artifact("curve", folder / "curve.png")
+write_video(np.zeros((3, 16, 16, 3), np.uint8), folder / "best.mp4", 10)
+logger.artifact("video", folder / "best.mp4")
+logger.close()
+"""
+
+    @pytest.fixture(autouse=True)
+    def _needs_wandb(self):
+        pytest.importorskip("wandb")
+
+    def run(self, tmp_path, **environment):
+        # A folder with brackets, which mean something in the patterns that file uploads are given by.
+        folder = tmp_path / "run[7]"
+        # The address answers nobody: offline means offline.
+        environment = {"HOME": str(tmp_path), "WANDB_BASE_URL": "http://127.0.0.1:9"} | environment
+        return folder, run_python(self.CODE.format(folder=str(folder)), **environment)
+
+    def records(self, file):
+        """The records of an offline run: a LevelDB log, whose records may be cut at the ends of 32 KiB blocks."""
+        from wandb.proto.wandb_internal_pb2 import Record
+
+        records, data, position, content = [], b"", 7, file.read_bytes()
+        while position < len(content):
+            left_in_block = -position % 32768
+            if left_in_block < 7:
+                position += left_in_block
+                continue
+            _, length, kind = struct.unpack_from("<IHB", content, position)
+            data += content[position + 7 : position + 7 + length]
+            position += 7 + length
+            if kind in (1, 4):  # whole, or the last part
+                records.append(Record.FromString(data))
+                data = b""
+        return records
+
+    def test_without_a_login_the_run_is_kept_for_later(self, tmp_path):
+        folder, done = self.run(tmp_path, OFFPCC_WANDB_PROJECT="lab", OFFPCC_WANDB_ENTITY="me")
+        assert (done.returncode, done.stderr) == (0, "")
+        [run_folder] = (folder / "wandb").glob("offline-run-*")
+        assert done.stdout.splitlines() == [
+            f"Weights & Biases: not logged in; upload this run later with wandb sync '{run_folder}'"
+        ]
+        assert (run_folder / "files" / "actor.pt").read_bytes() == b"weights"
+        assert not (run_folder / "files" / "actor.pt").is_symlink()
+        assert len(list((run_folder / "files").rglob("*.png"))) == 1
+        assert len(list((run_folder / "files").rglob("*.mp4"))) == 1
+
+        records = self.records(run_folder / "run-stable1.wandb")
+        [run] = [record.run for record in records if record.WhichOneof("record_type") == "run"]
+        assert (run.project, run.entity, run.run_id) == ("lab", "me", "stable1")
+        assert (run.run_group, run.display_name) == ("Pendulum-v1 sac quickstart", "run_id=7")
+        assert ("SAC.lr", "0.0625") in [(item.key, item.value_json) for item in run.config.update]
+        history = [
+            {item.key or item.nested_key[0]: item.value_json for item in record.history.item}
+            for record in records
+            if record.WhichOneof("record_type") == "history"
+        ]
+        assert history[0]["test/return"] == "-123.5"
+        assert "train/return" not in history[0]
+        assert [row["step"] for row in history] == ["1000"] * 3
+        metrics = [record.metric for record in records if record.WhichOneof("record_type") == "metric"]
+        assert any(metric.glob_name == "*" and metric.step_metric == "step" for metric in metrics)
+
+    def test_a_chosen_mode_and_the_default_project(self, tmp_path):
+        folder, done = self.run(tmp_path, WANDB_MODE="offline")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        [file] = (folder / "wandb").glob("offline-run-*/run-stable1.wandb")
+        assert {record.run.project for record in self.records(file)} - {""} == {"offpcc"}
+
+    def test_online_mode_without_a_login_asks_nothing(self, tmp_path):
+        folder, done = self.run(tmp_path, WANDB_MODE="online")
+        assert done.returncode == 0
+        assert "not logged in" in done.stdout
+        assert list((folder / "wandb").glob("offline-run-*"))
+
+    def test_a_key_of_the_wrong_form_does_not_stop_the_run(self, tmp_path):
+        folder, done = self.run(tmp_path, WANDB_API_KEY="short")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert len(done.stdout.splitlines()) == 1
+        assert "WANDB_API_KEY invalid" in done.stdout
+        assert list((folder / "wandb").glob("offline-run-*"))
+
+    def test_an_unreachable_server_does_not_stop_the_run(self, tmp_path, monkeypatch):
+        import wandb
+
+        modes, said = [], []
+
+        def init(*, mode=None, **kwargs):
+            modes.append(mode)
+            if mode != "offline":
+                raise wandb.errors.CommError("no route to host\nwhile retrying")
+            return MagicMock(settings=MagicMock(sync_dir="a folder"))
+
+        monkeypatch.delenv("WANDB_MODE", raising=False)
+        monkeypatch.setattr(wandb, "login", lambda prompt: not prompt)
+        monkeypatch.setattr(wandb, "init", init)
+        names = {"environment": "e", "algorithm": "a", "config_name": "c", "run_id": 1, "wandb_id": "i"}
+        WandbLogger(tmp_path, **names, config={}, announce=said.append)
+        assert modes == [None, "offline"]
+        assert said == ["Weights & Biases: no route to host; upload this run later with wandb sync 'a folder'"]
