@@ -134,7 +134,7 @@ class Agent:
             return action[0]
         low, high = self.action_space.low, self.action_space.high
         scaled = low + (high - low) * (action[0].reshape(low.shape) + 1.0) / 2.0
-        return np.asarray(scaled).astype(np.float32)
+        return np.array(scaled, np.float32)
 
     def save(self, file: str | Path) -> None:
         """Write the actor to one file that needs nothing but itself."""

@@ -394,34 +394,39 @@ logger.close()
         [file] = (folder / "wandb").glob("offline-run-*/run-stable1.wandb")
         assert {record.run.project for record in self.records(file)} - {""} == {"offpcc"}
 
-    def test_online_mode_without_a_login_asks_nothing(self, tmp_path):
-        folder, done = self.run(tmp_path, WANDB_MODE="online")
-        assert done.returncode == 0
-        assert "not logged in" in done.stdout
-        assert list((folder / "wandb").glob("offline-run-*"))
-
-    def test_a_key_of_the_wrong_form_does_not_stop_the_run(self, tmp_path):
-        folder, done = self.run(tmp_path, WANDB_API_KEY="short")
-        assert (done.returncode, done.stderr) == (0, "")
-        assert len(done.stdout.splitlines()) == 1
-        assert "WANDB_API_KEY invalid" in done.stdout
-        assert list((folder / "wandb").glob("offline-run-*"))
-
-    def test_an_unreachable_server_does_not_stop_the_run(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize(
+        ("variables", "login", "reason"),
+        [
+            ({}, lambda prompt: prompt, "not logged in"),
+            ({"WANDB_MODE": "online"}, lambda prompt: prompt, "not logged in"),
+            ({"WANDB_API_KEY": "short"}, None, "WANDB_API_KEY invalid"),
+            ({}, lambda prompt: True, "no route to host;"),
+        ],
+        ids=["no login", "no login, online", "key of a wrong form", "no network"],
+    )
+    def test_what_stands_in_the_way_is_said_in_one_line(self, tmp_path, monkeypatch, variables, login, reason):
         import wandb
 
-        modes, said = [], []
+        runs, said = [], []
 
-        def init(*, mode=None, **kwargs):
-            modes.append(mode)
+        def init(*, mode=None, **names):
             if mode != "offline":
                 raise wandb.errors.CommError("no route to host\nwhile retrying")
+            runs.append(names)
             return MagicMock(settings=MagicMock(sync_dir="a folder"))
 
-        monkeypatch.delenv("WANDB_MODE", raising=False)
-        monkeypatch.setattr(wandb, "login", lambda prompt: not prompt)
+        for name in ("WANDB_API_KEY", "WANDB_MODE"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("WANDB_SILENT", "true")
         monkeypatch.setattr(wandb, "init", init)
+        if login:
+            monkeypatch.setattr(wandb, "login", login)
         names = {"environment": "e", "algorithm": "a", "config_name": "c", "run_id": 1, "wandb_id": "i"}
         WandbLogger(tmp_path, **names, config={}, announce=said.append)
-        assert modes == [None, "offline"]
-        assert said == ["Weights & Biases: no route to host; upload this run later with wandb sync 'a folder'"]
+        assert [(run["id"], run["name"], run["group"]) for run in runs] == [("i", "run_id=1", "e a c")]
+        [line] = said
+        assert line.startswith(f"Weights & Biases: {reason}")
+        assert line.endswith("upload this run later with wandb sync 'a folder'")
+        assert "\n" not in line

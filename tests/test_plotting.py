@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 
 import matplotlib.image
 import numpy as np
@@ -128,9 +129,10 @@ def test_groups_end_where_their_shortest_run_ends(tmp_path):
     assert summary == ("env", "sac", 2, 5.0, 2.0, 3000)
 
 
-def test_runs_given_twice_count_once(tmp_path):
+def test_runs_given_twice_count_once(tmp_path, monkeypatch):
     run = write_run(tmp_path / "env" / "sac" / "1", [1.0])
-    [summary] = plot_runs([tmp_path / "env", run], tmp_path / "curve.png")
+    monkeypatch.chdir(run.parent)
+    [summary] = plot_runs([tmp_path / "env", run, Path("1")], tmp_path / "curve.png")
     assert summary.num_runs == 1
 
 

@@ -17,7 +17,7 @@ def test_a_video_has_the_frames_in_order_and_the_speed(tmp_path):
     write_video(frames(20), tmp_path / "a.mp4", fps=10)
     with imageio.get_reader(tmp_path / "a.mp4") as reader:
         data = reader.get_meta_data()
-        read = list(reader)
+        read = list(reader.iter_data())
     assert data["fps"] == 10
     assert data["codec"] == "h264"
     assert data["pix_fmt"].startswith("yuv420p")

@@ -1,0 +1,58 @@
+"""What all tests share."""
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import gin
+import pytest
+import torch
+
+QUICK = (
+    "train.num_steps_per_epoch=250",
+    "train.update_after=150",
+    "train.num_test_episodes_per_epoch=2",
+    "train.updates_per_step=0.1",
+)
+
+
+@pytest.fixture(autouse=True)
+def clean_slate(monkeypatch):
+    """No bindings of another test, one thread, and none of the user's settings."""
+    gin.clear_config()
+    torch.set_num_threads(1)
+    for name in ("OFFPCC_RESULTS", "OFFPCC_WANDB_PROJECT", "OFFPCC_WANDB_ENTITY"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    gin.clear_config()
+
+
+@pytest.fixture
+def launch(tmp_path, monkeypatch, capsys):
+    """Run the command line in this process, results below `tmp_path`; the exit code, output and errors."""
+    from offpcc.launch import main
+
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "results"))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as stop:
+            code = stop.code
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+@pytest.fixture
+def quick(launch):
+    """Train a few steps of an algorithm with configs/test/template_short.gin."""
+
+    def run(algo, *extra, env="pendulum-p-v0", bindings=()):
+        config = ("--config", "test/template_short.gin", "--gin", *QUICK, *bindings)
+        return launch("--env", env, "--algo", algo, *config, *extra)
+
+    return run

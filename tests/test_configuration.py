@@ -1,0 +1,178 @@
+import re
+
+import gin
+import pytest
+
+from offpcc import callbacks, configuration  # noqa: F401 (registers what gin can configure)
+from offpcc.algorithms.variants import RecurrentSAC
+from offpcc.assembly import build
+from offpcc.errors import UserError
+from offpcc.run_fns import train
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def refused(file, *command_line):
+    with pytest.raises(UserError) as caught:
+        configuration.load(file, list(command_line))
+    return caught.value.args[0]
+
+
+def test_a_config_is_found_as_given_from_the_root_and_below_configs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("configs/quickstart.gin", "quickstart.gin", "test/template_short.gin"):
+        assert configuration.find(name).resolve() == configuration.CONFIGS / name.removeprefix("configs/")
+    mine = write(tmp_path / "quickstart.gin", "SAC.alpha = 0.3")
+    assert configuration.find("quickstart.gin").resolve() == mine
+
+
+def test_an_include_is_found_beside_its_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path.parent)
+    write(tmp_path / "parts" / "alpha.gin", "SAC.alpha = 0.3")
+    file = write(tmp_path / "parts" / "mine.gin", "include 'configs/base.gin'\ninclude 'alpha.gin'\nSAC.alpha_lr = 1e-3")
+    configuration.load(file, [])
+    assert gin.query_parameter("SAC.alpha") == 0.3
+    assert gin.query_parameter("ActorCritic.gamma") == 0.99
+
+
+def test_a_missing_config_names_the_near_ones(tmp_path):
+    assert "configs/test/template_short.gin" in refused("template_short.gin")
+    assert "there is no config 'xyz.gin'" in refused("xyz.gin")
+
+
+def test_an_include_of_itself_is_refused(tmp_path):
+    file = write(tmp_path / "a.gin", "include 'b.gin'")
+    write(tmp_path / "b.gin", "include 'a.gin'")
+    assert "includes itself" in refused(file)
+
+
+@pytest.mark.parametrize(
+    ("binding", "words"),
+    [
+        ("SAK.lr = 1", ["'SAK'", "SAC"]),
+        ("SAC.learning_rate = 1", ["no parameter 'learning_rate'", "encoder_lr"]),
+        ("RecurrentSAC.gama = 0.9", ["'gama'", "gamma"]),
+        ("RecurrentTD3.alpha = 0.9", ["'alpha'"]),
+        ("SAC.device = 'cpu'", ["device is set by the command line"]),
+        ("RecurrentReplayBuffer.seed = 1", ["seed is set by the command line"]),
+        ("train.buffer = 1", ["train.buffer"]),
+        ("SAC.encoder = @Recurent", ["Recurent", "Recurrent"]),
+        ("SAC.lr = 1e-4)", ["gin's syntax"]),
+        ("SAC.lr = fast", ["gin's syntax", "fast"]),
+        ("import there_is_no_such_module", ["there_is_no_such_module"]),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_the_nearest_name(tmp_path, binding, words):
+    file = write(tmp_path / "a.gin", f"SAC.alpha = 0.1\n{binding}\n")
+    message = refused(file)
+    for word in words:
+        assert word in message
+    assert str(file) in message
+    if "import" not in binding:
+        assert all(word in refused(None, binding) for word in words)
+
+
+def test_line_of_the_fault_is_told(tmp_path):
+    file = write(tmp_path / "a.gin", "SAC.alpha = 0.1\n\n# a comment\nSAC.alfa = 1\n")
+    assert f"{file}:4: SAC.alfa" in refused(file)
+
+
+def test_a_binding_of_the_command_line_wins_and_needs_an_equals_sign(tmp_path):
+    file = write(tmp_path / "a.gin", "SAC.alpha = 0.1")
+    configuration.load(file, ["SAC.alpha=0.2"])
+    assert gin.query_parameter("SAC.alpha") == 0.2
+    assert "--gin" in refused(file, "SAC.alpha")
+
+
+def load_and_build(tmp_path, text, *command_line, algo="rsac"):
+    file = write(tmp_path / "a.gin", text)
+    bindings = configuration.load(file, list(command_line))
+    learner = build("pendulum-p-v0", algo)
+    configuration.anticipate(train)
+    configuration.check_effects(bindings)
+    return learner
+
+
+BASE = "train.num_epochs = 2\nRecurrent.hidden_dim = 4\nActorCritic.hidden_dims = (4,)\n"
+
+
+def test_bindings_of_classes_that_take_no_part_are_for_files_only(tmp_path):
+    load_and_build(tmp_path, BASE + "TD3.policy_delay = 3\nReplayBuffer.capacity = 10")
+    with pytest.raises(UserError, match=r"--gin: TD3.policy_delay has no effect: TD3 takes no part"):
+        load_and_build(tmp_path, BASE, "TD3.policy_delay=3")
+
+
+def test_a_childs_binding_overrides_its_parents(tmp_path):
+    learner = load_and_build(tmp_path, BASE + "SAC.gamma = 0.5\nRecurrentSAC.gamma = 0.7")
+    assert learner.algorithm.gamma == 0.7
+    with pytest.raises(UserError, match=r"SAC.gamma has no effect"):
+        load_and_build(tmp_path, BASE + "RecurrentSAC.gamma = 0.7", "SAC.gamma=0.5")
+
+
+def test_a_scope_that_nobody_enters_has_no_effect(tmp_path):
+    with pytest.raises(UserError, match=r"somewhere/SAC.gamma has no effect"):
+        load_and_build(tmp_path, BASE + "somewhere/SAC.gamma = 0.5")
+
+
+def test_a_required_binding_that_is_missing_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"train.num_epochs is not set"):
+        load_and_build(tmp_path, "Recurrent.hidden_dim = 4")
+
+
+def test_the_operative_config_does_the_same_again(tmp_path):
+    text = BASE + "SAC.gamma = 0.5\nRecurrentSAC.lr = @LinearDecay()\nLinearDecay.num_updates = 7\nRecurrent.cell = 'gru'"
+    first = load_and_build(tmp_path, text)
+    operative = configuration.operative()
+    assert "train.num_epochs = 2" in operative
+    again = load_and_build(tmp_path, operative)
+    assert configuration.operative() == operative
+    assert isinstance(again.algorithm, RecurrentSAC)
+    assert again.algorithm.gamma == first.algorithm.gamma == 0.5
+    assert again.algorithm.actor_encoder.cells.mode == "GRU"
+    assert again.algorithm.actor_optimizer.rates[0].num_updates == 7
+    assert configuration.values(operative)["LinearDecay.num_updates"] == "7"
+
+
+def test_results_go_where_they_are_asked_to(tmp_path, monkeypatch):
+    assert configuration.results_folder(None) == configuration.CHECKOUT / "results"
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "elsewhere"))
+    assert configuration.results_folder(None) == tmp_path / "elsewhere"
+    assert configuration.results_folder("given").name == "given"
+    monkeypatch.delenv("OFFPCC_RESULTS")
+    monkeypatch.setattr(configuration, "CHECKOUT", None)
+    monkeypatch.chdir(tmp_path)
+    assert configuration.results_folder(None) == tmp_path / "results"
+
+
+@pytest.mark.parametrize("file", sorted(configuration.CONFIGS.rglob("*.gin")), ids=lambda file: file.stem)
+def test_every_config_that_comes_along_is_sound_and_says_where_it_comes_from(file):
+    assert re.match(r"# .{20,}", file.read_text())
+    configuration.load(file, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs", "cell"),
+    [("100k", 100, "lstm"), ("200k_gru", 200, "gru"), ("300k_rnn", 300, "rnn"), ("500k", 500, "lstm")],
+)
+def test_recurrent_templates_hold_the_papers_settings(name, epochs, cell):
+    configuration.load(f"test/template_recurrent_{name}.gin", [])
+    expected = {
+        "ActorCritic.lr": 3e-4,
+        "ActorCritic.gamma": 0.99,
+        "ActorCritic.polyak": 0.995,
+        "ActorCritic.hidden_dims": (256, 256),
+        "Recurrent.cell": cell,
+        "Recurrent.hidden_dim": 256,
+        "Recurrent.num_layers": 2,
+        "RecurrentReplayBuffer.capacity": 5000,
+        "RecurrentReplayBuffer.batch_size": 10,
+        "train.num_epochs": epochs,
+        "train.num_steps_per_epoch": 1000,
+        "train.update_after": 10_000,
+        "train.num_test_episodes_per_epoch": 10,
+    }
+    assert {key: gin.query_parameter(key) for key in expected} == expected
