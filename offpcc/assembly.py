@@ -131,7 +131,8 @@ class Agent:
         action, self._memory = self.algorithm.act(step, self._memory, deterministic=deterministic)
         self._previous_action, self._is_first = action, False
         if self.action_space is None:
-            return action[0]
+            chosen: np.ndarray = action[0]
+            return chosen
         low, high = self.action_space.low, self.action_space.high
         scaled = low + (high - low) * (action[0].reshape(low.shape) + 1.0) / 2.0
         return np.array(scaled, np.float32)

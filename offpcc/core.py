@@ -128,6 +128,10 @@ class Buffer(Protocol):
         """A batch drawn by the buffer's own generator."""
         ...
 
+    def __len__(self) -> int:
+        """What there is to draw from; 0 means that `sample` would fail."""
+        ...
+
     def state_dict(self) -> dict[str, Any]:
         """Contents and generator."""
         ...
@@ -154,6 +158,7 @@ def configurable(cls: C) -> C:
         def passes_on(self: Any, *args: Any, **kwargs: Any) -> None:
             super(cls, self).__init__(*args, **kwargs)  # type: ignore[arg-type]
 
+        passes_on.__name__ = "__init__"  # the attribute that gin puts its wrapper in place of
         cls.__init__ = passes_on  # type: ignore[misc]
     original = cls.__init__  # type: ignore[misc]
     signature = inspect.signature(original)

@@ -170,12 +170,12 @@ class RunningNormalization(nn.Module):
     def update(self, observations: Tensor, weights: Tensor) -> None:
         """Learn from `observations` (M, *shape) whose `weights` (M,) are 1 where they count (Chan et al. 1979)."""
         weights = weights.reshape(-1, *(1,) * self.mean.dim())
-        added = weights.sum().clamp(min=1.0)
-        mean = (observations * weights).sum(0) / added
-        variance = ((observations - mean).square() * weights).sum(0) / added
+        added = weights.sum()
+        mean = (observations * weights).sum(0) / added.clamp(min=1.0)
+        variance = ((observations - mean).square() * weights).sum(0) / added.clamp(min=1.0)
         total = self.count + added
         delta = mean - self.mean
-        share = added / total
+        share = added / total.clamp(min=1.0)
         self.variance.lerp_(variance, share).add_(delta.square() * share * (1.0 - share))
         self.mean.add_(delta * share)
         self.count.copy_(total)

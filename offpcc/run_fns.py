@@ -416,7 +416,7 @@ def train(
     stats, clock = AverageStats(), Clock(loop, num_epochs * num_steps_per_epoch, logger)
 
     def pay() -> None:
-        while loop.owed >= 1.0:
+        while loop.owed >= 1.0 and len(buffer):  # before a first episode has ended there is nothing to learn from
             stats.add(algorithm.update_networks(buffer.sample()))
             loop.owed -= 1.0
             loop.num_updates += 1

@@ -16,6 +16,15 @@ QUICK = (
 )
 
 
+def run_folder(tmp_path, env="pendulum-p-v0", algo="sac", run_id=1):
+    return tmp_path / "results" / env / algo / str(run_id)
+
+
+def rows(folder):
+    """The rows of progress.csv without the columns of time."""
+    return [line.rsplit(",", 2)[0] for line in (folder / "progress.csv").read_text().splitlines()]
+
+
 @pytest.fixture(autouse=True)
 def clean_slate(monkeypatch):
     """No bindings of another test, one thread, and none of the user's settings."""

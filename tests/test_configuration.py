@@ -33,7 +33,9 @@ def test_a_config_is_found_as_given_from_the_root_and_below_configs(tmp_path, mo
 def test_an_include_is_found_beside_its_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path.parent)
     write(tmp_path / "parts" / "alpha.gin", "SAC.alpha = 0.3")
-    file = write(tmp_path / "parts" / "mine.gin", "include 'configs/base.gin'\ninclude 'alpha.gin'\nSAC.alpha_lr = 1e-3")
+    file = write(
+        tmp_path / "parts" / "mine.gin", "include 'configs/base.gin'\ninclude 'alpha.gin'\nSAC.alpha_lr = 1e-3"
+    )
     configuration.load(file, [])
     assert gin.query_parameter("SAC.alpha") == 0.3
     assert gin.query_parameter("ActorCritic.gamma") == 0.99
@@ -54,7 +56,7 @@ def test_an_include_of_itself_is_refused(tmp_path):
     ("binding", "words"),
     [
         ("SAK.lr = 1", ["'SAK'", "SAC"]),
-        ("SAC.learning_rate = 1", ["no parameter 'learning_rate'", "encoder_lr"]),
+        ("SAC.learning_rate = 1", ["no parameter 'learning_rate'", "learn_alpha"]),
         ("RecurrentSAC.gama = 0.9", ["'gama'", "gamma"]),
         ("RecurrentTD3.alpha = 0.9", ["'alpha'"]),
         ("SAC.device = 'cpu'", ["device is set by the command line"]),
@@ -124,7 +126,9 @@ def test_a_required_binding_that_is_missing_is_named(tmp_path):
 
 
 def test_the_operative_config_does_the_same_again(tmp_path):
-    text = BASE + "SAC.gamma = 0.5\nRecurrentSAC.lr = @LinearDecay()\nLinearDecay.num_updates = 7\nRecurrent.cell = 'gru'"
+    text = (
+        BASE + "SAC.gamma = 0.5\nRecurrentSAC.lr = @LinearDecay()\nLinearDecay.num_updates = 7\nRecurrent.cell = 'gru'"
+    )
     first = load_and_build(tmp_path, text)
     operative = configuration.operative()
     assert "train.num_epochs = 2" in operative

@@ -310,6 +310,9 @@ def rebuilds(encoder: Encoder) -> dict[str, Any]:
     """A specification of what built `encoder`, all arguments but its input's shape."""
     description = specification(encoder)
     arguments = {key: value for key, value in description["arguments"].items() if key != "shape"}
+    for name, part in encoder.named_children():  # an encoder inside, built by an argument of its name
+        if name in arguments and isinstance(part, Encoder):
+            arguments[name] = rebuilds(part)
     return {"partial": {"reference": description["class"]}, "arguments": arguments}
 
 

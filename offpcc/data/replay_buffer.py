@@ -94,10 +94,10 @@ class ReplayBuffer(BufferBase):
         seed: int = 0,
     ) -> None:
         super().__init__(observation_space, action_space, device, seed)
-        if capacity < 2 or batch_size < 1:
+        if capacity < 2 or batch_size < 1 or num_steps < 1:
             raise UserError(
-                f"ReplayBuffer.capacity is {capacity} and batch_size {batch_size}: a transition takes 2 rows "
-                f"and a batch at least 1"
+                f"ReplayBuffer.capacity is {capacity}, batch_size {batch_size} and num_steps {num_steps}: "
+                f"a transition takes 2 rows, a batch at least 1, and a window at least 1 step"
             )
         self.capacity, self.batch_size, self.num_steps = capacity, batch_size, num_steps
         self.cursor = 0  # the row of the last observation seen
@@ -214,9 +214,20 @@ class ReplayBuffer(BufferBase):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hold what `state` held."""
+        """Hold what `state` held.
+
+        Raises:
+            UserError: it comes from a buffer of another capacity, and its ring does not fit this one.
+        """
         arrays = {name: array.numpy() for name, array in state["arrays"].items()}
-        self.size = len(arrays["is_start"])
+        size = len(arrays["is_start"])
+        wrapped = size > 0 and state["cursor"] != size - 1
+        if size > self.capacity or (wrapped and size != self.capacity):
+            raise UserError(
+                f"the saved buffer's ring of {size} rows does not fit ReplayBuffer.capacity = {self.capacity}: "
+                f"set the capacity that it was saved with"
+            )
+        self.size = size
         rows = min(FIRST_BLOCK, self.capacity)
         while rows < self.size:
             rows = min(2 * rows, self.capacity)

@@ -98,7 +98,8 @@ class Identity(Encoder):
 
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
         """(B, T, *obs) -> (B, T, dim)."""
-        return self.with_extras(inputs.observation.flatten(2), inputs), None
+        flat = inputs.observation.flatten(2)
+        return self.with_extras(flat.float() if flat.dtype == torch.uint8 else flat, inputs), None
 
 
 @configurable
@@ -186,6 +187,8 @@ class Recurrent(Encoder):
         if cell not in cells:
             raise UserError(f"Recurrent.cell is {cell!r}; choose one of {', '.join(cells)}")
         self.front = front(shape)
+        if not self.front.memoryless:
+            raise UserError("Recurrent.front has a memory of its own, which would be lost; choose one without")
         num_in = self.front.dim + self.extra_dim
         self.cells = cells[cell](num_in, hidden_dim, num_layers, batch_first=True)
         self.dim = hidden_dim

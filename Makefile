@@ -1,0 +1,51 @@
+# Two commands on a fresh machine with Python 3.11 and make: `make train` and `make test`.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+RUN := $(VENV)/bin/python
+RESULTS := $(or $(OFFPCC_RESULTS),results)
+QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
+
+.DEFAULT_GOAL := help
+.PHONY: help train test test-slow lint format check clean
+
+help:
+	@echo "make train      install, then train the quickstart on the CPU and show the result"
+	@echo "make test       install, then run the fast tests"
+	@echo "make test-slow  run the learning tests, which take longer"
+	@echo "make check      formatting, lint, types and the fast tests"
+	@echo "make format     put the code into the project's format"
+
+$(VENV)/installed: requirements.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 is not installed; name another with make PYTHON=..."; exit 2; }
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install -r requirements.txt
+	$(RUN) -m pip install --no-deps -e .
+	@touch $@
+
+$(VENV)/installed-tests: $(VENV)/installed tests/requirements.txt
+	$(RUN) -m pip install -r tests/requirements.txt
+	@touch $@
+
+# A run that is there already is gone on with or, if it is finished, shown.
+train: $(VENV)/installed
+	$(RUN) offpcc/launch.py $(QUICKSTART) $(if $(wildcard $(RESULTS)/pendulum-p-v0/rsac/1/run.json),--resume)
+
+test: $(VENV)/installed-tests
+	$(RUN) -m pytest -m "not slow"
+
+test-slow: $(VENV)/installed-tests
+	$(RUN) -m pytest -m slow
+
+lint: $(VENV)/installed-tests
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+format: $(VENV)/installed-tests
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+check: lint test
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,813 @@
+"""What every algorithm with every kind of memory promises, on networks as small as they come."""
+
+import copy
+import functools
+import io
+from typing import NamedTuple
+
+import gin
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from offpcc.algorithms import ALGORITHMS, DDPG, SAC, TD3
+from offpcc.assembly import load_actor, save_actor
+from offpcc.core import Batch, Step
+from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.learning import LinearDecay, Optimizer
+from offpcc.networks import Convolutional, Identity, Recurrent
+from offpcc.run_fns import Interaction
+
+ACTION_DIM, NAN = 2, float("nan")
+ACTIONS = Box(-1, 1, (ACTION_DIM,), np.float32)
+VECTORS = Box(-np.inf, np.inf, (3,), np.float32)
+IMAGES = Box(0, 255, (1, 40, 40), np.uint8)
+
+SmallConvolutional = functools.partial(Convolutional, channels=(2, 2), kernels=(3, 3), strides=(4, 2), feature_dim=5)
+SmallRecurrent = functools.partial(
+    Recurrent, hidden_dim=5, num_layers=2, use_previous_action=True, use_previous_reward=True
+)
+
+
+@pytest.fixture(autouse=True)
+def quiet_surroundings():
+    torch.set_num_threads(1)
+    gin.clear_config()
+    yield
+    gin.clear_config()
+
+
+# Cases ----------------------------------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    name: str  # in ALGORITHMS
+    cell: str | None = None  # None without memory
+
+    def __str__(self):
+        return f"{self.name}-{self.cell}" if self.cell else self.name
+
+    @property
+    def cls(self):
+        return ALGORITHMS[self.name]
+
+    @property
+    def images(self):
+        return self.name.startswith("c")
+
+    @property
+    def shared(self):
+        return self.name.endswith("_s")
+
+    @property
+    def delay(self):
+        return 2 if issubclass(self.cls, TD3) else 1
+
+    def small(self, builder):
+        """A small encoder of the kind that `builder` makes."""
+        given = builder.keywords if isinstance(builder, functools.partial) else {}
+        kind = builder.func if isinstance(builder, functools.partial) else builder
+        if kind is Recurrent:
+            front = {"front": self.small(given["front"])} if "front" in given else {}
+            return functools.partial(SmallRecurrent, cell=self.cell, **front)
+        return SmallConvolutional if kind is Convolutional else Identity
+
+    def build(self, seed=0, **options):
+        options = {
+            "encoder": self.small(self.cls.default_encoder),
+            "shared_encoder": self.small(self.cls.default_shared_encoder),
+            "hidden_dims": (10, 10),
+            "lr": 1e-2,
+            "polyak": 0.9,
+            **options,
+        }
+        return self.cls(IMAGES if self.images else VECTORS, ACTIONS, seed=seed, **options)
+
+    def observations(self, draw, *shape):
+        if self.images:
+            return torch.randint(0, 256, (*shape, *IMAGES.shape), generator=draw, dtype=torch.uint8)
+        return torch.randn(*shape, *VECTORS.shape, generator=draw)
+
+    def batch(self, seed=0, lengths=None):
+        """Rows of these lengths, with NaN (in images: 255) as padding."""
+        draw = torch.Generator().manual_seed(seed)
+        lengths = torch.tensor(lengths or ([3, 1, 4] if self.cell else [1, 1, 1]))
+        rows, steps = len(lengths), int(lengths.max())
+        exists = (torch.arange(steps + 1) <= lengths[:, None]).unsqueeze(-1)
+        counted = (torch.arange(steps) < lengths[:, None]).unsqueeze(-1)
+        ended = (torch.arange(steps) == lengths[:, None] - 1).unsqueeze(-1) & (lengths % 2 == 1).view(-1, 1, 1)
+        observations = self.observations(draw, rows, steps + 1)
+        place = exists.view(rows, steps + 1, *(1,) * (observations.dim() - 2))
+        return Batch(
+            torch.where(place, observations, 255 if self.images else NAN),
+            torch.where(counted, torch.tanh(torch.randn(rows, steps, ACTION_DIM, generator=draw)), NAN),
+            torch.where(counted, torch.randn(rows, steps, 1, generator=draw), NAN),
+            torch.where(counted, ended.float(), NAN),
+            exists.float(),
+            counted.float(),
+            torch.zeros(rows, ACTION_DIM),
+            torch.zeros(rows, 1),
+        )
+
+    def steps(self, seed, number, agents=3):
+        """What an agent might see at successive time steps."""
+        draw = torch.Generator().manual_seed(seed)
+        for t in range(number):
+            yield Step(
+                self.observations(draw, agents).numpy(),
+                torch.randn(agents, ACTION_DIM, generator=draw).clamp(-1, 1).numpy() * (t > 0),
+                torch.randn(agents, 1, generator=draw).numpy() * (t > 0),
+                np.full(agents, t == 0, np.float32),
+            )
+
+
+CASES = [
+    Case(name, cell)
+    for name, cls in ALGORITHMS.items()
+    for cell in (("lstm", "gru", "rnn") if "r" in name.removesuffix("_s")[:2] else (None,))
+]
+ONE_CELL = [case for case in CASES if case.cell in ("lstm", None)]
+WITH_ENCODERS = [case for case in CASES if case.cell or case.images]
+WITH_MEMORY = [case for case in CASES if case.cell]
+SACS = [case for case in ONE_CELL if issubclass(case.cls, SAC)]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_name = pytest.mark.parametrize("case", ONE_CELL, ids=str)
+
+
+def modules(agent):
+    return {name: part for name, part in vars(agent).items() if isinstance(part, torch.nn.Module)}
+
+
+def parameters(agent):
+    """All of an agent's parameters and statistics by name, copied."""
+    return {
+        f"{name}.{key}": value.clone()
+        for name, part in modules(agent).items()
+        for key, value in part.state_dict().items()
+    }
+
+
+def moved(agent, before):
+    """Names of the modules of which something has moved."""
+    return {name.split(".")[0] for name, value in parameters(agent).items() if not torch.equal(value, before[name])}
+
+
+def losses(agent, batch):
+    batch = agent.prepare(batch)
+    h = agent.summarize(batch)
+    actor_loss = agent.actor_loss(h, batch)
+    return agent.critic_loss(h, batch)[0], actor_loss[0] if isinstance(actor_loss, tuple) else actor_loss
+
+
+def perturb(*parts, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for part in parts:
+            for parameter in part.parameters():
+                parameter += torch.randn(parameter.shape, generator=draw)
+
+
+def assert_equal(ours, expected):
+    torch.testing.assert_close(ours, expected, rtol=0, atol=0)
+
+
+def act_along(agent, case, seed=7, number=4, deterministic=True):
+    memory, actions = None, []
+    for step in case.steps(seed, number):
+        action, memory = agent.act(step, memory, deterministic=deterministic)
+        actions.append(action)
+    return np.stack(actions)
+
+
+class PlacedNoise:
+    """Numbers that depend on row and step alone, not on how many steps a batch has."""
+
+    def __init__(self):
+        self.generator = torch.Generator().manual_seed(0)
+
+    def normal(self, like):
+        rows, steps, *rest = like.shape
+        return torch.randn(rows, 40, *rest, generator=self.generator, dtype=like.dtype)[:, :steps]
+
+    def integers(self, low, high, shape):
+        rows, steps, *rest = shape
+        return torch.randint(low, high, (rows, 40, *rest), generator=self.generator)[:, :steps]
+
+
+# Updates --------------------------------------------------------------------------------------------------------
+
+
+@every_case
+def test_the_table_of_algorithms_says_what_they_are(case):
+    agent = case.build()
+    assert agent.memoryless == (case.cell is None)
+    assert (agent.augmentation is not None) == case.images
+    assert isinstance(agent.actor_encoder, Identity) == (case.shared or case.cell is None)
+    own = 1 if isinstance(agent.actor_encoder, Identity) else agent.critics.num
+    assert len(agent.critic_encoders) == own
+    assert agent.critics.num == (1 if issubclass(case.cls, DDPG) and not issubclass(case.cls, TD3) else 2)
+    if case.cell:
+        memory = agent.shared_encoder if case.shared else agent.actor_encoder
+        assert type(memory.cells).__name__.lower() == case.cell
+
+
+@every_case
+def test_summaries_have_their_shapes(case):
+    agent, batch = case.build(), case.batch()
+    rows, steps = batch.rewards.shape[:2]
+    h = agent.summarize(agent.prepare(batch))
+    dim, own = agent.actor_encoder.dim, len(agent.critic_encoders)
+    assert h.pi.shape == h.next_pi.shape == (rows, steps, dim)
+    assert h.q.shape == (own, rows, steps, dim)
+    assert h.target_q.shape == (own, rows, steps + 1, dim)
+    assert not h.next_pi.requires_grad and not h.target_q.requires_grad
+    assert agent.critics(h.q, torch.zeros(rows, steps, ACTION_DIM)).shape == (agent.critics.num, rows, steps, 1)
+
+
+@every_case
+def test_an_update_tells_finite_statistics_by_their_names(case):
+    agent = case.build()
+    for number in range(1, 5):
+        stats = agent.update_networks(case.batch(number))
+        expected = set(agent.stat_names) - ({"actor_loss"} if number % case.delay else set())
+        assert set(stats) == expected
+        for value in stats.values():
+            assert value.dim() == 0 and not value.requires_grad and torch.isfinite(value)
+    assert all(torch.isfinite(value).all() for value in parameters(agent).values())
+
+
+@every_case
+def test_targets_rest_during_the_losses_and_then_follow(case, monkeypatch):
+    agent = case.build()
+    pairs = [name for name in modules(agent) if f"target_{name}" in modules(agent)]
+    assert {"shared_encoder", "critic_encoders", "critics"} <= set(pairs)
+    assert ("actor" in pairs) == ("actor_encoder" in pairs) == issubclass(case.cls, DDPG)
+    for number in range(1, 5):
+        before, at_update, update_targets = parameters(agent), [], agent.update_targets
+
+        def recording(at_update=at_update, update_targets=update_targets):
+            at_update.append(parameters(agent))
+            update_targets()
+
+        monkeypatch.setattr(agent, "update_targets", recording)
+        agent.update_networks(case.batch(number))
+        monkeypatch.undo()
+        assert len(at_update) == (number % case.delay == 0)
+        after = parameters(agent)
+        for key, value in before.items():
+            if not key.startswith("target_"):
+                continue
+            if not at_update:
+                assert_equal(after[key], value)
+                continue
+            source = after[key.removeprefix("target_")]
+            assert_equal(at_update[0][key], value)
+            assert_equal(at_update[0][key.removeprefix("target_")], source)
+            torch.testing.assert_close(after[key], 0.9 * value + 0.1 * source, rtol=1e-6, atol=1e-7)
+
+
+@every_case
+def test_everything_that_learns_moves(case):
+    agent = case.build()
+    before = parameters(agent)
+    for number in range(case.delay):
+        agent.update_networks(case.batch(number))
+    expected = {name for name, part in modules(agent).items() if next(part.parameters(), None) is not None}
+    assert moved(agent, before) == expected
+
+
+@every_case
+def test_gradients_stay_where_they_belong(case):
+    agent = case.build()
+    batch = agent.prepare(case.batch())
+
+    def with_gradient():
+        found = {
+            name
+            for name, part in modules(agent).items()
+            if any(p.grad is not None and p.grad.abs().max() > 0 for p in part.parameters())
+        }
+        for part in modules(agent).values():
+            part.zero_grad(set_to_none=True)
+        return found
+
+    learning = {name for name, part in modules(agent).items() if next(part.parameters(), None) is not None}
+    h = agent.summarize(batch)
+    agent.critic_loss(h, batch)[0].backward()
+    assert with_gradient() == learning & {"shared_encoder", "critic_encoders", "critics"}
+    told = agent.actor_loss(h, batch)
+    actor_loss = told[0] if isinstance(told, tuple) else told
+    actor_loss.backward(retain_graph=True)  # a gradient through the critics' heads, which `minimize` asks for in vain
+    assert with_gradient() - {"critics"} == learning & {"actor_encoder", "actor"}
+    agent.actor_optimizer.minimize(actor_loss)
+    assert with_gradient() == learning & {"actor_encoder", "actor"}
+    if isinstance(agent, SAC):
+        agent.temperature.loss(told[1]).backward()
+        assert with_gradient() == {"temperature"}
+
+
+@every_name
+def test_each_parameter_has_one_optimizer_and_targets_none(case):
+    agent = case.build()
+    optimizers = [part for part in vars(agent).values() if isinstance(part, Optimizer)]
+    owned = [parameter for optimizer in optimizers for parameter in optimizer.parameters]
+    assert len({id(p) for p in owned}) == len(owned)
+    for name, part in modules(agent).items():
+        for parameter in part.parameters():
+            assert (id(parameter) in {id(p) for p in owned}) != name.startswith("target_")
+            assert parameter.requires_grad != name.startswith("target_")
+    shared = {id(p) for p in agent.shared_encoder.parameters()}
+    assert shared <= {id(p) for p in agent.critic_optimizer.parameters}
+
+
+class Waiting(TorchDispatchMode):
+    """Refuses what makes the processor wait for a device."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert function not in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+        return function(*args, **(kwargs or {}))
+
+
+@every_name
+def test_an_update_does_not_wait_for_the_device(case):
+    options = {} if case.images else {"normalize_observations": True}
+    agent = case.build(max_gradient_norm=1.0, **options)
+    with Waiting(), pytest.raises(AssertionError):
+        torch.ones(()).item()
+    batch = case.batch()
+    with Waiting():
+        for _ in range(2):
+            agent.update_networks(batch)
+
+
+# Encoders -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", WITH_ENCODERS, ids=str)
+def test_targets_read_their_own_encoders(case):
+    agent = case.build()
+    batch = agent.prepare(case.batch())
+    before = agent.summarize(batch)
+    perturb(agent.shared_encoder, agent.critic_encoders, agent.actor_encoder)
+    after = agent.summarize(batch)
+    assert_equal(after.target_q, before.target_q)
+    assert not torch.allclose(after.q, before.q) and not torch.allclose(after.pi, before.pi)
+    assert torch.equal(after.next_pi, before.next_pi) == agent.has_target_actor
+
+    perturb(agent.target_shared_encoder, agent.target_critic_encoders, seed=1)
+    last = agent.summarize(batch)
+    assert_equal(last.q, after.q)
+    assert_equal(last.pi, after.pi)
+    assert not torch.allclose(last.target_q, after.target_q)
+
+
+@every_name
+def test_who_trains_the_shared_encoder(case):
+    agent = case.build()
+    batch = agent.prepare(case.batch())
+    h = agent.summarize(batch)
+    before = parameters(agent)
+    actor_loss = agent.actor_loss(h, batch)
+    agent.actor_optimizer.minimize(actor_loss[0] if isinstance(actor_loss, tuple) else actor_loss)
+    assert "shared_encoder" not in moved(agent, before)
+    agent.critic_optimizer.minimize(agent.critic_loss(h, batch)[0])
+    assert ("shared_encoder" in moved(agent, before)) == (case.shared or case.images)
+
+
+@every_case
+@pytest.mark.parametrize("extra", [1, 3])
+def test_padding_changes_nothing(case, extra):
+    """Whatever it holds: appended steps that are not real, full of NaN."""
+    batch = case.batch()
+
+    def longer(x, fill):
+        appended = torch.full((len(x), extra, *x.shape[2:]), fill, dtype=x.dtype)
+        return torch.cat([x, appended], 1)
+
+    padded = Batch(
+        longer(batch.observations, 255 if case.images else NAN),
+        *(longer(x, NAN) for x in (batch.actions, batch.rewards, batch.terminations)),
+        *(longer(x, 0.0) for x in (batch.real, batch.mask)),
+        batch.first_action,
+        batch.first_reward,
+    )
+    options = {} if case.images else {"normalize_observations": True}
+    told = []
+    agents = [case.build(n_step=2, **options) for _ in range(2)]
+    for agent, given in zip(agents, (batch, padded), strict=True):
+        agent.noise = PlacedNoise()
+        told.append([agent.update_networks(given) for _ in range(2)])
+    for ours, expected in zip(told[1], told[0], strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
+        assert all(torch.isfinite(value) for value in ours.values())
+    # Adam's first steps turn a gradient of 1e-9 into a step of the learning rate: gradients, not steps, tell
+    torch.testing.assert_close(gradients(case, padded), gradients(case, batch), rtol=1e-5, atol=1e-6)
+    if not case.images:
+        torch.testing.assert_close(agents[1].normalization.mean, agents[0].normalization.mean)
+
+
+def gradients(case, batch):
+    """Of both losses, in double precision."""
+    agent = case.build(n_step=2)
+    agent.noise = PlacedNoise()
+    for part in modules(agent).values():
+        part.double()
+    batch = Batch(*(x.double() if isinstance(x, torch.Tensor) else x for x in batch))
+    batch = batch._replace(observations=batch.observations / 255 if case.images else batch.observations)
+    critic_loss, actor_loss = losses(agent, batch)
+    return [
+        *torch.autograd.grad(critic_loss, agent.critic_optimizer.parameters, allow_unused=True),
+        *torch.autograd.grad(actor_loss, agent.actor_optimizer.parameters, allow_unused=True),
+    ]
+
+
+@pytest.mark.parametrize("before_it", [0.0, NAN], ids=["zeros before", "NaN before"])
+@pytest.mark.parametrize("case", WITH_MEMORY, ids=str)
+def test_burn_in_of_rows_that_have_none_changes_nothing(case, before_it):
+    """A row that starts with its episode has padding in burn-in's place; NaN there reaches no loss."""
+    batch = case.batch()
+
+    def later(x, fill):
+        prefix = torch.full((len(x), 2, *x.shape[2:]), fill, dtype=x.dtype)
+        return torch.cat([prefix, x], 1)
+
+    prefixed = Batch(
+        later(batch.observations, 255 if case.images else NAN),
+        *(later(x, NAN) for x in (batch.actions, batch.rewards, batch.terminations)),
+        *(later(x, 0.0) for x in (batch.real, batch.mask)),
+        torch.full_like(batch.first_action, before_it),
+        torch.full_like(batch.first_reward, before_it),
+        burn_in=2,
+    )
+    agent = case.build()
+    agent.augmentation = None
+    h, expected = agent.summarize(agent.prepare(prefixed)), agent.summarize(agent.prepare(batch))
+    counted = batch.mask[..., 0] > 0
+    torch.testing.assert_close(h.pi[:, 2:][counted], expected.pi[counted])
+    torch.testing.assert_close(h.q[:, :, 2:][:, counted], expected.q[:, counted])
+    torch.testing.assert_close(h.next_pi[:, 2:][counted], expected.next_pi[counted])
+    for _ in range(case.delay):
+        agent.update_networks(prefixed)
+    assert all(torch.isfinite(value).all() for value in parameters(agent).values())
+
+
+@pytest.mark.parametrize("case", WITH_MEMORY, ids=str)
+def test_burn_in_warms_the_memory_up(case):
+    """Summaries after burn-in are those of the whole history; the burn-in itself counts in no loss."""
+    whole = case.batch(lengths=[6, 4, 5])
+    warmed = whole._replace(burn_in=2, mask=whole.mask.clone())
+    warmed.mask[:, :2] = 0.0
+    agent = case.build()
+    agent.augmentation = None
+    h, expected = agent.summarize(agent.prepare(warmed)), agent.summarize(agent.prepare(whole))
+    for ours, theirs in zip(h, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    changed = warmed._replace(rewards=warmed.rewards.clone(), actions=warmed.actions.clone())
+    changed.rewards[:, 1] += 100.0  # step 2 counts, and knows reward and action of step 1 as inputs
+    for part in modules(agent).values():
+        for module in part.modules():
+            if isinstance(module, Recurrent):
+                assert module.use_previous_reward
+                with torch.no_grad():
+                    module.cells.weight_ih_l0[:, -1] = 0.0  # blind to the reward
+    results = []
+    for batch in (warmed, changed):
+        agent.noise = PlacedNoise()
+        results.append(losses(agent, batch))
+    torch.testing.assert_close(results[1], results[0])
+
+
+# Acting ---------------------------------------------------------------------------------------------------------
+
+
+@every_case
+def test_acting_step_by_step_reads_the_summaries_of_learning(case, monkeypatch):
+    """Three environments side by side that begin anew at different times."""
+    agent = case.build(**({} if case.images else {"normalize_observations": True}))
+    for number in range(2):
+        agent.update_networks(case.batch(number))
+    agent.augmentation = None
+    draw = torch.Generator().manual_seed(1)
+    starts, last = [[0, 3], [0, 1, 5], [0]], 7
+    observations = case.observations(draw, 3, last)
+    actions = torch.randn(3, last, ACTION_DIM, generator=draw).clamp(-1, 1)
+    rewards = torch.randn(3, last, 1, generator=draw)
+    summaries = []
+    choose = agent.choose_action
+    monkeypatch.setattr(agent, "choose_action", lambda h, d: (summaries.append(h), choose(h, d))[1])
+    memory = None
+    for t in range(last):
+        first = np.array([t in row for row in starts])
+        before = torch.from_numpy(~first).unsqueeze(1)
+        step = Step(
+            observations[:, t].numpy(),
+            (actions[:, t - 1] * before).numpy(),
+            (rewards[:, t - 1] * before).numpy(),
+            first,
+        )
+        action, memory = agent.act(step, memory)
+        assert action.shape == (3, ACTION_DIM) and action.dtype == np.float32 and (np.abs(action) <= 1).all()
+    assert (memory is None) == agent.memoryless
+    acted = torch.cat(summaries, 1)  # (3, last, H)
+
+    monkeypatch.setattr(agent.normalization or agent, "update", lambda *_: None, raising=False)
+    for i, row in enumerate(starts):
+        for start, stop in zip(row, [*row[1:], last], strict=True):
+            x = observations[i, start:stop]
+            steps = stop - start
+            batch = Batch(
+                torch.cat([x, x[-1:]])[None],
+                actions[None, i, start:stop],
+                rewards[None, i, start:stop],
+                torch.zeros(1, steps, 1),
+                torch.ones(1, steps + 1, 1),
+                torch.ones(1, steps, 1),
+                torch.zeros(1, ACTION_DIM),
+                torch.zeros(1, 1),
+            )
+            pi = agent.summarize(agent.prepare(batch)).pi[0]
+            torch.testing.assert_close(acted[i, start:stop], pi, rtol=1e-5, atol=1e-5)
+
+
+@every_name
+def test_the_mode_is_the_same_twice_and_takes_no_noise(case):
+    agent = case.build()
+    before = agent.noise.generator.get_state()
+    np.testing.assert_array_equal(act_along(agent, case), act_along(agent, case))
+    assert_equal(agent.noise.generator.get_state(), before)
+    assert not np.array_equal(act_along(agent, case), act_along(agent, case, deterministic=False))
+    assert not torch.equal(agent.noise.generator.get_state(), before)
+    assert not np.array_equal(*(act_along(agent, case, deterministic=False) for _ in range(2)))
+
+
+@every_name
+def test_seeds(case):
+    def trained(seed):
+        torch.manual_seed(np.random.randint(1000))  # nothing outside matters
+        agent = case.build(seed)
+        stats = [agent.update_networks(case.batch(number)) for number in range(2)]
+        return agent, stats
+
+    (first, first_stats), (second, second_stats), (other, _) = trained(1), trained(1), trained(2)
+    assert_equal(parameters(first), parameters(second))
+    assert_equal(first_stats, second_stats)
+    for deterministic in (True, False):
+        ours, theirs = (act_along(agent, case, deterministic=deterministic) for agent in (first, second))
+        np.testing.assert_array_equal(ours, theirs)
+        assert not np.allclose(ours, act_along(other, case, deterministic=deterministic))
+    assert not torch.equal(case.build(1).noise.normal(torch.zeros(3)), case.build(2).noise.normal(torch.zeros(3)))
+
+
+def test_building_leaves_the_global_generator_alone():
+    before = torch.get_rng_state()
+    for case in ONE_CELL:
+        agent = case.build()
+        agent.update_networks(case.batch())
+        act_along(agent, case, deterministic=False)
+    assert_equal(torch.get_rng_state(), before)
+
+
+class Corridor(gymnasium.Env):
+    """Shows noise, rewards the action's first number, ends after 5 steps."""
+
+    observation_space, action_space = VECTORS, ACTIONS
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.np_random.standard_normal(3).astype(np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return self.np_random.standard_normal(3).astype(np.float32), float(action[0]), False, self.t == 5, {}
+
+
+@pytest.mark.parametrize("name", [case.name for case in ONE_CELL if case.cell and not case.images])
+def test_the_previous_action_is_the_executed_one_also_at_random(name, monkeypatch):
+    agent = Case(name, "lstm").build()
+    buffer = RecurrentReplayBuffer(VECTORS, ACTIONS)
+    interaction = Interaction(Corridor, agent, buffer)
+    seen, act = [], agent.act
+    monkeypatch.setattr(agent, "act", lambda step, memory=None: (seen.append(step), act(step, memory))[1])
+    for t in range(15):
+        interaction.step(explore_at_random=t < 8)
+    for number, episode in enumerate(buffer.episodes):
+        steps = seen[5 * number : 5 * number + 5]
+        np.testing.assert_array_equal([step.observation[0] for step in steps], episode.observations[:-1])
+        np.testing.assert_array_equal([step.previous_action[0] for step in steps[1:]], episode.actions[:-1])
+        np.testing.assert_array_equal([step.previous_reward[0] for step in steps[1:]], episode.rewards[:-1])
+        assert [step.is_first[0] for step in steps] == [1, 0, 0, 0, 0]
+        assert not steps[0].previous_action.any() and not steps[0].previous_reward.any()
+
+
+# Saving ---------------------------------------------------------------------------------------------------------
+
+OPTIONS = {
+    "lr": LinearDecay(1e-2, 1e-3, 10),
+    "actor_lr": 3e-3,
+    "layer_norm": True,
+    "max_gradient_norm": 1.0,
+    "n_step": 3,
+    "reward_scale": 0.5,
+}
+
+
+def options_of(case):
+    return OPTIONS if case.images else {**OPTIONS, "normalize_observations": True}
+
+
+@every_case
+def test_a_saved_state_goes_on_exactly(case):
+    agent = case.build(1, **options_of(case))
+    for number in range(3):  # odd, so that delayed updates are in mid-count
+        agent.update_networks(case.batch(number))
+    file = io.BytesIO()
+    torch.save(agent.state_dict(), file)
+    file.seek(0)
+    other = case.build(2, **options_of(case))
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert_equal(parameters(other), parameters(agent))
+    for number in range(3, 6):
+        ours, expected = (a.update_networks(case.batch(number)) for a in (other, agent))
+        assert_equal(ours, expected)
+        assert_equal(parameters(other), parameters(agent))
+    for deterministic in (True, False):
+        ours, expected = (act_along(a, case, deterministic=deterministic) for a in (other, agent))
+        np.testing.assert_array_equal(ours, expected)
+
+
+@every_case
+def test_a_saved_actor_acts_the_same(case, tmp_path):
+    agent = case.build(1, **options_of(case))
+    for number in range(4):
+        agent.update_networks(case.batch(number))
+    save_actor(agent, tmp_path / "actor.pt")
+    loaded = load_actor(tmp_path / "actor.pt")
+    assert type(loaded) is case.cls
+    np.testing.assert_array_equal(act_along(loaded, case), act_along(agent, case))
+    for name, part in agent.actor_parts().items():
+        assert_equal(dict(getattr(loaded, name).state_dict()), dict(part.state_dict()))
+
+
+@pytest.mark.parametrize("case", [case for case in ONE_CELL if case.images], ids=str)
+def test_a_saved_actor_needs_none_of_gins_bindings(case, tmp_path):
+    """What gin bound for the encoders is in the file, also for the one that a memory stands on."""
+    gin.parse_config("""
+        Convolutional.channels = (2, 3)
+        Convolutional.kernels = (3, 3)
+        Convolutional.strides = (4, 2)
+        Convolutional.feature_dim = 7
+        Recurrent.hidden_dim = 5
+        Recurrent.cell = "gru"
+        Recurrent.use_previous_action = True
+        ActorCritic.hidden_dims = (6,)
+    """)
+    agent = case.cls(IMAGES, ACTIONS, seed=1)
+    save_actor(agent, tmp_path / "actor.pt")
+    gin.clear_config()
+    loaded = load_actor(tmp_path / "actor.pt")
+    np.testing.assert_array_equal(act_along(loaded, case), act_along(agent, case))
+
+
+# Options --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", [case for case in ONE_CELL if not case.images], ids=str)
+def test_normalization_learns_while_learning_alone(case):
+    agent = case.build(normalize_observations=True)
+    agent.update_networks(case.batch())
+    before = parameters(agent)
+    act_along(agent, case, deterministic=False)
+    act_along(agent, case)
+    assert_equal(parameters(agent), before)
+    batch = case.batch(1)
+    agent.update_networks(batch)
+    assert "normalization" in moved(agent, before)
+
+    agent = case.build(normalize_observations=True)
+    agent.update_networks(batch)
+    counted = batch.observations[:, :-1][batch.mask[..., 0] > 0]
+    torch.testing.assert_close(agent.normalization.mean, counted.mean(0))
+    torch.testing.assert_close(agent.normalization.variance, counted.var(0, correction=0))
+    assert agent.normalization.count == len(counted)
+
+
+@pytest.mark.parametrize("case", SACS, ids=str)
+def test_the_temperature(case):
+    def after(**options):
+        agent = case.build(alpha=0.4, **options)
+        stats = [agent.update_networks(case.batch(number)) for number in range(3)]
+        assert stats[-1]["alpha"] == agent.temperature()
+        return agent.temperature().item()
+
+    assert after(learn_alpha=False, target_entropy=100.0) == pytest.approx(0.4)
+    assert after(target_entropy=100.0, alpha_lr=0.1) == pytest.approx(0.4 * np.exp(0.3), rel=1e-3)
+    assert after(target_entropy=-100.0, alpha_lr=0.1) == pytest.approx(0.4 * np.exp(-0.3), rel=1e-3)
+    assert after(target_entropy=100.0, alpha_lr=0.0) == pytest.approx(0.4)
+    assert case.build().temperature.target_entropy == -ACTION_DIM
+
+
+@every_name
+def test_encoder_lr_and_actor_lr(case):
+    heads, encoders = {"actor", "critics"}, {"shared_encoder", "actor_encoder", "critic_encoders"}
+    for options, resting in [
+        ({"encoder_lr": 0.0}, encoders),
+        ({"actor_lr": 0.0}, {"actor"}),
+        ({"lr": 0.0, "encoder_lr": 1e-2}, heads),
+        ({"lr": 0.0, "actor_lr": 1e-2}, encoders | {"critics"}),
+    ]:
+        agent = case.build(**options)
+        before = parameters(agent)
+        for number in range(case.delay):
+            agent.update_networks(case.batch(number))
+        present = {name for name in heads | encoders if next(getattr(agent, name).parameters(), None) is not None}
+        assert moved(agent, before) & (heads | encoders) == present - resting
+
+
+@every_name
+def test_gradients_are_clipped_to_their_norm(case):
+    def norms(**options):
+        agent = case.build(reward_scale=100.0, **options)
+        for number in range(case.delay):
+            agent.update_networks(case.batch(number))
+        for optimizer in (agent.critic_optimizer, agent.actor_optimizer):
+            grads = [p.grad.norm() for p in optimizer.parameters if p.grad is not None]
+            yield torch.stack(grads).norm().item()
+
+    free = list(norms())
+    assert free[0] > 1.0
+    assert list(norms(max_gradient_norm=1e-3)) == pytest.approx([1e-3, 1e-3], rel=1e-2)
+    assert list(norms(max_gradient_norm=1e6)) == pytest.approx(free)
+
+
+@every_name
+def test_the_learning_rate_follows_its_schedule(case):
+    agent = case.build(lr=LinearDecay(1e-2, 0.0, 4))
+    rates = []
+    for number in range(6):
+        before = parameters(agent)
+        agent.update_networks(case.batch(number))
+        rates.append([group["lr"] for group in agent.critic_optimizer.adam.param_groups])
+    for rate, expected in zip(rates, (1e-2, 7.5e-3, 5e-3, 2.5e-3, 0.0, 0.0), strict=True):
+        assert rate == pytest.approx([expected] * len(rate))
+    assert "critics" not in moved(agent, before)
+
+
+def test_td3_updates_actor_and_targets_at_its_delay():
+    agent = Case("td3").build(policy_delay=3)
+    for number in range(1, 8):
+        before = parameters(agent)
+        told = agent.update_networks(Case("td3").batch(number))
+        delayed = {"actor", "target_actor", "target_critics"} if number % 3 == 0 else set()
+        assert moved(agent, before) == {"critics"} | delayed
+        assert ("actor_loss" in told) == bool(delayed)
+
+
+@pytest.mark.parametrize("num_critics", [1, 3, 10])
+@pytest.mark.parametrize("name", ["ddpg", "td3", "sac", "rsac", "rsac_s"])
+def test_any_number_of_critics(name, num_critics):
+    case = Case(name, "lstm" if name.startswith("r") else None)
+    agent = case.build(num_critics=num_critics)
+    stats = agent.update_networks(case.batch())
+    assert agent.critics.num == num_critics and torch.isfinite(stats["critic_loss"])
+
+
+@pytest.mark.parametrize("name", ["cddpg", "ctd3", "csac", "crsac", "crsac_s"])
+def test_images_are_shifted_while_learning_alone(name, monkeypatch):
+    case = Case(name, "lstm" if name.startswith("cr") else None)
+    agent = case.build(augmentation=RandomShift(pad=2))
+    calls, shift = [], agent.augmentation
+    monkeypatch.setattr(agent, "augmentation", lambda *a, **k: (calls.append(k), shift(*a, **k))[1])
+    act_along(agent, case)
+    assert calls == []
+    batch = case.batch()
+    shifted = agent.prepare(batch).observations
+    assert calls == [{"one_per_row": case.cell is not None}]
+    assert shifted.dtype == torch.uint8 and shifted.shape == batch.observations.shape
+    assert not torch.equal(shifted, batch.observations)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
+def test_batches_of_the_buffer_fit(name):
+    """The n steps of the buffer's windows are those of the algorithm."""
+    case = Case(name)
+    agent = case.build(n_step=3)
+    buffer = ReplayBuffer(VECTORS, ACTIONS, batch_size=8, num_steps=3)
+    interaction = Interaction(Corridor, agent, buffer)
+    for _ in range(12):
+        interaction.step(explore_at_random=True)
+    stats = [agent.update_networks(buffer.sample()) for _ in range(2)]
+    assert all(torch.isfinite(value) for value in stats[-1].values())
+
+
+def test_a_copy_is_an_agent_of_its_own():
+    case = Case("rsac", "gru")
+    agent = case.build()
+    twin = copy.deepcopy(agent)
+    before = parameters(twin)
+    agent.update_networks(case.batch())
+    assert_equal(parameters(twin), before)

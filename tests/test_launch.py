@@ -1,0 +1,294 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import rows, run_folder
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MY_LAB = '''
+import gymnasium
+import numpy as np
+import torch
+import offpcc
+from offpcc.algorithms import SAC
+from offpcc.networks.encoders import Encoder, map_state
+
+
+class Drift(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-3.0, 3.0, (1,), np.float32)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
+        return self.x.copy(), {}
+
+    def step(self, action):
+        self.x = np.clip(self.x + 0.1 * float(action[0]), -10.0, 10.0).astype(np.float32)
+        return self.x.copy(), -float(np.abs(self.x).sum()), False, False, {}
+
+
+gymnasium.register("my-drift-v0", entry_point=Drift, max_episode_steps=40)
+
+
+@offpcc.configurable
+class Fading(Encoder):
+    """A memory in a few lines: a running mean of observations."""
+
+    memoryless = False
+
+    def __init__(self, shape, *, keep=0.5, **kwargs):
+        super().__init__(shape, **kwargs)
+        self.dim, self.keep = shape.observation[0] + self.extra_dim, keep
+
+    def forward(self, inputs, state=None):
+        x = self.with_extras(inputs.observation, inputs)
+        h, rows = (torch.zeros_like(x[:, 0]) if state is None else state), []
+        for t in range(x.shape[1]):
+            h = self.keep * h + (1.0 - self.keep) * x[:, t]
+            rows.append(h)
+        return torch.stack(rows, 1), h
+
+
+@offpcc.configurable
+class CautiousSAC(SAC):
+    """SAC with a term of one line."""
+
+    default_encoder = Fading
+
+    def __init__(self, *args, caution=0.1, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.caution = caution
+
+    def actor_loss(self, h, batch):
+        loss, entropy = super().actor_loss(h, batch)
+        return loss + self.caution * batch.mean(self.actor.mode(h.pi).square()), entropy
+'''
+
+
+def test_a_run_leaves_what_its_folder_should_hold(quick, tmp_path):
+    code, out, err = quick("sac")
+    assert code == 0, err
+    folder = run_folder(tmp_path)
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        *("config.gin", "run.json", "progress.csv", "tensorboard", "checkpoint.pt"),
+        *("actor_last.pt", "actor_best.pt", "curve.png", "videos"),
+    }
+    header = (folder / "progress.csv").read_text().splitlines()[0]
+    assert header == (
+        "step,update,epoch,train/return,train/length,test/return,test/return_std,test/length,update/critic_loss,"
+        "update/actor_loss,update/q,update/entropy,update/alpha,time/hours,time/steps_per_second"
+    )
+    told = json.loads((folder / "run.json").read_text())
+    assert told["seed"] == told["run_id"] == 1
+    assert told["status"] == "finished"
+    assert {"command", "versions", "git_commit", "device", "threads", "machine"} <= told.keys()
+    for named in (folder / "curve.png", folder / "videos" / "best_actor_1.mp4", folder):
+        assert str(named) in out
+    assert "train.num_epochs = 2" in out and "bytes" in out
+
+
+def test_an_existing_run_is_not_overwritten(quick, tmp_path):
+    quick("sac")
+    before = {path: path.read_bytes() for path in run_folder(tmp_path).rglob("*") if path.is_file()}
+    code, _, err = quick("sac")
+    assert code == 2
+    assert "finished" in err and "--resume" in err and "--run_id 2" in err
+    assert before == {path: path.read_bytes() for path in run_folder(tmp_path).rglob("*") if path.is_file()}
+    (run_folder(tmp_path) / "run.json").write_text('{"status": "running"}')
+    code, _, err = quick("sac")
+    assert code == 2
+    assert "unfinished" in err and "--resume" in err and "--run_id 2" in err
+
+
+def test_several_ids_are_several_runs_each_as_if_alone(quick, tmp_path, launch, monkeypatch):
+    assert quick("rsac", "--run_id", 1, 2)[0] == 0
+    together = run_folder(tmp_path, algo="rsac", run_id=2)
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "alone"))
+    assert quick("rsac", "--run_id", 2)[0] == 0
+    alone = tmp_path / "alone" / "pendulum-p-v0" / "rsac" / "2"
+    assert rows(together) == rows(alone)
+    assert rows(together) != rows(run_folder(tmp_path, algo="rsac", run_id=1))
+    one, two = (torch.load(folder / "actor_last.pt", weights_only=True)["weights"] for folder in (together, alone))
+    assert all(torch.equal(one[part][key], two[part][key]) for part in one for key in one[part])
+
+
+def test_one_failure_does_not_stop_the_others(quick, tmp_path):
+    run_folder(tmp_path, run_id=1).mkdir(parents=True)
+    (run_folder(tmp_path, run_id=1) / "run.json").write_text('{"status": "finished"}')
+    code, _, err = quick("sac", "--run_id", 1, 2)
+    assert code == 2
+    assert "run 1" in err
+    assert (run_folder(tmp_path, run_id=2) / "actor_last.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--env", "pendulum-p-v1"], ["pendulum-p-v1", "pendulum-p-v0"]),
+        (["--env", "CartPole-v1"], ["CartPole-v1", "Discrete"]),
+        (["--algo", "rsacc"], ["'rsacc'", "rsac"]),
+        (["--algo", "csac"], ["images"]),
+        (["--env", "pendulum-img-v0"], ["convolutional"]),
+        (["--config", "quikstart.gin"], ["quikstart.gin", "quickstart.gin"]),
+        (["--device", "cuda:7"], ["cuda:7", "cpu"]),
+        (["--device", "abacus"], ["abacus"]),
+        (["--run_id", "-1"], ["-1"]),
+        (["--run_id", "one"], ["'one'"]),
+        (["--run_id", "1", "1"], ["1 1", "twice"]),
+        (["--threads", "0"], ["'0'"]),
+        (["--gin", "SAC.alfa=1"], ["SAC.alfa", "alpha"]),
+        (["--gin", "TD3.policy_delay=3"], ["TD3.policy_delay", "no part"]),
+        (["--gin", "ReplayBuffer.capacity=1"], ["capacity"]),
+        (["--gin", "ReplayBuffer.capacity=10**15"], ["syntax"]),
+        (["--gin", "ReplayBuffer.capacity=1000000000000", "train.num_epochs=1000000000"], ["memory", "bytes"]),
+        (["--results"], ["--results"]),
+        (["--nonsense"], ["--nonsense"]),
+    ],
+)
+def test_bad_input_gets_one_clear_message_and_leaves_nothing(launch, tmp_path, arguments, words):
+    given = {"--env": "pendulum-p-v0", "--algo": "sac", "--config": "test/template_short.gin"}
+    given |= {arguments[0]: None} if arguments[0] in given else {}
+    flat = [word for key, value in given.items() if value is not None for word in (key, value)]
+    code, _, err = launch(*flat, *arguments)
+    assert code == 2
+    assert "Traceback" not in err and "In call to configurable" not in err
+    for word in words:
+        assert word in err
+    assert not (tmp_path / "results").exists()
+
+
+def test_segments_and_burn_in_must_fit(quick):
+    code, _, err = quick("rsac", bindings=["RecurrentReplayBuffer.segment_len=None"])
+    assert code == 2
+    assert err.startswith("offpcc: RecurrentReplayBuffer.burn_in is 5 but segment_len is None")
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_training_without_a_config_names_one(launch):
+    code, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac")
+    assert code == 2
+    assert "configs/quickstart.gin" in err
+
+
+def test_help_lists_algorithms_and_environments():
+    told = subprocess.run([sys.executable, "-m", "offpcc.launch", "--help"], capture_output=True, text=True, cwd=ROOT)
+    assert told.returncode == 0
+    for name in ("rsac_s", "crtd3", "pendulum-p-v0", "dmc-cartpole-balance-p-v0"):
+        assert name in told.stdout
+
+
+def test_envs_tells_sizes_and_what_is_hidden(launch, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, _ = launch("envs")
+    assert code == 0
+    line = next(line for line in out.splitlines() if line.strip().startswith("pendulum-p-v0"))
+    assert "2" in line.split() and "200" in line.split() and "velocity" in line
+
+
+@pytest.mark.parametrize("way", ["file", "inside", "module", "command"])
+def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way):
+    """One file of the user's, named by an import, holds an environment, an encoder and an algorithm."""
+    (tmp_path / "my_lab.py").write_text(MY_LAB)
+    (tmp_path / "mine.gin").write_text(
+        "import my_lab\ninclude 'configs/test/template_short.gin'\nCautiousSAC.caution = 0.2\nFading.keep = 0.25\n"
+        "train.num_steps_per_epoch = 120\ntrain.update_after = 50\n"
+    )
+    script = Path(sys.executable).parent / "offpcc"
+    if way == "command" and not script.exists():
+        pytest.skip("the package is not installed")
+    start, folder = {
+        "file": ([sys.executable, str(ROOT / "offpcc" / "launch.py")], tmp_path),
+        "inside": ([sys.executable, "launch.py"], ROOT / "offpcc"),
+        "module": ([sys.executable, "-m", "offpcc.launch"], tmp_path),
+        "command": ([str(script)], tmp_path),
+    }[way]
+    environment = os.environ | {"PYTHONPATH": str(ROOT) if way == "module" else ""}
+    arguments = ["--env", "my-drift-v0", "--algo", "CautiousSAC", "--config", str(tmp_path / "mine.gin")]
+    arguments += ["--results", str(tmp_path / "results"), "--threads", "1"]
+    done = subprocess.run([*start, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    made = run_folder(tmp_path, "my-drift-v0", "CautiousSAC")
+    assert len(rows(made)) == 3
+    assert "CautiousSAC.caution = 0.2" in (made / "config.gin").read_text()
+    assert "import my_lab" in (made / "config.gin").read_text()
+
+
+def test_record_and_evaluate_show_an_actor_put_there_by_hand(quick, launch, tmp_path):
+    quick("rsac")
+    made = run_folder(tmp_path, algo="rsac")
+    by_hand = run_folder(tmp_path, algo="rsac", run_id=7)
+    by_hand.mkdir(parents=True)
+    (by_hand / "actor_last.pt").write_bytes((made / "actor_best.pt").read_bytes())
+    name = ("--env", "pendulum-p-v0", "--algo", "rsac", "--run_id", 7)
+    code, out, err = launch(*name, "--record", "--episodes", 2)
+    assert code == 0, err
+    assert "episode 2: return -" in out and "200 steps" in out
+    assert sorted(path.name for path in (by_hand / "videos").iterdir()) == ["episode_1.mp4", "episode_2.mp4"]
+    code, first, err = launch("evaluate", by_hand, "--episodes", 3)
+    assert code == 0, err
+    assert "over 3 episodes" in first
+    assert launch("evaluate", by_hand / "actor_last.pt", "--episodes", 3, "--env", "pendulum-p-v0")[1] == first
+    assert launch("evaluate", by_hand, "--episodes", 3, "--seed", 5)[1] != first
+
+
+def test_render_without_a_screen_says_so_and_records(quick, launch, tmp_path, monkeypatch):
+    quick("sac")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    code, out, _ = launch("--env", "pendulum-p-v0", "--algo", "sac", "--render", "--episodes", 1)
+    assert code == 0
+    assert "no screen" in out
+    assert (run_folder(tmp_path) / "videos" / "episode_1.mp4").exists()
+
+
+def test_render_without_an_actor_says_so(launch):
+    code, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--render")
+    assert code == 2
+    assert "no saved actor" in err
+
+
+def test_plot_tells_mean_and_spread_over_ids(quick, launch, tmp_path):
+    quick("sac", "--run_id", 1, 2)
+    code, out, err = launch("plot", tmp_path / "results" / "pendulum-p-v0", "--output", tmp_path / "curves.png")
+    assert code == 0, err
+    last = [float(rows(run_folder(tmp_path, run_id=i))[-1].split(",")[5]) for i in (1, 2)]
+    assert f"{np.mean(last):.1f} +- {np.std(last):.1f} over 2 runs" in out
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+    code, _, err = launch("plot", tmp_path / "nowhere")
+    assert code == 2
+
+
+def test_track_logs_offline_without_an_account(quick, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("OFFPCC_WANDB_PROJECT", "my-project")
+    code, _, err = quick("sac")
+    assert code == 0, err
+    files = list(run_folder(tmp_path).rglob("*.wandb"))
+    assert len(files) == 1
+    content = files[0].read_bytes()
+    assert b"pendulum-p-v0 sac template_short" in content
+    assert b"run_id=1" in content and b"my-project" in content
+
+
+def test_an_actor_that_names_unknown_classes_imports_nothing(quick, launch, tmp_path):
+    quick("sac")
+    file = run_folder(tmp_path) / "actor_best.pt"
+    (tmp_path / "evil.py").write_text("raise SystemExit('imported')")
+    content = torch.load(file, weights_only=True)
+    content["algorithm"]["class"] = "evil.Algorithm"
+    torch.save(content, file)
+    code, _, err = launch("evaluate", run_folder(tmp_path))
+    assert code == 2
+    assert "'evil.Algorithm'" in err
+    file.write_bytes(b"nonsense")
+    code, _, err = launch("evaluate", run_folder(tmp_path))
+    assert code == 2
+    assert "actor_best.pt" in err and "Traceback" not in err

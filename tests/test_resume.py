@@ -1,0 +1,280 @@
+"""A run that stopped goes on as if it had not: the same rows, byte for byte, and the same weights."""
+
+import json
+import shutil
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from conftest import QUICK, rows, run_folder
+
+from offpcc import configuration
+from offpcc.algorithms import ALGORITHMS
+from offpcc.assembly import build
+from offpcc.callbacks import Checkpoints
+from offpcc.core import Step
+from offpcc.loggers import CSVLogger
+from offpcc.run_fns import Interaction, Loop, columns, run_episodes, train
+from offpcc.runs import RunFolder, read_checkpoint, resume
+
+# Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.
+ODD = ("train.num_steps_per_epoch=130", "train.update_after=110", "train.updates_per_step=0.055")
+
+
+def tensors(value, prefix=""):
+    """All tensors and numbers in nested state, by path."""
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    else:
+        return {prefix: value}
+    return {path: leaf for key, item in items for path, leaf in tensors(item, f"{prefix}/{key}").items()}
+
+
+def assert_same(one, two):
+    one, two = tensors(one), tensors(two)
+    assert one.keys() == two.keys()
+    for path, value in one.items():
+        same = torch.equal(value, two[path]) if isinstance(value, torch.Tensor) else value == two[path]
+        assert same or path.endswith("/loop/seconds") or path == "/config", path
+
+
+def train_epochs(results, algo, num_epochs, bindings=()):
+    """Train an algorithm to `num_epochs`, from its checkpoint if there is one; its folder."""
+    env = "pendulum-img-v0" if algo.startswith("c") else "pendulum-p-v0"
+    configuration.load("test/template_short.gin", [*QUICK, *ODD, *bindings])
+    learner, loop, folder = build(env, algo, seed=5), Loop(), RunFolder(results, env, algo, 5)
+    if folder.checkpoint.exists():
+        assert resume(read_checkpoint(folder.checkpoint), learner, loop) == []
+    folder.path.mkdir(parents=True, exist_ok=True)
+    table = columns(learner.algorithm.stat_names)
+    train(
+        *learner,
+        logger=CSVLogger(folder.progress, table, keep_epochs=loop.epoch or None),
+        callbacks=[Checkpoints(folder, learner, "", num_epochs)],
+        loop=loop,
+        num_epochs=num_epochs,
+        num_test_episodes_per_epoch=1,
+    )
+    return folder
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_resuming_is_exact_for_every_algorithm(algo, tmp_path):
+    whole = train_epochs(tmp_path / "whole", algo, 4)
+    train_epochs(tmp_path / "parts", algo, 1)
+    parts = train_epochs(tmp_path / "parts", algo, 4)
+    assert rows(whole.path) == rows(parts.path)
+    assert float(rows(whole.path)[-1].split(",")[8]) > 0.0, "there were no updates"
+    assert_same(read_checkpoint(whole.checkpoint), read_checkpoint(parts.checkpoint))
+    assert_same(torch.load(whole.actor_last), torch.load(parts.actor_last))
+
+
+@pytest.mark.parametrize(
+    "bindings",
+    [
+        ["RecurrentSAC.lr=@LinearDecay()", "LinearDecay.num_updates=10", "SAC.max_gradient_norm=0.5"],
+        ["SAC.normalize_observations=True", "SAC.n_step=3", "Recurrent.cell='gru'"],
+        ["RecurrentReplayBuffer.segment_len=None", "RecurrentReplayBuffer.burn_in=0", "train.updates_per_step=0.013"],
+    ],
+    ids=["schedule and clipping", "normalisation and n-step", "whole episodes and fractions"],
+)
+def test_resuming_is_exact_with_options(bindings, tmp_path):
+    whole = train_epochs(tmp_path / "whole", "rsac", 4, bindings)
+    for epochs in (1, 2, 4):
+        parts = train_epochs(tmp_path / "parts", "rsac", epochs, bindings)
+    assert rows(whole.path) == rows(parts.path)
+    assert_same(read_checkpoint(whole.checkpoint), read_checkpoint(parts.checkpoint))
+
+
+@pytest.mark.parametrize("algo", ["sac", "rsac"])
+def test_resuming_is_exact_from_the_command_line(algo, quick, tmp_path, monkeypatch):
+    assert quick(algo, bindings=[*ODD, "train.num_epochs=3"])[0] == 0
+    whole = run_folder(tmp_path, algo=algo)
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "parts"))
+    assert quick(algo, bindings=[*ODD, "train.num_epochs=1"])[0] == 0
+    code, out, err = quick(algo, "--resume", bindings=[*ODD, "train.num_epochs=3"])
+    assert code == 0, err
+    assert "not exact" not in out
+    parts = tmp_path / "parts" / "pendulum-p-v0" / algo / "1"
+    assert rows(whole) == rows(parts)
+    assert_same(read_checkpoint(whole / "checkpoint.pt"), read_checkpoint(parts / "checkpoint.pt"))
+    assert_same(torch.load(whole / "actor_last.pt"), torch.load(parts / "actor_last.pt"))
+
+
+def test_a_run_killed_after_a_row_goes_on_from_its_checkpoint(quick, tmp_path):
+    bindings = [*ODD, "train.num_epochs=3"]
+    quick("rsac", bindings=bindings)
+    folder = run_folder(tmp_path, algo="rsac")
+    expected = rows(folder)
+    shutil.rmtree(folder)
+    quick("rsac", bindings=[*ODD, "train.num_epochs=2"])
+    kept = (folder / "checkpoint.pt").read_bytes()
+    quick("rsac", "--resume", bindings=bindings)
+    (folder / "checkpoint.pt").write_bytes(kept)  # killed: the row of epoch 3 is there, its checkpoint is not
+    folder.joinpath("run.json").write_text(json.dumps({"status": "running"}))
+    assert quick("rsac", "--resume", bindings=bindings)[0] == 0
+    assert rows(folder) == expected
+
+
+def test_random_exploration_is_not_repeated_after_resuming(quick, tmp_path, monkeypatch):
+    """The steps of an epoch after `update_after` are the policy's, though the process is new."""
+    bindings = ["train.num_steps_per_epoch=200", "train.update_after=200"]
+    quick("sac", bindings=[*bindings, "train.num_epochs=1"])
+    drawn = []
+    original = Interaction.step
+    monkeypatch.setattr(Interaction, "step", lambda self, random: drawn.append(random) or original(self, random))
+    quick("sac", "--resume", bindings=[*bindings, "train.num_epochs=2"])
+    assert drawn == [False] * 200
+
+
+def test_resuming_a_finished_run_says_so(quick, tmp_path):
+    quick("sac")
+    before = (run_folder(tmp_path) / "progress.csv").read_bytes()
+    code, out, _ = quick("sac", "--resume")
+    assert code == 0
+    assert "is finished" in out and "--run_id 2" in out and "curve.png" in out
+    assert (run_folder(tmp_path) / "progress.csv").read_bytes() == before
+
+
+def test_resuming_without_a_checkpoint_starts_at_the_beginning(quick, tmp_path):
+    assert quick("sac", "--resume")[0] == 0
+    expected = rows(run_folder(tmp_path))
+    (run_folder(tmp_path) / "checkpoint.pt").unlink()
+    (run_folder(tmp_path) / "run.json").write_text('{"status": "running"}')
+    assert quick("sac", "--resume")[0] == 0
+    assert rows(run_folder(tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("binding", "words"),
+    [
+        ("SAC.alpha=0.5", ["SAC.alpha is 0.5", "made with 1.0"]),
+        ("train.num_epochs=1", ["train.num_epochs is 1", "only raise"]),
+        ("ReplayBuffer.batch_size=8", ["ReplayBuffer.batch_size"]),
+    ],
+)
+def test_other_changed_bindings_are_refused_by_name(quick, tmp_path, binding, words):
+    quick("sac")
+    before = (run_folder(tmp_path) / "checkpoint.pt").read_bytes()
+    code, _, err = quick("sac", "--resume", bindings=[binding])
+    assert code == 2
+    assert all(word in err for word in words)
+    assert (run_folder(tmp_path) / "checkpoint.pt").read_bytes() == before
+
+
+def test_another_number_of_threads_is_told(quick):
+    quick("sac")
+    code, out, _ = quick("sac", "--resume", "--threads", 2, bindings=["train.num_epochs=3"])
+    assert code == 0
+    assert "not exact" in out and "--threads 1" in out
+
+
+def test_resuming_needs_no_config(quick, launch, tmp_path):
+    quick("sac")
+    name = ("--env", "pendulum-p-v0", "--algo", "sac")
+    assert launch(*name, "--resume", "--gin", "train.num_epochs=3")[0] == 0
+    assert len(rows(run_folder(tmp_path))) == 4
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", "newer"])
+def test_a_damaged_checkpoint_is_named_and_left_alone(quick, tmp_path, content):
+    quick("sac")
+    file = run_folder(tmp_path) / "checkpoint.pt"
+    if content == "newer":
+        torch.save(torch.load(file) | {"format": 99}, file)
+    else:
+        file.write_bytes(content)
+    before = file.read_bytes()
+    code, _, err = quick("sac", "--resume", bindings=["train.num_epochs=3"])
+    assert code == 2
+    assert "checkpoint.pt" in err and "Traceback" not in err
+    assert file.read_bytes() == before
+
+
+def test_stop_return_ends_a_run_and_a_resumed_one_stays_ended(quick, tmp_path):
+    bindings = ["train.stop_return=-5000.0", "train.num_epochs=4"]
+    assert quick("sac", bindings=bindings)[0] == 0
+    assert len(rows(run_folder(tmp_path))) == 2
+    code, out, _ = quick("sac", "--resume", bindings=bindings)
+    assert code == 0 and "is finished" in out
+
+
+class Forgetful(gymnasium.Env):
+    """An environment with randomness that no seed governs."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.random.default_rng().uniform(-1.0, 1.0, 1).astype(np.float32), {}
+
+    def step(self, action):
+        return np.random.default_rng().uniform(-1.0, 1.0, 1).astype(np.float32), 0.0, False, False, {}
+
+
+def test_an_environment_that_does_not_repeat_itself_is_told():
+    parts = build("pendulum-p-v0", "rsac", algorithm={"hidden_dims": (4,)})
+
+    def interaction():
+        env = gymnasium.wrappers.TimeLimit(Forgetful(), 50)
+        algorithm = build_for(env)
+        return Interaction(lambda: env, algorithm, parts.buffer.__class__(env.observation_space, env.action_space))
+
+    def build_for(env):
+        return type(parts.algorithm)(env.observation_space, env.action_space, hidden_dims=(4,))
+
+    first = interaction()
+    for _ in range(10):
+        first.step(explore_at_random=False)
+    message = interaction().load_state_dict(first.state_dict())
+    assert message is not None and "not exact" in message
+
+
+def test_an_exact_environment_is_found_back_in_mid_episode():
+    first, second = (build("pendulum-p-v0", "rsac", seed=3, algorithm={"hidden_dims": (4,)}) for _ in range(2))
+    for _ in range(250):
+        first.interaction.step(explore_at_random=False)
+    state = first.interaction.state_dict()
+    second.algorithm.load_state_dict(first.algorithm.state_dict())
+    second.buffer.load_state_dict(first.buffer.state_dict())
+    assert second.interaction.load_state_dict(state) is None
+    for _ in range(200):
+        first.interaction.step(explore_at_random=False)
+        second.interaction.step(explore_at_random=False)
+        np.testing.assert_array_equal(first.interaction.observation, second.interaction.observation)
+    assert_same(first.buffer.state_dict(), second.buffer.state_dict())
+
+
+def test_two_tests_in_a_row_are_identical_and_leave_training_alone():
+    learner = build("pendulum-p-v0", "rsac", seed=3, algorithm={"hidden_dims": (4,)})
+    learner.interaction.step(explore_at_random=False)
+    before = learner.algorithm.state_dict(), learner.interaction.state_dict()
+    one = learner.tests.run(learner.algorithm, 3, 2)
+    assert learner.tests.run(learner.algorithm, 3, 2) == one
+    assert_same((learner.algorithm.state_dict(), learner.interaction.state_dict()), before)
+    assert Loop().step == 0
+
+
+def test_episodes_side_by_side_equal_episodes_alone():
+    learner = build("pendulum-p-v0", "rsac", seed=3, algorithm={"hidden_dims": (4,)})
+    envs = [learner.tests.make_env() for _ in range(3)]
+    together = run_episodes(learner.algorithm, envs, [1, 2, 3, 4, 5])
+    alone = [run_episodes(learner.algorithm, envs[:1], [seed])[0] for seed in (1, 2, 3, 4, 5)]
+    np.testing.assert_allclose([r.episode_return for r in together], [r.episode_return for r in alone], rtol=1e-4)
+    assert [r.length for r in together] == [200] * 5
+
+
+def test_a_memory_starts_anew_with_each_episode():
+    learner = build("pendulum-p-v0", "rsac", seed=3, algorithm={"hidden_dims": (4,)})
+    observation = np.ones((2, 2), np.float32)
+    step = Step(observation, np.zeros((2, 1)), np.zeros((2, 1)), np.ones(2))
+    fresh, memory = learner.algorithm.act(step, deterministic=True)
+    second, memory = learner.algorithm.act(step._replace(is_first=np.zeros(2)), memory, deterministic=True)
+    assert (second != fresh).all()
+    mixed, _ = learner.algorithm.act(step._replace(is_first=np.array([1.0, 0.0])), memory, deterministic=True)
+    assert mixed[0] == pytest.approx(fresh[0], abs=1e-7)
+    assert abs(mixed[1] - fresh[1]) > 1e-6
