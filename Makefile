@@ -6,13 +6,14 @@ RESULTS := $(or $(OFFPCC_RESULTS),results)
 QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow lint format check clean
+.PHONY: help train test test-slow lint format check evidence clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
 	@echo "make test       install, then run the fast tests"
 	@echo "make test-slow  run the learning tests, which take longer"
 	@echo "make check      formatting, lint, types and the fast tests"
+	@echo "make evidence   train again what results/README.md reports, hours"
 	@echo "make format     put the code into the project's format"
 
 $(VENV)/installed: requirements.txt pyproject.toml
@@ -46,6 +47,18 @@ format: $(VENV)/installed-tests
 	$(VENV)/bin/ruff format .
 
 check: lint test
+
+# What results/README.md reports: environment, algorithm and config of each; ids 1 to 3. `make -j2 evidence` uses 2 cores.
+EVIDENCE := pendulum-p-v0+rsac+quickstart dmc-cartpole-balance-p-v0+rsac+evidence/dmc_cartpole \
+  $(foreach algo,csac crsac,pendulum-img-v0+$(algo)+evidence/pendulum_img) \
+  $(foreach algo,ddpg td3 sac,pendulum-v0+$(algo)+quickstart) \
+  $(foreach algo,sac rsac_s rtd3 rdpg,pendulum-p-v0+$(algo)+quickstart)
+
+evidence: $(EVIDENCE)
+
+$(EVIDENCE): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
+	  --config $(word 3,$(subst +, ,$@)).gin --run_id 1 2 3 --threads 1 --results results/published --resume
 
 clean:
 	rm -rf $(VENV) build dist

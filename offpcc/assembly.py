@@ -18,7 +18,7 @@ from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.domains.making import UnsuitableEnvironment, make
 from offpcc.files import replacing
 from offpcc.loggers import Logger, Loggers
-from offpcc.run_fns import Callback, Interaction, Tests, train
+from offpcc.run_fns import Callback, Evaluation, Interaction, train
 
 ACTOR_FORMAT = 1
 
@@ -29,7 +29,7 @@ class Learner(NamedTuple):
     algorithm: ActorCritic
     buffer: ReplayBuffer | RecurrentReplayBuffer
     interaction: Interaction
-    tests: Tests
+    tests: Evaluation
 
     def train(self, logger: Logger | None = None, callbacks: Sequence[Callback] = (), **settings: Any) -> Agent:
         """Train by `run_fns.train`, whose arguments `settings` are; the trained agent."""
@@ -79,7 +79,7 @@ def build(
     def make_env() -> gymnasium.Env[Any, Any]:
         return make(env)
 
-    return Learner(learner, storage, Interaction(make_env, learner, storage, seed), Tests(make_env, seed))
+    return Learner(learner, storage, Interaction(make_env, learner, storage, seed), Evaluation(make_env, seed))
 
 
 def find_algorithm(name: str) -> type[ActorCritic]:

@@ -280,7 +280,7 @@ def run_episodes(
     return [results[number] for number in range(len(seeds))]
 
 
-class Tests:
+class Evaluation:
     """Test episodes that are the same at every epoch: fixed seeds, apart from training's.
 
     Args:
@@ -333,7 +333,7 @@ class Run(NamedTuple):
     algorithm: Algorithm
     buffer: Buffer
     interaction: Interaction | None
-    tests: Tests | None
+    tests: Evaluation | None
     loop: Loop
 
 
@@ -370,7 +370,7 @@ def train(
     algorithm: Algorithm,
     buffer: Buffer,
     interaction: Interaction | None,
-    tests: Tests | None,
+    tests: Evaluation | None,
     logger: Logger,
     callbacks: Sequence[Callback] = (),
     loop: Loop | None = None,

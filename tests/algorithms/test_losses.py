@@ -25,11 +25,6 @@ SPACES = Box(-np.inf, np.inf, (OBSERVATION_DIM,), np.float32), Box(-1, 1, (ACTIO
 GAMMA, NAN = 0.9, float("nan")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 # Data -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,97 @@
+"""The ensemble against N networks of its weights."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from offpcc.networks import Critics
+from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, mlp
+
+
+def taken_apart(critics):
+    """N separate networks with the ensemble's weights."""
+    networks = []
+    for n in range(critics.num):
+        layers = []
+        for layer in critics.net:
+            if isinstance(layer, EnsembleLinear):
+                single = nn.Linear(*layer.weight.shape[1:])
+                weights = layer.weight[n].T, layer.bias[n, 0]
+            elif isinstance(layer, EnsembleLayerNorm):
+                single = nn.LayerNorm(layer.weight.shape[-1])
+                weights = layer.weight[n, 0], layer.bias[n, 0]
+            else:
+                layers.append(nn.ReLU())
+                continue
+            single.weight.data, single.bias.data = (w.detach().clone() for w in weights)
+            layers.append(single)
+        networks.append(nn.Sequential(*layers))
+    return networks
+
+
+def made(num, hidden_dims=(7, 5), layer_norm=False, dtype=torch.float64):
+    torch.manual_seed(num)
+    critics = Critics(num, 4, 2, hidden_dims, layer_norm).to(dtype)
+    for layer in critics.net:  # so that scales and shifts matter
+        if isinstance(layer, EnsembleLayerNorm):
+            nn.init.normal_(layer.weight)
+            nn.init.normal_(layer.bias)
+    return critics
+
+
+@pytest.mark.parametrize("num", [1, 2, 10])
+@pytest.mark.parametrize("own_summaries", [False, True])
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("hidden_dims", [(7, 5), ()])
+def test_ensemble_is_n_networks(num, own_summaries, layer_norm, hidden_dims):
+    critics = made(num, hidden_dims, layer_norm)
+    networks = taken_apart(critics)
+    kinds = [type(layer) for layer in critics.net]
+    assert kinds.count(EnsembleLinear) == len(hidden_dims) + 1 and kinds[-1] is EnsembleLinear
+    assert kinds.count(EnsembleLayerNorm) == len(hidden_dims) * layer_norm
+    if layer_norm and hidden_dims:
+        assert kinds[:3] == [EnsembleLinear, EnsembleLayerNorm, nn.ReLU]
+    summary = torch.randn(num if own_summaries else 1, 3, 5, 4, dtype=torch.float64, requires_grad=True)
+    action = torch.randn(3, 5, 2, dtype=torch.float64, requires_grad=True)
+    q = critics(summary, action)
+    assert q.shape == (num, 3, 5, 1)
+    expected = torch.stack(
+        [network(torch.cat([summary[n if own_summaries else 0], action], -1)) for n, network in enumerate(networks)]
+    )
+    torch.testing.assert_close(q, expected, rtol=1e-12, atol=1e-12)
+    weights = torch.randn_like(q)
+    got = torch.autograd.grad((q * weights).sum(), [summary, action, critics.net[0].weight])
+    first = [network[0].weight for network in networks]
+    reference = torch.autograd.grad((expected * weights).sum(), [summary, action, *first])
+    for a, b in zip(got[:2], reference[:2], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(got[2], torch.stack(reference[2:]).mT, rtol=1e-11, atol=1e-11)
+
+
+def test_members_begin_apart_and_as_a_linear_layer_would():
+    torch.manual_seed(0)
+    layer = EnsembleLinear(50, 16, 64)
+    bound = 0.25
+    for values in (layer.weight, layer.bias):
+        assert values.abs().max() <= bound and values.abs().max() > 0.98 * bound
+        assert values.std().item() == pytest.approx(bound / np.sqrt(3.0), rel=0.03)
+    assert not torch.equal(layer.weight[0], layer.weight[1])
+    reference = nn.Linear(16, 20_000)
+    assert reference.weight.abs().max().item() == pytest.approx(bound, rel=1e-2)
+    assert reference.bias.abs().max().item() == pytest.approx(bound, rel=1e-2)
+
+
+def test_no_member_touches_another():
+    critics = made(3)
+    q = critics(torch.randn(1, 2, 2, 4).double(), torch.randn(2, 2, 2).double())
+    q[1].sum().backward()
+    for parameter in critics.parameters():
+        assert parameter.grad[[0, 2]].abs().sum() == 0 and parameter.grad[1].abs().sum() > 0
+
+
+@pytest.mark.parametrize("sizes", [[3, 1], [3, 4, 1], [3, 5, 4, 2]])
+def test_mlp_has_relu_between_its_layers_only(sizes):
+    kinds = [type(layer) for layer in mlp(sizes)]
+    assert kinds == [nn.Linear, nn.ReLU] * (len(sizes) - 2) + [nn.Linear]
+    assert [layer.out_features for layer in mlp(sizes) if isinstance(layer, nn.Linear)] == sizes[1:]

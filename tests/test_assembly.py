@@ -1,0 +1,69 @@
+"""The Python interface as the README shows it."""
+
+import functools
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import offpcc
+from offpcc.networks import Recurrent
+
+SMALL = {"hidden_dims": (8,), "encoder": functools.partial(Recurrent, hidden_dim=8, num_layers=1)}
+
+
+def test_build_train_act_save_load(tmp_path):
+    learner = offpcc.build("pendulum-p-v0", "rsac", seed=1, algorithm=SMALL, buffer={"batch_size": 2})
+    agent = learner.train(
+        num_epochs=1, num_steps_per_epoch=250, update_after=190, updates_per_step=0.1, num_test_episodes_per_epoch=1
+    )
+    agent.save(tmp_path / "actor.pt")
+    loaded = offpcc.Agent.load(tmp_path / "actor.pt")
+    env = offpcc.make("pendulum-p-v0")
+    for one in (agent, loaded):
+        one.reset()
+    observation, _ = env.reset(seed=3)
+    for _ in range(20):
+        action = agent.act(observation)
+        np.testing.assert_array_equal(action, loaded.act(observation))
+        observation, *_ = env.step(action)
+
+
+def test_an_agent_remembers_until_it_is_reset():
+    agent = offpcc.Agent(offpcc.build("pendulum-p-v0", "rsac", algorithm=SMALL).algorithm)
+    observation = np.array([0.6, 0.8], np.float32)
+    first, second = agent.act(observation), agent.act(observation)
+    assert (first != second).all()
+    agent.reset()
+    assert (agent.act(observation) == first).all()
+
+
+def test_an_agent_acts_in_the_units_of_its_environment():
+    algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm
+    space = gymnasium.spaces.Box(np.array([-4.0], np.float32), np.array([2.0], np.float32))
+    observation = np.array([0.6, 0.8], np.float32)
+    unit, scaled = offpcc.Agent(algorithm).act(observation), offpcc.Agent(algorithm, space).act(observation)
+    assert scaled == pytest.approx(-4.0 + 6.0 * (unit + 1.0) / 2.0)
+
+
+def test_previous_action_and_reward_reach_the_networks():
+    encoder = functools.partial(
+        Recurrent, hidden_dim=8, num_layers=1, use_previous_action=True, use_previous_reward=True
+    )
+    algorithm = offpcc.build("pendulum-p-v0", "rsac", algorithm=SMALL | {"encoder": encoder}).algorithm
+    agent, other = offpcc.Agent(algorithm), offpcc.Agent(algorithm)
+    observation = np.array([0.6, 0.8], np.float32)
+    assert (agent.act(observation) == other.act(observation)).all()
+    assert (agent.act(observation, previous_reward=1.0) != other.act(observation, previous_reward=0.0)).all()
+
+
+def test_a_plain_function_as_encoder_is_refused_where_it_would_be_lost(tmp_path):
+    class Mine(torch.nn.Module):
+        pass
+
+    algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm
+    algorithm._arguments["alpha"] = Mine()
+    with pytest.raises(offpcc.errors.UserError, match=r"offpcc\.configurable"):
+        offpcc.Agent(algorithm).save(tmp_path / "actor.pt")
+    assert list(tmp_path.iterdir()) == []

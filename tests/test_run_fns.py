@@ -1,0 +1,183 @@
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from offpcc.algorithms import SAC
+from offpcc.algorithms.variants import RecurrentSAC
+from offpcc.core import Batch
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.errors import UserError
+from offpcc.loggers import Loggers
+from offpcc.networks import Recurrent
+from offpcc.run_fns import AverageStats, Evaluation, Interaction, Loop, columns, train
+
+
+class Counting(gymnasium.Env):
+    """Observes the number of steps taken; episodes have `length` steps."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1e6, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, length=7, terminates=False):
+        self.length, self.terminates = length, terminates
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        over = self.t == self.length
+        return np.full(1, self.t, np.float32), 1.0, over and self.terminates, over and not self.terminates, {}
+
+
+class Recorder(Loggers):
+    def __init__(self):
+        super().__init__([])
+        self.rows, self.phases = [], []
+
+    def epoch(self, row):
+        self.rows.append(row)
+
+    def progress(self, progress):
+        self.phases.append(progress.phase)
+
+
+class Counted:
+    """Counts updates, and remembers at which step of which episode they came."""
+
+    stat_names = ("loss",)
+
+    def __init__(self, memoryless=True):
+        self.memoryless, self.updates, self.acted = memoryless, [], 0
+
+    def act(self, step, memory=None, *, deterministic=False):
+        self.acted += not deterministic
+        return np.zeros((len(step.observation), 1), np.float32), (memory or 0) + 1
+
+    def update_networks(self, batch):
+        self.updates.append(self.interaction.env.unwrapped.t)
+        return {"loss": torch.tensor(float(len(self.updates)))}
+
+
+def parts(memoryless=True, **settings):
+    algorithm, env = Counted(memoryless), Counting(**settings)
+    kind = ReplayBuffer if memoryless else RecurrentReplayBuffer
+    buffer = kind(env.observation_space, env.action_space, batch_size=2)
+    algorithm.interaction = Interaction(lambda: env, algorithm, buffer)
+    return algorithm, buffer, algorithm.interaction
+
+
+def run(memoryless=True, settings=(), **arguments):
+    algorithm, buffer, interaction = parts(memoryless, **dict(settings))
+    logger = Recorder()
+    defaults = {"num_epochs": 2, "num_steps_per_epoch": 20, "update_after": 10}
+    loop = train(algorithm, buffer, interaction, None, logger, **(defaults | arguments))
+    return algorithm, logger, loop
+
+
+def test_an_agent_without_memory_updates_every_update_every_steps():
+    algorithm, _, loop = run(update_every=5)
+    assert loop.num_updates == len(algorithm.updates) == 30
+    assert algorithm.acted == 30, "without a memory, random exploration needs no act"
+    algorithm, _, _ = run(updates_per_step=0.5)
+    assert len(algorithm.updates) == 15
+
+
+def test_an_agent_with_memory_updates_between_episodes_only():
+    algorithm, _, loop = run(memoryless=False)
+    # 40 steps, episodes of 7: 30 updates are owed, those of the last 5 steps are paid at the end.
+    assert algorithm.updates == [7] * 25 + [5] * 5
+    assert algorithm.acted == 40, "a memory is kept warm during random exploration"
+    assert loop.owed == 0.0 and loop.num_updates == 30
+
+
+def test_what_cannot_be_paid_stays_owed():
+    algorithm, _, loop = run(memoryless=False, settings={"length": 100})
+    assert algorithm.updates == []
+    assert loop.owed == 30.0
+
+
+def test_a_row_has_all_columns_and_the_means_of_its_epoch():
+    _, logger, _ = run(num_steps_per_epoch=21)
+    assert [list(row) for row in logger.rows] == [columns(("loss",))] * 2
+    first, second = logger.rows
+    assert (first["step"], first["update"], first["epoch"]) == (21, 11, 1)
+    assert first["train/return"] == first["train/length"] == 7.0
+    assert first["test/return"] is None
+    assert first["update/loss"] == np.mean(range(1, 12))
+    assert second["update/loss"] == np.mean(range(12, 33))
+    assert "exploring at random" in logger.phases
+
+
+def test_tests_decide_the_best_and_when_to_stop():
+    algorithm, buffer, interaction = parts()
+    tests = Evaluation(lambda: Counting(), 0)
+    logger = Recorder()
+    arguments = {"num_epochs": 5, "num_steps_per_epoch": 10, "update_after": 100}
+    loop = train(algorithm, buffer, interaction, tests, logger, stop_return=7.0, **arguments)
+    assert (loop.epoch, loop.stopped, loop.best_return) == (1, True, 7.0)
+    assert logger.rows[0]["test/return_std"] == 0.0
+    loop = train(algorithm, buffer, interaction, tests, logger, stop_return=7.5, **arguments)
+    assert (loop.epoch, loop.stopped, loop.is_best) == (5, False, False)
+
+
+def test_without_an_environment_the_loop_learns_from_the_buffer_alone():
+    algorithm, buffer, interaction = parts()
+    for _ in range(20):
+        interaction.step(explore_at_random=True)
+    loop = train(algorithm, buffer, None, None, Recorder(), num_epochs=1, num_steps_per_epoch=15, update_after=1000)
+    assert loop.num_updates == 15
+    assert len(buffer) == 20
+
+
+def test_test_seeds_are_fixed_and_differ_between_runs():
+    assert Evaluation(Counting, 1).seeds(5) == Evaluation(Counting, 1).seeds(5)
+    assert not set(Evaluation(Counting, 1).seeds(100)) & set(Evaluation(Counting, 2).seeds(100))
+
+
+@pytest.mark.parametrize("memoryless", [True, False])
+def test_an_environment_that_never_ends_is_refused(memoryless, monkeypatch):
+    monkeypatch.setattr("offpcc.run_fns.LONGEST_EPISODE", 50)
+    with pytest.raises(UserError, match=r"TimeLimit"):
+        run(memoryless, settings={"length": 10_000}, num_epochs=10)
+    with pytest.raises(UserError, match=r"Counting .*50 steps"):
+        Evaluation(lambda: Counting(10_000), 0).run(Counted(), 2, 2)
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+@pytest.mark.parametrize("length", [1, 2, 5])
+@pytest.mark.parametrize("cls", [SAC, RecurrentSAC])
+def test_episodes_of_any_length_train(cls, length, terminates):
+    env = Counting(length, terminates)
+    options = {"encoder": lambda shape: Recurrent(shape, hidden_dim=4, num_layers=1)} if cls is RecurrentSAC else {}
+    algorithm = cls(env.observation_space, env.action_space, hidden_dims=(4,), **options)
+    buffer_class = ReplayBuffer if algorithm.memoryless else RecurrentReplayBuffer
+    buffer = buffer_class(env.observation_space, env.action_space, batch_size=4)
+    interaction = Interaction(lambda: env, algorithm, buffer)
+    logger = Recorder()
+    train(
+        algorithm, buffer, interaction, Evaluation(lambda: Counting(length), 0), logger,
+        num_epochs=1, num_steps_per_epoch=12, update_after=3,
+    )  # fmt: skip
+    assert logger.rows[0]["train/length"] == length
+    assert np.isfinite(logger.rows[0]["update/critic_loss"])
+    batch: Batch = buffer.sample()
+    assert batch.terminations.max() == float(terminates)
+
+
+def test_average_stats_forget_what_they_told():
+    stats = AverageStats()
+    stats.add({"a": torch.tensor(1.0), "b": torch.tensor(4.0)})
+    stats.add({"a": torch.tensor(2.0)})
+    assert stats.means() == {"a": 1.5, "b": 4.0}
+    assert stats.means() == {}
+
+
+def test_a_loop_goes_on_from_its_state():
+    loop = Loop(step=3, epoch=1, owed=0.5, best_return=-7.0, seconds=2.5)
+    other = Loop()
+    other.load_state_dict(loop.state_dict())
+    assert other == loop
