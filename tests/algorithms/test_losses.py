@@ -332,6 +332,15 @@ def test_the_temperatures_loss_weighs_counted_steps_alone(kind):
     assert_same(gradients(loss, [agent.temperature.log_alpha]), gradients(expected, [log_alpha]))
 
 
+def test_the_only_mean_is_over_counted_steps():
+    draw = torch.Generator().manual_seed(0)
+    rows = [random_row(draw, 3, burn_in=1), random_row(draw, 1)]
+    batch = padded(rows, burn_in=1)
+    x = torch.randn(2, *batch.actions.shape, generator=draw, dtype=torch.float64)  # (N, B, T, A)
+    counted = [x[:, 0, 1], x[:, 0, 2], x[:, 1, 1]]
+    assert_same(batch.mean(x), torch.cat(counted, -1).mean(-1))
+
+
 @pytest.mark.parametrize("n_step", [1, 2, 5])
 def test_backup_is_a_plain_loop(n_step):
     """With truncation in the middle of a row, termination in the middle and at the end, and the row's end."""

@@ -1,0 +1,363 @@
+"""Whole episodes and segments of them against plain lists."""
+
+import io
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offpcc.core import UserError
+from offpcc.data import RecurrentReplayBuffer
+
+ACTIONS = Box(-1, 1, (2,), np.float32)
+OBSERVATIONS = Box(-np.inf, np.inf, (2,), np.float32)
+ENDS = {"terminated": (True, False), "truncated": (False, True), "both": (True, True), "left": (False, False)}
+
+
+def made(observations=OBSERVATIONS, **arguments):
+    return RecurrentReplayBuffer(observations, ACTIONS, **{"capacity": 50, "batch_size": 16, **arguments})
+
+
+def through_a_file(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a[:-1], b[:-1], strict=True)) and a.burn_in == b.burn_in
+
+
+class Recorded(NamedTuple):
+    number: int
+    length: int
+    end: str
+
+    def observation(self, t):
+        return np.array([self.number, t], np.float32)
+
+    def action(self, t):
+        return np.array([100 * self.number + t, -t - 1], np.float32)
+
+    def reward(self, t):
+        return 1000.0 * self.number + t
+
+    def pushes(self):
+        for t in range(self.length):
+            end = ENDS[self.end] if t == self.length - 1 else (False, False)
+            yield self.observation(t), self.action(t), self.reward(t), self.observation(t + 1), *end
+
+
+def recorded(*episodes):
+    return [Recorded(number, *episode) for number, episode in enumerate(episodes, 1)]
+
+
+def filled(buffer, *episodes):
+    for episode in recorded(*episodes):
+        for pushed in episode.pushes():
+            buffer.push(*pushed)
+    return buffer
+
+
+def choices(episode, segment_len, burn_in):
+    """The steps at which a row's counted part may start."""
+    if segment_len is None:
+        return [0]
+    return [start for start in range(episode.length) if start == 0 or start >= burn_in]
+
+
+def check_row(batch, b, episode, start, segment_len, burn_in):
+    """Row `b`, one position after another."""
+    stop = episode.length if segment_len is None else min(start + segment_len, episode.length)
+    steps = batch.actions.shape[1]
+    for position in range(steps + 1):
+        t = start + position - burn_in  # the episode's step at this position
+        earliest = 0 if start == 0 else start - burn_in
+        exists = earliest <= t <= stop
+        assert batch.real[b, position, 0] == float(exists)
+        observation = episode.observation(t) if exists else np.zeros(2)
+        assert np.array_equal(batch.observations[b, position], observation)
+        if position == steps:
+            continue
+        exists = earliest <= t < stop
+        assert batch.mask[b, position, 0] == float(start <= t < stop)
+        assert np.array_equal(batch.actions[b, position], episode.action(t) if exists else np.zeros(2))
+        assert batch.rewards[b, position, 0] == (episode.reward(t) if exists else 0.0)
+        ended = exists and t == episode.length - 1 and ENDS[episode.end][0]
+        assert batch.terminations[b, position, 0] == float(ended)
+    if earliest > 0:
+        assert np.array_equal(batch.first_action[b], episode.action(earliest - 1))
+        assert batch.first_reward[b, 0] == episode.reward(earliest - 1)
+    else:
+        assert batch.first_action[b].abs().sum() == 0 and batch.first_reward[b, 0] == 0
+    return stop - start
+
+
+def check_sample(batch, kept, segment_len, burn_in):
+    rows, steps = batch.actions.shape[:2]
+    assert batch.burn_in == burn_in
+    assert batch.observations.shape == (rows, steps + 1, 2) and batch.actions.shape == (rows, steps, 2)
+    assert batch.rewards.shape == batch.terminations.shape == batch.mask.shape == (rows, steps, 1)
+    assert batch.real.shape == (rows, steps + 1, 1)
+    assert batch.first_action.shape == (rows, 2) and batch.first_reward.shape == (rows, 1)
+    assert all(x.dtype == torch.float32 for x in batch[:-1])
+    expected = {(e.number, start): e for e in kept for start in choices(e, segment_len, burn_in)}
+    longest, seen = 0, set()
+    for b in range(rows):
+        number, start = (int(x) for x in batch.observations[b, burn_in])
+        assert (number, start) in expected
+        if (number, start) in seen:
+            continue
+        seen.add((number, start))
+        length = check_row(batch, b, expected[number, start], start, segment_len, burn_in)
+        longest = max(longest, length)
+    assert seen == set(expected)
+    assert steps == burn_in + longest
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    episodes=st.lists(st.tuples(st.integers(1, 6), st.sampled_from(list(ENDS))), min_size=1, max_size=6),
+    capacity=st.integers(1, 4),
+    segment_len=st.sampled_from([None, 1, 2, 3, 10]),
+    burn_in=st.integers(0, 4),
+)
+def test_samples_are_episodes_or_segments_of_the_kept_ones(episodes, capacity, segment_len, burn_in):
+    burn_in = 0 if segment_len is None else burn_in
+    buffer = made(capacity=capacity, batch_size=600, segment_len=segment_len, burn_in=burn_in)
+    finished = []
+    for episode in recorded(*episodes):
+        for pushed in episode.pushes():
+            buffer.push(*pushed)
+        finished.append(episode)
+        hidden = episode.end == "left"  # until something that does not continue it follows
+        kept = (finished[:-1] if hidden else finished)[-capacity:]
+        assert len(buffer) == len(kept) and buffer.num_transitions == sum(e.length for e in kept)
+    if kept:
+        check_sample(buffer.sample(), kept, segment_len, burn_in)
+    else:
+        with pytest.raises(ValueError, match="nothing to sample"):
+            buffer.sample()
+
+
+# What is stored -------------------------------------------------------------------------------------------------
+
+
+def test_an_unfinished_episode_is_hidden():
+    buffer = filled(made(batch_size=100), (3, "terminated"), (5, "left"))
+    assert len(buffer) == 1 and buffer.num_transitions == 3
+    assert buffer.sample().observations[:, 0, 0].unique().tolist() == [1.0]
+    last = Recorded(2, 6, "truncated")
+    buffer.push(last.observation(5), last.action(5), last.reward(5), last.observation(6), False, True)
+    assert len(buffer) == 2 and buffer.num_transitions == 9
+    assert buffer.sample().observations[:, 0, 0].unique().tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("end, termination", [("terminated", 1.0), ("truncated", 0.0), ("both", 1.0)])
+def test_only_the_true_last_step_may_be_a_termination(end, termination):
+    batch = filled(made(), (4, end)).sample()
+    assert batch.terminations[..., 0].unique(dim=0).tolist() == [[0.0, 0.0, 0.0, termination]]
+    assert batch.observations[:, -1].unique(dim=0).tolist() == [[1.0, 4.0]]
+    batch = filled(made(segment_len=2, batch_size=200), (4, end)).sample()
+    at_end = (batch.observations[:, :-1, 1] == 3.0) & (batch.mask[..., 0] > 0)
+    assert at_end.any() and torch.equal(batch.terminations[..., 0], at_end * termination)
+
+
+def test_what_does_not_continue_an_episode_cuts_it_without_a_termination():
+    buffer = made(batch_size=100)
+    for pushed in Recorded(1, 3, "left").pushes():
+        buffer.push(*pushed)
+    other = Recorded(2, 2, "terminated")
+    for pushed in other.pushes():
+        buffer.push(*pushed)
+    check_sample(buffer.sample(), [Recorded(1, 3, "left"), other], None, 0)
+
+
+def test_the_oldest_makes_room():
+    buffer = filled(made(capacity=2, batch_size=200), (1, "both"), (2, "both"), (3, "both"))
+    assert len(buffer) == 2 and buffer.sample().observations[:, 0, 0].unique().tolist() == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("space_shape", [(9, 10, 3), (3, 9, 10)])
+def test_images_stay_bytes_with_channels_first_each_once(space_shape):
+    frames = np.random.default_rng(0).integers(0, 256, (21, 3, 9, 10), np.uint8)
+    given_frames = frames.transpose(0, 2, 3, 1) if space_shape[-1] == 3 else frames
+    buffer = made(Box(0, 255, space_shape, np.uint8))
+    for t in range(20):
+        buffer.push(given_frames[t], np.zeros(2), 0.0, given_frames[t + 1], False, t == 19)
+    assert len(buffer) == 1 and buffer.episodes[0].observations.nbytes == frames.nbytes
+    batch = buffer.sample()
+    assert batch.observations.dtype == torch.uint8 and np.array_equal(batch.observations[0], frames)
+
+
+def test_the_callers_arrays_may_change_afterwards():
+    buffer = made()
+    observation, action, next_observation = np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(2, np.float32)
+    buffer.push(observation, action, 1.0, next_observation, False, False)
+    next_was = next_observation.copy()
+    for array in (observation, action, next_observation):
+        array[:] = 77.0
+    buffer.push(next_was, np.zeros(2), 2.0, np.full(2, 2.0), True, False)
+    batch = buffer.sample()
+    assert batch.observations[0].tolist() == [[0, 0], [1, 1], [2, 2]] and batch.actions[0].tolist() == [[1, 1], [0, 0]]
+
+
+# Drawing --------------------------------------------------------------------------------------------------------
+
+
+def chi_square_is_plausible(counts, shares):
+    expected = np.array(shares) / np.sum(shares) * np.sum(counts)
+    freedom = len(counts) - 1
+    return ((np.array(counts) - expected) ** 2 / expected).sum() < freedom + 4.0 * np.sqrt(2.0 * freedom)
+
+
+@pytest.mark.parametrize("segment_len", [None, 5])
+def test_episodes_are_drawn_in_proportion_to_their_length(segment_len):
+    lengths = [1, 9, 30, 4, 16]
+    buffer = filled(made(batch_size=10_000, segment_len=segment_len), *((n, "truncated") for n in lengths))
+    numbers = buffer.sample().observations[:, 0, 0].int().numpy()
+    counts = np.bincount(numbers, minlength=6)[1:]
+    assert chi_square_is_plausible(counts, lengths)
+    assert not chi_square_is_plausible(counts, [1] * 5)
+
+
+@pytest.mark.parametrize("burn_in", [0, 1, 2, 3, 7, 11, 12, 20])
+def test_starts_are_zero_or_past_the_burn_in_all_alike(burn_in):
+    buffer = filled(made(batch_size=12_000, segment_len=4, burn_in=burn_in), (12, "truncated"))
+    batch = buffer.sample()
+    starts = batch.observations[:, burn_in, 1].int().numpy()
+    allowed = [0, *range(max(burn_in, 1), 12)]
+    assert sorted(set(starts)) == allowed
+    if len(allowed) > 1:
+        assert chi_square_is_plausible(np.bincount(starts, minlength=12)[allowed], [1] * len(allowed))
+    warm = batch.real[:, :burn_in, 0]
+    assert torch.equal(warm, torch.from_numpy((starts > 0).astype(np.float32))[:, None].expand(-1, burn_in))
+    assert batch.mask[:, :burn_in].sum() == 0 and batch.burn_in == burn_in
+
+
+def test_segments_reach_what_came_before_them():
+    buffer = filled(made(batch_size=300, segment_len=2, burn_in=3), (9, "terminated"))
+    batch, episode, seen = buffer.sample(), Recorded(1, 9, "terminated"), set()
+    for b in range(300):
+        start = int(batch.observations[b, 3, 1])
+        seen.add(start)
+        first = start - 3
+        expected = (episode.action(first - 1), episode.reward(first - 1)) if first > 0 else (np.zeros(2), 0.0)
+        assert np.array_equal(batch.first_action[b], expected[0]) and batch.first_reward[b, 0] == expected[1]
+    assert seen == {0, 3, 4, 5, 6, 7, 8}
+
+
+def test_rows_are_padded_to_the_longest_drawn():
+    buffer = filled(made(batch_size=1), (2, "both"), (5, "both"))
+    drawn = [buffer.sample() for _ in range(20)]
+    assert {batch.actions.shape[1] for batch in drawn} == {2, 5}
+    assert all(batch.mask.all() and batch.real.all() for batch in drawn)
+
+
+def test_the_generator_is_the_buffers_own():
+    episodes = [(n, "truncated") for n in range(1, 12)]
+    buffers = [filled(made(seed=seed, segment_len=3, burn_in=2), *episodes) for seed in (1, 1, 2)]
+    np.random.seed(0)
+    torch.manual_seed(0)
+    state, torch_state = np.random.get_state()[1].copy(), torch.get_rng_state()
+    first = [buffers[0].sample() for _ in range(3)]
+    assert np.array_equal(state, np.random.get_state()[1]) and torch.equal(torch_state, torch.get_rng_state())
+    np.random.seed(5)
+    torch.manual_seed(5)
+    again, other = [buffers[1].sample() for _ in range(3)], [buffers[2].sample() for _ in range(3)]
+    assert all(same(a, b) for a, b in zip(first, again, strict=True))
+    assert not any(same(a, b) for a, b in zip(first, other, strict=True))
+    assert not same(first[0], first[1])
+
+
+# Saving ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_before", [0, 3, 5, 6, 8, 12, 20])
+@pytest.mark.parametrize("capacity", [2, 10])
+@pytest.mark.parametrize("segments", [{}, {"segment_len": 2, "burn_in": 2}])
+def test_a_restored_buffer_goes_on_alike(num_before, capacity, segments):
+    episodes = recorded((5, "terminated"), (7, "left"), (1, "truncated"), (9, "both"), (4, "left"), (10, "truncated"))
+    pushes = [pushed for episode in episodes for pushed in episode.pushes()]
+    buffer = made(capacity=capacity, seed=1, **segments)
+    for pushed in pushes[:num_before]:
+        buffer.push(*pushed)
+        if len(buffer):
+            buffer.sample()
+    state = buffer.state_dict()
+    saved = through_a_file(state)
+    other = filled(made(capacity=capacity, seed=2, **segments), (3, "both"), (2, "left"))  # which is forgotten
+    other.load_state_dict(saved)
+    for number in range(num_before, len(pushes) + 1):
+        assert (len(other), other.num_transitions) == (len(buffer), buffer.num_transitions)
+        if len(buffer):
+            assert same(buffer.sample(), other.sample())
+        if number < len(pushes):
+            buffer.push(*pushes[number])
+            other.push(*pushes[number])
+    assert len(buffer) == min(6, capacity)
+    third = made(capacity=capacity, **segments)
+    third.load_state_dict(state)  # what went on afterwards is not in it
+    again = through_a_file(third.state_dict())
+    assert str(again) == str(saved) and again["lengths"] == saved["lengths"]
+
+
+def test_a_smaller_buffer_keeps_the_newest_of_a_saved_one():
+    buffer = filled(made(), (1, "both"), (2, "both"), (3, "both"))
+    other = made(capacity=2, batch_size=100)
+    other.load_state_dict(through_a_file(buffer.state_dict()))
+    check_sample(other.sample(), recorded((1, "both"), (2, "both"), (3, "both"))[1:], None, 0)
+
+
+# Sizes and faults -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("space", [OBSERVATIONS, Box(0, 255, (16, 16, 3), np.uint8)])
+def test_planned_bytes_are_those_that_a_full_buffer_takes(space):
+    buffer = made(space, capacity=3)
+    observation = np.zeros(space.shape, space.dtype)
+    for _ in range(5):
+        for t in range(100):
+            buffer.push(observation, np.zeros(2), 0.0, observation, False, t == 99)
+    real = sum(array.nbytes for episode in buffer.episodes for array in episode[:3])
+    assert real == 300 * (observation.nbytes + 4 * 2 + 4) + 3 * observation.nbytes  # each observation once
+    assert buffer.planned_bytes(500, 100) == 300 * buffer.bytes_per_step
+    assert buffer.planned_bytes(500, 100) == pytest.approx(real, rel=0.12 if space is OBSERVATIONS else 0.015)
+    assert buffer.planned_bytes(200, 100) == buffer.planned_bytes(200, None) == 200 * buffer.bytes_per_step
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 1), (), (1, 2)])
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_wrong_shape_is_refused(shape, place):
+    buffer = made()
+    arguments = [np.zeros(2), np.zeros(2), 0.0, np.zeros(2), True, False]
+    arguments[place] = np.zeros(shape)
+    with pytest.raises(ValueError, match=r"shape .* buffer of shape \(2,\)"):
+        buffer.push(*arguments)
+    assert len(buffer) == 0 and not buffer.open_actions
+
+
+def test_an_empty_buffer_has_nothing_to_sample():
+    with pytest.raises(ValueError, match="no episode has ended yet"):
+        filled(made(), (4, "left")).sample()
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"burn_in": 3}, "burn_in is 3 but segment_len is None"),
+        ({"capacity": 0}, "capacity is 0"),
+        ({"batch_size": 0}, "batch_size 0"),
+        ({"segment_len": 0}, "segment_len 0"),
+        ({"segment_len": 2, "burn_in": -1}, "burn_in -1"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(arguments, words):
+    with pytest.raises(UserError, match=re.escape(words)):
+        made(**arguments)
