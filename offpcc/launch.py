@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or (given[0] not in COMMANDS and given[0] not in ("-h", "--help", "--version")):
         given.insert(0, "train")
-    options = parser().parse_args(given)
+    options = parser(with_names=bool({"-h", "--help"} & set(given))).parse_args(given)
     try:
         code: int = options.run(options)
     except UserError as error:
@@ -38,13 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def parser() -> argparse.ArgumentParser:
-    """The arguments of all commands; the names of algorithms and environments are read only for --help."""
+def parser(with_names: bool = False) -> argparse.ArgumentParser:
+    """The arguments of all commands; the names of algorithms and environments take time, so only for --help."""
     whole = argparse.ArgumentParser(
         prog="offpcc",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Off-policy continuous control with memory. Without a command, offpcc trains.",
-        epilog=names() if {"-h", "--help"} & set(sys.argv) else "",
+        epilog=names() if with_names else "",
     )
     whole.add_argument("--version", action="version", version=_version())
     commands = whole.add_subparsers(required=True, metavar="{" + ",".join(COMMANDS) + "}")
