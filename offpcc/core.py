@@ -150,8 +150,8 @@ C = TypeVar("C", bound=type)
 def configurable(cls: C) -> C:
     """Register a class with gin, so that bindings of its parents reach it and its own win.
 
-    A child never declares a parameter of its parent's again; it takes ``**kwargs`` and passes them on. Each
-    instance remembers the arguments it was built with, for `specification`.
+    A child never declares a parameter of its parent's again, nor passes a fixed value for one (class attributes
+    such as ``default_num_critics`` are for that); it takes ``**kwargs`` and passes them on. Each instance remembers the arguments it was built with, for `specification`.
     """
     if "__init__" not in cls.__dict__:
 

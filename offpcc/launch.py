@@ -44,7 +44,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
         prog="offpcc",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Off-policy continuous control with memory. Without a command, offpcc trains.",
-        epilog=names() if with_names else "",
+        epilog=f"`offpcc train --help` lists the options of training.\n\n{names()}" if with_names else "",
     )
     whole.add_argument("--version", action="version", version=_version())
     commands = whole.add_subparsers(required=True, metavar="{" + ",".join(COMMANDS) + "}")
@@ -123,7 +123,9 @@ def names() -> str:
     from offpcc.domains import ENVIRONMENTS
 
     def block(title: str, entries: Sequence[str]) -> str:
-        return f"{title}:\n" + textwrap.fill(" ".join(entries), 78, initial_indent="  ", subsequent_indent="  ")
+        return f"{title}:\n" + textwrap.fill(
+            " ".join(entries), 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+        )
 
     own = block("environments", [environment.name for environment in ENVIRONMENTS])
     return f"{block('algorithms', list(ALGORITHMS))}\n\n{own}\n  and any Gymnasium id with a Box action space"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import gin
+import gymnasium
 import numpy as np
 import torch
 
@@ -71,7 +72,8 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     configuration.anticipate(Checkpoints)
     configuration.check_effects(bindings)
     config = configuration.operative()
-    loop, messages = Loop(), [memory_statement(learner, settings["num_epochs"] * settings["num_steps_per_epoch"])]
+    num_steps = settings["num_epochs"] * settings["num_steps_per_epoch"]
+    loop, messages = Loop(), [memory_statement(options.env, learner, num_steps)]
     if folder.checkpoint.exists():
         content = runs.read_checkpoint(folder.checkpoint)
         runs.check_unchanged(content["config"], config)
@@ -151,14 +153,13 @@ def open_loggers(
     return Loggers(logs)
 
 
-def memory_statement(learner: Learner, num_steps: int) -> str:
+def memory_statement(env: str, learner: Learner, num_steps: int) -> str:
     """What the buffer can come to.
 
     Raises:
         UserError: more than the machine has free.
     """
-    spec = learner.interaction.env.spec
-    planned = learner.buffer.planned_bytes(num_steps, spec.max_episode_steps if spec else None)
+    planned = learner.buffer.planned_bytes(num_steps, gymnasium.spec(env).max_episode_steps)
     available = available_bytes()
     if available is not None and planned > available:
         raise UserError(

@@ -54,6 +54,14 @@ class ProbeHeir(ProbeChild):
     """Without an `__init__` of its own."""
 
 
+@configurable
+class ProbeOptions:
+    """Takes anything, and has no parent that would remember it."""
+
+    def __init__(self, **options):
+        self.options = options
+
+
 class Unregistered:
     pass
 
@@ -228,6 +236,10 @@ def test_an_object_comes_back_with_all_its_arguments():
 
 def test_arguments_given_by_position_are_remembered():
     assert from_specification(specification(ProbeHeir(7))).size == 7
+
+
+def test_arguments_without_a_name_in_the_signature_are_remembered():
+    assert from_specification(specification(ProbeOptions(a=1, b=(2, 3)))).options == {"a": 1, "b": (2, 3)}
 
 
 def test_bindings_are_part_of_an_objects_specification():

@@ -106,7 +106,7 @@ class RecurrentReplayBuffer(BufferBase):
         if not self.open_actions:
             self.open_observations.append(observation.copy())
         self.open_observations.append(next_observation.copy())
-        self.open_actions.append(np.array(action, np.float32))
+        self.open_actions.append(self.read_action(action).copy())
         self.open_rewards.append(float(reward))
         self.last_observation = self.open_observations[-1]
         if terminated or truncated:

@@ -55,6 +55,14 @@ class BufferBase:
             )
         return channels_first(observation, self.space_shape).astype(self.dtype, copy=False)
 
+    def read_action(self, action: np.ndarray) -> np.ndarray:
+        """An action as it is stored.
+
+        Raises:
+            ValueError: it has another number of dimensions than the space.
+        """
+        return np.asarray(action, np.float32).reshape(self.action_dim)
+
     def continues(self, observation: np.ndarray) -> bool:
         """Whether a stored-form `observation` is where the unfinished episode stands."""
         return self.last_observation is not None and np.array_equal(self.last_observation, observation)
@@ -166,7 +174,7 @@ class ReplayBuffer(BufferBase):
         else:
             row = self._advance()
             self.observations[row] = observation
-        self.actions[row] = action
+        self.actions[row] = self.read_action(action)
         self.rewards[row] = reward
         self.terminations[row] = terminated
         after = self._advance()

@@ -169,6 +169,14 @@ def test_only_the_true_last_step_may_be_a_termination(end, termination):
     assert at_end.any() and torch.equal(batch.terminations[..., 0], at_end * termination)
 
 
+@pytest.mark.parametrize("end", ["terminated", "truncated", "both"])
+def test_an_episode_that_begins_where_the_last_ended_is_another(end):
+    buffer, start = made(), np.zeros(2, np.float32)
+    for reward in (1.0, 2.0):
+        buffer.push(start, np.full(2, reward), reward, start, *ENDS[end])
+    assert len(buffer) == 2 and buffer.sample().actions.shape[1] == 1
+
+
 def test_what_does_not_continue_an_episode_cuts_it_without_a_termination():
     buffer = made(batch_size=100)
     for pushed in Recorded(1, 3, "left").pushes():
@@ -361,3 +369,9 @@ def test_an_empty_buffer_has_nothing_to_sample():
 def test_numbers_that_make_no_sense_are_refused(arguments, words):
     with pytest.raises(UserError, match=re.escape(words)):
         made(**arguments)
+
+
+def test_an_action_of_another_size_is_refused():
+    buffer = made()
+    with pytest.raises(ValueError, match="reshape"):
+        buffer.push(np.zeros(2), np.zeros(1), 0.0, np.zeros(2), False, False)

@@ -244,10 +244,11 @@ def test_only_a_task_that_ended_stops_the_bootstrap(end, termination):
     assert batch.terminations[~last].sum() == 0
 
 
-def test_an_episode_that_begins_where_the_last_ended_is_another():
+@pytest.mark.parametrize("end", ["terminated", "truncated", "both"])
+def test_an_episode_that_begins_where_the_last_ended_is_another(end):
     buffer, start = made(num_steps=2), np.zeros(2, np.float32)
     for reward in (1.0, 2.0):
-        buffer.push(start, np.full(2, reward), reward, start, True, False)
+        buffer.push(start, np.full(2, reward), reward, start, *ENDS[end])
     batch = buffer.sample()
     assert buffer.size == 4 and batch.first_action.abs().sum() == 0
     assert batch.real[:, 2].sum() == 0
@@ -371,3 +372,9 @@ def test_an_empty_buffer_has_nothing_to_sample():
 def test_numbers_that_make_no_sense_are_refused(arguments):
     with pytest.raises(UserError, match=str(next(iter(arguments.values())))):
         made(**arguments)
+
+
+def test_an_action_of_another_size_is_refused():
+    buffer = made()
+    with pytest.raises(ValueError, match="reshape"):
+        buffer.push(np.zeros(2), np.zeros(1), 0.0, np.zeros(2), False, False)
