@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -50,13 +51,18 @@ class Optimizer:
             else None
         )
 
-    def minimize(self, loss: Tensor) -> None:
-        """One step down the gradient of `loss` with respect to the own parameters; without any, nothing."""
+    def minimize(self, loss: Tensor, made: int | None = None) -> None:
+        """One step down the gradient of `loss` with respect to the own parameters; without any, nothing.
+
+        Args:
+            loss: 0-d.
+            made: updates that the algorithm has made, for schedules; by default the own steps.
+        """
         if self.adam is None:
             return
         for group, rate in zip(self.adam.param_groups, self.rates, strict=True):
             if callable(rate):
-                group["lr"] = rate(self.num_updates)
+                group["lr"] = rate(self.num_updates if made is None else made)
         self.adam.zero_grad(set_to_none=True)
         loss.backward(inputs=self.parameters)  # type: ignore[no-untyped-call]
         if self.max_gradient_norm is not None:
@@ -125,7 +131,9 @@ class Noise:
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self.device = device
-        self.generator = torch.Generator(device).manual_seed(seed)
+        # Not the seed itself: initial weights were drawn from it, and noise is not to repeat their numbers.
+        own = np.random.SeedSequence((seed, 1)).generate_state(1, np.uint64) >> np.uint64(1)
+        self.generator = torch.Generator(device).manual_seed(int(own[0]))
 
     def normal(self, like: Tensor) -> Tensor:
         """Standard normal numbers of `like`'s shape and dtype."""

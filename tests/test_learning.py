@@ -266,3 +266,16 @@ def test_applying_does_not_learn_and_statistics_are_saved():
     other.load_state_dict(through_a_file(before))
     x = torch.randn(5, 2)
     assert torch.equal(other(x), normalization(x)) and set(before) == {"mean", "variance", "count"}
+
+
+def test_a_schedule_follows_the_algorithms_updates_if_they_are_told():
+    parameter = nn.Parameter(torch.zeros(1))
+    optimizer = Optimizer([([parameter], LinearDecay(1.0, 0.0, 10))])
+    optimizer.minimize(parameter.sum(), 5)
+    assert optimizer.adam.param_groups[0]["lr"] == 0.5
+
+
+def test_noise_does_not_repeat_the_numbers_that_initial_weights_came_from():
+    noise = Noise(3, torch.device("cpu")).normal(torch.zeros(5))
+    torch.manual_seed(3)
+    assert not torch.equal(noise, torch.randn(5))
