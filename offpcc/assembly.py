@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,28 +14,39 @@ import torch
 from gymnasium import spaces
 
 from offpcc.algorithms import ALGORITHMS, ActorCritic
+from offpcc.algorithms.base import ACTOR_FORMAT
 from offpcc.core import REGISTRY, Memory, Step, UserError, from_specification
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
-from offpcc.domains.making import UnsuitableEnvironment, make
+from offpcc.domains.making import make
 from offpcc.files import replacing
+from offpcc.interaction import Interaction
 from offpcc.loggers import Logger, Loggers
-from offpcc.run_fns import Callback, Evaluation, Interaction, train
-
-ACTOR_FORMAT = 1
+from offpcc.run_fns import Callback, Evaluation, Loop, train
 
 
-class Learner(NamedTuple):
-    """The parts of a run."""
+@dataclass(frozen=True)
+class Learner:
+    """The parts of a run, and where it stands."""
 
     algorithm: ActorCritic
     buffer: ReplayBuffer | RecurrentReplayBuffer
     interaction: Interaction
     tests: Evaluation
+    loop: Loop
 
     def train(self, logger: Logger | None = None, callbacks: Sequence[Callback] = (), **settings: Any) -> Agent:
-        """Train by `run_fns.train`, whose arguments `settings` are; the trained agent."""
-        train(*self, logger=logger or Loggers([]), callbacks=callbacks, **settings)
+        """Train by `run_fns.train`, whose arguments `settings` are; the trained agent.
+
+        Called again with more epochs, it goes on.
+        """
+        parts = (self.algorithm, self.buffer, self.interaction, self.tests)
+        train(*parts, logger=logger or Loggers([]), callbacks=callbacks, loop=self.loop, **settings)
         return Agent(self.algorithm)
+
+    def close(self) -> None:
+        """Close all environments."""
+        self.interaction.close()
+        self.tests.close()
 
 
 def build(
@@ -60,14 +72,14 @@ def build(
         UserError: a name is unknown, or the environment does not suit.
     """
     algorithm_class = find_algorithm(algo)
-    try:
-        example = make(env)
-    except UnsuitableEnvironment as error:
-        raise UserError(str(error)) from error
+    example = make(env)
     observations, actions = example.observation_space, example.action_space
     example.close()
     assert isinstance(observations, spaces.Box) and isinstance(actions, spaces.Box)
-    learner = algorithm_class(observations, actions, device=device, seed=seed, **(algorithm or {}))
+    try:
+        learner = algorithm_class(observations, actions, device=device, seed=seed, **(algorithm or {}))
+    except TypeError as error:  # a value of the wrong type, such as @Recurrent() for @Recurrent
+        raise UserError(f"{algorithm_class.__name__} cannot be built: {_first_line(error)}") from error
     storage: ReplayBuffer | RecurrentReplayBuffer
     if learner.memoryless:
         storage = ReplayBuffer(
@@ -79,7 +91,7 @@ def build(
     def make_env() -> gymnasium.Env[Any, Any]:
         return make(env)
 
-    return Learner(learner, storage, Interaction(make_env, learner, storage, seed), Evaluation(make_env, seed))
+    return Learner(learner, storage, Interaction(make_env, learner, storage, seed), Evaluation(make_env, seed), Loop())
 
 
 def find_algorithm(name: str) -> type[ActorCritic]:
@@ -165,14 +177,17 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
     Raises:
         UserError: the file cannot be read, or names a class that is not known here.
     """
-    content = read_tensors(file, "an actor", ACTOR_FORMAT)
-    algorithm: ActorCritic = from_specification(content["algorithm"], device=device)
-    for name, part in algorithm.actor_parts().items():
-        part.load_state_dict(content["weights"][name])
+    content = read_tensors(file, "actor", ACTOR_FORMAT)
+    try:
+        algorithm: ActorCritic = from_specification(content["algorithm"], device=device)
+        for name, part in algorithm.actor_parts().items():
+            part.load_state_dict(content["weights"][name])
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(f"{file} describes no actor that can be built here ({_first_line(error)})") from error
     return algorithm
 
 
-def read_tensors(file: Path, what: str, format_version: int) -> dict[str, Any]:
+def read_tensors(file: Path, kind: str, format_version: int) -> dict[str, Any]:
     """A file of tensors and plain data; nothing in it is executed.
 
     Raises:
@@ -180,14 +195,19 @@ def read_tensors(file: Path, what: str, format_version: int) -> dict[str, Any]:
     """
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
-        version = content["format"]
+        found, version = content["kind"], content["format"]
     except FileNotFoundError:
         raise UserError(f"{file} does not exist; train first, or correct the path") from None
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{file} is not {what} of offpcc, or is damaged ({reason})") from error
+        raise UserError(f"{file} is no {kind} of offpcc, or is damaged ({_first_line(error)})") from error
+    if found != kind:
+        raise UserError(f"{file} is not of the kind {kind!r} but {found!r}; give the right file")
     if version != format_version:
         raise UserError(
             f"{file} has format {version}, this offpcc reads {format_version}: use the version that wrote it"
         )
     return content  # type: ignore[no-any-return]
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

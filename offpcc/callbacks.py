@@ -5,6 +5,7 @@ from __future__ import annotations
 import gin
 
 from offpcc.assembly import Learner, save_actor
+from offpcc.errors import UserError
 from offpcc.run_fns import Run
 from offpcc.runs import RunFolder, save_checkpoint
 
@@ -22,6 +23,8 @@ class Checkpoints:
     """
 
     def __init__(self, folder: RunFolder, learner: Learner, config: str, last_epoch: int, *, every: int = 1) -> None:
+        if not isinstance(every, int) or every < 1:
+            raise UserError(f"Checkpoints.every is {every!r}; it has to be a whole number of epochs, 1 or more")
         self.folder, self.learner, self.config = folder, learner, config
         self.last_epoch, self.every = last_epoch, every
 
@@ -33,7 +36,7 @@ class Checkpoints:
         if run.loop.is_best or not self.folder.actor_best.exists():
             save_actor(self.learner.algorithm, self.folder.actor_best)
         if run.loop.epoch % self.every == 0 or run.loop.epoch == self.last_epoch or run.loop.stopped:
-            save_checkpoint(self.folder.checkpoint, self.learner, run.loop, self.config)
+            save_checkpoint(self.folder.checkpoint, self.learner, self.config, self.last_epoch)
 
     def on_end(self, run: Run) -> None:
         """The actor after the last update."""

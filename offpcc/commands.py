@@ -8,35 +8,32 @@ import sys
 from pathlib import Path
 
 import torch
+from rich.console import Console
+from rich.table import Table
 
 from offpcc import callbacks, configuration  # noqa: F401 (all that gin can configure is known before configs are read)
 from offpcc.assembly import load_actor
+from offpcc.domains import ENVIRONMENTS
+from offpcc.domains.making import describe
 from offpcc.errors import UserError
+from offpcc.plotting import NoRunsError, plot_runs
 from offpcc.runs import RunFolder
 from offpcc.showing import evaluate_actor, has_screen, lines, overview, record_episodes, watch_episodes
 
 
 def envs(options: argparse.Namespace) -> int:
     """Print the table of environments."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from offpcc.domains import ENVIRONMENTS
-    from offpcc.domains.making import describe
-
-    table = Table("environment", "observation", "actions", "steps", "hidden", "to install", box=None)
+    console = Console()
+    if not console.is_terminal:  # names are there to be copied, so nothing may be cut
+        console = Console(width=max(console.width, 120))
+    table = Table(box=None)
+    for title in ("environment", "observation", "actions", "steps", "hidden", "to install"):
+        table.add_column(title, no_wrap=title == "environment")
     for environment in ENVIRONMENTS:
         row = describe(environment.name)
         size = " x ".join(map(str, row["observation_shape"]))
-        table.add_row(
-            row["name"],
-            size,
-            str(row["action_size"]),
-            str(row["horizon"]),
-            row["hidden"],
-            row["missing_package"] or "",
-        )
-    console = Console()
+        numbers = (size, str(row["action_size"]), str(row["horizon"]))
+        table.add_row(row["name"], *numbers, row["hidden"], row["missing_package"] or "")
     console.print(table)
     console.print("Any Gymnasium id with a Box action space works as well.", highlight=False)
     return 0
@@ -44,17 +41,21 @@ def envs(options: argparse.Namespace) -> int:
 
 def plot(options: argparse.Namespace) -> int:
     """Draw curves and print the figures under them."""
-    from offpcc.plotting import NoRunsError, find_runs, plot_runs
-
     try:
-        runs = [run for folder in options.folder for run in find_runs(folder)]
-        summaries = plot_runs(runs, options.output, metric=options.metric)
-    except (NoRunsError, KeyError) as error:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        summaries = plot_runs(options.folder, options.output, metric=options.metric)
+    except NoRunsError as error:
+        raise UserError(str(error)) from error
+    except KeyError as error:
         raise UserError(str(error.args[0])) from error
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"--output {options.output} cannot be written: {error}; name a file such as curves.png"
+        ) from error
     for summary in summaries:
         print(
-            f"{summary.label}: {options.metric} {summary.final_mean:.1f} +- {summary.final_std:.1f} "
-            f"over {summary.num_runs} runs at step {summary.steps}"
+            f"{summary.environment} {summary.label}: {options.metric} {summary.final_mean:.1f} +- "
+            f"{summary.final_std:.1f} over {summary.num_runs} runs at step {summary.steps:,}"
         )
     print(options.output)
     return 0
@@ -67,18 +68,14 @@ def evaluate(options: argparse.Namespace) -> int:
     configuration.load(options.config, [])
     file, env = options.folder, options.env
     if options.folder.is_dir():
-        parts = options.folder.resolve().parts
-        run_id = int(parts[-1]) if parts[-1].isdecimal() else 0
-        folder = RunFolder(Path(*parts[:-3]), parts[-3], parts[-2], run_id) if len(parts) > 3 else None
-        if folder is None or folder.path != options.folder.resolve():
-            raise UserError(f"{options.folder} is no run's folder; give one such as results/ENV/ALGO/1")
-        file, env = folder.actor(), env or folder.details().get("env") or parts[-3]
+        folder = RunFolder.at(options.folder.resolve())
+        file = folder.actor()
+        env = env or folder.details().get("env") or folder.siblings.parent.name
     if env is None:
         raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
-    device = choose_device(options)
-    results = evaluate_actor(load_actor(file, device), env, options.episodes, options.num_envs, options.seed)
-    print(f"{file} in {env}{simulator(env)}")
-    print(overview(results))
+    actor = load_actor(file, choose_device(options))
+    results = evaluate_actor(actor, env, options.episodes, options.num_envs, options.seed)
+    print(f"{file} in {env}{simulator(env)}", overview(results), sep="\n")
     return 0
 
 
@@ -97,18 +94,24 @@ def choose_device(options: argparse.Namespace) -> torch.device:
     name = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("offpcc runs on cpu and cuda")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UserError(
             f"--device {name} cannot be used here ({str(error).splitlines()[0]}); choose cpu"
             + (f" or cuda:0 to cuda:{torch.cuda.device_count() - 1}" if torch.cuda.is_available() else "")
         ) from error
+    if device.type == "cuda":  # the same seed, the same bytes
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     return device
 
 
 def show(options: argparse.Namespace, run_id: int) -> None:
     """Show or record a saved actor."""
-    configuration.load(options.config, options.gin)
+    if options.gin:
+        raise UserError(f"--gin {options.gin[0]!r} has no effect on a saved actor; leave it out")
+    configuration.load(options.config, [])
     folder = RunFolder(configuration.results_folder(options.results), options.env, options.algo, run_id)
     file = folder.actor()
     actor = load_actor(file, choose_device(options))

@@ -6,6 +6,7 @@ import difflib
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +18,17 @@ from gin import config_parser
 from offpcc.core import UserError
 
 PACKAGE = Path(__file__).resolve().parent
-CHECKOUT = PACKAGE.parent if (PACKAGE.parent / "configs").is_dir() else None
+CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # a wheel has the configs inside
 CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
 COMMAND_LINE = "--gin"
-# What launch.py passes itself; gin sets hyper-parameters only.
-PASSED = {"observation_space", "action_space", "device", "seed", "shape", "num_steps"}
+MACRO = "gin.macro"
+# What launch.py and the library pass themselves, by family; gin sets hyper-parameters only.
+PASSED = {
+    "ActorCritic": {"observation_space", "action_space", "device", "seed"},
+    "BufferBase": {"observation_space", "action_space", "device", "seed"},
+    "ReplayBuffer": {"num_steps"},
+    "Encoder": {"shape"},
+}
 
 
 class Binding(NamedTuple):
@@ -63,7 +70,7 @@ def load(file: str | Path | None, command_line: list[str]) -> list[Binding]:
         UserError: a file is missing or malformed, or a binding names a class or parameter that does not exist.
     """
     gin.clear_config()
-    _importable(Path.cwd())
+    make_importable(Path.cwd())
     bindings = _read_file(find(file)) if file else []
     for text in command_line:
         if "=" not in text:
@@ -72,7 +79,7 @@ def load(file: str | Path | None, command_line: list[str]) -> list[Binding]:
     return bindings
 
 
-def _importable(folder: Path) -> None:
+def make_importable(folder: Path) -> None:
     """Modules in `folder` can be imported, however the program was started."""
     folder = folder.resolve()
     if folder != PACKAGE and str(folder) not in sys.path:
@@ -82,7 +89,7 @@ def _importable(folder: Path) -> None:
 def _read_file(path: Path, including: tuple[Path, ...] = ()) -> list[Binding]:
     if path.resolve() in including:
         raise UserError(f"{path} includes itself, by way of {including[-1]}; take one include out")
-    _importable(path.parent)
+    make_importable(path.parent)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -135,9 +142,10 @@ def _import(module: str, where: str) -> None:
 
 def _bind(statement: Any, where: str) -> list[Binding]:
     scope, selector, parameter = statement.scope, statement.selector, statement.arg_name
-    if not parameter:  # a macro
-        gin.bind_parameter((f"{scope}/{selector}" if scope else selector, "gin.macro", "value"), statement.value)
-        return []
+    if not parameter:
+        macro = f"{scope}/{selector}" if scope else selector
+        gin.bind_parameter((macro, MACRO, "value"), statement.value)
+        return [Binding(macro, MACRO, "value", macro, where)]
     given = f"{scope}/{selector}.{parameter}" if scope else f"{selector}.{parameter}"
     names = _configurables()
     matches = [name for name in names if name == selector or name.endswith(f".{selector}")]
@@ -147,13 +155,14 @@ def _bind(statement: Any, where: str) -> list[Binding]:
             f"{where}: {given}: nothing that gin can configure is called {selector!r}; "
             f"{_nearest(selector, short)} A class of your own needs the import of its module in the config"
         )
-    allowed = parameters(names[matches[0]])
-    if parameter in PASSED and parameter in allowed:
+    function = names[matches[0]]
+    allowed, passed = parameters(function), passed_by_us(function)
+    if parameter in allowed & passed:
         raise UserError(f"{where}: {given}: {parameter} is set by the command line, not by gin; take it out")
-    if parameter not in allowed - PASSED:
+    if parameter not in allowed:
         raise UserError(
             f"{where}: {given}: {selector} has no parameter {parameter!r}; "
-            f"{_nearest(parameter, sorted(allowed - PASSED))}"
+            f"{_nearest(parameter, sorted(allowed - passed))}"
         )
     try:
         gin.bind_parameter((scope, selector, parameter), statement.value)
@@ -184,6 +193,12 @@ def parameters(function: Any) -> set[str]:
     return names
 
 
+def passed_by_us(function: Any) -> set[str]:
+    """Parameters that are not gin's to set."""
+    ancestors = function.__mro__ if inspect.isclass(function) else ()
+    return set().union(*(PASSED.get(cls.__name__, set()) for cls in ancestors))
+
+
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -205,20 +220,52 @@ def check_effects(bindings: list[Binding]) -> None:
     taking_part = {selector for _, selector in operative}
     classes = _configurables()
     for binding in bindings:
-        if binding.parameter in operative.get((binding.scope, binding.selector), {}):
+        if _is_used(binding, operative):
+            continue
+        if binding.selector == MACRO:
+            if binding.where == COMMAND_LINE or not _is_referenced(binding.scope):
+                near = [f"{name.split('.')[-1]}.{binding.given}" for name in sorted(taking_part - {MACRO})]
+                near = [name for name in near if _is_parameter(name)]
+                hint = f"did you mean {' or '.join(near)}?" if near else "a binding names its class, as in SAC.lr"
+                raise UserError(f"{binding.where}: {binding.given} has no effect: it names no class; {hint}")
             continue
         if binding.where != COMMAND_LINE and (
             binding.selector not in taking_part or _overridden(binding, bindings, classes, taking_part)
         ):
             continue
         name = binding.selector.split(".")[-1]
+        parts = sorted(s.split(".")[-1] for s in taking_part - {MACRO})
         reason = (
             f"{name} takes part in this run, but got {binding.parameter} from elsewhere"
             if binding.selector in taking_part
-            else f"{name} takes no part in this run, which uses "
-            f"{', '.join(sorted(s.split('.')[-1] for s in taking_part if not s.startswith('gin.')))}"
+            else f"{name} takes no part in this run, which uses {', '.join(parts)}"
         )
         raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; correct it or take it out")
+
+
+def _is_used(binding: Binding, operative: dict[tuple[str, str], dict[str, Any]]) -> bool:
+    """Whether the bound class got the value: in the binding's scope, or in one inside it."""
+    return any(
+        selector == binding.selector
+        and binding.parameter in given
+        and (not binding.scope or scope == binding.scope or scope.startswith(f"{binding.scope}/"))
+        for (scope, selector), given in operative.items()
+    )
+
+
+def _is_referenced(macro: str) -> bool:
+    """Whether the value of any binding refers to `macro`, also of a class that takes no part."""
+    bound = [value for given in gin.config._CONFIG.values() for value in given.values()]
+    return any(re.search(rf"%{re.escape(macro)}(?![\w/.])", repr(value)) for value in bound)
+
+
+def _is_parameter(name: str) -> bool:
+    selector, parameter = name.split(".")
+    return any(
+        parameter in parameters(function) - passed_by_us(function)
+        for complete, function in _configurables().items()
+        if complete.endswith(f".{selector}")
+    )
 
 
 def _overridden(binding: Binding, bindings: list[Binding], classes: dict[str, Any], taking_part: set[str]) -> bool:
@@ -243,7 +290,7 @@ def operative() -> str:
 def values(text: str) -> dict[str, str]:
     """A config's bindings, flat, for comparison."""
     return {
-        f"{s.scope + '/' if s.scope else ''}{s.selector}.{s.arg_name}": repr(s.value)
+        f"{s.scope + '/' if s.scope else ''}{s.selector}{'.' if s.arg_name else ''}{s.arg_name}": repr(s.value)
         for s, _ in _statements(text, "config.gin")
         if isinstance(s, config_parser.BindingStatement)
     }

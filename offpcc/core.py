@@ -70,6 +70,8 @@ class Batch(NamedTuple):
             actions=torch.where(step, self.actions, 0.0),
             rewards=torch.where(step, self.rewards, 0.0),
             terminations=torch.where(step, self.terminations, 0.0),
+            first_action=torch.where(self.real[:, 0] > 0, self.first_action, 0.0),
+            first_reward=torch.where(self.real[:, 0] > 0, self.first_reward, 0.0),
         )
 
     def to(self, device: torch.device) -> Batch:
@@ -151,7 +153,8 @@ def configurable(cls: C) -> C:
     """Register a class with gin, so that bindings of its parents reach it and its own win.
 
     A child never declares a parameter of its parent's again, nor passes a fixed value for one (class attributes
-    such as ``default_num_critics`` are for that); it takes ``**kwargs`` and passes them on. Each instance remembers the arguments it was built with, for `specification`.
+    such as ``default_num_critics`` are for that); it takes ``**kwargs`` and passes them on. Each instance
+    remembers the arguments it was built with, for `specification`.
     """
     if "__init__" not in cls.__dict__:
 

@@ -145,11 +145,12 @@ class Noise:
 
     def state_dict(self) -> dict[str, Any]:
         """The generator's state."""
-        return {"state": self.generator.get_state()}
+        return {"state": self.generator.get_state(), "device": self.device.type}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
-        self.generator.set_state(state["state"].cpu())
+        """Go on from `state`; a generator of another kind of device cannot, and keeps its own."""
+        if state["device"] == self.device.type:
+            self.generator.set_state(state["state"].cpu())
 
 
 class RunningNormalization(nn.Module):

@@ -1,8 +1,9 @@
 """Videos of an agent at work."""
 
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,21 +13,25 @@ from offpcc.files import replacing
 Frame = npt.NDArray[np.uint8]
 
 
-def write_video(frames: Iterable[Frame], file: Path, fps: int) -> None:
-    """Write frames as an MP4 file (H.264) that browsers play.
+@contextmanager
+def video(file: Path, fps: int) -> Iterator[Callable[[Any], None]]:
+    """Write an MP4 file (H.264) that browsers play, frame by frame.
 
-    Frames are encoded one by one as they come, so a long episode needs no more memory than a short one.
+    Frames are encoded as they come, so a long episode needs no more memory than a short one.
 
     Args:
-        frames: RGB images `(H, W, 3)` of one size.
         file: The video; it appears once it is complete.
         fps: Frames per second.
+
+    Yields:
+        A function that adds a frame: an RGB image `(H, W, 3)` of uint8, all of one size.
 
     Raises:
         ValueError: If there are no frames, or one is no RGB image of the first one's size.
     """
     import imageio.v2 as imageio
 
+    shape: tuple[int, ...] | None = None
     with replacing(file) as temporary:
         writer = imageio.get_writer(
             temporary,
@@ -38,16 +43,27 @@ def write_video(frames: Iterable[Frame], file: Path, fps: int) -> None:
             ffmpeg_log_level="error",
             output_params=["-movflags", "+faststart"],
         )
+
+        def add(frame: Any) -> None:
+            nonlocal shape
+            frame = np.asarray(frame)
+            shape = shape or frame.shape
+            if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != shape:
+                raise ValueError(f"need frames (H, W, 3) of uint8 and one size, got {frame.shape} of {frame.dtype}")
+            writer.append_data(_even(frame))
+
         # Left by an error, `with writer` would not close it, and the encoder would go on writing.
         with closing(writer):
-            shape = None
-            for frame in frames:
-                shape = shape or frame.shape
-                if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != shape:
-                    raise ValueError(f"need frames (H, W, 3) of uint8 and one size, got {frame.shape} of {frame.dtype}")
-                writer.append_data(_even(frame))
+            yield add
         if shape is None:
             raise ValueError(f"no frames to write to {file}; was the environment made with render_mode='rgb_array'?")
+
+
+def write_video(frames: Iterable[Frame], file: Path, fps: int) -> None:
+    """Write frames as a video; see `video`."""
+    with video(file, fps) as add:
+        for frame in frames:
+            add(frame)
 
 
 def _even(frame: Frame) -> Frame:

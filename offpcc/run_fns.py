@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,25 +18,14 @@ from offpcc.core import (
     Algorithm,
     Buffer,
     Memory,
-    NumpyGenerator,
     Stats,
     Step,
     UserError,
-    generator_state,
-    set_generator_state,
 )
+from offpcc.interaction import EpisodeResult, Interaction, MakeEnv, refuse_endless
 from offpcc.loggers import Logger, Progress
 
-LONGEST_EPISODE = 20_000  # steps; no task of the field comes near it
 REPORT_INTERVAL = 0.25  # seconds between two pictures of the progress display
-MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
-
-
-class EpisodeResult(NamedTuple):
-    """How an episode went."""
-
-    episode_return: float  # sum of rewards, undiscounted
-    length: int  # environment steps
 
 
 class AverageStats:
@@ -63,165 +51,6 @@ class AverageStats:
         return means
 
 
-class Interaction:
-    """An environment, the episode under way in it, and the agent's memory of that episode.
-
-    Args:
-        make_env: builds the environment, at its first reset.
-        algorithm: acts.
-        buffer: gets every transition.
-        seed: of the environment and of random exploration.
-    """
-
-    def __init__(self, make_env: MakeEnv, algorithm: Algorithm, buffer: Buffer, seed: int = 0) -> None:
-        self.make_env, self.algorithm, self.buffer, self.seed = make_env, algorithm, buffer, seed
-        self.randomness = NumpyGenerator(seed, 3)
-        self.finished: list[EpisodeResult] = []  # since they were last taken
-        self.episode_over = True
-        self._env: gymnasium.Env[Any, Any] | None = None
-        self._seeded = False
-        self._start: dict[str, Any] | None = None  # the environment's generator before this episode's reset
-
-    @property
-    def env(self) -> gymnasium.Env[Any, Any]:
-        """The environment."""
-        if self._env is None:
-            self._env = self.make_env()
-            self.action_dim = int(np.prod(self._env.action_space.shape or (1,)))
-        return self._env
-
-    def _reset(self) -> None:
-        self._start = generator_state(self.env.unwrapped.np_random) if self._seeded else None
-        self._begin(self.env.reset(seed=None if self._seeded else self.seed)[0])
-        self._seeded = True
-
-    def _begin(self, observation: np.ndarray) -> None:
-        self.observation = observation
-        self.memory: Memory = None
-        self.previous_action = np.zeros(self.action_dim, np.float32)
-        self.previous_reward = 0.0
-        self.actions: list[np.ndarray] = []  # executed ones, to find back here when a run is resumed
-        self.checksum = checksum(observation)
-        self.episode_return = 0.0
-        self.episode_over = False
-
-    def step(self, explore_at_random: bool) -> bool:
-        """Act once; whether that ended the episode.
-
-        Raises:
-            UserError: an episode does not end.
-        """
-        if self.episode_over:
-            self._reset()
-        if explore_at_random:
-            action = self.randomness.generator.uniform(-1.0, 1.0, self.action_dim).astype(np.float32)
-        if not explore_at_random or not self.algorithm.memoryless:  # a memory needs every step, random ones too
-            chosen, self.memory = self.algorithm.act(self._seen(), self.memory)
-            action = action if explore_at_random else chosen[0]
-        observation, reward, terminated, truncated, _ = self.env.step(action.reshape(self.env.action_space.shape))
-        reward = float(reward)
-        self.buffer.push(self.observation, action, reward, observation, terminated, truncated)
-        self.observation, self.previous_action, self.previous_reward = observation, action, reward
-        self.actions.append(action)
-        self.checksum = checksum(observation, self.checksum)
-        self.episode_return += reward
-        self.episode_over = bool(terminated or truncated)
-        if self.episode_over:
-            self.finished.append(EpisodeResult(self.episode_return, len(self.actions)))
-        elif len(self.actions) >= LONGEST_EPISODE:
-            raise UserError(endless(self.env))
-        return self.episode_over
-
-    def _seen(self) -> Step:
-        return Step(
-            self.observation[None],
-            self.previous_action[None],
-            np.full((1, 1), self.previous_reward, np.float32),
-            np.array([not self.actions], np.float32),
-        )
-
-    def take_finished(self) -> list[EpisodeResult]:
-        """Episodes that ended since the last call."""
-        finished, self.finished = self.finished, []
-        return finished
-
-    def state_dict(self) -> dict[str, Any]:
-        """What finds the episode back: the environment's generator at its reset, then the executed actions."""
-        state = {
-            "randomness": self.randomness.state_dict(),
-            "episode_over": self.episode_over,
-            "started": self._seeded,
-            "finished": [tuple(result) for result in self.finished],
-        }
-        if self._seeded:
-            state |= {
-                "start": self._start,
-                "actions": torch.from_numpy(np.stack(self.actions)) if self.actions else None,
-                "checksum": self.checksum,
-                "memory": self.memory,
-                "previous_reward": self.previous_reward,
-                "episode_return": self.episode_return,
-                "generator": generator_state(self.env.unwrapped.np_random),
-            }
-        return state
-
-    def load_state_dict(self, state: dict[str, Any]) -> str | None:
-        """Find the episode back by replaying it; a message if the environment did not repeat itself."""
-        self.randomness.load_state_dict(state["randomness"])
-        self.finished = [EpisodeResult(*result) for result in state["finished"]]
-        if not state["started"]:
-            return None
-        env = self.env
-        observation, _ = env.reset(seed=self.seed)
-        self._seeded = True
-        if state["episode_over"]:
-            set_generator_state(env.unwrapped.np_random, state["generator"])
-            self._begin(observation)
-            self.episode_over = True
-            return None
-        self._start = state["start"]
-        if self._start is not None:
-            set_generator_state(env.unwrapped.np_random, self._start)
-            observation, _ = env.reset()
-        self._begin(observation)
-        actions = [] if state["actions"] is None else list(state["actions"].numpy())
-        over = False
-        for action in actions:
-            if over:
-                break
-            self.observation, _, terminated, truncated, _ = env.step(action.reshape(env.action_space.shape))
-            self.checksum = checksum(self.observation, self.checksum)
-            over = bool(terminated or truncated)
-        self.actions, self.memory = actions, state["memory"]
-        if actions:
-            self.previous_action = actions[-1]
-        self.previous_reward, self.episode_return = state["previous_reward"], state["episode_return"]
-        repeated = self.checksum == state["checksum"] and not over
-        repeated = repeated and generator_state(env.unwrapped.np_random) == state["generator"]
-        self.checksum = state["checksum"]
-        if repeated:
-            return None
-        self.episode_over = over
-        return (
-            "this resume is not exact: the environment did not repeat its unfinished episode from the same seed "
-            "and actions, so the run goes on from where the repeated episode stands"
-        )
-
-
-def checksum(observation: np.ndarray, before: int = 0) -> int:
-    """A running checksum of an episode's observations."""
-    return zlib.crc32(np.ascontiguousarray(observation).tobytes(), before)
-
-
-def endless(env: gymnasium.Env[Any, Any]) -> str:
-    """The message for an environment whose episode does not end."""
-    name = env.spec.id if env.spec else type(env.unwrapped).__name__
-    return (
-        f"an episode of {name} has not ended after {LONGEST_EPISODE} steps; agents learn and are tested by "
-        f"episodes: give it an end with gymnasium.wrappers.TimeLimit, or max_episode_steps when registering it"
-    )
-
-
 def run_episodes(
     algorithm: Algorithm,
     envs: Sequence[gymnasium.Env[Any, Any]],
@@ -245,6 +74,8 @@ def run_episodes(
     Raises:
         UserError: an episode does not end.
     """
+    if not seeds:
+        return []
     watch = watch or (lambda env: None)
     envs = envs[: len(seeds)]
     episodes: list[int | None] = list(range(len(envs)))  # which one each environment plays, None when done
@@ -265,7 +96,8 @@ def run_episodes(
         for i, (env, episode) in enumerate(zip(envs, episodes, strict=True)):
             if episode is None:
                 continue
-            observations[i], reward, terminated, truncated, _ = env.step(actions[i].reshape(shape))
+            observation, reward, terminated, truncated, _ = env.step(actions[i].reshape(shape))
+            observations[i] = np.array(observation)
             watch(env)
             rewards[i], returns[i], lengths[i] = reward, returns[i] + float(reward), lengths[i] + 1
             if terminated or truncated:
@@ -275,8 +107,8 @@ def run_episodes(
                     observations[i] = env.reset(seed=seeds[following])[0]
                     watch(env)
                     actions[i], rewards[i], is_first[i], returns[i], lengths[i] = 0.0, 0.0, 1.0, 0.0, 0
-            elif lengths[i] >= LONGEST_EPISODE:
-                raise UserError(endless(env))
+            else:
+                refuse_endless(env, lengths[i])
     return [results[number] for number in range(len(seeds))]
 
 
@@ -298,6 +130,11 @@ class Evaluation:
         while len(self._envs) < min(num_envs, num_episodes):
             self._envs.append(self.make_env())
         return run_episodes(algorithm, self._envs[:num_envs], self.seeds(num_episodes))
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self._envs:
+            env.close()
 
     def seeds(self, num_episodes: int) -> list[int]:
         """Of the test episodes' resets."""
@@ -402,13 +239,25 @@ def train(
         num_test_episodes_per_epoch: episodes.
         num_test_envs: test episodes that run side by side.
         update_after: environment steps of random exploration before the policy acts and updates begin.
-        update_every: environment steps between two rounds of updates of a memoryless agent.
+        update_every: environment steps between two rounds of updates; an agent with memory has a round per episode.
         updates_per_step: updates per environment step; may be a fraction.
         stop_return: mean test return that is good enough, if any.
 
     Returns:
         Where the loop stands at its end.
+
+    Raises:
+        UserError: a number makes no sense, or an episode does not end.
     """
+    check_settings(
+        num_epochs=num_epochs,
+        num_steps_per_epoch=num_steps_per_epoch,
+        num_test_episodes_per_epoch=num_test_episodes_per_epoch,
+        num_test_envs=num_test_envs,
+        update_after=update_after,
+        update_every=update_every,
+        updates_per_step=updates_per_step,
+    )
     loop = loop or Loop()
     run = Run(algorithm, buffer, interaction, tests, loop)
     for callback in callbacks:
@@ -447,7 +296,7 @@ def train(
             row: dict[str, float | None] = {name: told.get(name) for name in columns(algorithm.stat_names)}
             tested_return = row["test/return"]
             if tested_return is not None:
-                loop.is_best = loop.best_return is None or tested_return > loop.best_return
+                loop.is_best = loop.best_return is None or not tested_return <= loop.best_return
                 loop.best_return = tested_return if loop.is_best else loop.best_return
                 loop.stopped = stop_return is not None and tested_return >= stop_return
             clock.latest(row)
@@ -458,6 +307,21 @@ def train(
     for callback in callbacks:
         callback.on_end(run)
     return loop
+
+
+def check_settings(**settings: Any) -> None:
+    """Refuse numbers of `train` that make no sense.
+
+    Raises:
+        UserError: naming the first.
+    """
+    may_be_zero = {"num_test_episodes_per_epoch", "update_after", "updates_per_step"}
+    for name, value in settings.items():
+        number = (int, float) if name == "updates_per_step" else int
+        if not isinstance(value, number) or isinstance(value, bool) or value < (name not in may_be_zero):
+            kind = "a number" if name == "updates_per_step" else "a whole number"
+            least = "0 or more" if name in may_be_zero else "1 or more"
+            raise UserError(f"train.{name} is {value!r}; it has to be {kind}, {least}")
 
 
 def summary(kind: str, results: Sequence[EpisodeResult]) -> dict[str, float | None]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import os
 import platform
+import random
 import re
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from offpcc import __version__
@@ -19,10 +22,8 @@ from offpcc.assembly import Learner, read_tensors
 from offpcc.configuration import CHECKOUT, values
 from offpcc.core import UserError
 from offpcc.files import read_json, replacing, write_json, write_text
-from offpcc.run_fns import Loop
 
 CHECKPOINT_FORMAT = 1
-MAY_CHANGE = "offpcc.run_fns.train.num_epochs"
 
 
 class RunFolder:
@@ -36,9 +37,17 @@ class RunFolder:
     """
 
     def __init__(self, results: Path, env: str, algo: str, run_id: int) -> None:
-        self.siblings = results / path_part(env) / path_part(algo)
-        self.run_id = run_id
-        self.path = self.siblings / str(run_id)
+        self._set(results / path_part(env) / path_part(algo) / str(run_id), run_id)
+
+    @classmethod
+    def at(cls, path: Path) -> RunFolder:
+        """A run's folder that may have been moved or copied."""
+        folder = cls.__new__(cls)
+        folder._set(path, int(path.name) if path.name.isdecimal() else 0)
+        return folder
+
+    def _set(self, path: Path, run_id: int) -> None:
+        self.path, self.siblings, self.run_id = path, path.parent, run_id
         self.config = self.path / "config.gin"
         self.record = self.path / "run.json"
         self.progress = self.path / "progress.csv"
@@ -50,7 +59,7 @@ class RunFolder:
 
     def status(self) -> str | None:
         """None if there is no such run, else "finished" or "unfinished"."""
-        if not self.record.exists() and not self.progress.exists():
+        if not any(file.exists() for file in (self.record, self.progress, self.checkpoint)):
             return None
         return "finished" if self.details().get("status") == "finished" else "unfinished"
 
@@ -72,7 +81,8 @@ class RunFolder:
         Raises:
             UserError: there is none.
         """
-        for file in (self.actor_best, self.actor_last, *sorted(self.path.glob("*actor*.pt"))):
+        others = [file for file in sorted(self.path.glob("*.pt")) if file != self.checkpoint]
+        for file in (self.actor_best, self.actor_last, *others):
             if file.is_file():
                 return file
         raise UserError(f"there is no saved actor in {self.path}; train one first, or put its file there")
@@ -85,7 +95,11 @@ class RunFolder:
         """Make the folder and write what the run is."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.config, config)
-        self.note(**facts, status="running", wandb_id=self.details().get("wandb_id") or uuid.uuid4().hex[:12])
+        known = self.details()
+        if known:  # what the run began with stays; what it goes on with is added
+            self.note(status="running", resumes=[*known.get("resumes", []), facts])
+        else:
+            self.note(**facts, status="running", wandb_id=uuid.uuid4().hex[:12])
 
 
 def path_part(name: str) -> str:
@@ -96,17 +110,20 @@ def path_part(name: str) -> str:
     return part
 
 
-def save_checkpoint(file: Path, learner: Learner, loop: Loop, config: str) -> None:
+def save_checkpoint(file: Path, learner: Learner, config: str, num_epochs: int) -> None:
     """Write all that a run needs to go on exactly."""
     with replacing(file) as temporary:
         torch.save(
             {
+                "kind": "checkpoint",
                 "format": CHECKPOINT_FORMAT,
                 "algorithm": learner.algorithm.state_dict(),
                 "buffer": learner.buffer.state_dict(),
                 "interaction": learner.interaction.state_dict(),
-                "loop": loop.state_dict(),
+                "loop": learner.loop.state_dict(),
+                "global_generators": global_generators(),
                 "config": config,
+                "num_epochs": num_epochs,
                 "threads": torch.get_num_threads(),
                 "device": learner.algorithm.device.type,
             },
@@ -116,26 +133,20 @@ def save_checkpoint(file: Path, learner: Learner, loop: Loop, config: str) -> No
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
     """Read what `save_checkpoint` wrote; nothing in it is executed."""
-    return read_tensors(file, "a checkpoint", CHECKPOINT_FORMAT)
+    return read_tensors(file, "checkpoint", CHECKPOINT_FORMAT)
 
 
 def check_unchanged(before: str, now: str) -> None:
-    """Refuse to resume with other bindings; `train.num_epochs` may be raised.
+    """Refuse to resume with other bindings than `train.num_epochs`.
 
     Raises:
         UserError: naming the first binding that differs.
     """
     old, new = values(before), values(now)
     for name in sorted(old.keys() | new.keys()):
-        if old.get(name) == new.get(name):
-            continue
+        if old.get(name) == new.get(name) or name.endswith("train.num_epochs") or "." not in name:
+            continue  # a macro counts by what it is bound to
         short = ".".join(name.split(".")[-2:])
-        if name.endswith("train.num_epochs"):
-            if int(new[name]) > int(old[name]):
-                continue
-            raise UserError(
-                f"{short} is {new[name]}, but the run was made with {old[name]}: resuming may only raise it"
-            )
         raise UserError(
             f"{short} is {new.get(name, 'not set')}, but the run was made with {old.get(name, 'no value')}: a "
             f"resumed run keeps its bindings (train.num_epochs may be raised); start another id for a change"
@@ -147,8 +158,9 @@ def is_over(content: dict[str, Any], num_epochs: int) -> bool:
     return bool(content["loop"]["stopped"]) or content["loop"]["epoch"] >= num_epochs
 
 
-def resume(content: dict[str, Any], learner: Learner, loop: Loop) -> list[str]:
+def resume(content: dict[str, Any], learner: Learner) -> list[str]:
     """Put the parts where a checkpoint left them; messages about what is not exact."""
+    loop = learner.loop
     learner.algorithm.load_state_dict(content["algorithm"])
     learner.buffer.load_state_dict(content["buffer"])
     loop.load_state_dict(content["loop"])
@@ -165,7 +177,29 @@ def resume(content: dict[str, Any], learner: Learner, loop: Loop) -> list[str]:
         )
     if message := learner.interaction.load_state_dict(content["interaction"]):
         messages.append(message)
+    set_global_generators(content["global_generators"])
     return messages
+
+
+def global_generators() -> dict[str, Any]:
+    """The states of the generators that are everybody's: offpcc's own parts use none, a user's may."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state()  # a tuple, for the legacy generator
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [kind, torch.from_numpy(np.asarray(keys, np.int64)), position, has_gauss, gauss],
+        "python": repr(random.getstate()),
+    }
+
+
+def set_global_generators(states: dict[str, Any]) -> None:
+    """Put them where `global_generators` found them."""
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] and len(states["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(states["cuda"])
+    kind, keys, position, has_gauss, gauss = states["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    random.setstate(ast.literal_eval(states["python"]))
 
 
 def facts(env: str, algo: str, run_id: int, config: str, device: torch.device) -> dict[str, Any]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from offpcc.core import Algorithm, UserError
-from offpcc.domains.making import UnsuitableEnvironment, make
-from offpcc.recording import write_video
-from offpcc.run_fns import EpisodeResult, run_episodes
+from offpcc.algorithms import ActorCritic
+from offpcc.core import UserError
+from offpcc.domains.making import make
+from offpcc.interaction import EpisodeResult
+from offpcc.recording import video
+from offpcc.run_fns import run_episodes
 
 SHOWN_SEED = 1_000_000  # of the first episode shown; tests use other seeds
 
@@ -24,21 +27,26 @@ def has_screen() -> bool:
     return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def open_environment(env: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-    """The environment by name.
+def open_environment(env: str, algorithm: ActorCritic, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """The environment by name, which has to be one that the agent can see and act in.
 
     Raises:
-        UserError: it does not exist, lacks a package, or does not suit.
+        UserError: it does not exist, lacks a package, cannot be drawn, or has other sizes than the agent's.
     """
-    try:
-        return make(env, render_mode=render_mode)
-    except UnsuitableEnvironment as error:
-        raise UserError(str(error)) from error
+    opened = make(env, render_mode=render_mode)
+    seen, actions = opened.observation_space.shape, int(np.prod(opened.action_space.shape or (1,)))
+    if seen != algorithm.space_shape or actions != algorithm.action_dim:
+        opened.close()
+        raise UserError(
+            f"{env} has observations of shape {seen} and {actions} action dimensions, but the actor was trained with "
+            f"{algorithm.space_shape} and {algorithm.action_dim}; name the environment it was trained in with --env"
+        )
+    return opened
 
 
-def watch_episodes(algorithm: Algorithm, env: str, num_episodes: int) -> list[EpisodeResult]:
+def watch_episodes(algorithm: ActorCritic, env: str, num_episodes: int) -> list[EpisodeResult]:
     """Episodes in a window."""
-    shown = open_environment(env, "human")
+    shown = open_environment(env, algorithm, "human")
     try:
         return run_episodes(algorithm, [shown], range(SHOWN_SEED, SHOWN_SEED + num_episodes))
     finally:
@@ -46,31 +54,33 @@ def watch_episodes(algorithm: Algorithm, env: str, num_episodes: int) -> list[Ep
 
 
 def record_episodes(
-    algorithm: Algorithm, env: str, num_episodes: int, folder: Path, name: str = "episode"
+    algorithm: ActorCritic, env: str, num_episodes: int, folder: Path, name: str = "episode"
 ) -> tuple[list[EpisodeResult], list[Path]]:
     """Episodes as MP4 files `folder/<name>_<number>.mp4`; results and files."""
-    shown = open_environment(env, "rgb_array")
+    shown = open_environment(env, algorithm, "rgb_array")
     folder.mkdir(parents=True, exist_ok=True)
     results, files = [], []
     fps = round(shown.metadata.get("render_fps") or 30)
     try:
         for number in range(1, num_episodes + 1):
-            frames: list[np.ndarray] = []
-
-            def keep(env: gymnasium.Env[Any, Any], frames: list[np.ndarray] = frames) -> None:
-                frames.append(np.asarray(env.render(), np.uint8))
-
-            results += run_episodes(algorithm, [shown], [SHOWN_SEED + number - 1], watch=keep)
             files.append(folder / f"{name}_{number}.mp4")
-            write_video(frames, files[-1], fps)
+            with video(files[-1], fps) as add_frame:
+                seed = SHOWN_SEED + number - 1
+                results += run_episodes(algorithm, [shown], [seed], watch=functools.partial(_draw, add_frame))
     finally:
         shown.close()
     return results, files
 
 
-def evaluate_actor(algorithm: Algorithm, env: str, num_episodes: int, num_envs: int, seed: int) -> list[EpisodeResult]:
+def _draw(add_frame: Callable[[Any], None], env: gymnasium.Env[Any, Any]) -> None:
+    add_frame(env.render())
+
+
+def evaluate_actor(
+    algorithm: ActorCritic, env: str, num_episodes: int, num_envs: int, seed: int
+) -> list[EpisodeResult]:
     """Episodes without pictures, side by side."""
-    envs = [open_environment(env) for _ in range(min(num_envs, num_episodes))]
+    envs = [open_environment(env, algorithm) for _ in range(min(num_envs, num_episodes))]
     try:
         return run_episodes(algorithm, envs, range(seed, seed + num_episodes))
     finally:

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import os
 import random
 import shlex
+import shutil
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-import gin
 import gymnasium
 import numpy as np
 import torch
 
 from offpcc import configuration, runs
-from offpcc.algorithms import ActorCritic
 from offpcc.assembly import Learner, build, load_actor
 from offpcc.callbacks import Checkpoints
 from offpcc.commands import choose_device, show
 from offpcc.errors import UserError
 from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
 from offpcc.plotting import plot_run, read_progress
-from offpcc.run_fns import Loop, columns, train
+from offpcc.run_fns import check_settings, columns, train
 from offpcc.runs import RunFolder
 from offpcc.showing import record_episodes
 
@@ -46,7 +47,8 @@ def train_all(options: argparse.Namespace) -> int:
             return 130
         except Exception:
             traceback.print_exc()
-            print(f"offpcc: run {run_id} failed; the same command with --resume goes on", file=sys.stderr)
+            hint = "" if run is show else "; once it is mended, the same command with --resume goes on"
+            print(f"offpcc: run {run_id} failed{hint}", file=sys.stderr)
             codes.append(1)
     return next((code for code in codes if code), 0)
 
@@ -63,6 +65,10 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     file = options.config or (folder.config if folder.config.exists() else None)
     if file is None:
         raise UserError("training needs --config FILE.gin, such as --config configs/quickstart.gin; see configs/")
+    if tracking_wanted(options.track) and importlib.util.find_spec("wandb") is None:
+        raise UserError(
+            "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
+        )
     bindings = configuration.load(file, options.gin)
     device = choose_device(options)
     for seed in (random.seed, np.random.seed, torch.manual_seed):
@@ -71,29 +77,36 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     settings = configuration.anticipate(train)
     configuration.anticipate(Checkpoints)
     configuration.check_effects(bindings)
-    config = configuration.operative()
-    num_steps = settings["num_epochs"] * settings["num_steps_per_epoch"]
-    loop, messages = Loop(), [memory_statement(options.env, learner, num_steps)]
-    if folder.checkpoint.exists():
+    check_settings(**{name: value for name, value in settings.items() if name != "stop_return"})
+    config, num_epochs = configuration.operative(), settings["num_epochs"]
+    learner.algorithm.actor_file()  # what could not be saved is refused now, not after an epoch
+    checkpoints = Checkpoints(folder, learner, config, num_epochs)
+    messages = [memory_statement(options.env, learner, num_epochs * settings["num_steps_per_epoch"])]
+    if status and folder.checkpoint.exists():
         content = runs.read_checkpoint(folder.checkpoint)
         runs.check_unchanged(content["config"], config)
-        if folder.status() == "finished" and runs.is_over(content, settings["num_epochs"]):
+        if status == "finished" and runs.is_over(content, num_epochs):
             tell_finished(options, folder)
             return
-        messages += runs.resume(content, learner, loop)
-        messages.append(f"going on in {folder.path} after epoch {loop.epoch}, step {loop.step:,}")
+        if num_epochs < content["num_epochs"]:
+            raise UserError(
+                f"train.num_epochs is {num_epochs}, but the run was made with {content['num_epochs']}: resuming may "
+                f"only raise it"
+            )
+        messages += runs.resume(content, learner)
+        messages.append(f"going on in {folder.path} after epoch {learner.loop.epoch}, step {learner.loop.step:,}")
     print(config, *messages, sep="\n", flush=True)
     folder.create(config, runs.facts(options.env, options.algo, run_id, Path(file).stem, device))
     console = ConsoleLogger(f"{options.env} {options.algo} run {run_id}")
-    logger = open_loggers(options, folder, learner.algorithm, loop, console)
+    logger = open_loggers(options, folder, learner, console)
     started = time.monotonic()
     try:
-        checkpoints = Checkpoints(folder, learner, config, settings["num_epochs"])
-        train(*learner, logger=logger, callbacks=[checkpoints], loop=loop)
+        learner.train(logger, [checkpoints])
         picture(options.env, folder, device, logger, console.print)
     finally:
         logger.close()
-    folder.note(status="finished", epochs=loop.epoch, best_test_return=loop.best_return)
+        learner.close()
+    folder.note(status="finished", epochs=learner.loop.epoch, best_test_return=learner.loop.best_return)
     minutes = (time.monotonic() - started) / 60.0
     print(f"trained in {minutes:.1f} minutes")
     tell_result(folder)
@@ -106,7 +119,7 @@ def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
     ways = {
         "finished": [
             ("show what it learned", command(options, here, "--render")),
-            ("train on, with a larger number of epochs", f"{resume} --gin train.num_epochs=N"),
+            ("train on, with a larger train.num_epochs", resume),
         ],
         "unfinished": [("go on with it", resume)],
     }[status]
@@ -117,38 +130,44 @@ def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
 
 def command(options: argparse.Namespace, run_id: int, *extra: str) -> str:
     """The command that starts run `run_id` with the same options."""
-    words = ["offpcc", "--env", options.env, "--algo", options.algo]
+    words = [*program(), "--env", options.env, "--algo", options.algo]
     words += ["--config", options.config] if options.config else []
     words += ["--run_id", str(run_id)]
+    for name in ("device", "threads", "results"):
+        words += [f"--{name}", str(value)] if (value := getattr(options, name)) else []
+    words += ["--track"] if options.track else []
     words += ["--gin", *options.gin] if options.gin else []
-    words += ["--results", options.results] if options.results else []
     return shlex.join([*words, *extra])
 
 
-def open_loggers(
-    options: argparse.Namespace, folder: RunFolder, algorithm: ActorCritic, loop: Loop, console: ConsoleLogger
-) -> Loggers:
+def program() -> list[str]:
+    """The words that start this program as it was started."""
+    script = Path(sys.argv[0])
+    if script.name == "launch.py":
+        return [os.path.relpath(path) for path in (sys.executable, script)]
+    return [script.name if shutil.which(script.name) else str(script)]
+
+
+def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learner, console: ConsoleLogger) -> Loggers:
     """All that is told of the run's progress."""
+    loop = learner.loop
     logs: list[Logger] = [
-        CSVLogger(folder.progress, columns(algorithm.stat_names), keep_epochs=loop.epoch or None),
-        TensorBoardLogger(folder.path, purge_step=loop.step + 1 if loop.step else None),
+        CSVLogger(folder.progress, columns(learner.algorithm.stat_names), keep_epochs=loop.epoch or None),
+        TensorBoardLogger(folder.path, purge_step=loop.step + 1),
         console,
     ]
     if tracking_wanted(options.track):
         details = folder.details()
-        try:
-            weights_and_biases = WandbLogger(
-                folder.path,
-                environment=options.env,
-                algorithm=options.algo,
-                config_name=details["config_name"],
-                run_id=folder.run_id,
-                wandb_id=details["wandb_id"],
-                config=configuration.values(gin.operative_config_str()),
-                announce=console.print,
-            )
-        except ImportError as error:
-            raise UserError("--track needs Weights & Biases: pip install wandb, or leave --track out") from error
+        weights_and_biases = WandbLogger(
+            folder.path,
+            environment=options.env,
+            algorithm=options.algo,
+            config_name=details["config_name"],
+            run_id=folder.run_id,
+            wandb_id=details["wandb_id"],
+            config=configuration.values(configuration.operative()),
+            announce=console.print,
+        )
         logs.append(weights_and_biases)
     return Loggers(logs)
 

@@ -17,7 +17,7 @@ LEVELS = [
     {"errors", "files"},
     {"core", "domains", "loggers"},
     {"learning", "networks", "data"},
-    {"algorithms"},
+    {"algorithms", "interaction"},
     {"run_fns"},
     {"assembly"},
 ]

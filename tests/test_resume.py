@@ -14,8 +14,9 @@ from offpcc.algorithms import ALGORITHMS
 from offpcc.assembly import build
 from offpcc.callbacks import Checkpoints
 from offpcc.core import Step
+from offpcc.interaction import Interaction
 from offpcc.loggers import CSVLogger
-from offpcc.run_fns import Interaction, Loop, columns, run_episodes, train
+from offpcc.run_fns import Loop, columns, run_episodes
 from offpcc.runs import RunFolder, read_checkpoint, resume
 
 # Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.
@@ -45,16 +46,14 @@ def train_epochs(results, algo, num_epochs, bindings=()):
     """Train an algorithm to `num_epochs`, from its checkpoint if there is one; its folder."""
     env = "pendulum-img-v0" if algo.startswith("c") else "pendulum-p-v0"
     configuration.load("test/template_short.gin", [*QUICK, *ODD, *bindings])
-    learner, loop, folder = build(env, algo, seed=5), Loop(), RunFolder(results, env, algo, 5)
+    learner, folder = build(env, algo, seed=5), RunFolder(results, env, algo, 5)
     if folder.checkpoint.exists():
-        assert resume(read_checkpoint(folder.checkpoint), learner, loop) == []
+        assert resume(read_checkpoint(folder.checkpoint), learner) == []
     folder.path.mkdir(parents=True, exist_ok=True)
     table = columns(learner.algorithm.stat_names)
-    train(
-        *learner,
-        logger=CSVLogger(folder.progress, table, keep_epochs=loop.epoch or None),
-        callbacks=[Checkpoints(folder, learner, "", num_epochs)],
-        loop=loop,
+    learner.train(
+        CSVLogger(folder.progress, table, keep_epochs=learner.loop.epoch or None),
+        [Checkpoints(folder, learner, "", num_epochs)],
         num_epochs=num_epochs,
         num_test_episodes_per_epoch=1,
     )
@@ -152,7 +151,6 @@ def test_resuming_without_a_checkpoint_starts_at_the_beginning(quick, tmp_path):
     ("binding", "words"),
     [
         ("SAC.alpha=0.5", ["SAC.alpha is 0.5", "made with 1.0"]),
-        ("train.num_epochs=1", ["train.num_epochs is 1", "only raise"]),
         ("ReplayBuffer.batch_size=8", ["ReplayBuffer.batch_size"]),
     ],
 )
@@ -163,6 +161,15 @@ def test_other_changed_bindings_are_refused_by_name(quick, tmp_path, binding, wo
     assert code == 2
     assert all(word in err for word in words)
     assert (run_folder(tmp_path) / "checkpoint.pt").read_bytes() == before
+
+
+def test_the_number_of_epochs_may_only_be_raised(quick, tmp_path):
+    quick("sac")
+    assert quick("sac", "--resume", bindings=["train.num_epochs=1"])[0] == 0, "there is nothing left to do"
+    (run_folder(tmp_path) / "run.json").write_text('{"status": "running"}')
+    code, _, err = quick("sac", "--resume", bindings=["train.num_epochs=1"])
+    assert code == 2
+    assert "train.num_epochs is 1" in err and "only raise" in err
 
 
 def test_another_number_of_threads_is_told(quick):

@@ -8,9 +8,10 @@ from offpcc.algorithms.variants import RecurrentSAC
 from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.errors import UserError
+from offpcc.interaction import Interaction
 from offpcc.loggers import Loggers
 from offpcc.networks import Recurrent
-from offpcc.run_fns import AverageStats, Evaluation, Interaction, Loop, columns, train
+from offpcc.run_fns import AverageStats, Evaluation, Loop, columns, train
 
 
 class Counting(gymnasium.Env):
@@ -140,7 +141,7 @@ def test_test_seeds_are_fixed_and_differ_between_runs():
 
 @pytest.mark.parametrize("memoryless", [True, False])
 def test_an_environment_that_never_ends_is_refused(memoryless, monkeypatch):
-    monkeypatch.setattr("offpcc.run_fns.LONGEST_EPISODE", 50)
+    monkeypatch.setattr("offpcc.interaction.LONGEST_EPISODE", 50)
     with pytest.raises(UserError, match=r"TimeLimit"):
         run(memoryless, settings={"length": 10_000}, num_epochs=10)
     with pytest.raises(UserError, match=r"Counting .*50 steps"):

@@ -28,8 +28,14 @@ from offpcc.core import (
 )
 from offpcc.data.augmentation import RandomShift
 from offpcc.learning import Noise, Optimizer, PolyakAverage, RunningNormalization, Schedule
-from offpcc.networks import Critics, Encoder, Identity, Inputs, InputShape
-from offpcc.networks.encoders import EncoderBuilder, keep_rows
+from offpcc.networks import Critics, Encoder, Identity, Inputs, InputShape, PassThrough
+from offpcc.networks.encoders import EncoderBuilder, keep_rows, map_state
+
+ACTOR_FORMAT = 1
+MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
+# Arguments that an actor's file leaves out: what only learning reads, and what is described by what it built.
+BUILT = {"encoder", "shared_encoder"}
+LEARNING_ONLY = {"lr", "actor_lr", "encoder_lr", "alpha_lr", "max_gradient_norm", "augmentation"}
 
 
 @configurable
@@ -37,8 +43,8 @@ class ActorCritic:
     """Networks, optimizers and targets, put together from what a class and its gin bindings say.
 
     Every network reads a summary of the history made by two encoders in a row. The `shared_encoder` is one for all
-    networks and is trained by the critics' loss; the `encoder` on top of it is each network's own. Either may be
-    the identity: memoryless, convolutional, recurrent and sharing agents differ in nothing else.
+    networks and is trained by the critics' loss; the `encoder` on top of it is each network's own. Either may do
+    nothing: memoryless, convolutional, recurrent and sharing agents differ in nothing else.
 
     Args:
         observation_space: of one environment; images may have channels first or last.
@@ -64,11 +70,12 @@ class ActorCritic:
     """
 
     default_encoder: ClassVar[EncoderBuilder] = Identity
-    default_shared_encoder: ClassVar[EncoderBuilder] = Identity
+    default_shared_encoder: ClassVar[EncoderBuilder] = PassThrough
     default_augmentation: ClassVar[type[RandomShift] | None] = None
     default_num_critics: ClassVar[int] = 2
     has_target_actor: ClassVar[bool] = False
     stat_names: tuple[str, ...] = ()
+    _arguments: dict[str, Any]
 
     def __init__(
         self,
@@ -115,6 +122,8 @@ class ActorCritic:
                 tuple(hidden_dims),
                 layer_norm,
             )
+        # Modules of a user's that behave otherwise while they learn; `act` is never learning.
+        self._moody = [m for part in self.networks() for m in part.modules() if isinstance(m, MOODY)]
         self.normalization = (
             RunningNormalization(self.observation_shape).to(self.device) if normalize_observations else None
         )
@@ -158,27 +167,25 @@ class ActorCritic:
     ) -> None:
         shape = InputShape(self.observation_shape, self.action_dim)
         self.shared_encoder = shared_encoder(shape)
-        own_shape = InputShape((self.shared_encoder.dim,), self.action_dim)
+        own_shape = InputShape(self.shared_encoder.output_shape, self.action_dim)
         self.actor_encoder = encoder(own_shape)
         own = 1 if is_empty(self.actor_encoder) else num_critics
         self.critic_encoders = nn.ModuleList(encoder(own_shape) for _ in range(own))
         dim = self.actor_encoder.dim
         self.actor = self.build_actor(dim, hidden_dims)
         self.critics = Critics(num_critics, dim, self.action_dim, hidden_dims, layer_norm)
-        for module in (
-            self.shared_encoder,
-            self.actor_encoder,
-            self.critic_encoders,
-            self.actor,
-            self.critics,
-        ):
-            module.to(self.device)
+        for network in self.networks():
+            network.to(self.device)
         self.target_shared_encoder = copy.deepcopy(self.shared_encoder)
         self.target_critic_encoders = copy.deepcopy(self.critic_encoders)
         self.target_critics = copy.deepcopy(self.critics)
         if self.has_target_actor:
             self.target_actor_encoder = copy.deepcopy(self.actor_encoder)
             self.target_actor = copy.deepcopy(self.actor)
+
+    def networks(self) -> tuple[nn.Module, ...]:
+        """The networks that learn; targets aside."""
+        return self.shared_encoder, self.actor_encoder, self.critic_encoders, self.actor, self.critics
 
     # Learning -----------------------------------------------------------------------------------------------
 
@@ -188,6 +195,8 @@ class ActorCritic:
 
     def prepare(self, batch: Batch) -> Batch:
         """The batch without padding's contents, with observations shifted (images) and normalised (vectors)."""
+        for module in self._moody:
+            module.train()
         batch = batch.to(self.device).without_padding()
         observations = batch.observations
         if self.augmentation is not None:
@@ -239,8 +248,11 @@ class ActorCritic:
     @torch.no_grad()
     def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
         """See `Algorithm.act`."""
+        for module in self._moody:
+            module.eval()
         inputs = self._inputs(step)
         if memory is not None:
+            memory = map_state(lambda part: part.to(self.device), memory)  # a resumed run's comes from a file
             memory = keep_rows(memory, 1.0 - self._tensor(step.is_first))
         shared_state, own_state = memory if memory is not None else (None, None)
         features, shared_state = self.shared_encoder(inputs, shared_state)
@@ -250,7 +262,13 @@ class ActorCritic:
         return action.cpu().numpy(), memory
 
     def _inputs(self, step: Step) -> Inputs:
-        observation = channels_first(np.asarray(step.observation), self.space_shape)
+        observation = np.asarray(step.observation)
+        if observation.shape[1:] != self.space_shape:
+            raise ValueError(
+                f"act got observations of shape {observation.shape}, but this agent sees (N, "
+                f"{', '.join(map(str, self.space_shape))}): N environments side by side"
+            )
+        observation = channels_first(observation, self.space_shape)
         image = observation.dtype == np.uint8
         x = torch.as_tensor(
             np.ascontiguousarray(observation),
@@ -288,17 +306,20 @@ class ActorCritic:
 
     def actor_file(self) -> dict[str, Any]:
         """A saved actor: how to build it, as plain data, and the weights that `act` uses."""
-        description = specification(self)
-        description["arguments"] |= {
-            "device": "cpu",
-            "encoder": rebuilds(self.actor_encoder),
-            "shared_encoder": rebuilds(self.shared_encoder),
+        description = {
+            "class": type(self).__name__,
+            "arguments": {
+                **specification({k: v for k, v in self._arguments.items() if k not in LEARNING_ONLY | BUILT}),
+                "device": "cpu",
+                "encoder": rebuilds(self.actor_encoder),
+                "shared_encoder": rebuilds(self.shared_encoder),
+            },
         }
         weights = {
             name: {key: value.cpu().clone() for key, value in part.state_dict().items()}
             for name, part in self.actor_parts().items()
         }
-        return {"format": 1, "algorithm": description, "weights": weights}
+        return {"kind": "actor", "format": ACTOR_FORMAT, "algorithm": description, "weights": weights}
 
 
 def is_empty(module: nn.Module) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.base import ActorCritic
-from offpcc.core import Batch, Stats, Summaries, configurable
+from offpcc.core import Batch, Stats, Summaries, UserError, configurable
 from offpcc.learning import Optimizer, Schedule, Temperature
 from offpcc.networks import SquashedGaussianActor
 
@@ -56,6 +56,8 @@ class SAC(ActorCritic):
         **kwargs: Any,
     ) -> None:
         super().__init__(observation_space, action_space, **kwargs)
+        if not alpha > 0.0 and (learn_alpha or alpha < 0.0):
+            raise UserError(f"SAC.alpha is {alpha}: a learned temperature starts above 0, a fixed one is at least 0")
         entropy = -float(self.action_dim) if target_entropy is None else target_entropy
         self.temperature = Temperature(alpha, learn_alpha, entropy).to(self.device)
         self.alpha_optimizer = Optimizer([(self.temperature.learned_parameters(), alpha_lr)])

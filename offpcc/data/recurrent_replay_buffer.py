@@ -28,7 +28,9 @@ class RecurrentReplayBuffer(BufferBase):
 
     `sample` draws episodes in proportion to their length and returns them whole, or a segment of each:
     a segment starts at its episode's step 0, with the memory empty, or at any step from `burn_in` on, after
-    `burn_in` earlier steps that warm the memory up and count in no loss (R2D2, Kapturowski et al. 2019).
+    `burn_in` earlier steps that warm the memory up and count in no loss (R2D2, Kapturowski et al. 2019). A window is
+    slid over the episode, beyond both its ends, and one that begins before `burn_in` is moved to step 0: were starts
+    drawn evenly instead, the first steps, which few windows cover, would hardly ever count.
 
     Args:
         observation_space: see `BufferBase`.
@@ -137,10 +139,9 @@ class RecurrentReplayBuffer(BufferBase):
         lengths = np.array([len(episode.actions) for episode in episodes])
         if self.segment_len is None:
             starts = np.zeros(self.batch_size, np.int64)
-        else:  # choices 0, burn_in, burn_in + 1, ..., L - 1, numbered from 0; without burn-in the first two are one
-            skipped = max(self.burn_in - 1, 0)
-            choice = draw(0, np.maximum(lengths - skipped, 1))
-            starts = np.where(choice > 0, choice + skipped, 0)
+        else:  # every place of a window that shares a step with the episode is as likely; early ones move to step 0
+            starts = draw(1 - self.segment_len, lengths)
+            starts = np.where(starts >= self.burn_in, np.maximum(starts, 0), 0)
             lengths = np.minimum(lengths - starts, self.segment_len)
         return self._assemble(episodes, starts, lengths)
 

@@ -65,7 +65,8 @@ class BufferBase:
 
     def continues(self, observation: np.ndarray) -> bool:
         """Whether a stored-form `observation` is where the unfinished episode stands."""
-        return self.last_observation is not None and np.array_equal(self.last_observation, observation)
+        last = self.last_observation
+        return last is not None and np.array_equal(last, observation, equal_nan=last.dtype.kind == "f")
 
     def tensor(self, array: np.ndarray) -> torch.Tensor:
         """`array` on the device."""

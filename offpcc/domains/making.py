@@ -12,11 +12,12 @@ from gymnasium.spaces import Box
 
 from offpcc.domains import ENVIRONMENTS, missing_package
 from offpcc.domains.wrappers import EpisodeReturn, Float32Observation, UnitAction
+from offpcc.errors import UserError
 
 __all__ = ["UnsuitableEnvironment", "describe", "make"]
 
 
-class UnsuitableEnvironment(ValueError):  # noqa: N818 (a property of the environment, as users read it)
+class UnsuitableEnvironment(UserError, ValueError):  # noqa: N818 (a property of the environment, as users read it)
     """There is no such environment, or offpcc cannot learn in it; the message says why and what to do."""
 
 
@@ -48,6 +49,14 @@ def make(name: str, *, render_mode: str | None = None) -> gymnasium.Env[Any, Any
         if name.split(":")[-1] in gymnasium.registry:
             raise
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry)) from error
+    except TypeError as error:
+        if render_mode is None:
+            raise
+        raise UnsuitableEnvironment(f"{name} cannot be drawn: {error}; give its constructor a render_mode") from error
+    if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
+        raise UnsuitableEnvironment(
+            f"{name} cannot be drawn as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
+        )
     _check_actions(name, env.action_space)
     _check_observations(name, env.observation_space)
     is_image = len(env.observation_space.shape or ()) == 3

@@ -2,7 +2,15 @@
 
 from offpcc.networks.actors import DeterministicActor, SquashedGaussianActor
 from offpcc.networks.critics import Critics
-from offpcc.networks.encoders import Convolutional, Encoder, Identity, Inputs, InputShape, Recurrent
+from offpcc.networks.encoders import (
+    Convolutional,
+    Encoder,
+    Identity,
+    Inputs,
+    InputShape,
+    PassThrough,
+    Recurrent,
+)
 
 __all__ = [
     "Convolutional",
@@ -12,6 +20,7 @@ __all__ = [
     "Identity",
     "InputShape",
     "Inputs",
+    "PassThrough",
     "Recurrent",
     "SquashedGaussianActor",
 ]

@@ -64,6 +64,11 @@ class Encoder(nn.Module):
     memoryless = True
     dim: int
 
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of a summary, for an encoder that reads this one's."""
+        return (self.dim,)
+
     def __init__(
         self, shape: InputShape, *, use_previous_action: bool = False, use_previous_reward: bool = False
     ) -> None:
@@ -84,22 +89,35 @@ class Encoder(nn.Module):
 
 
 @configurable
+class PassThrough(Encoder):
+    """No encoder: observations of any shape go on as they are, to the encoder behind."""
+
+    def __init__(self, shape: InputShape) -> None:
+        super().__init__(shape)
+        self.dim = torch.Size(shape.observation).numel()
+        self.shape = tuple(shape.observation)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The observation's."""
+        return self.shape
+
+    def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
+        """(B, T, *obs), unchanged."""
+        return inputs.observation, None
+
+
+@configurable
 class Identity(Encoder):
-    """The observation itself, flattened."""
+    """The observation itself, flattened, as a summary; with the extra inputs that are in use."""
 
     def __init__(self, shape: InputShape, **kwargs: bool) -> None:
         super().__init__(shape, **kwargs)
-        if is_image(shape.observation):
-            raise UserError(
-                f"observations of shape {shape.observation} are images, which need a convolutional encoder: "
-                f"choose an algorithm with c in front, such as csac, or bind an encoder to @Convolutional"
-            )
-        self.dim = torch.Size(shape.observation).numel() + self.extra_dim
+        self.dim = vector_dim(shape.observation) + self.extra_dim
 
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
         """(B, T, *obs) -> (B, T, dim)."""
-        flat = inputs.observation.flatten(2)
-        return self.with_extras(flat.float() if flat.dtype == torch.uint8 else flat, inputs), None
+        return self.with_extras(vector(inputs.observation), inputs), None
 
 
 @configurable
@@ -179,7 +197,7 @@ class Recurrent(Encoder):
         cell: str = "lstm",
         hidden_dim: int = 256,
         num_layers: int = 2,
-        front: EncoderBuilder = Identity,
+        front: EncoderBuilder = PassThrough,
         **kwargs: bool,
     ) -> None:
         super().__init__(shape, **kwargs)
@@ -189,7 +207,7 @@ class Recurrent(Encoder):
         self.front = front(shape)
         if not self.front.memoryless:
             raise UserError("Recurrent.front has a memory of its own, which would be lost; choose one without")
-        num_in = self.front.dim + self.extra_dim
+        num_in = vector_dim(self.front.output_shape) + self.extra_dim
         self.cells = cells[cell](num_in, hidden_dim, num_layers, batch_first=True)
         self.dim = hidden_dim
 
@@ -197,8 +215,28 @@ class Recurrent(Encoder):
         """(B, T, *obs) -> (B, T, hidden_dim)."""
         features, _ = self.front(inputs)
         layers_first = map_state(lambda s: s.transpose(0, 1).contiguous(), state)
-        h, after = self.cells(self.with_extras(features, inputs), layers_first)
+        h, after = self.cells(self.with_extras(vector(features), inputs), layers_first)
         return h, map_state(lambda s: s.transpose(0, 1), after)
+
+
+def vector_dim(shape: tuple[int, ...]) -> int:
+    """The number of features of an observation that is read as a vector.
+
+    Raises:
+        UserError: it is an image.
+    """
+    if is_image(shape):
+        raise UserError(
+            f"observations of shape {shape} are images, which need a convolutional encoder: choose an algorithm "
+            f"with c in front, such as csac, or bind an encoder, or Recurrent.front, to @Convolutional"
+        )
+    return torch.Size(shape).numel()
+
+
+def vector(observation: Tensor) -> Tensor:
+    """(B, T, *obs) -> (B, T, features), bytes as floats."""
+    flat = observation.flatten(2)
+    return flat.float() if flat.dtype == torch.uint8 else flat
 
 
 def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:

@@ -17,9 +17,9 @@ from offpcc.algorithms import ALGORITHMS, DDPG, SAC, TD3
 from offpcc.assembly import load_actor, save_actor
 from offpcc.core import Batch, Step
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.interaction import Interaction
 from offpcc.learning import LinearDecay, Optimizer
 from offpcc.networks import Convolutional, Identity, Recurrent
-from offpcc.run_fns import Interaction
 
 ACTION_DIM, NAN = 2, float("nan")
 ACTIONS = Box(-1, 1, (ACTION_DIM,), np.float32)
@@ -65,7 +65,7 @@ class Case(NamedTuple):
         if kind is Recurrent:
             front = {"front": self.small(given["front"])} if "front" in given else {}
             return functools.partial(SmallRecurrent, cell=self.cell, **front)
-        return SmallConvolutional if kind is Convolutional else Identity
+        return SmallConvolutional if kind is Convolutional else kind
 
     def build(self, seed=0, **options):
         options = {
@@ -450,7 +450,6 @@ def test_burn_in_of_rows_that_have_none_changes_nothing(case):
     assert all(torch.isfinite(value).all() for value in parameters(agent).values())
 
 
-@pytest.mark.xfail(strict=True, reason="Batch.without_padding keeps the action before an observation that is not real")
 @pytest.mark.parametrize("name", ["rdpg", "rsac_s"])
 def test_what_comes_before_padding_is_padding(name):
     case = Case(name, "lstm")

@@ -116,7 +116,7 @@ def read(encoder, features, row):
         if encoder.use_previous_reward:
             x.append(torch.tensor([reward], dtype=torch.float64))
         xs.append(torch.cat(x))
-    if isinstance(encoder, Identity):
+    if not isinstance(encoder, Recurrent):
         return xs
     with torch.no_grad():
         before, state = lstm(encoder.cells, xs[: row.burn_in], None)

@@ -17,9 +17,10 @@ from offpcc import run_fns
 from offpcc.algorithms import ALGORITHMS, SAC
 from offpcc.core import Step
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.interaction import Interaction
 from offpcc.loggers import Loggers
 from offpcc.networks import Recurrent
-from offpcc.run_fns import Interaction, run_episodes, train
+from offpcc.run_fns import run_episodes, train
 
 OBSERVATIONS, ACTIONS = Box(-np.inf, np.inf, (1,), np.float32), Box(-1, 1, (1,), np.float32)
 Memory = functools.partial(Recurrent, cell="gru", hidden_dim=8, num_layers=1)

@@ -236,14 +236,18 @@ def test_episodes_are_drawn_in_proportion_to_their_length(segment_len):
 
 
 @pytest.mark.parametrize("burn_in", [0, 1, 2, 3, 7, 11, 12, 20])
-def test_starts_are_zero_or_past_the_burn_in_all_alike(burn_in):
+def test_starts_are_zero_or_past_the_burn_in_and_windows_slide_evenly(burn_in):
+    """A window of 4 slides over 12 steps and beyond; from places before the burn-in it is moved to step 0."""
     buffer = filled(made(batch_size=12_000, segment_len=4, burn_in=burn_in), (12, "truncated"))
     batch = buffer.sample()
     starts = batch.observations[:, burn_in, 1].int().numpy()
-    allowed = [0, *range(max(burn_in, 1), 12)]
-    assert sorted(set(starts)) == allowed
+    places = range(-3, 12)
+    weights = np.bincount([place if place >= max(burn_in, 0) and place > 0 else 0 for place in places], minlength=12)
+    allowed = np.flatnonzero(weights)
+    assert set(allowed) == {0, *range(max(burn_in, 1), 12)}
+    assert sorted(set(starts)) == list(allowed)
     if len(allowed) > 1:
-        assert chi_square_is_plausible(np.bincount(starts, minlength=12)[allowed], [1] * len(allowed))
+        assert chi_square_is_plausible(np.bincount(starts, minlength=12)[allowed], weights[allowed])
     warm = batch.real[:, :burn_in, 0]
     assert torch.equal(warm, torch.from_numpy((starts > 0).astype(np.float32))[:, None].expand(-1, burn_in))
     assert batch.mask[:, :burn_in].sum() == 0 and batch.burn_in == burn_in
@@ -259,6 +263,15 @@ def test_segments_reach_what_came_before_them():
         expected = (episode.action(first - 1), episode.reward(first - 1)) if first > 0 else (np.zeros(2), 0.0)
         assert np.array_equal(batch.first_action[b], expected[0]) and batch.first_reward[b, 0] == expected[1]
     assert seen == {0, 3, 4, 5, 6, 7, 8}
+
+
+def test_without_burn_in_no_step_counts_less_often_than_others():
+    buffer = filled(made(batch_size=20_000, segment_len=5), (20, "truncated"))
+    batch = buffer.sample()
+    counted = np.zeros(20)
+    steps = batch.observations[:, :-1, 1].int().numpy()
+    np.add.at(counted, steps[batch.mask[..., 0].numpy() > 0], 1)
+    assert counted.min() > 0.9 * np.median(counted)
 
 
 def test_rows_are_padded_to_the_longest_drawn():

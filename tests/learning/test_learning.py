@@ -10,9 +10,10 @@ from offpcc import configuration
 from offpcc.algorithms import ALGORITHMS
 from offpcc.assembly import build
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.interaction import Interaction
 from offpcc.loggers import Loggers
 from offpcc.networks import Convolutional, Recurrent
-from offpcc.run_fns import Evaluation, Interaction, train
+from offpcc.run_fns import Evaluation, train
 
 
 def some_fast(names, fast):
