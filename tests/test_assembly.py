@@ -30,6 +30,27 @@ def test_build_train_act_save_load(tmp_path):
         observation, *_ = env.step(action)
 
 
+def test_training_again_goes_on():
+    learner = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}, buffer={"batch_size": 4})
+    settings = {"num_steps_per_epoch": 50, "update_after": 40, "num_test_episodes_per_epoch": 0}
+    learner.train(num_epochs=1, **settings)
+    learner.train(num_epochs=3, **settings)
+    assert (learner.loop.step, learner.loop.num_updates) == (150, 110)
+
+
+def test_any_function_may_be_a_learning_rate_or_build_an_encoder(tmp_path):
+    options = {"lr": lambda update: 1e-3 / (update + 1), "encoder": lambda shape: Recurrent(shape, hidden_dim=4)}
+    algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)} | options).algorithm
+    offpcc.Agent(algorithm).save(tmp_path / "actor.pt")
+    assert offpcc.Agent.load(tmp_path / "actor.pt").algorithm.actor_encoder.dim == 4
+
+
+def test_observations_of_another_shape_are_refused():
+    agent = offpcc.Agent(offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm)
+    with pytest.raises(ValueError, match=r"\(1, 3\), but this agent sees \(N, 2\)"):
+        agent.act(np.zeros(3, np.float32))
+
+
 def test_an_agent_remembers_until_it_is_reset():
     agent = offpcc.Agent(offpcc.build("pendulum-p-v0", "rsac", algorithm=SMALL).algorithm)
     observation = np.array([0.6, 0.8], np.float32)

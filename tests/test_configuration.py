@@ -3,10 +3,12 @@ import re
 import gin
 import pytest
 
+import offpcc
 from offpcc import callbacks, configuration  # noqa: F401 (registers what gin can configure)
 from offpcc.algorithms.variants import RecurrentSAC
 from offpcc.assembly import build
 from offpcc.errors import UserError
+from offpcc.networks import Encoder
 from offpcc.run_fns import train
 
 
@@ -118,6 +120,37 @@ def test_a_childs_binding_overrides_its_parents(tmp_path):
 def test_a_scope_that_nobody_enters_has_no_effect(tmp_path):
     with pytest.raises(UserError, match=r"somewhere/SAC.gamma has no effect"):
         load_and_build(tmp_path, BASE + "somewhere/SAC.gamma = 0.5")
+
+
+def test_a_scoped_reference_takes_what_its_scope_does_not_say_from_outside(tmp_path):
+    text = BASE + "ActorCritic.encoder = @small/Recurrent\nsmall/Recurrent.num_layers = 1\nRecurrent.cell = 'gru'"
+    cells = load_and_build(tmp_path, text, algo="sac").algorithm.actor_encoder.cells
+    assert (cells.num_layers, cells.hidden_size, cells.mode) == (1, 4, "GRU")
+
+
+def test_a_word_without_a_class_has_no_effect_unless_it_is_a_macro_in_use(tmp_path):
+    learner = load_and_build(tmp_path, BASE + "rate = 0.25\nSAC.lr = %rate", "rate=0.5")
+    assert learner.algorithm.actor_optimizer.rates == [0.5, 0.5]
+    for text, command_line in ((BASE + "lr = 0.5", []), (BASE, ["lr=0.5"])):
+        with pytest.raises(UserError, match=r"lr has no effect: it names no class; did you mean ActorCritic\.lr"):
+            load_and_build(tmp_path, text, *command_line)
+
+
+def test_names_that_the_library_passes_are_free_in_a_users_class(tmp_path):
+    @offpcc.configurable
+    class Stepping(Encoder):
+        def __init__(self, shape, *, num_steps=1, seed=0):
+            super().__init__(shape)
+
+    configuration.load(None, ["Stepping.num_steps=4", "Stepping.seed=3"])
+    assert "shape is set by the command line" in refused(None, "Stepping.shape=4")
+
+
+def test_extra_inputs_are_read_once(tmp_path):
+    text = BASE + "Identity.use_previous_action = True\nIdentity.use_previous_reward = True"
+    assert load_and_build(tmp_path, text, algo="sac").algorithm.actor_encoder.dim == 2 + 1 + 1
+    recurrent = load_and_build(tmp_path, BASE + "Recurrent.use_previous_action = True").algorithm
+    assert recurrent.actor_encoder.cells.input_size == 2 + 1
 
 
 def test_a_required_binding_that_is_missing_is_named(tmp_path):

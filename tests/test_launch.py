@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import os
 import subprocess
@@ -147,6 +148,14 @@ def test_one_failure_does_not_stop_the_others(quick, tmp_path):
         (["--gin", "SAC.alfa=1"], ["SAC.alfa", "alpha"]),
         (["--gin", "TD3.policy_delay=3"], ["TD3.policy_delay", "no part"]),
         (["--gin", "ReplayBuffer.capacity=1"], ["capacity"]),
+        (["--gin", "lr=1e-4"], ["lr", "names no class", "ActorCritic.lr"]),
+        (["--gin", "SAC.encoder=@Recurrent()"], ["SAC cannot be built", "shape"]),
+        (["--gin", "SAC.alpha=-1.0"], ["SAC.alpha is -1.0"]),
+        (["--gin", "train.update_every=0"], ["train.update_every is 0"]),
+        (["--gin", "train.num_epochs=1.5"], ["train.num_epochs is 1.5", "whole"]),
+        (["--gin", "train.num_test_envs=0"], ["train.num_test_envs is 0"]),
+        (["--gin", "Checkpoints.every=0"], ["Checkpoints.every is 0"]),
+        (["--device", "meta"], ["meta", "cpu"]),
         (["--gin", "ReplayBuffer.capacity=10**15"], ["syntax"]),
         (["--gin", "ReplayBuffer.capacity=1000000000000", "train.num_epochs=1000000000"], ["memory", "bytes"]),
         (["--results"], ["--results"]),
@@ -162,6 +171,50 @@ def test_bad_input_gets_one_clear_message_and_leaves_nothing(launch, tmp_path, a
     assert "Traceback" not in err and "In call to configurable" not in err
     for word in words:
         assert word in err
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["evaluate", "RUN/checkpoint.pt", "--env", "pendulum-p-v0"], ["checkpoint.pt", "'actor'"]),
+        (["evaluate", "RUN", "--env", "pendulum-v0"], ["(3,)", "(2,)"]),
+        (["evaluate", "RUN/actor_best.pt"], ["--env"]),
+        (["evaluate", "NOWHERE"], ["NOWHERE", "does not exist"]),
+        (["plot", "RUN", "--output", "curves.xyz"], ["curves.xyz"]),
+        (["plot", "RUN", "--metric", "test/retrun"], ["test/retrun"]),
+        (["plot", "NOWHERE"], ["NOWHERE"]),
+        (["--env", "pendulum-p-v0", "--algo", "sac", "--record", "--gin", "SAC.alpha=1.0"], ["SAC.alpha", "no effect"]),
+    ],
+)
+def test_bad_input_to_other_commands_gets_one_clear_message(quick, launch, tmp_path, arguments, words):
+    quick("sac")
+    code, _, err = launch(*(word.replace("RUN", str(run_folder(tmp_path))) for word in arguments))
+    assert code == 2
+    assert "Traceback" not in err
+    for word in words:
+        assert word in err
+
+
+def test_a_run_may_go_without_tests(quick, tmp_path):
+    assert quick("sac", bindings=["train.num_test_episodes_per_epoch=0"])[0] == 0
+    assert rows(run_folder(tmp_path))[-1].split(",")[5:8] == ["", "", ""]
+
+
+def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
+    quick("sac")
+    run_folder(tmp_path).rename(tmp_path / "favourite")
+    code, out, err = launch("evaluate", tmp_path / "favourite", "--episodes", 2)
+    assert code == 0, err
+    assert "pendulum-p-v0" in out
+
+
+def test_tracking_without_its_package_leaves_nothing(quick, tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "wandb" else found(name))
+    code, _, err = quick("sac", "--track")
+    assert code == 2
+    assert "pip install wandb" in err
     assert not (tmp_path / "results").exists()
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import QUICK, rows, run_folder
 
+import offpcc
 from offpcc import configuration
 from offpcc.algorithms import ALGORITHMS
 from offpcc.assembly import build
@@ -16,6 +17,7 @@ from offpcc.callbacks import Checkpoints
 from offpcc.core import Step
 from offpcc.interaction import Interaction
 from offpcc.loggers import CSVLogger
+from offpcc.networks import Encoder
 from offpcc.run_fns import Loop, columns, run_episodes
 from offpcc.runs import RunFolder, read_checkpoint, resume
 
@@ -207,6 +209,38 @@ def test_stop_return_ends_a_run_and_a_resumed_one_stays_ended(quick, tmp_path):
     assert len(rows(run_folder(tmp_path))) == 2
     code, out, _ = quick("sac", "--resume", bindings=bindings)
     assert code == 0 and "is finished" in out
+
+
+@offpcc.configurable
+class Dropping(Encoder):
+    """A user's encoder that draws from torch's global generator while it learns, and only then."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.dim = 4
+        self.net = torch.nn.Sequential(torch.nn.Linear(shape.observation[0], 4), torch.nn.Dropout(0.5))
+
+    def forward(self, inputs, state=None):
+        return self.net(inputs.observation), None
+
+
+def test_generators_that_are_everybodys_go_on_too(tmp_path):
+    bindings = ["SAC.encoder=@Dropping", "train.updates_per_step=0.5"]
+    torch.manual_seed(1)
+    whole = train_epochs(tmp_path / "whole", "sac", 3, bindings)
+    torch.manual_seed(1)
+    train_epochs(tmp_path / "parts", "sac", 2, bindings)
+    torch.manual_seed(2)
+    parts = train_epochs(tmp_path / "parts", "sac", 3, bindings)
+    assert_same(read_checkpoint(whole.checkpoint), read_checkpoint(parts.checkpoint))
+
+
+def test_dropout_is_for_learning_only():
+    configuration.load(None, ["SAC.encoder=@Dropping"])
+    learner = build("pendulum-p-v0", "sac")
+    step = Step(np.ones((1, 2), np.float32), np.zeros((1, 1)), np.zeros((1, 1)), np.ones(1))
+    actions = {float(learner.algorithm.act(step, deterministic=True)[0][0, 0]) for _ in range(5)}
+    assert len(actions) == 1
 
 
 class Forgetful(gymnasium.Env):

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import torch
 
+import offpcc.domains  # noqa: F401 (registers)
 from offpcc.algorithms import SAC
 from offpcc.algorithms.variants import RecurrentSAC
 from offpcc.core import Batch
@@ -167,6 +168,43 @@ def test_episodes_of_any_length_train(cls, length, terminates):
     assert np.isfinite(logger.rows[0]["update/critic_loss"])
     batch: Batch = buffer.sample()
     assert batch.terminations.max() == float(terminates)
+
+
+class OneArray(Counting):
+    """Writes every observation into the same array."""
+
+    def reset(self, seed=None, options=None):
+        self.array = super().reset(seed=seed)[0]
+        return self.array, {}
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        self.array[:] = observation
+        return self.array, *rest
+
+
+@pytest.mark.parametrize("memoryless", [True, False])
+def test_an_environment_may_reuse_its_observation(memoryless):
+    algorithm, buffer, _ = parts(memoryless)
+    interaction = Interaction(lambda: OneArray(), algorithm, buffer)
+    for _ in range(14):
+        interaction.step(explore_at_random=True)
+    batch = buffer.sample()
+    assert buffer.num_transitions == 14
+    np.testing.assert_array_equal(batch.observations[:, 1:], batch.observations[:, :-1] + 1.0)
+
+
+def test_autoreset_around_an_environment_changes_nothing_that_is_stored():
+    stored = []
+    for wrapper in (lambda env: env, gymnasium.wrappers.Autoreset):
+        algorithm, buffer, _ = parts()
+        env = wrapper(gymnasium.make("pendulum-p-v0"))
+        buffer = ReplayBuffer(env.observation_space, env.action_space)
+        interaction = Interaction(lambda env=env: env, algorithm, buffer, seed=3)
+        for _ in range(450):
+            interaction.step(explore_at_random=True)
+        stored.append(buffer.observations[: buffer.size])
+    np.testing.assert_array_equal(*stored)
 
 
 def test_average_stats_forget_what_they_told():
