@@ -91,7 +91,7 @@ def build(
     def make_env() -> gymnasium.Env[Any, Any]:
         return make(env)
 
-    return Learner(learner, storage, Interaction(make_env, learner, storage, seed), Evaluation(make_env, seed), Loop())
+    return Learner(learner, storage, Interaction(make_env, learner, storage, seed), Evaluation(make_env), Loop())
 
 
 def find_algorithm(name: str) -> type[ActorCritic]:

@@ -6,6 +6,7 @@ import torch
 import offpcc.domains  # noqa: F401 (registers)
 from offpcc.algorithms import SAC
 from offpcc.algorithms.variants import RecurrentSAC
+from offpcc.assembly import build
 from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.errors import UserError
@@ -116,7 +117,7 @@ def test_a_row_has_all_columns_and_the_means_of_its_epoch():
 
 def test_tests_decide_the_best_and_when_to_stop():
     algorithm, buffer, interaction = parts()
-    tests = Evaluation(lambda: Counting(), 0)
+    tests = Evaluation(Counting)
     logger = Recorder()
     arguments = {"num_epochs": 5, "num_steps_per_epoch": 10, "update_after": 100}
     loop = train(algorithm, buffer, interaction, tests, logger, stop_return=7.0, **arguments)
@@ -135,9 +136,24 @@ def test_without_an_environment_the_loop_learns_from_the_buffer_alone():
     assert len(buffer) == 20
 
 
-def test_test_seeds_are_fixed_and_differ_between_runs():
-    assert Evaluation(Counting, 1).seeds(5) == Evaluation(Counting, 1).seeds(5)
-    assert not set(Evaluation(Counting, 1).seeds(100)) & set(Evaluation(Counting, 2).seeds(100))
+def test_test_episodes_are_the_same_for_every_run():
+    starts = []
+    for seed in (1, 2):
+        learner = build("pendulum-p-v0", "sac", seed=seed, algorithm={"hidden_dims": (4,)})
+        learner.tests.make_env = lambda make=learner.tests.make_env: Watched(make(), starts)
+        learner.tests.run(learner.algorithm, 3, 3)
+    assert len(starts) == 6 and starts[:3] == starts[3:] and len(set(starts)) == 3
+
+
+class Watched(gymnasium.Wrapper):
+    def __init__(self, env, starts):
+        super().__init__(env)
+        self.starts = starts
+
+    def reset(self, **options):
+        observation, info = self.env.reset(**options)
+        self.starts.append(tuple(observation))
+        return observation, info
 
 
 @pytest.mark.parametrize("memoryless", [True, False])
@@ -146,7 +162,7 @@ def test_an_environment_that_never_ends_is_refused(memoryless, monkeypatch):
     with pytest.raises(UserError, match=r"TimeLimit"):
         run(memoryless, settings={"length": 10_000}, num_epochs=10)
     with pytest.raises(UserError, match=r"Counting .*50 steps"):
-        Evaluation(lambda: Counting(10_000), 0).run(Counted(), 2, 2)
+        Evaluation(lambda: Counting(10_000)).run(Counted(), 2, 2)
 
 
 @pytest.mark.parametrize("terminates", [True, False])
@@ -161,7 +177,7 @@ def test_episodes_of_any_length_train(cls, length, terminates):
     interaction = Interaction(lambda: env, algorithm, buffer)
     logger = Recorder()
     train(
-        algorithm, buffer, interaction, Evaluation(lambda: Counting(length), 0), logger,
+        algorithm, buffer, interaction, Evaluation(lambda: Counting(length)), logger,
         num_epochs=1, num_steps_per_epoch=12, update_after=3,
     )  # fmt: skip
     assert logger.rows[0]["train/length"] == length

@@ -360,7 +360,7 @@ def test_the_actor_teaches_the_shared_memory_nothing(name):
 def test_two_tests_in_a_row_are_the_same_and_leave_no_trace(name):
     agent = build(name)
     interaction, _ = learn(agent, functools.partial(Walk, [3, 5]), 22, update_after=10)
-    tests = run_fns.Evaluation(lambda: TimeLimit(Walk(), 6), seed=0)
+    tests = run_fns.Evaluation(lambda: TimeLimit(Walk(), 6))
     state, before = agent.noise.generator.get_state(), parameters(agent)
     training = interaction.env.unwrapped.np_random.bit_generator.state
     first = tests.run(agent, 5, 2)

@@ -80,7 +80,7 @@ def learn_cue(algo, num_steps, length=5):
     kind = ReplayBuffer if algorithm.memoryless else RecurrentReplayBuffer
     buffer = kind(env.observation_space, env.action_space, batch_size=64 if algorithm.memoryless else 32, seed=1)
     interaction = Interaction(lambda: env, algorithm, buffer, seed=1)
-    tests = Evaluation(lambda: Cue(length, image=algo.startswith("c")), seed=1)
+    tests = Evaluation(lambda: Cue(length, image=algo.startswith("c")))
     train(
         algorithm, buffer, interaction, None, Loggers([]),
         num_epochs=1, num_steps_per_epoch=num_steps, update_after=200, updates_per_step=0.5,
