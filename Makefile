@@ -49,10 +49,10 @@ format: $(VENV)/installed-tests
 check: lint test
 
 # What results/README.md reports: environment, algorithm and config of each; ids 1 to 3. `make -j2 evidence` uses 2 cores.
-EVIDENCE := pendulum-p-v0+rsac+quickstart dmc-cartpole-balance-p-v0+rsac+evidence/dmc_cartpole \
+EVIDENCE := pendulum-p-v0+rsac+evidence/pendulum dmc-cartpole-balance-p-v0+rsac+evidence/dmc_cartpole \
   $(foreach algo,csac crsac,pendulum-img-v0+$(algo)+evidence/pendulum_img) \
-  $(foreach algo,ddpg td3 sac,pendulum-v0+$(algo)+quickstart) \
-  $(foreach algo,sac rsac_s rtd3 rdpg,pendulum-p-v0+$(algo)+quickstart)
+  $(foreach algo,ddpg td3 sac,pendulum-v0+$(algo)+evidence/pendulum) \
+  $(foreach algo,sac rsac_s rtd3 rdpg,pendulum-p-v0+$(algo)+evidence/pendulum)
 
 evidence: $(EVIDENCE)
 

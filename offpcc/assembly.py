@@ -15,13 +15,14 @@ from gymnasium import spaces
 
 from offpcc.algorithms import ALGORITHMS, ActorCritic
 from offpcc.algorithms.base import ACTOR_FORMAT
+from offpcc.bookkeeping import Loop
 from offpcc.core import REGISTRY, Memory, Step, UserError, from_specification
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.domains.making import make
 from offpcc.files import replacing
 from offpcc.interaction import Interaction
 from offpcc.loggers import Logger, Loggers
-from offpcc.run_fns import Callback, Evaluation, Loop, train
+from offpcc.run_fns import Callback, Evaluation, train
 
 
 @dataclass(frozen=True)

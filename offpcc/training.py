@@ -20,12 +20,13 @@ import torch
 
 from offpcc import configuration, runs
 from offpcc.assembly import Learner, build, load_actor
+from offpcc.bookkeeping import columns
 from offpcc.callbacks import Checkpoints
 from offpcc.commands import choose_device, show
 from offpcc.errors import UserError
 from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
 from offpcc.plotting import plot_run, read_progress
-from offpcc.run_fns import check_settings, columns, train
+from offpcc.run_fns import check_settings, train
 from offpcc.runs import RunFolder
 from offpcc.showing import record_episodes
 

@@ -18,6 +18,7 @@ LEVELS = [
     {"core", "domains", "loggers"},
     {"learning", "networks", "data"},
     {"algorithms", "interaction"},
+    {"bookkeeping"},
     {"run_fns"},
     {"assembly"},
 ]

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import offpcc
 from offpcc.algorithms import SAC
-from offpcc.networks.encoders import Encoder, map_state
+from offpcc.networks.encoders import Encoder
 
 
 class Drift(gymnasium.Env):

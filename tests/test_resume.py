@@ -13,12 +13,13 @@ import offpcc
 from offpcc import configuration
 from offpcc.algorithms import ALGORITHMS
 from offpcc.assembly import build
+from offpcc.bookkeeping import Loop, columns
 from offpcc.callbacks import Checkpoints
 from offpcc.core import Step
 from offpcc.interaction import Interaction
 from offpcc.loggers import CSVLogger
 from offpcc.networks import Encoder
-from offpcc.run_fns import Loop, columns, run_episodes
+from offpcc.run_fns import run_episodes
 from offpcc.runs import RunFolder, read_checkpoint, resume
 
 # Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.

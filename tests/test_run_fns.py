@@ -7,13 +7,14 @@ import offpcc.domains  # noqa: F401 (registers)
 from offpcc.algorithms import SAC
 from offpcc.algorithms.variants import RecurrentSAC
 from offpcc.assembly import build
+from offpcc.bookkeeping import AverageStats, Loop, columns
 from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.errors import UserError
 from offpcc.interaction import Interaction
 from offpcc.loggers import Loggers
 from offpcc.networks import Recurrent
-from offpcc.run_fns import AverageStats, Evaluation, Loop, columns, train
+from offpcc.run_fns import Evaluation, train
 
 
 class Counting(gymnasium.Env):

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from offpcc.core import (
     Batch,
     Memory,
-    State,
     Stats,
     Step,
     Summaries,
@@ -28,8 +27,10 @@ from offpcc.core import (
 )
 from offpcc.data.augmentation import RandomShift
 from offpcc.learning import Noise, Optimizer, PolyakAverage, RunningNormalization, Schedule
-from offpcc.networks import Critics, Encoder, Identity, Inputs, InputShape, PassThrough
-from offpcc.networks.encoders import EncoderBuilder, keep_rows, map_state
+from offpcc.networks import Critics, Identity, Inputs, InputShape, PassThrough
+from offpcc.networks.encoders import EncoderBuilder, rebuilds
+from offpcc.networks.sequences import encode, is_empty
+from offpcc.networks.states import keep_rows, map_state
 
 ACTOR_FORMAT = 1
 MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
@@ -320,44 +321,3 @@ class ActorCritic:
             for name, part in self.actor_parts().items()
         }
         return {"kind": "actor", "format": ACTOR_FORMAT, "algorithm": description, "weights": weights}
-
-
-def is_empty(module: nn.Module) -> bool:
-    """Whether a module has no parameters: such an encoder is nobody's own."""
-    return next(module.parameters(), None) is None
-
-
-def rebuilds(encoder: Encoder) -> dict[str, Any]:
-    """A specification of what built `encoder`, all arguments but its input's shape."""
-    description = specification(encoder)
-    arguments = {key: value for key, value in description["arguments"].items() if key != "shape"}
-    for name, part in encoder.named_children():  # an encoder inside, built by an argument of its name
-        if name in arguments and isinstance(part, Encoder):
-            arguments[name] = rebuilds(part)
-    return {"partial": {"reference": description["class"]}, "arguments": arguments}
-
-
-def encode(encoder: nn.Module, inputs: Inputs, batch: Batch, features: Tensor | None = None) -> Tensor:
-    """Summaries (B, T+1, H) of a batch's inputs, or of `features` (B, T+1, F) in the observations' place.
-
-    A memoryless encoder reads the last observation without gradient, as it is only bootstrapped from. One with
-    memory runs burn-in without gradient; rows that have none keep the zero state.
-    """
-    if features is not None:
-        inputs = inputs._replace(observation=features)
-    if is_empty(encoder):
-        return _first(encoder(inputs))
-    if encoder.memoryless:
-        with torch.no_grad():
-            last = _first(encoder(inputs.steps(-1, None)))
-        return torch.cat([_first(encoder(inputs.steps(None, -1))), last], 1)
-    if batch.burn_in == 0:
-        return _first(encoder(inputs))
-    with torch.no_grad():
-        before, state = encoder(inputs.steps(None, batch.burn_in))
-        state = keep_rows(state, batch.real[:, batch.burn_in - 1, 0])
-    return torch.cat([before, _first(encoder(inputs.steps(batch.burn_in, None), state))], 1)
-
-
-def _first(pair: tuple[Tensor, State]) -> Tensor:
-    return pair[0]

@@ -7,13 +7,14 @@ batch; zeros are the state at an episode's start, so a row starts anew by multip
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from offpcc.core import Batch, State, UserError, configurable, is_image
+from offpcc.core import Batch, State, UserError, configurable, is_image, specification
+from offpcc.networks.states import map_state
 
 
 class InputShape(NamedTuple):
@@ -239,15 +240,11 @@ def vector(observation: Tensor) -> Tensor:
     return flat.float() if flat.dtype == torch.uint8 else flat
 
 
-def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
-    """`state` with `function` applied to each of its tensors."""
-    if state is None:
-        return None
-    if isinstance(state, Tensor):
-        return function(state)
-    return tuple(map_state(function, part) for part in state)
-
-
-def keep_rows(state: State, kept: Tensor) -> State:
-    """`state` with the rows where `kept` (B,) is 0 back at an episode's start."""
-    return map_state(lambda s: torch.where(kept.view(-1, *(1,) * (s.dim() - 1)) > 0, s, 0.0), state)
+def rebuilds(encoder: Encoder) -> dict[str, Any]:
+    """A specification of what built `encoder`, all arguments but its input's shape."""
+    description = specification(encoder)
+    arguments = {key: value for key, value in description["arguments"].items() if key != "shape"}
+    for name, part in encoder.named_children():  # an encoder inside, built by an argument of its name
+        if name in arguments and isinstance(part, Encoder):
+            arguments[name] = rebuilds(part)
+    return {"partial": {"reference": description["class"]}, "arguments": arguments}

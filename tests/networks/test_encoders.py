@@ -9,7 +9,7 @@ from torch import nn
 
 from offpcc.core import Batch, UserError
 from offpcc.networks import Convolutional, Identity, Inputs, InputShape, Recurrent
-from offpcc.networks.encoders import keep_rows, map_state
+from offpcc.networks.states import keep_rows, map_state
 
 ROWS, STEPS, ACTION_DIM = 3, 7, 2
 VECTOR, IMAGE = (4,), (2, 12, 10)

@@ -1,0 +1,129 @@
+"""What is counted and told of a run: where its loop stands, its statistics, its table's rows, its time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from offpcc.core import Stats
+from offpcc.interaction import EpisodeResult
+from offpcc.loggers import Logger, Progress
+
+REPORT_INTERVAL = 0.25  # seconds between two pictures of the progress display
+
+
+@dataclass
+class Loop:
+    """Where the loop stands; part of a checkpoint."""
+
+    step: int = 0  # environment steps taken (offline: steps of the loop)
+    epoch: int = 0  # epochs ended
+    num_updates: int = 0
+    owed: float = 0.0  # updates that are due but wait for the episode's end
+    best_return: float | None = None  # mean test return of the best actor so far
+    is_best: bool = False  # whether that was this epoch's
+    stopped: bool = False  # whether `stop_return` has been reached
+    seconds: float = 0.0  # of training, over all resumes
+
+    def state_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`."""
+        vars(self).update(state)
+
+
+class AverageStats:
+    """Statistics summed where they are computed and moved once, when they are read."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, int] = {}
+
+    def add(self, stats: Stats) -> None:
+        """Count one update's statistics."""
+        for name, value in stats.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+            self.counts[name] = self.counts.get(name, 0) + 1
+
+    def means(self) -> dict[str, float]:
+        """The mean of each since the last call."""
+        if not self.sums:
+            return {}
+        values = torch.stack([total.double() for total in self.sums.values()]).tolist()
+        means = {name: value / self.counts[name] for name, value in zip(self.sums, values, strict=True)}
+        self.sums, self.counts = {}, {}
+        return means
+
+
+def columns(stat_names: Iterable[str]) -> list[str]:
+    """The columns of a run's table, known before it starts."""
+    return [
+        *("step", "update", "epoch", "train/return", "train/length"),
+        *("test/return", "test/return_std", "test/length"),
+        *(f"update/{name}" for name in stat_names),
+        *("time/hours", "time/steps_per_second"),
+    ]
+
+
+def summary(kind: str, results: Sequence[EpisodeResult]) -> dict[str, float | None]:
+    """Mean return and length of episodes, and for tests the standard deviation of returns."""
+    if not results:
+        return {}
+    returns = [result.episode_return for result in results]
+    row: dict[str, float | None] = {
+        f"{kind}/return": float(np.mean(returns)),
+        f"{kind}/length": float(np.mean([r.length for r in results])),
+    }
+    if kind == "test":
+        row["test/return_std"] = float(np.std(returns))
+    return row
+
+
+class Clock:
+    """Time taken and time left."""
+
+    def __init__(self, loop: Loop, num_steps: int, logger: Logger) -> None:
+        self.loop, self.num_steps, self.logger = loop, num_steps, logger
+        self.started = self.epoch_started = time.monotonic()
+        self.seconds_before = loop.seconds
+        self.reported = 0.0
+        self.window: deque[tuple[float, int]] = deque(maxlen=int(30 / REPORT_INTERVAL))
+        self.train_return: float | None = None
+        self.test_return: float | None = None
+
+    def report(self, phase: str, now: bool = False) -> None:
+        """Tell the progress display, a few times a second at most."""
+        time_now = time.monotonic()
+        if time_now - self.reported < REPORT_INTERVAL and not now:
+            return
+        self.reported = time_now
+        self.window.append((time_now, self.loop.step))
+        seconds = max(time_now - self.window[0][0], 1e-3)
+        rate = (self.loop.step - self.window[0][1]) / seconds
+        left = (self.num_steps - self.loop.step) / rate if rate > 0 else float("inf")
+        self.logger.progress(
+            Progress(self.loop.step, self.num_steps, rate, left, self.train_return, self.test_return, phase)
+        )
+
+    def latest(self, row: Mapping[str, float | None]) -> None:
+        """Remember the returns to show, and show them."""
+        if row["train/return"] is not None:
+            self.train_return = row["train/return"]
+        self.test_return = row["test/return"]
+        self.report("learning", now=True)
+
+    def row(self, num_steps: int) -> dict[str, float]:
+        """The time columns of an epoch of `num_steps`."""
+        now = time.monotonic()
+        self.loop.seconds = self.seconds_before + now - self.started
+        seconds, self.epoch_started = now - self.epoch_started, now
+        return {"time/hours": self.loop.seconds / 3600.0, "time/steps_per_second": num_steps / seconds}
