@@ -1,6 +1,8 @@
 """The Python interface as the README shows it."""
 
 import functools
+import re
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -11,6 +13,18 @@ import offpcc
 from offpcc.networks import Recurrent
 
 SMALL = {"hidden_dims": (8,), "encoder": functools.partial(Recurrent, hidden_dim=8, num_layers=1)}
+
+
+def test_the_readmes_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    example = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
+    short = "num_epochs=1, num_steps_per_epoch=100, num_test_episodes_per_epoch=1"
+    assert "num_epochs=20" in example
+    names = {}
+    exec(example.replace("num_epochs=20", short), names)
+    assert names["action"].shape == (1,)
+    assert (tmp_path / "actor.pt").exists()
 
 
 def test_build_train_act_save_load(tmp_path):

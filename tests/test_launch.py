@@ -1,6 +1,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,65 +13,9 @@ from conftest import rows, run_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 
-MY_LAB = '''
-import gymnasium
-import numpy as np
-import torch
-import offpcc
-from offpcc.algorithms import SAC
-from offpcc.networks.encoders import Encoder
-
-
-class Drift(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float32)
-    action_space = gymnasium.spaces.Box(-3.0, 3.0, (1,), np.float32)
-
-    def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
-        self.x = self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
-        return self.x.copy(), {}
-
-    def step(self, action):
-        self.x = np.clip(self.x + 0.1 * float(action[0]), -10.0, 10.0).astype(np.float32)
-        return self.x.copy(), -float(np.abs(self.x).sum()), False, False, {}
-
-
-gymnasium.register("my-drift-v0", entry_point=Drift, max_episode_steps=40)
-
-
-@offpcc.configurable
-class Fading(Encoder):
-    """A memory in a few lines: a running mean of observations."""
-
-    memoryless = False
-
-    def __init__(self, shape, *, keep=0.5, **kwargs):
-        super().__init__(shape, **kwargs)
-        self.dim, self.keep = shape.observation[0] + self.extra_dim, keep
-
-    def forward(self, inputs, state=None):
-        x = self.with_extras(inputs.observation, inputs)
-        h, rows = (torch.zeros_like(x[:, 0]) if state is None else state), []
-        for t in range(x.shape[1]):
-            h = self.keep * h + (1.0 - self.keep) * x[:, t]
-            rows.append(h)
-        return torch.stack(rows, 1), h
-
-
-@offpcc.configurable
-class CautiousSAC(SAC):
-    """SAC with a term of one line."""
-
-    default_encoder = Fading
-
-    def __init__(self, *args, caution=0.1, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.caution = caution
-
-    def actor_loss(self, h, batch):
-        loss, entropy = super().actor_loss(h, batch)
-        return loss + self.caution * batch.mean(self.actor.mode(h.pi).square()), entropy
-'''
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+MY_LAB = re.search(r"```python\n(.*?)```", CONTRIBUTING, re.DOTALL)[1]
+MINE_GIN = re.search(r"```\n(import my_lab.*?)```", CONTRIBUTING, re.DOTALL)[1]
 
 
 def test_a_run_leaves_what_its_folder_should_hold(quick, tmp_path):
@@ -248,12 +193,9 @@ def test_envs_tells_sizes_and_what_is_hidden(launch, monkeypatch):
 
 @pytest.mark.parametrize("way", ["file", "inside", "module", "command"])
 def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way):
-    """One file of the user's, named by an import, holds an environment, an encoder and an algorithm."""
+    """CONTRIBUTING's file, named by an import, holds an environment, an encoder and an algorithm of a user's."""
     (tmp_path / "my_lab.py").write_text(MY_LAB)
-    (tmp_path / "mine.gin").write_text(
-        "import my_lab\ninclude 'configs/test/template_short.gin'\nCautiousSAC.caution = 0.2\nFading.keep = 0.25\n"
-        "train.num_steps_per_epoch = 120\ntrain.update_after = 50\n"
-    )
+    (tmp_path / "mine.gin").write_text(f"{MINE_GIN}train.num_steps_per_epoch = 120\ntrain.update_after = 50\n")
     script = Path(sys.executable).parent / "offpcc"
     if way == "command" and not script.exists():
         pytest.skip("the package is not installed")
