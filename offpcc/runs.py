@@ -94,6 +94,8 @@ class RunFolder:
     def create(self, config: str, facts: dict[str, Any]) -> None:
         """Make the folder and write what the run is."""
         self.path.mkdir(parents=True, exist_ok=True)
+        for unfinished in self.path.glob(".*.tmp-*"):  # of a run that was killed while it wrote
+            unfinished.unlink(missing_ok=True)
         write_text(self.config, config)
         known = self.details()
         if known:  # what the run began with stays; what it goes on with is added
