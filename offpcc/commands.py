@@ -88,9 +88,8 @@ def simulator(env: str) -> str:
 
 
 def choose_device(options: argparse.Namespace) -> torch.device:
-    """The device as asked for, CUDA if there is one, else the CPU; and the number of threads."""
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    """The device as asked for, CUDA if there is one, else the CPU; and the number of threads: one, unless asked for more."""
+    torch.set_num_threads(options.threads)
     name = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)

@@ -6,7 +6,6 @@ python offpcc/launch.py --env pendulum-p-v0 --algo rsac --config configs/quickst
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -23,8 +22,6 @@ COMMANDS = ("train", "evaluate", "plot", "envs")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
-    # Idle threads that spin, the default, make small networks a hundred times slower on a busy machine.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or (given[0] not in COMMANDS and given[0] not in ("-h", "--help", "--version")):
         given.insert(0, "train")
@@ -92,7 +89,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
 
 def _device(command: argparse.ArgumentParser) -> None:
     command.add_argument("--device", metavar="cpu|cuda|cuda:N", help="CUDA if there is one, else the CPU")
-    command.add_argument("--threads", type=_positive, metavar="N", help="of torch on the CPU")
+    command.add_argument("--threads", type=_positive, metavar="N", default=1, help="of torch on the CPU, by default 1")
 
 
 def _results(command: argparse.ArgumentParser) -> None:

@@ -135,7 +135,7 @@ def command(options: argparse.Namespace, run_id: int, *extra: str) -> str:
     words += ["--config", options.config] if options.config else []
     words += ["--run_id", str(run_id)]
     for name in ("device", "threads", "results"):
-        words += [f"--{name}", str(value)] if (value := getattr(options, name)) else []
+        words += [f"--{name}", str(value)] if (value := getattr(options, name)) not in (None, 1) else []
     words += ["--track"] if options.track else []
     words += ["--gin", *options.gin] if options.gin else []
     return shlex.join([*words, *extra])
