@@ -88,7 +88,7 @@ def simulator(env: str) -> str:
 
 
 def choose_device(options: argparse.Namespace) -> torch.device:
-    """The device as asked for, CUDA if there is one, else the CPU; and the number of threads: one, unless asked for more."""
+    """The device as asked for, CUDA if there is one, else the CPU; and torch's threads, one unless asked for more."""
     torch.set_num_threads(options.threads)
     name = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
