@@ -2,54 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import WrapperSpec
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from offpcc.domains import require
+from offpcc.domains.opengl import choose_opengl
+from offpcc.domains.table import PREVIOUS_ACTION, Environment, concatenate, require
 
-__all__ = ["DMControl", "choose_opengl"]
-
-
-def choose_opengl() -> None:
-    """Lets MuJoCo draw without a screen: by EGL where it has a device, else by OSMesa, else not at all.
-
-    Sets MUJOCO_GL, on Linux, unless it is set or there is a screen. MuJoCo and DM Control read it once, when
-    they are imported, and cannot be imported where what it names does not work: so it is set, once checked,
-    before that.
-    """
-    if sys.platform != "linux" or "MUJOCO_GL" in os.environ:
-        return
-    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
-        return
-    if _egl_has_device():
-        os.environ["MUJOCO_GL"] = "egl"
-    elif ctypes.util.find_library("OSMesa"):
-        os.environ["MUJOCO_GL"] = "osmesa"
-    else:
-        os.environ["MUJOCO_GL"] = "disable"
-
-
-def _egl_has_device() -> bool:
-    library = ctypes.util.find_library("EGL")
-    if library is None:
-        return False
-    egl = ctypes.CDLL(library)
-    egl.eglGetProcAddress.restype = ctypes.c_void_p
-    address = egl.eglGetProcAddress(b"eglQueryDevicesEXT")
-    if not address:
-        return False
-    query = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address)
-    num_devices = ctypes.c_int(0)
-    return bool(query(0, None, ctypes.byref(num_devices))) and num_devices.value > 0
+__all__ = ["ENVIRONMENTS", "DMControl"]
 
 
 class DMControl(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
@@ -150,3 +115,31 @@ class DMControl(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
 
     def _flatten(self, observation: Mapping[str, Any]) -> NDArray[np.float32]:
         return np.concatenate([np.ravel(observation[key]) for key in self._keys]).astype(np.float32)
+
+
+def _cartpole(task: str) -> tuple[Environment, ...]:
+    def row(suffix: str, hidden: str, size: int, keys: list[str], *wrappers: WrapperSpec) -> Environment:
+        return Environment(
+            name=f"dmc-cartpole-{task}{suffix}-v0",
+            family=f"dmc-cartpole-{task}",
+            hidden=hidden,
+            entry_point="offpcc.domains.dm_control_env:DMControl",
+            max_episode_steps=200,
+            observation_shape=(size,),
+            action_size=1,
+            kwargs={"domain": "cartpole", "task": task, "action_repeat": 5, "keys": keys},
+            wrappers=wrappers,
+            package="dm-control",
+        )
+
+    p, v, a = ["position"], ["velocity"], PREVIOUS_ACTION
+    return (
+        row("", "nothing", 5, p + v),
+        row("-p", "velocities", 3, p),
+        row("-va", "positions", 3, v, a),
+        row("-p-concat5", "velocities; last 5 positions shown", 15, p, concatenate(5)),
+        row("-va-concat10", "positions; last 10 velocities and actions shown", 30, v, a, concatenate(10)),
+    )
+
+
+ENVIRONMENTS = (*_cartpole("balance"), *_cartpole("swingup"))

@@ -1,6 +1,5 @@
 """DM Control's tasks: rewards, ends, actions, pictures, and the cartpoles' observations."""
 
-import ctypes.util
 import os
 import sys
 from itertools import pairwise
@@ -10,8 +9,7 @@ import numpy as np
 import pytest
 
 import offpcc.domains  # noqa: F401
-from offpcc.domains import dm_control_env
-from offpcc.domains.dm_control_env import DMControl, choose_opengl
+from offpcc.domains.dm_control_env import DMControl
 
 pytest.importorskip("dm_control")
 
@@ -162,28 +160,3 @@ def test_rendered_frames_change():
 
 def test_nothing_is_rendered_without_a_mode():
     assert DMControl("cartpole", "balance").render() is None
-
-
-@pytest.mark.parametrize(
-    ("environ", "has_egl", "libraries", "chosen"),
-    [
-        ({}, True, {"OSMesa"}, "egl"),
-        ({}, False, {"OSMesa"}, "osmesa"),
-        ({}, False, set(), "disable"),
-        ({"DISPLAY": ":0"}, True, {"OSMesa"}, None),
-        ({"WAYLAND_DISPLAY": "wayland-0"}, True, {"OSMesa"}, None),
-        ({"MUJOCO_GL": "glfw"}, True, {"OSMesa"}, "glfw"),
-    ],
-)
-def test_opengl_is_chosen_where_nobody_did(monkeypatch, environ, has_egl, libraries, chosen):
-    monkeypatch.setattr("sys.platform", "linux")
-    monkeypatch.setattr("os.environ", environ)
-    monkeypatch.setattr(dm_control_env, "_egl_has_device", lambda: has_egl)
-    monkeypatch.setattr(ctypes.util, "find_library", lambda name: f"lib{name}" if name in libraries else None)
-    choose_opengl()
-    assert environ.get("MUJOCO_GL") == chosen
-
-
-def test_no_library_is_no_device(monkeypatch):
-    monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
-    assert not dm_control_env._egl_has_device()

@@ -1,0 +1,43 @@
+"""How MuJoCo draws where there is no screen."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+import sys
+
+__all__ = ["choose_opengl"]
+
+
+def choose_opengl() -> None:
+    """Lets MuJoCo draw without a screen: by EGL where it has a device, else by OSMesa, else not at all.
+
+    Sets MUJOCO_GL, on Linux, unless it is set or there is a screen. MuJoCo and DM Control read it once, when
+    they are imported, and cannot be imported where what it names does not work: so it is set, once checked,
+    before that.
+    """
+    if sys.platform != "linux" or "MUJOCO_GL" in os.environ:
+        return
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        return
+    if _egl_has_device():
+        os.environ["MUJOCO_GL"] = "egl"
+    elif ctypes.util.find_library("OSMesa"):
+        os.environ["MUJOCO_GL"] = "osmesa"
+    else:
+        os.environ["MUJOCO_GL"] = "disable"
+
+
+def _egl_has_device() -> bool:
+    library = ctypes.util.find_library("EGL")
+    if library is None:
+        return False
+    egl = ctypes.CDLL(library)
+    egl.eglGetProcAddress.restype = ctypes.c_void_p
+    address = egl.eglGetProcAddress(b"eglQueryDevicesEXT")
+    if not address:
+        return False
+    query = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address)
+    num_devices = ctypes.c_int(0)
+    return bool(query(0, None, ctypes.byref(num_devices))) and num_devices.value > 0
