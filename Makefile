@@ -6,7 +6,7 @@ RESULTS := $(or $(OFFPCC_RESULTS),results)
 QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow lint format check evidence clean
+.PHONY: help train test test-slow lint format check evidence gallery clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-slow  run the learning tests, which take longer"
 	@echo "make check      formatting, lint, types and the fast tests"
 	@echo "make evidence   train again what results/README.md reports, hours"
+	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
 	@echo "make format     put the code into the project's format"
 
 $(VENV)/installed: requirements.txt pyproject.toml
@@ -59,6 +60,9 @@ evidence: $(EVIDENCE)
 $(EVIDENCE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
 	  --config $(word 3,$(subst +, ,$@)).gin --run_id 1 2 3 --threads 1 --results results/published --resume
+
+gallery: $(VENV)/installed
+	$(RUN) offpcc/launch.py envs --gallery results/published/gallery.png
 
 clean:
 	rm -rf $(VENV) build dist

@@ -2,8 +2,9 @@
 
 import offpcc
 
+offpcc.configure("configs/quickstart.gin")
 learner = offpcc.build("pendulum-p-v0", "rsac", seed=1)
-agent = learner.train(num_epochs=20)
+agent = learner.train()
 agent.save("actor.pt")
 """
 
@@ -13,20 +14,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from offpcc.assembly import Agent as Agent
     from offpcc.assembly import build as build
-    from offpcc.core import configurable as configurable
+    from offpcc.configuration import configure as configure
     from offpcc.domains.making import make as make
+    from offpcc.registry import configurable as configurable
 
 try:
     __version__ = version("offpcc")
 except PackageNotFoundError:  # run from a checkout that is not installed
     __version__ = "0.1.0"
 
-__all__ = ["Agent", "__version__", "build", "configurable", "make"]
+__all__ = ["Agent", "__version__", "build", "configurable", "configure", "make"]
 
 _HOMES = {
     "Agent": "offpcc.assembly",
     "build": "offpcc.assembly",
-    "configurable": "offpcc.core",
+    "configurable": "offpcc.registry",
+    "configure": "offpcc.configuration",
     "make": "offpcc.domains.making",
 }
 

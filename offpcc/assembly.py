@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -16,12 +16,16 @@ from gymnasium import spaces
 from offpcc.algorithms import ALGORITHMS, ActorCritic
 from offpcc.algorithms.base import ACTOR_FORMAT
 from offpcc.bookkeeping import Loop
-from offpcc.core import REGISTRY, Memory, Step, UserError, from_specification
+from offpcc.core import Memory, Step
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.domains.making import make
+from offpcc.domains.wrappers import num_stacked
+from offpcc.environments import environments as build_environments
+from offpcc.errors import UserError
 from offpcc.files import replacing
 from offpcc.interaction import Interaction
 from offpcc.loggers import Logger, Loggers
+from offpcc.registry import REGISTRY, from_specification
 from offpcc.run_fns import Callback, Evaluation, train
 
 
@@ -58,6 +62,7 @@ def build(
     device: str | torch.device = "cpu",
     algorithm: Mapping[str, Any] | None = None,
     buffer: Mapping[str, Any] | None = None,
+    environments: Mapping[str, Any] | None = None,
 ) -> Learner:
     """Put a run together from names; what is not given comes from gin's bindings, else from defaults.
 
@@ -68,31 +73,29 @@ def build(
         device: where networks live.
         algorithm: arguments of the algorithm's class.
         buffer: arguments of `ReplayBuffer`, or with memory of `RecurrentReplayBuffer`.
+        environments: arguments of `offpcc.environments.environments`, such as ``num_envs``.
 
     Raises:
         UserError: a name is unknown, or the environment does not suit.
     """
     algorithm_class = find_algorithm(algo)
     example = make(env)
-    observations, actions = example.observation_space, example.action_space
+    observations, actions, frames = example.observation_space, example.action_space, num_stacked(example)
     example.close()
     assert isinstance(observations, spaces.Box) and isinstance(actions, spaces.Box)
     try:
         learner = algorithm_class(observations, actions, device=device, seed=seed, **(algorithm or {}))
     except TypeError as error:  # a value of the wrong type, such as @Recurrent() for @Recurrent
         raise UserError(f"{algorithm_class.__name__} cannot be built: {_first_line(error)}") from error
+    make_env = functools.partial(make, env)
+    acted_in = build_environments(make_env, seed, **(environments or {}))
+    stored = {"num_envs": acted_in.num_envs, "frame_stack": frames, "device": device, "seed": seed, **(buffer or {})}
     storage: ReplayBuffer | RecurrentReplayBuffer
     if learner.memoryless:
-        storage = ReplayBuffer(
-            observations, actions, num_steps=learner.n_step, device=device, seed=seed, **(buffer or {})
-        )
+        storage = ReplayBuffer(observations, actions, num_steps=learner.n_step, **stored)
     else:
-        storage = RecurrentReplayBuffer(observations, actions, device=device, seed=seed, **(buffer or {}))
-
-    def make_env() -> gymnasium.Env[Any, Any]:
-        return make(env)
-
-    return Learner(learner, storage, Interaction(make_env, learner, storage, seed), Evaluation(make_env), Loop())
+        storage = RecurrentReplayBuffer(observations, actions, **stored)
+    return Learner(learner, storage, Interaction(acted_in, learner, storage, seed), Evaluation(make_env), Loop())
 
 
 def find_algorithm(name: str) -> type[ActorCritic]:

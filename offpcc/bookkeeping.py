@@ -94,7 +94,7 @@ class Clock:
     def __init__(self, loop: Loop, num_steps: int, logger: Logger) -> None:
         self.loop, self.num_steps, self.logger = loop, num_steps, logger
         self.started = self.epoch_started = time.monotonic()
-        self.seconds_before = loop.seconds
+        self.seconds_before, self.epoch_start = loop.seconds, loop.step
         self.reported = 0.0
         self.window: deque[tuple[float, int]] = deque(maxlen=int(30 / REPORT_INTERVAL))
         self.train_return: float | None = None
@@ -121,9 +121,10 @@ class Clock:
         self.test_return = row["test/return"]
         self.report("learning", now=True)
 
-    def row(self, num_steps: int) -> dict[str, float]:
-        """The time columns of an epoch of `num_steps`."""
+    def row(self) -> dict[str, float]:
+        """The time columns of the epoch that ends."""
         now = time.monotonic()
         self.loop.seconds = self.seconds_before + now - self.started
         seconds, self.epoch_started = now - self.epoch_started, now
+        num_steps, self.epoch_start = self.loop.step - self.epoch_start, self.loop.step
         return {"time/hours": self.loop.seconds / 3600.0, "time/steps_per_second": num_steps / seconds}

@@ -1,28 +1,31 @@
-"""The commands beside training: evaluate, plot, envs, and showing what a run learned."""
+"""The commands beside training: evaluate, plot, envs, check, and showing what a run learned."""
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import sys
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from offpcc import callbacks, configuration  # noqa: F401 (all that gin can configure is known before configs are read)
 from offpcc.assembly import load_actor
 from offpcc.domains import ENVIRONMENTS
-from offpcc.domains.making import describe
+from offpcc.domains.doctor import FAULT, WARNING, examine
+from offpcc.domains.making import describe, simulator
 from offpcc.errors import UserError
-from offpcc.plotting import NoRunsError, plot_runs
+from offpcc.gallery import gallery
+from offpcc.plotting import NoRunsError, find_runs, plot_runs
 from offpcc.runs import RunFolder
 from offpcc.showing import evaluate_actor, has_screen, lines, overview, record_episodes, watch_episodes
 
 
 def envs(options: argparse.Namespace) -> int:
-    """Print the table of environments."""
+    """Print the table of environments, or draw them."""
+    if options.gallery:
+        return _gallery(options.gallery)
     console = Console()
     if not console.is_terminal:  # names are there to be copied, so nothing may be cut
         console = Console(width=max(console.width, 120))
@@ -39,6 +42,33 @@ def envs(options: argparse.Namespace) -> int:
     return 0
 
 
+def _gallery(file: Path) -> int:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        left_out = gallery(file)
+    except UserError:
+        raise
+    except (OSError, ValueError) as error:
+        raise UserError(f"--gallery {file} cannot be written: {error}; name a file such as gallery.png") from error
+    print(*left_out, file, sep="\n")
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """Print what is odd about an environment; the exit code says whether anything would spoil learning."""
+    configuration.load(options.config, [])
+    diagnosis = examine(options.env, options.steps, options.seed)
+    console = Console()
+    for finding in diagnosis.findings:
+        style = {FAULT: "bold red", WARNING: "yellow"}.get(finding.level, "green")
+        line = Text.assemble((f"{finding.level:9}", style), (f"{finding.check:11}", "bold"), finding.found)
+        console.print(line, soft_wrap=True)
+        if finding.remedy:
+            console.print(Text(f"{'':20}-> {finding.remedy}"), soft_wrap=True)
+    console.print(Text(diagnosis.verdict, "bold"), soft_wrap=True)
+    return 1 if diagnosis.of(FAULT) else 0
+
+
 def plot(options: argparse.Namespace) -> int:
     """Draw curves and print the figures under them."""
     try:
@@ -52,9 +82,12 @@ def plot(options: argparse.Namespace) -> int:
         raise UserError(
             f"--output {options.output} cannot be written: {error}; name a file such as curves.png"
         ) from error
+    runs = [run.resolve() for folder in options.folder for run in find_runs(folder)]
+    versions = {run.parent.parent.name: RunFolder.at(run).details().get("simulator") for run in runs}
     for summary in summaries:
+        version = f" ({versions[summary.environment]})" if versions[summary.environment] else ""
         print(
-            f"{summary.environment} {summary.label}: {options.metric} {summary.final_mean:.1f} +- "
+            f"{summary.environment}{version} {summary.label}: {options.metric} {summary.final_mean:.1f} +- "
             f"{summary.final_std:.1f} over {summary.num_runs} runs at step {summary.steps:,}"
         )
     print(options.output)
@@ -65,26 +98,24 @@ def evaluate(options: argparse.Namespace) -> int:
     """Print returns of a saved actor."""
     if not options.folder.exists():
         raise UserError(f"{options.folder} does not exist; give a run's folder, such as results/ENV/ALGO/1")
-    configuration.load(options.config, [])
     file, env = options.folder, options.env
+    run = RunFolder.at((file if file.is_dir() else file.parent).resolve())
+    configuration.load_for_actor(options.config, run.config)
     if options.folder.is_dir():
-        folder = RunFolder.at(options.folder.resolve())
+        folder = run
         file = folder.actor()
         env = env or folder.details().get("env") or folder.siblings.parent.name
     if env is None:
         raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
     actor = load_actor(file, choose_device(options))
     results = evaluate_actor(actor, env, options.episodes, options.num_envs, options.seed)
-    print(f"{file} in {env}{simulator(env)}", overview(results), sep="\n")
+    print(f"{file} in {place(env)}", overview(results), sep="\n")
     return 0
 
 
-def simulator(env: str) -> str:
-    """The simulator's version, which moves scores; empty where there is none to tell."""
-    try:
-        return f" (MuJoCo {importlib.metadata.version('mujoco')})" if "mujoco" in sys.modules else ""
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+def place(env: str) -> str:
+    """An environment as scores name it: with the simulator's version, which moves them."""
+    return f"{env} ({version})" if (version := simulator()) else env
 
 
 def choose_device(options: argparse.Namespace) -> torch.device:
@@ -110,12 +141,12 @@ def show(options: argparse.Namespace, run_id: int) -> None:
     """Show or record a saved actor."""
     if options.gin:
         raise UserError(f"--gin {options.gin[0]!r} has no effect on a saved actor; leave it out")
-    configuration.load(options.config, [])
     folder = RunFolder(configuration.results_folder(options.results), options.env, options.algo, run_id)
+    configuration.load_for_actor(options.config, folder.config)
     file = folder.actor()
     actor = load_actor(file, choose_device(options))
     env = folder.details().get("env", options.env)
-    print(f"{file} in {env}{simulator(env)}")
+    print(f"{file} in {place(env)}")
     videos: list[Path] = []
     if options.render and has_screen():
         results = watch_episodes(actor, env, options.episodes or 3)

@@ -1,4 +1,4 @@
-"""Reading gin files: where they are looked for, and bindings that would do nothing refused by name."""
+"""Reading gin files: where they are looked for, and what is bound by them."""
 
 from __future__ import annotations
 
@@ -6,39 +6,22 @@ import difflib
 import importlib
 import inspect
 import os
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gin
+import gymnasium
 from gin import config_parser
 
-from offpcc.core import UserError
+from offpcc.bindings import COMMAND_LINE, MACRO, Binding, configurables, nearest, parameters, passed_by_us
+from offpcc.domains.making import by_gin
+from offpcc.errors import UserError
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # a wheel has the configs inside
 CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
-COMMAND_LINE = "--gin"
-MACRO = "gin.macro"
-# What launch.py and the library pass themselves, by family; gin sets hyper-parameters only.
-PASSED = {
-    "ActorCritic": {"observation_space", "action_space", "device", "seed"},
-    "BufferBase": {"observation_space", "action_space", "device", "seed"},
-    "ReplayBuffer": {"num_steps"},
-    "Encoder": {"shape"},
-}
-
-
-class Binding(NamedTuple):
-    """One line of a gin file or of the command line."""
-
-    scope: str
-    selector: str  # the complete one, such as offpcc.algorithms.sac.SAC
-    parameter: str
-    given: str  # as the user wrote it, such as SAC.lr
-    where: str  # "FILE:LINE" or "--gin"
 
 
 def find(name: str | Path, beside: Path | None = None) -> Path:
@@ -79,6 +62,49 @@ def load(file: str | Path | None, command_line: list[str]) -> list[Binding]:
     return bindings
 
 
+def configure(file: str | Path | None = None, *bindings: str) -> None:
+    """Settings by gin for all that is built after this, in place of what was set before.
+
+    Args:
+        file: a config, looked for as `--config` is; None for the defaults, which are the paper's.
+        bindings: such as "SAC.lr = 1e-4"; they win over the file's.
+
+    Raises:
+        UserError: a file is missing or malformed, or a binding names a class or parameter that does not exist.
+    """
+    importlib.import_module("offpcc.training")  # all that gin can configure is known before configs are read
+    load(file, list(bindings))
+
+
+def load_for_actor(file: str | Path | None, run: Path) -> None:
+    """Read a config, if one is given, and then what the config of a run says of its environment.
+
+    Of the run's config nothing is imported: a folder that came from elsewhere does not say what code is run.
+
+    Raises:
+        UserError: a file is malformed, or the run's environment has a wrapper that is not known here.
+    """
+    load(file, [])
+    if not run.is_file():
+        return
+    for statement, line in _statements(run.read_text(encoding="utf-8"), str(run), skip_unknown=True):
+        if not isinstance(statement, config_parser.BindingStatement):
+            continue
+        names = [name for name in configurables() if f".{name}".endswith(f".{statement.selector}")]
+        if not statement.arg_name or (names and _is_of_environment(configurables()[names[0]])):
+            listed = statement.value if isinstance(statement.value, list | tuple) else [statement.value]
+            if unknown := [r.selector for r in listed if isinstance(r, gin.config._UnknownConfigurableReference)]:
+                raise UserError(
+                    f"{run}: the run's environment is wrapped by {unknown[0]!r}, which is not known here; add --config "
+                    f"with the import that defines it"
+                )
+            _bind(statement, f"{run}:{line}")
+
+
+def _is_of_environment(function: Any) -> bool:
+    return function is by_gin.__wrapped__ or (inspect.isclass(function) and issubclass(function, gymnasium.Wrapper))
+
+
 def make_importable(folder: Path) -> None:
     """Modules in `folder` can be imported, however the program was started."""
     folder = folder.resolve()
@@ -110,11 +136,11 @@ def _read_text(text: str, source: str, folder: Path | None, including: tuple[Pat
     return bindings
 
 
-def _statements(text: str, source: str) -> Iterator[tuple[Any, int]]:
+def _statements(text: str, source: str, skip_unknown: bool = False) -> Iterator[tuple[Any, int]]:
     """Statements with their lines; what gin finds malformed becomes one clear message."""
     line = 1
     try:
-        for statement in config_parser.ConfigParser(text, gin.config.ParserDelegate()):
+        for statement in config_parser.ConfigParser(text, gin.config.ParserDelegate(skip_unknown)):
             line = statement.location.line_num
             yield statement, line
     except SyntaxError as error:
@@ -126,7 +152,7 @@ def _statements(text: str, source: str) -> Iterator[tuple[Any, int]]:
     except ValueError as error:  # a reference to what does not exist
         reason = str(error).splitlines()[0]
         name = reason.split("'")[1] if "'" in reason else ""
-        raise UserError(f"{source}: {reason} {_nearest(name, _configurables())}") from error
+        raise UserError(f"{source}: {reason} {nearest(name, configurables())}") from error
 
 
 def _import(module: str, where: str) -> None:
@@ -147,22 +173,22 @@ def _bind(statement: Any, where: str) -> list[Binding]:
         gin.bind_parameter((macro, MACRO, "value"), statement.value)
         return [Binding(macro, MACRO, "value", macro, where)]
     given = f"{scope}/{selector}.{parameter}" if scope else f"{selector}.{parameter}"
-    names = _configurables()
+    names = configurables()
     matches = [name for name in names if name == selector or name.endswith(f".{selector}")]
     if not matches:
         short = sorted({name.split(".")[-1] for name in names})
         raise UserError(
             f"{where}: {given}: nothing that gin can configure is called {selector!r}; "
-            f"{_nearest(selector, short)} A class of your own needs the import of its module in the config"
+            f"{nearest(selector, short)} A class of your own needs the import of its module in the config"
         )
     function = names[matches[0]]
     allowed, passed = parameters(function), passed_by_us(function)
     if parameter in allowed & passed:
-        raise UserError(f"{where}: {given}: {parameter} is set by the command line, not by gin; take it out")
+        raise UserError(f"{where}: {given}: {parameter} is passed by offpcc itself, not by gin; take it out")
     if parameter not in allowed:
         raise UserError(
             f"{where}: {given}: {selector} has no parameter {parameter!r}; "
-            f"{_nearest(parameter, sorted(allowed - passed))}"
+            f"{nearest(parameter, sorted(allowed - passed))}"
         )
     try:
         gin.bind_parameter((scope, selector, parameter), statement.value)
@@ -170,115 +196,6 @@ def _bind(statement: Any, where: str) -> list[Binding]:
         raise UserError(f"{where}: {given}: {str(error).splitlines()[0]}") from error
     complete = gin.config.ParsedBindingKey.parse((scope, selector, parameter)).complete_selector
     return [Binding(scope or "", complete, parameter, given, where)]
-
-
-def _configurables() -> dict[str, Any]:
-    """What gin can configure, by complete name."""
-    registry = gin.config._REGISTRY._selector_map
-    return {name: entry.wrapped for name, entry in registry.items() if not name.startswith("gin.")}
-
-
-def parameters(function: Any) -> set[str]:
-    """Names that `function`, or a class with all its ancestors, takes; ``**kwargs`` go on to the next ancestor."""
-    if not inspect.isclass(function):
-        return {p.name for p in inspect.signature(function).parameters.values() if p.kind not in VARIADIC}
-    names: set[str] = set()
-    for cls in function.__mro__:
-        if "__init__" not in cls.__dict__ or cls is object:
-            continue
-        signature = inspect.signature(cls.__dict__["__init__"])
-        names |= {p.name for p in list(signature.parameters.values())[1:] if p.kind not in VARIADIC}
-        if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-            break
-    return names
-
-
-def passed_by_us(function: Any) -> set[str]:
-    """Parameters that are not gin's to set."""
-    ancestors = function.__mro__ if inspect.isclass(function) else ()
-    return set().union(*(PASSED.get(cls.__name__, set()) for cls in ancestors))
-
-
-VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-def _nearest(name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name, list(known), 3, 0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(list(known)[:40])}."
-
-
-def check_effects(bindings: list[Binding]) -> None:
-    """Refuse bindings that did nothing, once all that the run uses has been built.
-
-    In files, a class that takes no part in the run may be bound (shared configs), and a child's binding may
-    override its parent's. On the command line every binding must do something.
-
-    Raises:
-        UserError: naming the binding.
-    """
-    operative = gin.config._OPERATIVE_CONFIG
-    taking_part = {selector for _, selector in operative}
-    classes = _configurables()
-    for binding in bindings:
-        if _is_used(binding, operative):
-            continue
-        if binding.selector == MACRO:
-            if binding.where == COMMAND_LINE or not _is_referenced(binding.scope):
-                near = [f"{name.split('.')[-1]}.{binding.given}" for name in sorted(taking_part - {MACRO})]
-                near = [name for name in near if _is_parameter(name)]
-                hint = f"did you mean {' or '.join(near)}?" if near else "a binding names its class, as in SAC.lr"
-                raise UserError(f"{binding.where}: {binding.given} has no effect: it names no class; {hint}")
-            continue
-        if binding.where != COMMAND_LINE and (
-            binding.selector not in taking_part or _overridden(binding, bindings, classes, taking_part)
-        ):
-            continue
-        name = binding.selector.split(".")[-1]
-        parts = sorted(s.split(".")[-1] for s in taking_part - {MACRO})
-        reason = (
-            f"{name} takes part in this run, but got {binding.parameter} from elsewhere"
-            if binding.selector in taking_part
-            else f"{name} takes no part in this run, which uses {', '.join(parts)}"
-        )
-        raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; correct it or take it out")
-
-
-def _is_used(binding: Binding, operative: dict[tuple[str, str], dict[str, Any]]) -> bool:
-    """Whether the bound class got the value: in the binding's scope, or in one inside it."""
-    return any(
-        selector == binding.selector
-        and binding.parameter in given
-        and (not binding.scope or scope == binding.scope or scope.startswith(f"{binding.scope}/"))
-        for (scope, selector), given in operative.items()
-    )
-
-
-def _is_referenced(macro: str) -> bool:
-    """Whether the value of any binding refers to `macro`, also of a class that takes no part."""
-    bound = [value for given in gin.config._CONFIG.values() for value in given.values()]
-    return any(re.search(rf"%{re.escape(macro)}(?![\w/.])", repr(value)) for value in bound)
-
-
-def _is_parameter(name: str) -> bool:
-    selector, parameter = name.split(".")
-    return any(
-        parameter in parameters(function) - passed_by_us(function)
-        for complete, function in _configurables().items()
-        if complete.endswith(f".{selector}")
-    )
-
-
-def _overridden(binding: Binding, bindings: list[Binding], classes: dict[str, Any], taking_part: set[str]) -> bool:
-    cls = classes[binding.selector]
-    return any(
-        other.parameter == binding.parameter
-        and other.selector != binding.selector
-        and other.selector in taking_part
-        and inspect.isclass(cls)
-        and inspect.isclass(classes[other.selector])
-        and issubclass(classes[other.selector], cls)
-        for other in bindings
-    )
 
 
 def operative() -> str:

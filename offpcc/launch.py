@@ -1,4 +1,4 @@
-"""The command line: train, evaluate, plot, envs. Nothing happens at import.
+"""The command line: train, evaluate, plot, envs, check. Nothing happens at import.
 
 python offpcc/launch.py --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 """
@@ -17,7 +17,7 @@ if __package__ in (None, ""):  # started as a file: its folder is no place to im
 
 from offpcc.errors import UserError
 
-COMMANDS = ("train", "evaluate", "plot", "envs")
+COMMANDS = ("train", "evaluate", "plot", "envs", "check")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,7 +83,17 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     plot.set_defaults(run=_plot)
 
     envs = commands.add_parser("envs", help="environments, their sizes and what they hide")
+    envs.add_argument("--gallery", type=Path, metavar="FILE.png", help="instead, one picture of all families")
     envs.set_defaults(run=_envs)
+
+    check = commands.add_parser(
+        "check", help="what would spoil learning in an environment; exit code 1 if anything does"
+    )
+    check.add_argument("--env", required=True, metavar="NAME", help="any Gymnasium id, or MODULE:ID of your own")
+    check.add_argument("--steps", type=_positive, default=2_000, metavar="N", help="of the longest walk through it")
+    check.add_argument("--seed", type=_run_id, default=0, metavar="N", help="of the environment and the actions")
+    check.add_argument("--config", metavar="FILE.gin", help="whose imports or wrappers make the environment")
+    check.set_defaults(run=_check)
     return whole
 
 
@@ -150,6 +160,12 @@ def _envs(options: argparse.Namespace) -> int:
     from offpcc.commands import envs
 
     return envs(options)
+
+
+def _check(options: argparse.Namespace) -> int:
+    from offpcc.commands import check
+
+    return check(options)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offpcc.core import configurable
+from offpcc.registry import configurable
 
 Schedule = Callable[[int], float]  # learning rate as a function of the number of updates made
 

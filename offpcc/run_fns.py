@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -11,14 +12,10 @@ import gymnasium
 import numpy as np
 
 from offpcc.bookkeeping import AverageStats, Clock, Loop, columns, summary
-from offpcc.core import (
-    Algorithm,
-    Buffer,
-    Memory,
-    Step,
-    UserError,
-)
-from offpcc.interaction import EpisodeResult, Interaction, MakeEnv, refuse_endless
+from offpcc.core import Algorithm, Buffer, Memory, Step
+from offpcc.environments import MakeEnv, name_of
+from offpcc.errors import UserError
+from offpcc.interaction import EpisodeResult, Interaction, refuse_endless
 from offpcc.loggers import Logger
 
 TEST_SEED = 3_000_000  # of the first test episode; run ids, the seeds of training, are far below
@@ -81,7 +78,7 @@ def run_episodes(
                     watch(env)
                     actions[i], rewards[i], is_first[i], returns[i], lengths[i] = 0.0, 0.0, 1.0, 0.0, 0
             else:
-                refuse_endless(env, lengths[i])
+                refuse_endless(functools.partial(name_of, env), lengths[i])
     return [results[number] for number in range(len(seeds))]
 
 
@@ -161,7 +158,10 @@ def train(
     """Train until `num_epochs` have ended, or a test reaches `stop_return`.
 
     A memoryless agent makes its updates every `update_every` steps. One with memory makes those it owes when its
-    episode ends, so that its networks never change in mid-episode, and what is owed at the end is paid.
+    episode ends, so that its networks never change in mid-episode, and what is owed at the end is paid. With several
+    environments side by side, it does so when any of their episodes ends; the others go on with the new networks and
+    the old memory (as in R2D2, Kapturowski et al. 2019). Each step of each environment counts, and an epoch ends with
+    the first step of all of them that completes it.
 
     Args:
         algorithm: learns and acts.
@@ -195,6 +195,11 @@ def train(
         update_every=update_every,
         updates_per_step=updates_per_step,
     )
+    if interaction is not None and interaction.num_envs > num_steps_per_epoch:
+        raise UserError(
+            f"environments.num_envs is {interaction.num_envs}, more than the {num_steps_per_epoch} steps of an epoch; "
+            f"raise train.num_steps_per_epoch"
+        )
     loop = loop or Loop()
     run = Run(algorithm, buffer, interaction, tests, loop)
     for callback in callbacks:
@@ -209,14 +214,15 @@ def train(
             clock.report("learning")
 
     while loop.epoch < num_epochs and not loop.stopped:
-        loop.step += 1
-        exploring = loop.step <= update_after
-        episode_over = interaction.step(exploring) if interaction else True
-        loop.owed += updates_per_step * (interaction is None or not exploring)
-        if loop.step % update_every == 0 if algorithm.memoryless else episode_over:
+        exploring = interaction is not None and loop.step < update_after
+        num_steps = interaction.step(exploring) if interaction else 1
+        loop.step += num_steps
+        loop.owed += updates_per_step * num_steps * (not exploring)
+        round_ends = loop.step // update_every > (loop.step - num_steps) // update_every
+        if round_ends if interaction is None or algorithm.memoryless else interaction.over.any():
             pay()
         clock.report("exploring at random" if exploring else "learning")
-        if loop.step % num_steps_per_epoch == 0:
+        if loop.step >= (loop.epoch + 1) * num_steps_per_epoch:
             loop.epoch += 1
             trained = interaction.take_finished() if interaction else []
             clock.report("testing", now=True)
@@ -228,7 +234,7 @@ def train(
                 **summary("train", trained),
                 **summary("test", tested),
                 **{f"update/{name}": value for name, value in stats.means().items()},
-                **clock.row(num_steps_per_epoch),
+                **clock.row(),
             }
             row: dict[str, float | None] = {name: told.get(name) for name in columns(algorithm.stat_names)}
             tested_return = row["test/return"]

@@ -20,10 +20,11 @@ import torch
 from offpcc import __version__
 from offpcc.assembly import Learner, read_tensors
 from offpcc.configuration import CHECKOUT, values
-from offpcc.core import UserError
+from offpcc.domains.making import simulator
+from offpcc.errors import UserError
 from offpcc.files import read_json, replacing, write_json, write_text
 
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 
 
 class RunFolder:
@@ -206,9 +207,9 @@ def set_global_generators(states: dict[str, Any]) -> None:
 
 def facts(env: str, algo: str, run_id: int, config: str, device: torch.device) -> dict[str, Any]:
     """What run.json tells of a run's origin."""
-    packages = ("torch", "numpy", "gymnasium", "gin-config", "mujoco", "dm-control", "pybullet", "pygame")
+    simulators = ("pygame", "mujoco", "dm-control", "pybullet", "pybullet_envs_gymnasium")
     versions = {"offpcc": __version__, "python": platform.python_version()}
-    for package in packages:
+    for package in ("torch", "numpy", "gymnasium", "gin-config", *simulators):
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -224,6 +225,7 @@ def facts(env: str, algo: str, run_id: int, config: str, device: torch.device) -
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor(),
         "threads": torch.get_num_threads(),
         "versions": versions,
+        "simulator": simulator(),
         "git_commit": git_commit(),
         "machine": {"system": platform.platform(), "cores": os.cpu_count()},
     }

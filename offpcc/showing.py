@@ -13,8 +13,8 @@ import gymnasium
 import numpy as np
 
 from offpcc.algorithms import ActorCritic
-from offpcc.core import UserError
 from offpcc.domains.making import make
+from offpcc.errors import UserError
 from offpcc.interaction import EpisodeResult
 from offpcc.recording import video
 from offpcc.run_fns import run_episodes

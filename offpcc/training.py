@@ -20,9 +20,12 @@ import torch
 
 from offpcc import configuration, runs
 from offpcc.assembly import Learner, build, load_actor
+from offpcc.bindings import check_effects
 from offpcc.bookkeeping import columns
 from offpcc.callbacks import Checkpoints
 from offpcc.commands import choose_device, show
+from offpcc.core import is_image
+from offpcc.domains.opengl import backend
 from offpcc.errors import UserError
 from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
 from offpcc.plotting import plot_run, read_progress
@@ -70,19 +73,21 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
         raise UserError(
             "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
         )
-    bindings = configuration.load(file, options.gin)
+    bound = configuration.load(file, options.gin)
     device = choose_device(options)
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(run_id)  # for users' environments and networks; offpcc's own parts have generators of their own
     learner = build(options.env, options.algo, seed=run_id, device=device)
     settings = configuration.anticipate(train)
     configuration.anticipate(Checkpoints)
-    configuration.check_effects(bindings)
+    check_effects(bound)
     check_settings(**{name: value for name, value in settings.items() if name != "stop_return"})
     config, num_epochs = configuration.operative(), settings["num_epochs"]
     learner.algorithm.actor_file()  # what could not be saved is refused now, not after an epoch
     checkpoints = Checkpoints(folder, learner, config, num_epochs)
     messages = [memory_statement(options.env, learner, num_epochs * settings["num_steps_per_epoch"])]
+    if is_image(learner.algorithm.observation_shape) and "mujoco" in sys.modules:
+        messages.append(f"frames are drawn by {backend()}")
     if status and folder.checkpoint.exists():
         content = runs.read_checkpoint(folder.checkpoint)
         runs.check_unchanged(content["config"], config)
@@ -179,7 +184,7 @@ def memory_statement(env: str, learner: Learner, num_steps: int) -> str:
     Raises:
         UserError: more than the machine has free.
     """
-    planned = learner.buffer.planned_bytes(num_steps, gymnasium.spec(env).max_episode_steps)
+    planned = learner.buffer.planned_bytes(num_steps, gymnasium.spec(env.rsplit(":", 1)[-1]).max_episode_steps)
     available = available_bytes()
     if available is not None and planned > available:
         raise UserError(
@@ -216,7 +221,8 @@ def tell_result(folder: RunFolder) -> None:
     rows = read_progress(folder.progress)
     if rows["step"]:
         steps, mean, spread = (rows[name][-1] for name in ("step", "test/return", "test/return_std"))
-        print(f"test return after {steps:,.0f} steps: mean {mean:.1f}, s.d. {spread:.1f}")
+        version = f" in {version}" if (version := folder.details().get("simulator")) else ""
+        print(f"test return after {steps:,.0f} steps{version}: mean {mean:.1f}, s.d. {spread:.1f}")
     print(f"learning curve  {folder.curve}")
     for video in sorted(folder.videos.glob("*.mp4"))[:1]:
         print(f"video           {video}")

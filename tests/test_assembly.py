@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import offpcc
+from offpcc.errors import UserError
 from offpcc.networks import Recurrent
 
 SMALL = {"hidden_dims": (8,), "encoder": functools.partial(Recurrent, hidden_dim=8, num_layers=1)}
@@ -18,11 +19,13 @@ SMALL = {"hidden_dims": (8,), "encoder": functools.partial(Recurrent, hidden_dim
 def test_the_readmes_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     readme = (Path(__file__).parent.parent / "README.md").read_text()
-    example = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
-    short = "num_epochs=1, num_steps_per_epoch=100, num_test_episodes_per_epoch=1"
-    assert "num_epochs=20" in example
+    example = re.search(r"```python\n(import offpcc.*?)```", readme, re.DOTALL)[1]
+    assert "learner.train()" in example
     names = {}
-    exec(example.replace("num_epochs=20", short), names)
+    exec(
+        example.replace("train()", "train(num_epochs=1, num_steps_per_epoch=100, num_test_episodes_per_epoch=1)"), names
+    )
+    assert names["learner"].algorithm.gamma == 0.95, "the config counts"
     assert names["action"].shape == (1,)
     assert (tmp_path / "actor.pt").exists()
 
@@ -42,6 +45,15 @@ def test_build_train_act_save_load(tmp_path):
         action = agent.act(observation)
         np.testing.assert_array_equal(action, loaded.act(observation))
         observation, *_ = env.step(action)
+
+
+def test_configure_takes_the_place_of_what_was_set_before():
+    offpcc.configure("test/template_short.gin", "SAC.alpha = 0.5", "ActorCritic.gamma = 0.9")
+    offpcc.configure(None, "SAC.alpha = 0.25")
+    algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm
+    assert algorithm.gamma == 0.99 and algorithm.temperature().item() == pytest.approx(0.25)
+    with pytest.raises(UserError, match=r"alfa"):
+        offpcc.configure(None, "SAC.alfa = 0.25")
 
 
 def test_training_again_goes_on():

@@ -7,6 +7,7 @@ import offpcc
 from offpcc import callbacks, configuration  # noqa: F401 (registers what gin can configure)
 from offpcc.algorithms.variants import RecurrentSAC
 from offpcc.assembly import build
+from offpcc.bindings import check_effects
 from offpcc.errors import UserError
 from offpcc.networks import Encoder
 from offpcc.run_fns import train
@@ -61,8 +62,8 @@ def test_an_include_of_itself_is_refused(tmp_path):
         ("SAC.learning_rate = 1", ["no parameter 'learning_rate'", "learn_alpha"]),
         ("RecurrentSAC.gama = 0.9", ["'gama'", "gamma"]),
         ("RecurrentTD3.alpha = 0.9", ["'alpha'"]),
-        ("SAC.device = 'cpu'", ["device is set by the command line"]),
-        ("RecurrentReplayBuffer.seed = 1", ["seed is set by the command line"]),
+        ("SAC.device = 'cpu'", ["device is passed by offpcc itself"]),
+        ("RecurrentReplayBuffer.seed = 1", ["seed is passed by offpcc itself"]),
         ("train.buffer = 1", ["train.buffer"]),
         ("SAC.encoder = @Recurent", ["Recurent", "Recurrent"]),
         ("SAC.lr = 1e-4)", ["gin's syntax"]),
@@ -97,7 +98,7 @@ def load_and_build(tmp_path, text, *command_line, algo="rsac"):
     bindings = configuration.load(file, list(command_line))
     learner = build("pendulum-p-v0", algo)
     configuration.anticipate(train)
-    configuration.check_effects(bindings)
+    check_effects(bindings)
     return learner
 
 
@@ -143,7 +144,7 @@ def test_names_that_the_library_passes_are_free_in_a_users_class(tmp_path):
             super().__init__(shape)
 
     configuration.load(None, ["Stepping.num_steps=4", "Stepping.seed=3"])
-    assert "shape is set by the command line" in refused(None, "Stepping.shape=4")
+    assert "shape is passed by offpcc itself" in refused(None, "Stepping.shape=4")
 
 
 def test_extra_inputs_are_read_once(tmp_path):

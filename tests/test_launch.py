@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import rows, run_folder
+from conftest import QUICK, rows, run_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -191,6 +191,81 @@ def test_envs_tells_sizes_and_what_is_hidden(launch, monkeypatch):
     assert "2" in line.split() and "200" in line.split() and "velocity" in line
 
 
+CHECKED = """
+import gymnasium
+import numpy as np
+from gymnasium.envs.classic_control import PendulumEnv
+
+
+class Rusty(PendulumEnv):
+    def step(self, action):
+        observation, *others = super().step(action)
+        return np.append(observation[:2], np.nan).astype(np.float32), *others
+
+
+gymnasium.register("checked-rusty-v0", entry_point=Rusty, max_episode_steps=9)
+"""
+
+
+def test_check_prints_a_line_for_each_check(launch, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    code, out, err = launch("check", "--env", "pendulum-p-v0", "--steps", 400, "--seed", 3)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert all(line.startswith("ok  ") for line in lines[:-1])
+    assert "observation (2,) float32 in [-1, 1]; action (1,) float32 in [-2, 2]" in lines[1]
+    assert lines[-1] == "pendulum-p-v0: no fault"
+
+
+def test_check_names_a_fault_in_a_users_file_and_its_remedy(launch, tmp_path):
+    (tmp_path / "lab_to_check.py").write_text(CHECKED)
+    code, out, err = launch("check", "--env", "lab_to_check:checked-rusty-v0", "--steps", 50)
+    assert code == 1, err
+    lines = out.splitlines()
+    (place,) = [number for number, line in enumerate(lines) if line.startswith("FAULT    finite")]
+    assert "step 1 of episode 1 gave nan at index 2" in lines[place]
+    assert "-> " in lines[place + 1] and "division by 0" in lines[place + 1]
+    assert lines[-1].startswith("lab_to_check:checked-rusty-v0: 1 fault;")
+    (tmp_path / "check.gin").write_text(
+        "import lab_to_check\nmake.wrappers = [@KeepIndices]\nKeepIndices.indices = (0, 1)\n"
+    )
+    code, out, err = launch("check", "--env", "checked-rusty-v0", "--steps", 50, "--config", "check.gin")
+    assert code == 1, err
+    assert "agents see (2,) float32" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--env", "CartPole-v1"], ["CartPole-v1", "Discrete"]),
+        (["--env", "pendulum-q-v0"], ["did you mean", "pendulum-p-v0"]),
+        (["--env", "pendulum-p-v0", "--steps", "0"], ["'0'"]),
+        (["--env", "pendulum-p-v0", "--config", "no_such.gin"], ["no_such.gin"]),
+        ([], ["--env"]),
+    ],
+)
+def test_check_of_what_cannot_be_checked(launch, arguments, words):
+    code, out, err = launch("check", *arguments)
+    assert code == 2
+    assert not out and "Traceback" not in err
+    for word in words:
+        assert word in err
+
+
+def test_a_gallery_is_written_and_what_is_left_out_is_told(launch, tmp_path, monkeypatch):
+    monkeypatch.setattr("offpcc.gallery.is_installed", lambda package: False)
+    file = tmp_path / "pictures" / "gallery.png"
+    code, out, err = launch("envs", "--gallery", file)
+    assert code == 0, err
+    *left_out, last = out.splitlines()
+    assert last == str(file) and file.stat().st_size > 1_000
+    assert all("is left out: " in line for line in left_out)
+    assert "dmc-cartpole-balance is left out: dm-control is not installed; run `pip install dm-control`" in left_out
+    code, _, err = launch("envs", "--gallery", tmp_path / "gallery.xyz")
+    assert code == 2
+    assert "gallery.xyz" in err and "Traceback" not in err
+
+
 @pytest.mark.parametrize("way", ["file", "inside", "module", "command"])
 def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way):
     """CONTRIBUTING's file, named by an import, holds an environment, an encoder and an algorithm of a user's."""
@@ -271,6 +346,45 @@ def test_track_logs_offline_without_an_account(quick, tmp_path, monkeypatch):
     content = files[0].read_bytes()
     assert b"pendulum-p-v0 sac template_short" in content
     assert b"run_id=1" in content and b"my-project" in content
+
+
+WRAPPED = ("make.wrappers=[@DropIndices, @TimeLimit]", "DropIndices.indices=(2,)", "TimeLimit.max_episode_steps=30")
+
+
+def test_a_run_is_shown_in_its_environment_as_it_was_wrapped(quick, launch, tmp_path):
+    assert quick("rsac", env="Pendulum-v1", bindings=[*WRAPPED, "environments.num_envs=2"])[0] == 0
+    run = run_folder(tmp_path, "Pendulum-v1", "rsac")
+    code, out, err = launch("evaluate", run, "--episodes", 2)
+    assert code == 0, err
+    assert "length 30" in out.replace("lengths", "length").replace("  ", " ") or " 30" in out
+    code, out, err = launch("evaluate", run / "actor_best.pt", "--episodes", 2, "--env", "Pendulum-v1")
+    assert code == 0, err
+    code, out, err = launch("--env", "Pendulum-v1", "--algo", "rsac", "--record", "--episodes", 1)
+    assert code == 0, err
+
+
+def test_an_environment_may_be_named_with_its_module(launch, tmp_path):
+    (tmp_path / "my_envs.py").write_text(
+        "import gymnasium\nfrom gymnasium.envs.classic_control.pendulum import PendulumEnv\n"
+        "gymnasium.register('mine-v0', entry_point=PendulumEnv, max_episode_steps=50)\n"
+    )
+    config = ("--config", "test/template_short.gin", "--gin", *QUICK)
+    code, _, err = launch("--env", "my_envs:mine-v0", "--algo", "sac", *config)
+    assert code == 0, err
+    assert launch("evaluate", run_folder(tmp_path, "my_envs-mine-v0"), "--episodes", 1)[0] == 0
+
+
+def test_a_runs_config_imports_nothing_when_it_is_shown(quick, launch, tmp_path):
+    assert quick("sac", env="Pendulum-v1", bindings=WRAPPED)[0] == 0
+    run = run_folder(tmp_path, "Pendulum-v1", "sac")
+    (tmp_path / "evil.py").write_text("raise SystemExit('imported')")
+    config = (run / "config.gin").read_text()
+    (run / "config.gin").write_text(f"import evil\n{config}")
+    assert launch("evaluate", run, "--episodes", 1)[0] == 0
+    (run / "config.gin").write_text(f"import evil\n{config.replace('@DropIndices', '@evil.Wrapper')}")
+    code, _, err = launch("evaluate", run, "--episodes", 1)
+    assert code == 2
+    assert "'evil.Wrapper'" in err and "--config" in err
 
 
 def test_an_actor_that_names_unknown_classes_imports_nothing(quick, launch, tmp_path):

@@ -16,6 +16,7 @@ from offpcc.assembly import build
 from offpcc.bookkeeping import Loop, columns
 from offpcc.callbacks import Checkpoints
 from offpcc.core import Step
+from offpcc.environments import LocalEnvironments
 from offpcc.interaction import Interaction
 from offpcc.loggers import CSVLogger
 from offpcc.networks import Encoder
@@ -80,8 +81,9 @@ def test_resuming_is_exact_for_every_algorithm(algo, tmp_path):
         ["RecurrentSAC.lr=@LinearDecay()", "LinearDecay.num_updates=10", "SAC.max_gradient_norm=0.5"],
         ["SAC.normalize_observations=True", "SAC.n_step=3", "Recurrent.cell='gru'"],
         ["RecurrentReplayBuffer.segment_len=None", "RecurrentReplayBuffer.burn_in=0", "train.updates_per_step=0.013"],
+        ["environments.num_envs=3", "make.wrappers=[@Flicker]", "Flicker.probability=0.1"],
     ],
-    ids=["schedule and clipping", "normalisation and n-step", "whole episodes and fractions"],
+    ids=["schedule and clipping", "normalisation and n-step", "whole episodes and fractions", "environments"],
 )
 def test_resuming_is_exact_with_options(bindings, tmp_path):
     whole = train_epochs(tmp_path / "whole", "rsac", 4, bindings)
@@ -264,7 +266,8 @@ def test_an_environment_that_does_not_repeat_itself_is_told():
     def interaction():
         env = gymnasium.wrappers.TimeLimit(Forgetful(), 50)
         algorithm = build_for(env)
-        return Interaction(lambda: env, algorithm, parts.buffer.__class__(env.observation_space, env.action_space))
+        buffer = parts.buffer.__class__(env.observation_space, env.action_space)
+        return Interaction(LocalEnvironments(lambda: env, [0]), algorithm, buffer)
 
     def build_for(env):
         return type(parts.algorithm)(env.observation_space, env.action_space, hidden_dims=(4,))
@@ -287,7 +290,7 @@ def test_an_exact_environment_is_found_back_in_mid_episode():
     for _ in range(200):
         first.interaction.step(explore_at_random=False)
         second.interaction.step(explore_at_random=False)
-        np.testing.assert_array_equal(first.interaction.observation, second.interaction.observation)
+        np.testing.assert_array_equal(first.interaction.observations, second.interaction.observations)
     assert_same(first.buffer.state_dict(), second.buffer.state_dict())
 
 

@@ -10,6 +10,7 @@ from offpcc.assembly import build
 from offpcc.bookkeeping import AverageStats, Loop, columns
 from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.environments import LocalEnvironments
 from offpcc.errors import UserError
 from offpcc.interaction import Interaction
 from offpcc.loggers import Loggers
@@ -62,7 +63,7 @@ class Counted:
         return np.zeros((len(step.observation), 1), np.float32), (memory or 0) + 1
 
     def update_networks(self, batch):
-        self.updates.append(self.interaction.env.unwrapped.t)
+        self.updates.append(self.interaction.environments.envs[0].unwrapped.t)
         return {"loss": torch.tensor(float(len(self.updates)))}
 
 
@@ -70,7 +71,7 @@ def parts(memoryless=True, **settings):
     algorithm, env = Counted(memoryless), Counting(**settings)
     kind = ReplayBuffer if memoryless else RecurrentReplayBuffer
     buffer = kind(env.observation_space, env.action_space, batch_size=2)
-    algorithm.interaction = Interaction(lambda: env, algorithm, buffer)
+    algorithm.interaction = Interaction(LocalEnvironments(lambda: env, [0]), algorithm, buffer)
     return algorithm, buffer, algorithm.interaction
 
 
@@ -175,7 +176,7 @@ def test_episodes_of_any_length_train(cls, length, terminates):
     algorithm = cls(env.observation_space, env.action_space, hidden_dims=(4,), **options)
     buffer_class = ReplayBuffer if algorithm.memoryless else RecurrentReplayBuffer
     buffer = buffer_class(env.observation_space, env.action_space, batch_size=4)
-    interaction = Interaction(lambda: env, algorithm, buffer)
+    interaction = Interaction(LocalEnvironments(lambda: env, [0]), algorithm, buffer)
     logger = Recorder()
     train(
         algorithm, buffer, interaction, Evaluation(lambda: Counting(length)), logger,
@@ -203,7 +204,7 @@ class OneArray(Counting):
 @pytest.mark.parametrize("memoryless", [True, False])
 def test_an_environment_may_reuse_its_observation(memoryless):
     algorithm, buffer, _ = parts(memoryless)
-    interaction = Interaction(lambda: OneArray(), algorithm, buffer)
+    interaction = Interaction(LocalEnvironments(OneArray, [0]), algorithm, buffer)
     for _ in range(14):
         interaction.step(explore_at_random=True)
     batch = buffer.sample()
@@ -217,7 +218,7 @@ def test_autoreset_around_an_environment_changes_nothing_that_is_stored():
         algorithm, buffer, _ = parts()
         env = wrapper(gymnasium.make("pendulum-p-v0"))
         buffer = ReplayBuffer(env.observation_space, env.action_space)
-        interaction = Interaction(lambda env=env: env, algorithm, buffer, seed=3)
+        interaction = Interaction(LocalEnvironments(lambda env=env: env, [3]), algorithm, buffer, seed=3)
         for _ in range(450):
             interaction.step(explore_at_random=True)
         stored.append(buffer.observations[: buffer.size])

@@ -12,25 +12,15 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from offpcc.core import (
-    Batch,
-    Memory,
-    Stats,
-    Step,
-    Summaries,
-    UserError,
-    channels_first,
-    channels_first_shape,
-    configurable,
-    is_image,
-    specification,
-)
+from offpcc.core import Batch, Memory, Stats, Step, Summaries, channels_first, channels_first_shape, is_image
 from offpcc.data.augmentation import RandomShift
+from offpcc.errors import UserError
 from offpcc.learning import Noise, Optimizer, PolyakAverage, RunningNormalization, Schedule
 from offpcc.networks import Critics, Identity, Inputs, InputShape, PassThrough
 from offpcc.networks.encoders import EncoderBuilder, rebuilds
 from offpcc.networks.sequences import encode, is_empty
 from offpcc.networks.states import keep_rows, map_state
+from offpcc.registry import configurable, specification
 
 ACTOR_FORMAT = 1
 MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.base import ActorCritic
-from offpcc.core import Batch, Stats, Summaries, configurable
+from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import DeterministicActor
+from offpcc.registry import configurable
 
 
 class DDPGStats(TypedDict):

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.base import ActorCritic
-from offpcc.core import Batch, Stats, Summaries, UserError, configurable
+from offpcc.core import Batch, Stats, Summaries
+from offpcc.errors import UserError
 from offpcc.learning import Optimizer, Schedule, Temperature
 from offpcc.networks import SquashedGaussianActor
+from offpcc.registry import configurable
 
 
 class SACStats(TypedDict):

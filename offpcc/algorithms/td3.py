@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.ddpg import DDPG
-from offpcc.core import Batch, Stats, Summaries, configurable
+from offpcc.core import Batch, Stats, Summaries
+from offpcc.registry import configurable
 
 
 class TD3Stats(TypedDict):

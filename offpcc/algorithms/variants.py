@@ -16,9 +16,9 @@ import functools
 from offpcc.algorithms.ddpg import DDPG
 from offpcc.algorithms.sac import SAC
 from offpcc.algorithms.td3 import TD3
-from offpcc.core import configurable
 from offpcc.data.augmentation import RandomShift
 from offpcc.networks import Convolutional, Recurrent
+from offpcc.registry import configurable
 
 RecurrentOnConvolutional = functools.partial(Recurrent, front=Convolutional)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from offpcc.core import configurable
 from offpcc.learning import Noise
+from offpcc.registry import configurable
 
 
 @configurable

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from gymnasium import spaces
+from numpy.lib.stride_tricks import sliding_window_view
 
-from offpcc.core import Batch, UserError, configurable
-from offpcc.data.replay_buffer import BufferBase
+from offpcc.core import Batch
+from offpcc.data.base import BufferBase
+from offpcc.errors import UserError
+from offpcc.registry import configurable
 
 
 class Episode(NamedTuple):
     """An episode of L steps."""
 
-    observations: np.ndarray  # (L+1, *obs)
+    frames: np.ndarray  # (L + frame_stack, *frame)
     actions: np.ndarray  # (L, A)
     rewards: np.ndarray  # (L, 1)
     terminated: bool
+    observations: np.ndarray  # (L+1, *obs), or of stacks (L+1, frame_stack, *frame): a view of the frames
+
+
+@dataclass
+class Unfinished:
+    """An episode under way."""
+
+    frames: list[np.ndarray] = field(default_factory=list)
+    actions: list[np.ndarray] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
 
 
 @configurable
 class RecurrentReplayBuffer(BufferBase):
-    """Finished episodes; an unfinished one stays hidden until it ends.
+    """Finished episodes of all environments; an unfinished one stays hidden until it ends.
 
     `sample` draws episodes in proportion to their length and returns them whole, or a segment of each:
     a segment starts at its episode's step 0, with the memory empty, or at any step from `burn_in` on, after
@@ -41,6 +56,8 @@ class RecurrentReplayBuffer(BufferBase):
         burn_in: steps before them, for segments only. With 0, segments start in mid-episode with an empty memory.
         device: where batches go.
         seed: of the buffer's own generator.
+        num_envs: see `BufferBase`.
+        frame_stack: see `BufferBase`.
     """
 
     def __init__(
@@ -54,8 +71,10 @@ class RecurrentReplayBuffer(BufferBase):
         burn_in: int = 0,
         device: str | torch.device = "cpu",
         seed: int = 0,
+        num_envs: int = 1,
+        frame_stack: int = 1,
     ) -> None:
-        super().__init__(observation_space, action_space, device, seed)
+        super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack)
         if segment_len is None and burn_in:
             raise UserError(
                 f"RecurrentReplayBuffer.burn_in is {burn_in} but segment_len is None: whole episodes need no "
@@ -70,13 +89,7 @@ class RecurrentReplayBuffer(BufferBase):
         self.segment_len, self.burn_in = segment_len, burn_in
         self.episodes: deque[Episode] = deque(maxlen=capacity)
         self.total_lengths = np.zeros(0, np.int64)  # cumulative, for drawing in proportion to length
-        self._begin()
-
-    def _begin(self) -> None:
-        self.open_observations: list[np.ndarray] = []
-        self.open_actions: list[np.ndarray] = []
-        self.open_rewards: list[float] = []
-        self.last_observation = None
+        self.unfinished = [Unfinished() for _ in range(num_envs)]
 
     def __len__(self) -> int:
         """Finished episodes."""
@@ -88,9 +101,13 @@ class RecurrentReplayBuffer(BufferBase):
         return int(self.total_lengths[-1]) if len(self.total_lengths) else 0
 
     def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
-        """Bytes that a run of `num_steps` environment steps comes to."""
-        most = num_steps if longest_episode is None else min(num_steps, self.capacity * longest_episode)
-        return most * self.bytes_per_step
+        """Bytes that a run of `num_steps` environment steps comes to, unfinished episodes included."""
+        if longest_episode is None:
+            return num_steps * self.bytes_per_step
+        most = self.capacity + self.num_envs
+        episodes = min(most, self.num_envs * self.episodes_per_env(num_steps, longest_episode))
+        steps = min(num_steps, most * longest_episode)
+        return steps * self.bytes_per_step + episodes * self.frame_stack * self.bytes_per_frame
 
     def push(
         self,
@@ -100,31 +117,34 @@ class RecurrentReplayBuffer(BufferBase):
         next_observation: np.ndarray,
         terminated: bool,
         truncated: bool,
+        env: int = 0,
     ) -> None:
         """Store a transition; see `ReplayBuffer.push`."""
-        observation, next_observation = self.read(observation), self.read(next_observation)
-        if self.open_actions and not self.continues(observation):
-            self._finish(terminated=False)
-        if not self.open_actions:
-            self.open_observations.append(observation.copy())
-        self.open_observations.append(next_observation.copy())
-        self.open_actions.append(self.read_action(action).copy())
-        self.open_rewards.append(float(reward))
-        self.last_observation = self.open_observations[-1]
+        frames, next_frames, action = self.read(observation), self.read(next_observation), self.read_action(action)
+        self.check_transition(frames, next_frames, env)
+        stored = islice(reversed(self.unfinished[env].frames), self.frame_stack)
+        if self.unfinished[env].actions and not self.continues(frames, stored):
+            self._finish(env, terminated=False)
+        episode = self.unfinished[env]
+        if not episode.actions:
+            episode.frames.extend(frames.copy())
+        episode.frames.append(next_frames[-1].copy())
+        episode.actions.append(action.copy())
+        episode.rewards.append(float(reward))
         if terminated or truncated:
-            self._finish(terminated)
+            self._finish(env, terminated)
 
-    def _finish(self, terminated: bool) -> None:
-        self.episodes.append(
-            Episode(
-                np.stack(self.open_observations),
-                np.stack(self.open_actions),
-                np.array(self.open_rewards, np.float32)[:, None],
-                bool(terminated),
-            )
-        )
-        self._begin()
+    def _finish(self, env: int, terminated: bool) -> None:
+        episode, self.unfinished[env] = self.unfinished[env], Unfinished()
+        rewards = np.array(episode.rewards, np.float32)[:, None]
+        self._keep(np.stack(episode.frames), np.stack(episode.actions), rewards, bool(terminated))
         self._count()
+
+    def _keep(self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool) -> None:
+        observations = frames
+        if self.frame_stack > 1:
+            observations = np.moveaxis(sliding_window_view(frames, self.frame_stack, axis=0), -1, 1)
+        self.episodes.append(Episode(frames, actions, rewards, terminated, observations))
 
     def _count(self) -> None:
         self.total_lengths = np.cumsum([len(episode.actions) for episode in self.episodes])
@@ -149,7 +169,7 @@ class RecurrentReplayBuffer(BufferBase):
         """Rows whose counted steps begin at position `burn_in`, left of which lies what came before."""
         rows, prefix = len(episodes), self.burn_in
         steps = prefix + int(lengths.max())
-        observations = np.zeros((rows, steps + 1, *self.observation_shape), self.dtype)
+        observations = np.zeros((rows, steps + 1, *episodes[0].observations.shape[1:]), self.dtype)
         actions = np.zeros((rows, steps, self.action_dim), np.float32)
         rewards = np.zeros((rows, steps, 1), np.float32)
         terminations = np.zeros((rows, steps, 1), np.float32)
@@ -169,7 +189,7 @@ class RecurrentReplayBuffer(BufferBase):
             if source > 0:
                 first_action[i], first_reward[i] = episode.actions[source - 1], episode.rewards[source - 1]
         return Batch(
-            observations=self.tensor(observations),
+            observations=self.tensor(observations.reshape(rows, steps + 1, *self.observation_shape)),
             actions=self.tensor(actions),
             rewards=self.tensor(rewards),
             terminations=self.tensor(terminations),
@@ -186,39 +206,47 @@ class RecurrentReplayBuffer(BufferBase):
         def joined(arrays: list[np.ndarray]) -> torch.Tensor | None:
             return torch.from_numpy(np.concatenate(arrays)) if arrays else None
 
-        opened = self.open_observations
+        def stacked(arrays: list[np.ndarray]) -> torch.Tensor | None:
+            return torch.from_numpy(np.stack(arrays)) if arrays else None
+
         return {
-            "observations": joined([episode.observations for episode in self.episodes]),
+            "num_envs": self.num_envs,
+            "frame_stack": self.frame_stack,
+            "frames": joined([episode.frames for episode in self.episodes]),
             "actions": joined([episode.actions for episode in self.episodes]),
             "rewards": joined([episode.rewards for episode in self.episodes]),
             "terminated": [episode.terminated for episode in self.episodes],
             "lengths": [len(episode.actions) for episode in self.episodes],
-            "open_observations": torch.from_numpy(np.stack(opened)) if opened else None,
-            "open_actions": torch.from_numpy(np.stack(self.open_actions)) if opened else None,
-            "open_rewards": list(self.open_rewards),
+            "unfinished": [
+                {"frames": stacked(e.frames), "actions": stacked(e.actions), "rewards": list(e.rewards)}
+                for e in self.unfinished
+            ],
             "randomness": self.randomness.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hold what `state` held."""
+        """Hold what `state` held.
+
+        Raises:
+            UserError: it comes from a buffer of another number of environments or frames.
+        """
+        self.check_saved(state)
         self.episodes.clear()
+
+        def part(name: str, start: int, number: int) -> np.ndarray:
+            # A copy: a view would keep the memory of all episodes for as long as one is left.
+            return np.array(state[name][start : start + number].numpy())
+
         at = 0
         for number, (length, terminated) in enumerate(zip(state["lengths"], state["terminated"], strict=True)):
-            observed = slice(at + number, at + number + length + 1)
-            self.episodes.append(
-                Episode(
-                    state["observations"][observed].numpy(),
-                    state["actions"][at : at + length].numpy(),
-                    state["rewards"][at : at + length].numpy(),
-                    terminated,
-                )
-            )
+            frames = part("frames", at + number * self.frame_stack, length + self.frame_stack)
+            self._keep(frames, part("actions", at, length), part("rewards", at, length), terminated)
             at += length
         self._count()
-        self._begin()
-        if state["open_observations"] is not None:
-            self.open_observations = list(state["open_observations"].numpy())
-            self.open_actions = list(state["open_actions"].numpy())
-            self.open_rewards = list(state["open_rewards"])
-            self.last_observation = self.open_observations[-1]
+        self.unfinished = [
+            Unfinished(list(e["frames"].numpy()), list(e["actions"].numpy()), list(e["rewards"]))
+            if e["rewards"]
+            else Unfinished()
+            for e in state["unfinished"]
+        ]
         self.randomness.load_state_dict(state["randomness"])

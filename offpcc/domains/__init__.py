@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gymnasium
 
-from offpcc.domains import dm_control_env, pendulum
+from offpcc.domains import bullet_locomotion, bumps, dm_control_env, mujoco_locomotion, pendulum, reacher, water_maze
 from offpcc.domains.table import Environment, is_installed
 
 __all__ = ["ENVIRONMENTS", "Environment", "missing_package"]
@@ -16,6 +16,11 @@ __all__ = ["ENVIRONMENTS", "Environment", "missing_package"]
 ENVIRONMENTS: tuple[Environment, ...] = (
     *pendulum.ENVIRONMENTS,
     *dm_control_env.ENVIRONMENTS,
+    *reacher.ENVIRONMENTS,
+    *bullet_locomotion.ENVIRONMENTS,
+    *mujoco_locomotion.ENVIRONMENTS,
+    *water_maze.ENVIRONMENTS,
+    *bumps.ENVIRONMENTS,
 )
 
 

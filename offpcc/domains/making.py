@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import importlib.metadata
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import gin
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
 from offpcc.domains import ENVIRONMENTS, missing_package
+from offpcc.domains.opengl import choose_opengl
 from offpcc.domains.wrappers import EpisodeReturn, Float32Observation, UnitAction
 from offpcc.errors import UserError
 
-__all__ = ["UnsuitableEnvironment", "describe", "make"]
+__all__ = ["UnsuitableEnvironment", "describe", "make", "simulator"]
+
+
+Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
 
 
 class UnsuitableEnvironment(UserError, ValueError):  # noqa: N818 (a property of the environment, as users read it)
     """There is no such environment, or offpcc cannot learn in it; the message says why and what to do."""
 
 
-def make(name: str, *, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+@gin.configurable("make", module="offpcc")  # type: ignore[untyped-decorator]
+def by_gin(wrappers: Sequence[Wrap] = (), kwargs: Mapping[str, Any] | None = None) -> tuple[Sequence[Wrap], Any]:
+    """What gin has `make` do with every environment; apart from it, so that gin adds nothing to its messages."""
+    return wrappers, kwargs
+
+
+def make(
+    name: str,
+    *,
+    render_mode: str | None = None,
+    wrappers: Sequence[Wrap] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> gymnasium.Env[Any, Any]:
     """Makes the environment `name`, any of Gymnasium's ids, as the agents want it.
 
     Actions are float32 in [-1, 1]; observations are float32 vectors or uint8 images; and the info of the step
@@ -30,6 +49,9 @@ def make(name: str, *, render_mode: str | None = None) -> gymnasium.Env[Any, Any
     Args:
         name: A registered id, or "module:id", where importing the module registers the id.
         render_mode: Gymnasium's, such as "rgb_array" or "human".
+        wrappers: Applied in this order, above those the environment is registered with; if not given, gin's, which
+            make any environment partially observable, as in ``make.wrappers = [@DropIndices, @Flicker]``.
+        kwargs: Arguments of the environment's own, or Gymnasium's ``max_episode_steps``; if not given, gin's.
 
     Returns:
         The environment, wrapped.
@@ -37,10 +59,15 @@ def make(name: str, *, render_mode: str | None = None) -> gymnasium.Env[Any, Any
     Raises:
         UnsuitableEnvironment: The id is unknown, a package is missing, or a space does not suit.
     """
-    # An environment that cannot be rendered need not know the argument.
-    kwargs: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    choose_opengl()
+    wrappers_by_gin, kwargs_by_gin = by_gin()
+    wrappers = wrappers_by_gin if wrappers is None else wrappers
+    given = dict((kwargs_by_gin if kwargs is None else kwargs) or {})
+    arguments = ", ".join(given)
+    if render_mode is not None:  # an environment that cannot be rendered need not know the argument
+        given["render_mode"] = render_mode
     try:
-        env = gymnasium.make(name, **kwargs)
+        env = gymnasium.make(name, **given)
     except gymnasium.error.DependencyNotInstalled as error:
         raise UnsuitableEnvironment(f"{name}: {error}") from error
     except ImportError as error:
@@ -50,6 +77,10 @@ def make(name: str, *, render_mode: str | None = None) -> gymnasium.Env[Any, Any
             raise
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry)) from error
     except TypeError as error:
+        if arguments:
+            raise UnsuitableEnvironment(
+                f"{name} does not take the arguments {arguments}: {error}; correct make.kwargs"
+            ) from error
         if render_mode is None:
             raise
         raise UnsuitableEnvironment(f"{name} cannot be drawn: {error}; give its constructor a render_mode") from error
@@ -57,6 +88,12 @@ def make(name: str, *, render_mode: str | None = None) -> gymnasium.Env[Any, Any
         raise UnsuitableEnvironment(
             f"{name} cannot be drawn as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
         )
+    for wrap in wrappers:
+        try:
+            env = wrap(env)
+        except (AssertionError, TypeError, ValueError) as error:
+            wrapper = getattr(wrap, "__name__", wrap)
+            raise UnsuitableEnvironment(f"{name} cannot be wrapped by {wrapper}: {_first_line(error)}") from error
     _check_actions(name, env.action_space)
     _check_observations(name, env.observation_space)
     is_image = len(env.observation_space.shape or ()) == 3
@@ -91,6 +128,14 @@ def describe(name: str) -> dict[str, Any]:
         "hidden": row.hidden,
         "missing_package": missing_package(name),
     }
+
+
+def simulator() -> str | None:
+    """Returns the simulator that this process has made environments with, and its version, which moves scores."""
+    for module, title in (("mujoco", "MuJoCo"), ("pybullet", "PyBullet")):
+        if module in sys.modules:
+            return f"{title} {importlib.metadata.version(module)}"
+    return None
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
@@ -141,3 +186,7 @@ def _check_observations(name: str, space: gymnasium.Space[Any]) -> None:
             f"{name}: its observations have the shape {space.shape} and the type {space.dtype}, but offpcc "
             "needs vectors, or uint8 images with 3 axes; wrap it in gymnasium.wrappers.FlattenObservation"
         )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

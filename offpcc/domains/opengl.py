@@ -7,7 +7,9 @@ import ctypes.util
 import os
 import sys
 
-__all__ = ["choose_opengl"]
+import gymnasium
+
+__all__ = ["backend", "choose_opengl", "require_opengl"]
 
 
 def choose_opengl() -> None:
@@ -27,6 +29,31 @@ def choose_opengl() -> None:
         os.environ["MUJOCO_GL"] = "osmesa"
     else:
         os.environ["MUJOCO_GL"] = "disable"
+
+
+def backend() -> str:
+    """Returns what MuJoCo draws with: "EGL", "OSMesa", "a window system (glfw)" or "none"."""
+    choose_opengl()
+    chosen = os.environ.get("MUJOCO_GL", "").lower()
+    if chosen in ("disable", "disabled", "off", "false", "0"):
+        return "none"
+    return {"egl": "EGL", "osmesa": "OSMesa"}.get(chosen, "a window system (glfw)")
+
+
+def require_opengl(environment: str) -> None:
+    """Checks that MuJoCo can draw, before an environment has it do so.
+
+    Args:
+        environment: Who needs it, for the message.
+
+    Raises:
+        gymnasium.error.DependencyNotInstalled: There is neither EGL nor OSMesa nor a screen.
+    """
+    if backend() == "none":
+        raise gymnasium.error.DependencyNotInstalled(
+            f"{environment} draws its frames with OpenGL, and there is neither EGL nor OSMesa; "
+            "run `apt install libegl1` (or libosmesa6), and unset MUJOCO_GL where it is set"
+        )
 
 
 def _egl_has_device() -> bool:

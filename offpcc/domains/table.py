@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import WrapperSpec
 
-__all__ = ["PREVIOUS_ACTION", "Environment", "concatenate", "is_installed", "keep", "require"]
+__all__ = ["FLOAT32", "PREVIOUS_ACTION", "Environment", "concatenate", "is_installed", "keep", "require"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ def concatenate(num: int) -> WrapperSpec:
     return WrapperSpec("Concatenate", "offpcc.domains.wrappers:Concatenate", {"num": num})
 
 
+FLOAT32 = WrapperSpec("Float32Observation", "offpcc.domains.wrappers:Float32Observation", {})
 PREVIOUS_ACTION = WrapperSpec("PreviousAction", "offpcc.domains.wrappers:PreviousAction", {})
 
 

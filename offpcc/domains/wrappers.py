@@ -1,5 +1,12 @@
 """Wrappers: what of the state the agent sees, how it acts, and the returns it is judged by.
 
+Those that hide something can be put on any environment by gin, in any order, beside Gymnasium's own::
+
+    make.wrappers = [@DropIndices, @Flicker, @gymnasium.TimeLimit]
+    DropIndices.indices = (2,)
+    Flicker.probability = 0.1
+    gymnasium.TimeLimit.max_episode_steps = 100
+
 All of them can be pickled, in the middle of an episode too, and rebuilt from `env.spec`. Gymnasium's own that
 do similar things (RescaleAction, DtypeObservation, FlattenObservation after FrameStackObservation) hold local
 functions, which cannot be pickled, and differ as the docstrings say.
@@ -10,20 +17,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, SupportsFloat
 
+import gin
 import gymnasium as gym
 import numpy as np
+from gymnasium import wrappers as gymnasiums
 from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 __all__ = [
     "Concatenate",
+    "DropIndices",
     "EpisodeReturn",
+    "Flicker",
     "Float32Observation",
     "KeepIndices",
+    "ObservationNoise",
     "PreviousAction",
     "UnitAction",
+    "num_stacked",
 ]
+
+# Gymnasium's own that suit an agent which does not see everything, as `gymnasium.NAME` in gin files. Those that
+# learn as they go, such as NormalizeObservation, are not among them: an actor's file would not have what they know.
+for _wrapper in (
+    gymnasiums.ClipReward,
+    gymnasiums.DelayObservation,
+    gymnasiums.DtypeObservation,
+    gymnasiums.FilterObservation,
+    gymnasiums.FlattenObservation,
+    gymnasiums.FrameStackObservation,
+    gymnasiums.MaxAndSkipObservation,
+    gymnasiums.RescaleObservation,
+    gymnasiums.ReshapeObservation,
+    gymnasiums.StickyAction,
+    gymnasiums.TimeAwareObservation,
+    gymnasiums.TimeLimit,
+):
+    gin.external_configurable(_wrapper, module="gymnasium")
 
 Array = NDArray[Any]
 Info = dict[str, Any]
@@ -36,6 +67,7 @@ def _box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) ->
     return space
 
 
+@gin.configurable(denylist=["env"])
 class KeepIndices(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
     """Shows some numbers of the observation and hides the others.
 
@@ -63,6 +95,82 @@ class KeepIndices(gym.ObservationWrapper[Array, Any, Array], RecordConstructorAr
         return kept
 
 
+@gin.configurable(denylist=["env"])
+class DropIndices(KeepIndices):
+    """Hides some numbers of the observation and shows the others.
+
+    Args:
+        env: Its observation is a vector.
+        indices: The places of the numbers that are hidden.
+
+    Raises:
+        ValueError: The observation is no vector, has no such place, or nothing of it would be left.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], indices: Sequence[int]) -> None:
+        (size,) = _box(env.observation_space, self, num_axes=1).shape
+        if not all(0 <= index < size for index in indices):
+            raise ValueError(f"indices must be some of 0 ... {size - 1}, not {list(indices)}")
+        super().__init__(env, [index for index in range(size) if index not in set(indices)])
+        self._saved_kwargs = {"indices": indices}
+
+
+@gin.configurable(denylist=["env"])
+class Flicker(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
+    """Blanks the whole observation now and then (Hausknecht & Stone 2015, arXiv:1507.06527, section 5).
+
+    Args:
+        env: Its observation is a Box.
+        probability: Of zeros in the place of an observation, at each step and reset.
+
+    Raises:
+        ValueError: `probability` is none, or the observation is no Box.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], probability: float) -> None:
+        RecordConstructorArgs.__init__(self, probability=probability)
+        gym.ObservationWrapper.__init__(self, env)
+        if not 0.0 <= probability <= 1.0:
+            raise ValueError(f"probability must be from 0 to 1, not {probability}")
+        self._probability = probability
+        space = _box(env.observation_space, self)
+        self.observation_space = Box(np.minimum(space.low, 0), np.maximum(space.high, 0), dtype=space.dtype.type)
+
+    def observation(self, observation: Array) -> Array:
+        """Returns `observation`, or zeros."""
+        return np.zeros_like(observation) if self.np_random.random() < self._probability else observation
+
+
+@gin.configurable(denylist=["env"])
+class ObservationNoise(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
+    """Adds Gaussian noise to each number of the observation.
+
+    Args:
+        env: Its observation is a Box of floats.
+        std: The noise's standard deviation: one for all numbers, or one for each, in their units.
+
+    Raises:
+        ValueError: `std` is negative or does not fit, or the observation is no Box of floats.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], std: float | Sequence[float]) -> None:
+        RecordConstructorArgs.__init__(self, std=std)
+        gym.ObservationWrapper.__init__(self, env)
+        space = _box(env.observation_space, self)
+        self._std = np.asarray(std, space.dtype)
+        if not np.issubdtype(space.dtype, np.floating):
+            raise ValueError(f"ObservationNoise needs observations of floats, not of {space.dtype}")
+        if (self._std < 0).any() or self._std.shape not in ((), space.shape):
+            raise ValueError(f"std must be one number, or {space.shape}, none below 0, not {std}")
+        self.observation_space = Box(-np.inf, np.inf, space.shape, space.dtype.type)
+
+    def observation(self, observation: Array) -> Array:
+        """Returns `observation` with noise."""
+        noise = self.np_random.standard_normal(observation.shape).astype(observation.dtype)
+        return np.asarray(observation + self._std * noise, observation.dtype)
+
+
+@gin.configurable(denylist=["env"])
 class PreviousAction(gym.Wrapper[Array, Array, Array, Array], RecordConstructorArgs):
     """Appends the action that was just executed to the observation: zeros after a reset.
 
@@ -98,6 +206,7 @@ class PreviousAction(gym.Wrapper[Array, Array, Array, Array], RecordConstructorA
         return np.concatenate([observation, action], dtype=observation.dtype, casting="same_kind")
 
 
+@gin.configurable(denylist=["env"])
 class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
     """Shows the last `num` observations at once, oldest first, with zeros for those before the first.
 
@@ -117,6 +226,7 @@ class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
         gym.Wrapper.__init__(self, env)
         if num < 1:
             raise ValueError(f"num must be at least 1, not {num}")
+        self.num = num
         space = _box(env.observation_space, self)
         low, high = np.minimum(space.low, 0), np.maximum(space.high, 0)
         self.observation_space = Box(np.concatenate([low] * num), np.concatenate([high] * num), dtype=space.dtype.type)
@@ -135,7 +245,7 @@ class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
         return self._append(observation), reward, terminated, truncated, info
 
     def _append(self, observation: Array) -> Array:
-        self._recent = [*self._recent[1:], observation]
+        self._recent = [*self._recent[1:], np.array(observation)]  # a copy: some write into one array for ever
         return np.concatenate(self._recent)
 
 
@@ -213,3 +323,14 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if terminated or truncated:
             info = {**info, "final_eval_reward": self._return, "episode_length": self._length}
         return observation, reward, terminated, truncated, info
+
+
+def num_stacked(env: gym.Env[Any, Any]) -> int:
+    """How many frames an observation is a stack of, oldest first, each the following one's neighbour in time.
+
+    That is `Concatenate.num`, if nothing further out changes the observation, else 1.
+    """
+    unchanging = (EpisodeReturn, UnitAction, gymnasiums.TimeLimit, gymnasiums.OrderEnforcing)
+    while isinstance(env, unchanging):
+        env = env.env
+    return env.num if isinstance(env, Concatenate) else 1

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from offpcc.core import Batch, State, UserError, configurable, is_image, specification
+from offpcc.core import Batch, State, is_image
+from offpcc.errors import UserError
 from offpcc.networks.states import map_state
+from offpcc.registry import configurable, specification
 
 
 class InputShape(NamedTuple):

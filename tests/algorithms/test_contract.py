@@ -17,6 +17,7 @@ from offpcc.algorithms import ALGORITHMS, DDPG, SAC, TD3
 from offpcc.assembly import load_actor, save_actor
 from offpcc.core import Batch, Step
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.environments import LocalEnvironments
 from offpcc.interaction import Interaction
 from offpcc.learning import LinearDecay, Optimizer
 from offpcc.networks import Convolutional, Identity, Recurrent
@@ -593,7 +594,7 @@ class Corridor(gymnasium.Env):
 def test_the_previous_action_is_the_executed_one_also_at_random(name, monkeypatch):
     agent = Case(name, "lstm").build()
     buffer = RecurrentReplayBuffer(VECTORS, ACTIONS)
-    interaction = Interaction(Corridor, agent, buffer)
+    interaction = Interaction(LocalEnvironments(Corridor, [0]), agent, buffer)
     seen, act = [], agent.act
     monkeypatch.setattr(agent, "act", lambda step, memory=None: (seen.append(step), act(step, memory))[1])
     for t in range(15):
@@ -800,7 +801,7 @@ def test_batches_of_the_buffer_fit(name):
     case = Case(name)
     agent = case.build(n_step=3)
     buffer = ReplayBuffer(VECTORS, ACTIONS, batch_size=8, num_steps=3)
-    interaction = Interaction(Corridor, agent, buffer)
+    interaction = Interaction(LocalEnvironments(Corridor, [0]), agent, buffer)
     for _ in range(12):
         interaction.step(explore_at_random=True)
     stats = [agent.update_networks(buffer.sample()) for _ in range(2)]

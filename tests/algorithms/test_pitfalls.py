@@ -17,6 +17,7 @@ from offpcc import run_fns
 from offpcc.algorithms import ALGORITHMS, SAC
 from offpcc.core import Step
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.environments import LocalEnvironments
 from offpcc.interaction import Interaction
 from offpcc.loggers import Loggers
 from offpcc.networks import Recurrent
@@ -68,7 +69,7 @@ def storage(agent, **options):
 def learn(agent, make_env, num_steps, *, update_after, buffer=None, tests=None, num_epochs=1, watch=None):
     """Train by the real loop; `watch`, if given, is called with the interaction and the buffer at each update."""
     buffer = storage(agent) if buffer is None else buffer
-    interaction = Interaction(make_env, agent, buffer, seed=0)
+    interaction = Interaction(LocalEnvironments(make_env, [0]), agent, buffer)
     if watch:
         update = agent.update_networks
         agent.update_networks = lambda batch: (watch(interaction, buffer), update(batch))[1]
@@ -270,7 +271,7 @@ def test_the_memory_is_warm_when_the_policy_takes_over(name):
     """Random exploration passes through the memory, too, with the actions that were executed."""
     agent = build(name)
     buffer = storage(agent)
-    interaction = Interaction(functools.partial(Walk, 9), agent, buffer)
+    interaction = Interaction(LocalEnvironments(functools.partial(Walk, 9), [0]), agent, buffer)
     memories = []
     for t in range(9):
         interaction.step(explore_at_random=t < 5)
@@ -286,7 +287,7 @@ def test_networks_with_memory_rest_during_an_episode(name):
     over, drifts, seen = [], [], set()
 
     def watch(interaction, buffer):
-        over.append(interaction.episode_over)
+        over.append(bool(interaction.over.any()))
         if len(buffer.episodes) not in seen:  # the first update after an episode
             seen.add(len(buffer.episodes))
             expected = replayed(agent, buffer.episodes[-1])[-1]
@@ -362,13 +363,13 @@ def test_two_tests_in_a_row_are_the_same_and_leave_no_trace(name):
     interaction, _ = learn(agent, functools.partial(Walk, [3, 5]), 22, update_after=10)
     tests = run_fns.Evaluation(lambda: TimeLimit(Walk(), 6))
     state, before = agent.noise.generator.get_state(), parameters(agent)
-    training = interaction.env.unwrapped.np_random.bit_generator.state
+    training = interaction.environments.envs[0].unwrapped.np_random.bit_generator.state
     first = tests.run(agent, 5, 2)
     assert first == tests.run(agent, 5, 2)
     assert len({result.episode_return for result in first}) == 5
     assert_equal(agent.noise.generator.get_state(), state)
     assert_equal(parameters(agent), before)
-    assert interaction.env.unwrapped.np_random.bit_generator.state == training
+    assert interaction.environments.envs[0].unwrapped.np_random.bit_generator.state == training
 
 
 @pytest.mark.parametrize("name", ["td3", "sac", "rtd3", "rsac"])

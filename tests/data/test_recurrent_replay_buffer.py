@@ -1,8 +1,6 @@
 """Whole episodes and segments of them against plain lists."""
 
-import io
 import re
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,52 +8,27 @@ import torch
 from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pushing import (
+    ACTIONS,
+    ENDS,
+    KINDS,
+    OBSERVATIONS,
+    Recorded,
+    equal,
+    interleaved,
+    recorded,
+    same,
+    space_of,
+    through_a_file,
+)  # fmt: skip
 
-from offpcc.core import UserError
 from offpcc.data import RecurrentReplayBuffer
-
-ACTIONS = Box(-1, 1, (2,), np.float32)
-OBSERVATIONS = Box(-np.inf, np.inf, (2,), np.float32)
-ENDS = {"terminated": (True, False), "truncated": (False, True), "both": (True, True), "left": (False, False)}
+from offpcc.errors import UserError
+from offpcc.generators import NumpyGenerator
 
 
 def made(observations=OBSERVATIONS, **arguments):
     return RecurrentReplayBuffer(observations, ACTIONS, **{"capacity": 50, "batch_size": 16, **arguments})
-
-
-def through_a_file(value):
-    file = io.BytesIO()
-    torch.save(value, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
-def same(a, b):
-    return all(torch.equal(x, y) for x, y in zip(a[:-1], b[:-1], strict=True)) and a.burn_in == b.burn_in
-
-
-class Recorded(NamedTuple):
-    number: int
-    length: int
-    end: str
-
-    def observation(self, t):
-        return np.array([self.number, t], np.float32)
-
-    def action(self, t):
-        return np.array([100 * self.number + t, -t - 1], np.float32)
-
-    def reward(self, t):
-        return 1000.0 * self.number + t
-
-    def pushes(self):
-        for t in range(self.length):
-            end = ENDS[self.end] if t == self.length - 1 else (False, False)
-            yield self.observation(t), self.action(t), self.reward(t), self.observation(t + 1), *end
-
-
-def recorded(*episodes):
-    return [Recorded(number, *episode) for number, episode in enumerate(episodes, 1)]
 
 
 def filled(buffer, *episodes):
@@ -81,8 +54,8 @@ def check_row(batch, b, episode, start, segment_len, burn_in):
         earliest = 0 if start == 0 else start - burn_in
         exists = earliest <= t <= stop
         assert batch.real[b, position, 0] == float(exists)
-        observation = episode.observation(t) if exists else np.zeros(2)
-        assert np.array_equal(batch.observations[b, position], observation)
+        observation = episode.observation(t) if exists else np.zeros_like(episode.observation(0))
+        assert equal(batch.observations[b, position], observation)
         if position == steps:
             continue
         exists = earliest <= t < stop
@@ -99,51 +72,81 @@ def check_row(batch, b, episode, start, segment_len, burn_in):
     return stop - start
 
 
-def check_sample(batch, kept, segment_len, burn_in):
+def check_sample(batch, kept, segment_len, burn_in, space=OBSERVATIONS):
     rows, steps = batch.actions.shape[:2]
     assert batch.burn_in == burn_in
-    assert batch.observations.shape == (rows, steps + 1, 2) and batch.actions.shape == (rows, steps, 2)
+    assert batch.observations.shape == (rows, steps + 1, *space.shape) and batch.actions.shape == (rows, steps, 2)
     assert batch.rewards.shape == batch.terminations.shape == batch.mask.shape == (rows, steps, 1)
     assert batch.real.shape == (rows, steps + 1, 1)
     assert batch.first_action.shape == (rows, 2) and batch.first_reward.shape == (rows, 1)
-    assert all(x.dtype == torch.float32 for x in batch[:-1])
+    assert batch.observations.numpy().dtype == space.dtype
+    assert all(x.dtype == torch.float32 for x in batch[1:-1])
     expected = {(e.number, start): e for e in kept for start in choices(e, segment_len, burn_in)}
-    longest, seen = 0, set()
-    for b in range(rows):
-        number, start = (int(x) for x in batch.observations[b, burn_in])
-        assert (number, start) in expected
-        if (number, start) in seen:
-            continue
-        seen.add((number, start))
-        length = check_row(batch, b, expected[number, start], start, segment_len, burn_in)
-        longest = max(longest, length)
-    assert seen == set(expected)
-    assert steps == burn_in + longest
+    identities, first, again = np.unique(batch.rewards[:, burn_in, 0], return_index=True, return_inverse=True)
+    places = [divmod(int(identity), 1000) for identity in identities]
+    assert set(places) == set(expected)
+    assert all(equal(x, x[first[again]]) for x in batch[:-1])  # so that it is enough to look at the first
+    lengths = [
+        check_row(batch, b, expected[place], place[1], segment_len, burn_in)
+        for place, b in zip(places, first, strict=True)
+    ]
+    assert steps == burn_in + max(lengths)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     episodes=st.lists(st.tuples(st.integers(1, 6), st.sampled_from(list(ENDS))), min_size=1, max_size=6),
-    capacity=st.integers(1, 4),
+    num_pushes=st.integers(1, 60),
+    num_envs=st.integers(1, 3),
+    frame_stack=st.integers(1, 4),
+    kind=st.sampled_from(KINDS),
+    repeats_first=st.booleans(),
+    capacity=st.integers(1, 5),
     segment_len=st.sampled_from([None, 1, 2, 3, 10]),
     burn_in=st.integers(0, 4),
+    every=st.integers(5, 30),
+    saved_at=st.integers(0, 40),
+    seed=st.integers(0, 1000),
 )
-def test_samples_are_episodes_or_segments_of_the_kept_ones(episodes, capacity, segment_len, burn_in):
+def test_samples_are_episodes_or_segments_of_the_kept_ones(
+    episodes, num_pushes, num_envs, frame_stack, kind, repeats_first, capacity, segment_len, burn_in, every, saved_at,
+    seed,
+):  # fmt: skip
+    """Episodes of all environments, as they were pushed, in the order in which they ended; saved or not."""
     burn_in = 0 if segment_len is None else burn_in
-    buffer = made(capacity=capacity, batch_size=600, segment_len=segment_len, burn_in=burn_in)
-    finished = []
-    for episode in recorded(*episodes):
-        for pushed in episode.pushes():
-            buffer.push(*pushed)
-        finished.append(episode)
-        hidden = episode.end == "left"  # until something that does not continue it follows
-        kept = (finished[:-1] if hidden else finished)[-capacity:]
+    arguments = {
+        "observations": space_of(kind, frame_stack),
+        "capacity": capacity,
+        "batch_size": 1000,
+        "segment_len": segment_len,
+        "burn_in": burn_in,
+        "num_envs": num_envs,
+        "frame_stack": frame_stack,
+    }
+    looks = {"frame_stack": frame_stack, "kind": kind, "repeats_first": repeats_first}
+    buffer = restored = made(**arguments)
+    finished, left = [], [None] * num_envs
+    for number, (env, episode, pushed) in enumerate(interleaved(episodes, num_pushes, num_envs, seed, **looks)):
+        if number == saved_at:
+            restored = made(**arguments)
+            restored.load_state_dict(through_a_file(buffer.state_dict()))
+        for one in {buffer, restored}:
+            one.push(*pushed, env=env)
+        if left[env]:  # until something of its environment that does not continue it followed
+            finished.append(left[env])
+            left[env] = None
+        if pushed.reward == episode.reward(episode.length - 1):
+            if pushed.terminated or pushed.truncated:
+                finished.append(episode)
+            else:
+                left[env] = episode
+        kept = finished[-capacity:]
         assert len(buffer) == len(kept) and buffer.num_transitions == sum(e.length for e in kept)
-    if kept:
-        check_sample(buffer.sample(), kept, segment_len, burn_in)
-    else:
-        with pytest.raises(ValueError, match="nothing to sample"):
-            buffer.sample()
+        assert [int(e.rewards[0, 0]) // 1000 for e in buffer.episodes] == [e.number for e in kept]
+        if kept and (number % every == 0 or number == num_pushes - 1):
+            batch = buffer.sample()
+            check_sample(batch, kept, segment_len, burn_in, arguments["observations"])
+            assert restored is buffer or same(batch, restored.sample())
 
 
 # What is stored -------------------------------------------------------------------------------------------------
@@ -192,6 +195,18 @@ def test_the_oldest_makes_room():
     assert len(buffer) == 2 and buffer.sample().observations[:, 0, 0].unique().tolist() == [2.0, 3.0]
 
 
+def test_each_frame_is_stored_once():
+    episode = Recorded(1, 20, "both", 3, "pictures")
+    buffer = made(space_of("pictures", 3), frame_stack=3)
+    for pushed in episode.pushes():
+        buffer.push(*pushed)
+    held = buffer.episodes[0]
+    assert held.frames.shape == (20 + 3, 2, 8, 9) and held.frames.dtype == np.uint8
+    assert np.shares_memory(held.observations, held.frames)
+    saved = buffer.state_dict()["frames"]
+    assert equal(saved, held.frames)
+
+
 @pytest.mark.parametrize("space_shape", [(9, 10, 3), (3, 9, 10)])
 def test_images_stay_bytes_with_channels_first_each_once(space_shape):
     frames = np.random.default_rng(0).integers(0, 256, (21, 3, 9, 10), np.uint8)
@@ -217,6 +232,16 @@ def test_the_callers_arrays_may_change_afterwards():
 
 
 # Drawing --------------------------------------------------------------------------------------------------------
+
+
+def test_an_episode_is_drawn_by_the_number_of_one_of_its_steps():
+    """A run's batches are what they always were."""
+    lengths = [3, 1, 8, 5]
+    buffer = filled(made(seed=5), *((length, "both") for length in lengths))
+    owner = np.repeat([1, 2, 3, 4], lengths)
+    draw = NumpyGenerator(5, 2).generator.integers
+    for _ in range(3):
+        assert equal(buffer.sample().observations[:, 0, 0].int(), owner[draw(0, 17, 16)].astype(np.int32))
 
 
 def chi_square_is_plausible(counts, shares):
@@ -336,21 +361,39 @@ def test_a_smaller_buffer_keeps_the_newest_of_a_saved_one():
     check_sample(other.sample(), recorded((1, "both"), (2, "both"), (3, "both"))[1:], None, 0)
 
 
+def test_a_restored_episode_keeps_no_others_memory():
+    buffer, other = filled(made(), (4, "both"), (2, "both"), (3, "left")), made()
+    other.load_state_dict(buffer.state_dict())
+    assert all(array.flags.owndata for episode in other.episodes for array in episode[:3])
+
+
 # Sizes and faults -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("space", [OBSERVATIONS, Box(0, 255, (16, 16, 3), np.uint8)])
-def test_planned_bytes_are_those_that_a_full_buffer_takes(space):
-    buffer = made(space, capacity=3)
+@pytest.mark.parametrize(
+    "space", [OBSERVATIONS, Box(0, 255, (16, 16, 3), np.uint8), Box(0, 255, (6, 16, 16), np.uint8)]
+)
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_planned_bytes_are_those_that_a_full_buffer_takes(space, num_envs):
+    frame_stack = 2 if space.shape[0] == 6 else 1
+    buffer = made(space, capacity=4, num_envs=num_envs, frame_stack=frame_stack)
     observation = np.zeros(space.shape, space.dtype)
-    for _ in range(5):
-        for t in range(100):
-            buffer.push(observation, np.zeros(2), 0.0, observation, False, t == 99)
-    real = sum(array.nbytes for episode in buffer.episodes for array in episode[:3])
-    assert real == 300 * (observation.nbytes + 4 * 2 + 4) + 3 * observation.nbytes  # each observation once
-    assert buffer.planned_bytes(500, 100) == 300 * buffer.bytes_per_step
-    assert buffer.planned_bytes(500, 100) == pytest.approx(real, rel=0.12 if space is OBSERVATIONS else 0.015)
-    assert buffer.planned_bytes(200, 100) == buffer.planned_bytes(200, None) == 200 * buffer.bytes_per_step
+    step, frame = 4 * 2 + 4, observation.nbytes // frame_stack
+    for t in range(699):
+        for env in range(num_envs):
+            buffer.push(observation, np.zeros(2), 0.0, observation, False, t % 100 == 99, env=env)
+    finished = sum(array.nbytes for episode in buffer.episodes for array in episode[:3])
+    assert finished == 4 * (100 * (frame + step) + frame_stack * frame)  # each frame once
+    under_way = sum(array.nbytes for one in buffer.unfinished for array in one.frames + one.actions)
+    under_way += sum(4 * len(one.rewards) for one in buffer.unfinished)
+    assert under_way == num_envs * (99 * (frame + step) + frame_stack * frame)
+    steps = (4 + num_envs) * 100
+    bound = buffer.planned_bytes(10**6, 100)
+    assert bound == steps * buffer.bytes_per_step + (4 + num_envs) * frame_stack * frame
+    assert 0 <= bound - finished - under_way == num_envs * (frame + step) + 2 * steps
+    fewer = num_envs * 130  # steps, in two episodes of each environment
+    assert buffer.planned_bytes(fewer, 100) == fewer * buffer.bytes_per_step + 2 * num_envs * frame_stack * frame
+    assert buffer.planned_bytes(10**6, None) == 10**6 * buffer.bytes_per_step
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 1), (), (1, 2)])
@@ -361,7 +404,7 @@ def test_a_wrong_shape_is_refused(shape, place):
     arguments[place] = np.zeros(shape)
     with pytest.raises(ValueError, match=r"shape .* buffer of shape \(2,\)"):
         buffer.push(*arguments)
-    assert len(buffer) == 0 and not buffer.open_actions
+    assert len(buffer) == 0 and not buffer.unfinished[0].actions
 
 
 def test_an_empty_buffer_has_nothing_to_sample():

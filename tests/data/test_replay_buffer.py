@@ -1,7 +1,5 @@
 """The ring of transitions against a plain list of rows."""
 
-import io
-from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -10,145 +8,172 @@ import torch
 from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pushing import (
+    ACTIONS,
+    ENDS,
+    KINDS,
+    OBSERVATIONS,
+    Recorded,
+    equal,
+    interleaved,
+    pushes,
+    same,
+    space_of,
+    through_a_file,
+)  # fmt: skip
 
-from offpcc.core import UserError
 from offpcc.data import ReplayBuffer, replay_buffer
-
-ACTIONS = Box(-1, 1, (2,), np.float32)
-OBSERVATIONS = Box(-np.inf, np.inf, (2,), np.float32)
-ENDS = {"terminated": (True, False), "truncated": (False, True), "both": (True, True), "left": (False, False)}
+from offpcc.errors import UserError
+from offpcc.generators import NumpyGenerator
 
 
 def made(observations=OBSERVATIONS, **arguments):
     return ReplayBuffer(observations, ACTIONS, **{"capacity": 50, "batch_size": 32, **arguments})
 
 
-def through_a_file(value):
-    file = io.BytesIO()
-    torch.save(value, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
-def same(a, b):
-    return all(torch.equal(x, y) for x, y in zip(a[:-1], b[:-1], strict=True)) and a.burn_in == b.burn_in
-
-
-class Pushed(NamedTuple):
-    observation: np.ndarray
-    action: np.ndarray
-    reward: float
-    next_observation: np.ndarray
-    terminated: bool
-    truncated: bool
-
-
-def episode(number, length, end, first_id=0):
-    """Transitions that name their episode and step; ids from `first_id` on are actions and rewards."""
-    return [
-        Pushed(
-            np.array([number, t], np.float32),
-            np.array([first_id + t, -first_id - t], np.float32),
-            float(first_id + t),
-            np.array([number, t + 1], np.float32),
-            *(ENDS[end] if t == length - 1 else (False, False)),
-        )
-        for t in range(length)
-    ]
-
-
-def pushes(*episodes):
-    all_of_them = []
-    for number, (length, end) in enumerate(episodes, 1):
-        all_of_them += episode(number, length, end, len(all_of_them) + 1)
-    return all_of_them
-
-
 class Tape:
-    """What the buffer stands for: rows on a tape without end, of which the last `capacity` are kept.
+    """What an environment's ring stands for: rows on a tape without end, of which the last `capacity` are kept.
 
-    A row holds an observation and, if a transition starts there, the rest of it.
+    A row holds, if a transition starts there, the transition; an episode's first observation takes `frame_stack` rows.
     """
 
-    def __init__(self, capacity):
-        self.capacity, self.rows, self.open = capacity, [], False
+    def __init__(self, capacity, frame_stack=1):
+        self.capacity, self.frame_stack = capacity, frame_stack
+        self.rows, self.stands_at = [], None
 
     def push(self, pushed):
-        if not (self.open and np.array_equal(self.rows[-1][0], pushed.observation)):
-            self.rows.append((pushed.observation, None))
-        self.rows[-1] = (pushed.observation, pushed)
-        self.rows.append((pushed.next_observation, None))
-        self.open = not (pushed.terminated or pushed.truncated)
+        if self.stands_at is None or not equal(self.stands_at, pushed.observation):
+            self.rows += [None] * self.frame_stack
+        self.rows[-1] = pushed
+        self.rows.append(None)
+        self.stands_at = None if pushed.terminated or pushed.truncated else pushed.next_observation
+
+    @property
+    def oldest(self):
+        return max(len(self.rows) - self.capacity, 0)
+
+    def starts(self):
+        """Rows of transitions whose frames are all kept."""
+        return [i for i in range(self.oldest + self.frame_stack - 1, len(self.rows)) if self.rows[i] is not None]
 
     def windows(self, num_steps):
         """By id, what `sample` must return for each transition that is kept."""
-        oldest = max(len(self.rows) - self.capacity, 0)
-        found = {}
-        for i in range(oldest, len(self.rows)):
-            first = self.rows[i][1]
-            if first is None:
-                continue
+        found, starts = {}, self.starts()
+        for i in starts:
             steps = []
-            while len(steps) < num_steps and self.rows[i + len(steps)][1] is not None:
-                steps.append(self.rows[i + len(steps)][1])
-            before = self.rows[i - 1][1] if i > oldest else None
-            found[int(first.reward)] = (before, steps)
+            while len(steps) < num_steps and self.rows[i + len(steps)] is not None:
+                steps.append(self.rows[i + len(steps)])
+            found[int(self.rows[i].reward)] = (self.rows[i - 1] if i - 1 in starts else None, steps)
         return found
 
 
-def check_sample(batch, expected, num_steps):
+def check_sample(batch, expected, num_steps, space=OBSERVATIONS):
     """Every row is one of the `expected` windows, and every window is drawn."""
     rows = len(batch.actions)
-    assert batch.observations.shape == (rows, num_steps + 1, 2)
+    assert batch.observations.shape == (rows, num_steps + 1, *space.shape)
     assert batch.actions.shape == (rows, num_steps, 2)
     assert batch.rewards.shape == batch.terminations.shape == batch.mask.shape == (rows, num_steps, 1)
     assert batch.real.shape == (rows, num_steps + 1, 1)
     assert batch.first_action.shape == (rows, 2) and batch.first_reward.shape == (rows, 1)
-    assert all(x.dtype == torch.float32 for x in batch[:-1]) and batch.burn_in == 0
+    assert batch.observations.numpy().dtype == space.dtype
+    assert all(x.dtype == torch.float32 for x in batch[1:-1]) and batch.burn_in == 0
     assert torch.equal(batch.mask[:, 0], torch.ones(rows, 1)) and batch.mask[:, 1:].sum() == 0
-    seen = set()
-    for b in range(rows):
-        identity = int(batch.rewards[b, 0, 0])
-        assert identity in expected
-        if identity in seen:
-            continue
-        seen.add(identity)
+    identities, first, again = np.unique(batch.rewards[:, 0, 0], return_index=True, return_inverse=True)
+    assert set(identities.astype(int)) == set(expected)
+    assert all(equal(x, x[first[again]]) for x in batch[:-1])  # so that it is enough to look at the first
+    for identity, b in zip(identities.astype(int), first, strict=True):
         before, steps = expected[identity]
         real = [1.0] * (len(steps) + 1) + [0.0] * (num_steps - len(steps))
         assert batch.real[b, :, 0].tolist() == real
         for t, pushed in enumerate(steps):
-            assert np.array_equal(batch.observations[b, t], pushed.observation)
-            assert np.array_equal(batch.observations[b, t + 1], pushed.next_observation)
-            assert np.array_equal(batch.actions[b, t], pushed.action)
+            assert equal(batch.observations[b, t], pushed.observation)
+            assert equal(batch.observations[b, t + 1], pushed.next_observation)
+            assert equal(batch.actions[b, t], pushed.action)
             assert batch.rewards[b, t, 0] == pushed.reward
             assert batch.terminations[b, t, 0] == float(pushed.terminated)
-        first_action = np.zeros(2) if before is None else before.action
-        assert np.array_equal(batch.first_action[b], first_action)
+        assert equal(batch.first_action[b], np.zeros(2, np.float32) if before is None else before.action)
         assert batch.first_reward[b, 0] == (0.0 if before is None else before.reward)
-    assert seen == set(expected)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     episodes=st.lists(st.tuples(st.integers(1, 6), st.sampled_from(list(ENDS))), min_size=1, max_size=8),
-    capacity=st.integers(2, 14),
+    num_pushes=st.integers(1, 150),
+    num_envs=st.integers(1, 3),
+    frame_stack=st.integers(1, 4),
+    kind=st.sampled_from(KINDS),
+    repeats_first=st.booleans(),
+    spare_rows=st.integers(0, 10),
+    remainder=st.integers(0, 2),
     num_steps=st.integers(1, 4),
-    first_block=st.integers(1, 5),
-    every=st.integers(1, 9),
+    first_block=st.integers(1, 7),
+    every=st.integers(7, 40),
+    saved_at=st.integers(0, 60),
+    seed=st.integers(0, 1000),
 )
-def test_samples_are_the_tapes_windows(episodes, capacity, num_steps, first_block, every):
+def test_samples_are_the_tapes_windows(
+    episodes, num_pushes, num_envs, frame_stack, kind, repeats_first, spare_rows, remainder, num_steps, first_block,
+    every, saved_at, seed,
+):  # fmt: skip
+    """Whatever was pushed and is still whole can be drawn, as it was pushed, and nothing else; saved or not."""
+    rows = frame_stack + 1 + spare_rows
+    arguments = {
+        "observations": space_of(kind, frame_stack),
+        "capacity": rows * num_envs + remainder % num_envs,
+        "batch_size": 1500,
+        "num_steps": num_steps,
+        "num_envs": num_envs,
+        "frame_stack": frame_stack,
+    }
+    looks = {"frame_stack": frame_stack, "kind": kind, "repeats_first": repeats_first}
     with mock.patch.object(replay_buffer, "FIRST_BLOCK", first_block):
-        buffer = made(capacity=capacity, batch_size=600, num_steps=num_steps)
-        tape = Tape(capacity)
-        transitions = pushes(*episodes)
-        for number, pushed in enumerate(transitions, 1):
-            buffer.push(*pushed)
-            tape.push(pushed)
-            expected = tape.windows(num_steps)
+        buffer = restored = made(**arguments)
+        tapes = [Tape(rows, frame_stack) for _ in range(num_envs)]
+        stream = interleaved(episodes, num_pushes, num_envs, seed, **looks)
+        for number, (env, _, pushed) in enumerate(stream):
+            if number == saved_at:
+                restored = made(**arguments)
+                restored.load_state_dict(through_a_file(buffer.state_dict()))
+            for one in {buffer, restored}:
+                one.push(*pushed, env=env)
+            tapes[env].push(pushed)
+            expected = {}
+            for tape in tapes:
+                expected |= tape.windows(num_steps)
             assert len(buffer) == buffer.num_transitions == len(expected)
-            assert buffer.size == min(len(tape.rows), capacity)
-            if number % every == 0 or number == len(transitions):
-                check_sample(buffer.sample(), expected, num_steps)
+            assert [ring.size for ring in buffer.rings] == [min(len(tape.rows), rows) for tape in tapes]
+            if number % every == 0 or number == num_pushes - 1:
+                batch = buffer.sample()
+                check_sample(batch, expected, num_steps, arguments["observations"])
+                assert restored is buffer or same(batch, restored.sample())
+
+
+@pytest.mark.parametrize("num_envs, frame_stack", [(1, 1), (3, 1), (1, 3), (2, 2)])
+@pytest.mark.parametrize("num_pushes", [1, 30, 200])
+def test_the_draws_are_places_of_interleaved_rings(num_envs, frame_stack, num_pushes):
+    """With one environment and no stacks these are rows of one ring: a run's batches are what they always were."""
+    buffer = made(
+        space_of("numbers", frame_stack), capacity=24 * num_envs, seed=5, num_envs=num_envs, frame_stack=frame_stack
+    )
+    tapes = [Tape(24, frame_stack) for _ in range(num_envs)]
+    episodes = [(3, "left"), (7, "terminated"), (1, "both"), (9, "truncated")]
+    for env, _, pushed in interleaved(episodes, num_pushes, num_envs, 0, frame_stack=frame_stack):
+        buffer.push(*pushed, env=env)
+        tapes[env].push(pushed)
+    held = {}  # transitions by place
+    for env, tape in enumerate(tapes):
+        for i in tape.starts():
+            held[i % 24 * num_envs + env] = tape.rows[i]
+    size = num_envs * max(min(len(tape.rows), 24) for tape in tapes)
+    draw = NumpyGenerator(5, 2).generator.integers
+    for _ in range(3):
+        drawn = draw(0, size, 32).tolist()
+        while missed := [b for b in range(32) if drawn[b] not in held]:
+            for b, place in zip(missed, draw(0, size, len(missed)).tolist(), strict=True):
+                drawn[b] = place
+        batch = buffer.sample()
+        assert batch.rewards[:, 0, 0].tolist() == [held[place].reward for place in drawn]
+        assert equal(batch.observations[:, 1], np.stack([held[place].next_observation for place in drawn]))
 
 
 # What is stored -------------------------------------------------------------------------------------------------
@@ -166,6 +191,28 @@ def test_each_observation_is_stored_once():
     assert buffer.observations[: buffer.size].nbytes == 4 * 51 * 3 * 16 * 16
     arrays = buffer.state_dict()["arrays"].values()
     assert sum(a.numel() * a.element_size() for a in arrays) == 4 * 51 * buffer.bytes_per_step
+
+
+def test_each_frame_of_a_stack_is_stored_once():
+    buffer = made(space_of("pictures", 3), capacity=100, frame_stack=3)
+    for number in (1, 2):
+        for pushed in Recorded(number, 20, "both", 3, "pictures").pushes():
+            buffer.push(*pushed)
+    assert buffer.size == 2 * (20 + 3) and len(buffer) == 40
+    assert buffer.observations[:46].nbytes == 46 * 2 * 8 * 9
+    arrays = buffer.state_dict()["arrays"].values()
+    assert sum(a.numel() * a.element_size() for a in arrays) == 46 * buffer.bytes_per_step
+
+
+@pytest.mark.parametrize("frame_stack", [1, 2, 4])
+def test_which_starts_are_lost_with_a_row(frame_stack):
+    """An episode without end: of the C rows kept, the first k - 1 are only looked back at, the last only ahead."""
+    buffer = made(space_of("numbers", frame_stack), capacity=9, batch_size=500, frame_stack=frame_stack)
+    for number, pushed in enumerate(Recorded(1, 40, "left", frame_stack).pushes(), 1):
+        buffer.push(*pushed)
+        kept = range(max(number + frame_stack - 9, 0), number)
+        assert len(buffer) == len(kept)
+        assert sorted(set(buffer.sample().rewards.flatten().tolist())) == [1000.0 + t for t in kept]
 
 
 def test_storage_grows_with_what_is_stored_up_to_its_capacity(monkeypatch):
@@ -225,7 +272,7 @@ def test_a_batch_is_a_copy():
     buffer.push(*pushes((1, "left"))[0])
     for tensor in buffer.sample()[:-1]:
         tensor.fill_(99.0)
-    assert buffer.sample().observations.max() == 1.0 and buffer.sample().actions.abs().max() == 1.0
+    assert not any((tensor == 99.0).any() for tensor in buffer.sample()[:-1])
 
 
 # Ends -----------------------------------------------------------------------------------------------------------
@@ -237,7 +284,7 @@ def test_only_a_task_that_ended_stops_the_bootstrap(end, termination):
     for pushed in pushes((3, end), (2, "truncated")):
         buffer.push(*pushed)
     batch = buffer.sample()
-    last = batch.rewards[:, 0, 0] == 3.0
+    last = batch.rewards[:, 0, 0] == 1002.0
     assert last.any()
     assert batch.terminations[last].unique().tolist() == [termination]
     assert batch.observations[last, 1].unique(dim=0).tolist() == [[1.0, 3.0]]  # the true final observation
@@ -309,7 +356,7 @@ def test_a_restored_buffer_goes_on_alike(monkeypatch, num_before, capacity, num_
     for pushed in pushes((11, "left")):  # what it held before is gone
         other.push(*pushed)
     other.load_state_dict(saved)
-    assert (len(other), other.size, other.cursor) == (len(buffer), buffer.size, buffer.cursor)
+    assert (len(other), other.size, other.rings) == (len(buffer), buffer.size, buffer.rings)
     if num_before:
         assert same(buffer.sample(), other.sample())
     for pushed in transitions[num_before:]:
@@ -343,13 +390,25 @@ def test_a_ring_that_does_not_fit_is_refused(length, saved, loaded, fits):
 # Sizes and faults -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("space", [OBSERVATIONS, Box(0, 255, (16, 16, 3), np.uint8)])
-def test_planned_bytes_are_those_that_a_full_buffer_takes(space):
-    buffer = made(space, capacity=40)
-    real = sum(a.nbytes for a in buffer._arrays().values())
+@pytest.mark.parametrize(
+    "space", [OBSERVATIONS, Box(0, 255, (16, 16, 3), np.uint8), Box(0, 255, (6, 16, 16), np.uint8)]
+)
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_planned_bytes_are_those_that_a_full_buffer_takes(space, num_envs):
+    frame_stack = 2 if space.shape[0] == 6 else 1
+    capacity = 40 * num_envs + num_envs - 1
+    buffer = made(space, capacity=capacity, num_envs=num_envs, frame_stack=frame_stack)
+    real = sum(a.nbytes for a in buffer._arrays().values())  # its rings are smaller than a first block
+    assert real == 40 * num_envs * buffer.bytes_per_step
     assert buffer.planned_bytes(10_000, None) == buffer.planned_bytes(10_000, 5) == real
-    assert buffer.planned_bytes(40, None) == real
-    assert buffer.planned_bytes(10, None) * 4 == real
+    assert buffer.planned_bytes(40 * num_envs, None) == real
+    assert buffer.planned_bytes(10 * num_envs, None) * 4 == real
+    observation = np.zeros(space.shape, space.dtype)
+    for t in range(12):
+        for env in range(num_envs):
+            buffer.push(observation, np.zeros(2), 0.0, observation, False, t % 5 == 4, env=env)
+    assert buffer.planned_bytes(12 * num_envs, 5) == buffer.size * buffer.bytes_per_step
+    assert buffer.size == num_envs * (12 + 3 * frame_stack)
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 1), (), (1, 2)])
@@ -368,10 +427,21 @@ def test_an_empty_buffer_has_nothing_to_sample():
         made().sample()
 
 
-@pytest.mark.parametrize("arguments", [{"capacity": 1}, {"batch_size": 0}, {"num_steps": 0}])
-def test_numbers_that_make_no_sense_are_refused(arguments):
-    with pytest.raises(UserError, match=str(next(iter(arguments.values())))):
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"capacity": 1}, "capacity is 1,"),
+        ({"batch_size": 0}, "batch_size 0"),
+        ({"num_steps": 0}, "num_steps 0"),
+        ({"capacity": 7, "num_envs": 4}, "2 rows, in each of 4 environments"),
+        ({"capacity": 5, "frame_stack": 2, "num_envs": 2}, "3 rows, in each of 2 environments"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(arguments, words):
+    with pytest.raises(UserError, match=words):
         made(**arguments)
+    made(capacity=8, num_envs=4)
+    made(capacity=6, num_envs=2, frame_stack=2)
 
 
 def test_an_action_of_another_size_is_refused():

@@ -1,7 +1,7 @@
 """DM Control's tasks: rewards, ends, actions, pictures, and the cartpoles' observations."""
 
-import os
 import sys
+from contextlib import ExitStack, closing
 from itertools import pairwise
 
 import gymnasium
@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 
 import offpcc.domains  # noqa: F401
-from offpcc.domains.dm_control_env import DMControl
+from offpcc.domains import opengl
+from offpcc.domains.dm_control_env import DMControl, DMControlImage
 
 pytest.importorskip("dm_control")
+
+needs_opengl = pytest.mark.skipif(opengl.backend() == "none", reason="no OpenGL on this machine")
+IMAGES = [("cartpole", "balance"), ("walker", "walk")]
 
 
 def episode(name, num_steps=100, **kwargs):
@@ -143,10 +147,9 @@ def test_a_missing_package_is_named(monkeypatch):
         assert part in str(raised.value)
 
 
+@needs_opengl
 def test_rendered_frames_change():
     env = gymnasium.make("dmc-cartpole-swingup-p-v0", render_mode="rgb_array")
-    if os.environ.get("MUJOCO_GL") == "disable":
-        pytest.skip("no OpenGL on this machine")
     env.reset(seed=0)
     frames = [env.render()]
     for _ in range(3):
@@ -160,3 +163,113 @@ def test_rendered_frames_change():
 
 def test_nothing_is_rendered_without_a_mode():
     assert DMControl("cartpole", "balance").render() is None
+
+
+@pytest.fixture
+def image():
+    """Makes environments of images, and closes them."""
+    with ExitStack() as stack:
+        yield lambda *args, **kwargs: stack.enter_context(closing(DMControlImage(*args, **kwargs)))
+
+
+@needs_opengl
+@pytest.mark.parametrize(("domain", "task"), IMAGES)
+@pytest.mark.parametrize("shadows", [False, True])
+def test_an_image_is_the_suites_picture_in_grey(image, domain, task, shadows):
+    env = image(domain, task, shadows=shadows)
+    observation, _ = env.reset(seed=0)
+    flags = {} if shadows else {"shadow": False}
+    red, green, blue = np.moveaxis(
+        env._environment.physics.render(84, 84, camera_id=0, render_flag_overrides=flags), 2, 0
+    ).astype(np.float64)
+    np.testing.assert_array_equal(observation[0], np.rint(0.299 * red + 0.587 * green + 0.114 * blue))
+    assert observation.std() > 5
+
+
+@needs_opengl
+def test_shadows_are_seen(image):
+    with_shadows, without = image("cartpole", "balance", shadows=True), image("cartpole", "balance")
+    assert (with_shadows.reset(seed=0)[0] != without.reset(seed=0)[0]).any()
+
+
+@needs_opengl
+@pytest.mark.parametrize(("domain", "task"), IMAGES)
+def test_an_image_shows_positions_and_no_velocities(image, domain, task):
+    env = image(domain, task)
+    observation, _ = env.reset(seed=0)
+    physics = env._environment.physics
+    physics.data.qvel[:] = np.random.default_rng(0).uniform(-3, 3, physics.model.nv)
+    physics.forward()
+    np.testing.assert_array_equal(env._observe(None), observation)
+    physics.data.qpos[-1] += 0.5
+    physics.forward()
+    assert (env._observe(None) != observation).any()
+
+
+@needs_opengl
+@pytest.mark.parametrize(("domain", "task"), IMAGES)
+def test_one_image_is_rendered_per_step(image, domain, task, monkeypatch):
+    env = image(domain, task, action_repeat=2)
+    renders = []
+    render = env._camera.render
+    monkeypatch.setattr(env._camera, "render", lambda **kwargs: renders.append(kwargs) or render(**kwargs))
+    env.reset(seed=0)
+    for num_steps in range(1, 4):
+        env.step(np.zeros(env.action_space.shape, np.float32))
+        assert len(renders) == 1 + num_steps
+
+
+@needs_opengl
+@pytest.mark.parametrize(("domain", "task"), IMAGES)
+def test_images_have_the_tasks_rewards_and_steps(domain, task):
+    seen, felt = (
+        gymnasium.make(f"dmc-{domain}-{task}-img-v0"),
+        gymnasium.wrappers.TimeLimit(DMControl(domain, task, action_repeat=2), 500),
+    )
+    seen.reset(seed=0)
+    felt.reset(seed=0)
+    for _ in range(10):
+        action = np.full(seen.action_space.shape, 0.2, np.float32)
+        assert seen.step(action)[1:] == felt.step(action)[1:]
+    assert seen.unwrapped.metadata["render_fps"] == felt.unwrapped.metadata["render_fps"]
+    assert seen.unwrapped._environment._step_limit == 2 * seen.spec.max_episode_steps == 1000
+    seen.close()
+
+
+@needs_opengl
+@pytest.mark.parametrize(("domain", "task"), IMAGES)
+def test_three_images_are_stacked_oldest_first(domain, task):
+    def frames(name):
+        with closing(gymnasium.make(name)) as env:
+            observations = [env.reset(seed=1)[0]]
+            for t in range(4):
+                observations.append(env.step(np.full(env.action_space.shape, np.sin(t), np.float32))[0])
+        return np.array(observations)
+
+    single, stacked = frames(f"dmc-{domain}-{task}-img-v0"), frames(f"dmc-{domain}-{task}-mdp-img-concat3-v0")
+    padded = np.concatenate([np.zeros((2, 1, 84, 84), np.uint8), single])
+    assert stacked.dtype == np.uint8
+    for t in range(5):
+        np.testing.assert_array_equal(stacked[t], padded[t : t + 3, 0])
+
+
+@needs_opengl
+def test_a_video_of_an_image_task_is_in_colour(image):
+    env = image("cartpole", "balance", render_mode="rgb_array")
+    observation, _ = env.reset(seed=0)
+    frame = env.render()
+    assert frame.shape == (240, 320, 3) and frame.dtype == np.uint8
+    assert (frame[..., 0] != frame[..., 2]).any()
+    np.testing.assert_array_equal(env._observe(None), observation)  # drawing it does not change what is seen
+
+
+def test_nothing_to_draw_with_is_told_at_once(monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "disable")
+    for name, kwargs in (
+        ("dmc-walker-walk-img-v0", {}),
+        ("dmc-cartpole-balance-mdp-img-concat3-v0", {}),
+        ("dmc-cartpole-balance-v0", {"render_mode": "rgb_array"}),
+    ):
+        with pytest.raises(gymnasium.error.DependencyNotInstalled, match=r"dmc-.*libegl1.*libosmesa6"):
+            gymnasium.make(name, **kwargs)
+    gymnasium.make("dmc-cartpole-balance-v0").reset(seed=0)

@@ -2,6 +2,7 @@
 
 import sys
 
+import gin
 import gymnasium
 import numpy as np
 import pytest
@@ -257,3 +258,41 @@ def test_describe_builds_nothing(monkeypatch):
 def test_describe_knows_its_own_only():
     with pytest.raises(UnsuitableEnvironment, match="did you mean pendulum-v0"):
         describe("pendulum-v1")
+
+
+def test_gin_wraps_any_environment_in_order():
+    gin.parse_config("""
+        make.wrappers = [@DropIndices, @gymnasium.DelayObservation, @twice/Concatenate, @Concatenate, @TimeLimit]
+        DropIndices.indices = (2,)
+        DelayObservation.delay = 1
+        twice/Concatenate.num = 2
+        Concatenate.num = 3
+        gymnasium.TimeLimit.max_episode_steps = 4
+    """)
+    env, plain = make("Pendulum-v1"), gymnasium.make("Pendulum-v1")
+    first, _ = plain.reset(seed=0)
+    assert not env.reset(seed=0)[0].any(), "the first observation comes a step later"
+    observation, _, _, truncated, _ = env.step(np.zeros(1))
+    np.testing.assert_array_equal(observation[-4:], [0.0, 0.0, *first[:2]])
+    assert observation.shape == (12,) and not truncated
+    for _ in range(3):
+        *_, truncated, info = env.step(np.zeros(1))
+    assert truncated and info["episode_length"] == 4
+
+
+def test_arguments_of_the_environment():
+    assert make("Pendulum-v1", kwargs={"g": 5.0}).unwrapped.g == 5.0
+    assert make("Pendulum-v1", kwargs={"max_episode_steps": 7}).spec.max_episode_steps == 7
+    with pytest.raises(UnsuitableEnvironment, match=r"make\.kwargs"):
+        make("Pendulum-v1", kwargs={"gravity": 5.0})
+
+
+def test_a_wrapper_that_does_not_fit_is_named():
+    with pytest.raises(UnsuitableEnvironment, match=r"Pendulum-v1 cannot be wrapped by DropIndices: .*indices"):
+        make("Pendulum-v1", wrappers=[lambda env: env, gin.get_configurable("DropIndices")])
+
+
+def test_a_wrapper_may_make_an_environment_fit(register):
+    name = register(observations=Dict({"x": VECTOR}))
+    assert "FlattenObservation" in message(name)
+    assert make(name, wrappers=[gymnasium.wrappers.FlattenObservation]).observation_space.shape == (3,)

@@ -2,6 +2,7 @@
 
 import ctypes.util
 
+import gymnasium
 import pytest
 
 from offpcc.domains import opengl
@@ -26,6 +27,46 @@ def test_opengl_is_chosen_where_nobody_did(monkeypatch, environ, has_egl, librar
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: f"lib{name}" if name in libraries else None)
     choose_opengl()
     assert environ.get("MUJOCO_GL") == chosen
+
+
+@pytest.mark.parametrize(
+    ("chosen", "name"),
+    [
+        ("egl", "EGL"),
+        ("osmesa", "OSMesa"),
+        ("glfw", "a window system (glfw)"),
+        ("", "a window system (glfw)"),
+        ("disable", "none"),
+        ("off", "none"),
+        ("0", "none"),
+    ],
+)
+def test_the_backend_has_a_name(monkeypatch, chosen, name):
+    monkeypatch.setattr("os.environ", {"MUJOCO_GL": chosen})
+    assert opengl.backend() == name
+
+
+def test_a_screen_is_a_backend(monkeypatch):
+    monkeypatch.setattr("os.environ", {"DISPLAY": ":0"})
+    assert opengl.backend() == "a window system (glfw)"
+
+
+def test_asking_for_the_backend_chooses_one(monkeypatch):
+    environ = {}
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr("os.environ", environ)
+    monkeypatch.setattr(opengl, "_egl_has_device", lambda: False)
+    monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
+    assert opengl.backend() == "none"
+    assert environ == {"MUJOCO_GL": "disable"}
+
+
+def test_what_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr("os.environ", {"MUJOCO_GL": "disable"})
+    with pytest.raises(gymnasium.error.DependencyNotInstalled, match=r"hopper draws.*libegl1.*libosmesa6"):
+        opengl.require_opengl("hopper")
+    monkeypatch.setattr("os.environ", {"MUJOCO_GL": "egl"})
+    opengl.require_opengl("hopper")
 
 
 def test_no_library_is_no_device(monkeypatch):

@@ -10,6 +10,7 @@ from offpcc import configuration
 from offpcc.algorithms import ALGORITHMS
 from offpcc.assembly import build
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.environments import LocalEnvironments
 from offpcc.interaction import Interaction
 from offpcc.loggers import Loggers
 from offpcc.networks import Convolutional, Recurrent
@@ -79,7 +80,7 @@ def learn_cue(algo, num_steps, length=5):
     algorithm.augmentation = None  # a shift would move the cue
     kind = ReplayBuffer if algorithm.memoryless else RecurrentReplayBuffer
     buffer = kind(env.observation_space, env.action_space, batch_size=64 if algorithm.memoryless else 32, seed=1)
-    interaction = Interaction(lambda: env, algorithm, buffer, seed=1)
+    interaction = Interaction(LocalEnvironments(lambda: env, [1]), algorithm, buffer, seed=1)
     tests = Evaluation(lambda: Cue(length, image=algo.startswith("c")))
     train(
         algorithm, buffer, interaction, None, Loggers([]),

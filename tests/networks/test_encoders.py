@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from offpcc.core import Batch, UserError
+from offpcc.core import Batch
+from offpcc.errors import UserError
 from offpcc.networks import Convolutional, Identity, Inputs, InputShape, Recurrent
 from offpcc.networks.states import keep_rows, map_state
 

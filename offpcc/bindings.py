@@ -1,0 +1,140 @@
+"""Bindings of gin: what may be bound, and those that would do nothing refused by name."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from typing import Any, NamedTuple
+
+import gin
+
+from offpcc.errors import UserError
+
+COMMAND_LINE = "--gin"
+MACRO = "gin.macro"
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+# What launch.py and the library pass themselves, by family; gin sets hyper-parameters only.
+PASSED = {
+    "ActorCritic": {"observation_space", "action_space", "device", "seed"},
+    "BufferBase": {"observation_space", "action_space", "device", "seed", "num_envs", "frame_stack"},
+    "ReplayBuffer": {"num_steps"},
+    "Encoder": {"shape"},
+}
+
+
+class Binding(NamedTuple):
+    """One line of a gin file or of the command line."""
+
+    scope: str
+    selector: str  # the complete one, such as offpcc.algorithms.sac.SAC
+    parameter: str
+    given: str  # as the user wrote it, such as SAC.lr
+    where: str  # "FILE:LINE" or "--gin"
+
+
+def configurables() -> dict[str, Any]:
+    """What gin can configure, by complete name."""
+    registry = gin.config._REGISTRY._selector_map
+    return {name: entry.wrapped for name, entry in registry.items() if not name.startswith("gin.")}
+
+
+def parameters(function: Any) -> set[str]:
+    """Names that `function`, or a class with all its ancestors, takes; ``**kwargs`` go on to the next ancestor."""
+    if not inspect.isclass(function):
+        return {p.name for p in inspect.signature(function).parameters.values() if p.kind not in VARIADIC}
+    names: set[str] = set()
+    for cls in function.__mro__:
+        if "__init__" not in cls.__dict__ or cls is object:
+            continue
+        signature = inspect.signature(cls.__dict__["__init__"])
+        names |= {p.name for p in list(signature.parameters.values())[1:] if p.kind not in VARIADIC}
+        if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+            break
+    return names
+
+
+def passed_by_us(function: Any) -> set[str]:
+    """Parameters that are not gin's to set."""
+    ancestors = function.__mro__ if inspect.isclass(function) else ()
+    return set().union(*(PASSED.get(cls.__name__, set()) for cls in ancestors))
+
+
+def nearest(name: str, known: Any) -> str:
+    """What of the known names may have been meant."""
+    near = difflib.get_close_matches(name, list(known), 3, 0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(list(known)[:40])}."
+
+
+def check_effects(bindings: list[Binding]) -> None:
+    """Refuse bindings that did nothing, once all that the run uses has been built.
+
+    In files, a class that takes no part in the run may be bound (shared configs), and a child's binding may
+    override its parent's. On the command line every binding must do something.
+
+    Raises:
+        UserError: naming the binding.
+    """
+    operative = gin.config._OPERATIVE_CONFIG
+    taking_part = {selector for _, selector in operative}
+    classes = configurables()
+    for binding in bindings:
+        if _is_used(binding, operative):
+            continue
+        if binding.selector == MACRO:
+            if binding.where == COMMAND_LINE or not _is_referenced(binding.scope):
+                near = [f"{name.split('.')[-1]}.{binding.given}" for name in sorted(taking_part - {MACRO})]
+                near = [name for name in near if _is_parameter(name)]
+                hint = f"did you mean {' or '.join(near)}?" if near else "a binding names its class, as in SAC.lr"
+                raise UserError(f"{binding.where}: {binding.given} has no effect: it names no class; {hint}")
+            continue
+        if binding.where != COMMAND_LINE and (
+            binding.selector not in taking_part or _overridden(binding, bindings, classes, taking_part)
+        ):
+            continue
+        name = binding.selector.split(".")[-1]
+        parts = sorted(s.split(".")[-1] for s in taking_part - {MACRO})
+        reason = (
+            f"{name} takes part in this run, but got {binding.parameter} from elsewhere"
+            if binding.selector in taking_part
+            else f"{name} takes no part in this run, which uses {', '.join(parts)}"
+        )
+        raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; correct it or take it out")
+
+
+def _is_used(binding: Binding, operative: dict[tuple[str, str], dict[str, Any]]) -> bool:
+    """Whether the bound class got the value: in the binding's scope, or in one inside it."""
+    return any(
+        selector == binding.selector
+        and binding.parameter in given
+        and (not binding.scope or scope == binding.scope or scope.startswith(f"{binding.scope}/"))
+        for (scope, selector), given in operative.items()
+    )
+
+
+def _is_referenced(macro: str) -> bool:
+    """Whether the value of any binding refers to `macro`, also of a class that takes no part."""
+    bound = [value for given in gin.config._CONFIG.values() for value in given.values()]
+    return any(re.search(rf"%{re.escape(macro)}(?![\w/.])", repr(value)) for value in bound)
+
+
+def _is_parameter(name: str) -> bool:
+    selector, parameter = name.split(".")
+    return any(
+        parameter in parameters(function) - passed_by_us(function)
+        for complete, function in configurables().items()
+        if complete.endswith(f".{selector}")
+    )
+
+
+def _overridden(binding: Binding, bindings: list[Binding], classes: dict[str, Any], taking_part: set[str]) -> bool:
+    cls = classes[binding.selector]
+    return any(
+        other.parameter == binding.parameter
+        and other.selector != binding.selector
+        and other.selector in taking_part
+        and inspect.isclass(cls)
+        and inspect.isclass(classes[other.selector])
+        and issubclass(classes[other.selector], cls)
+        for other in bindings
+    )

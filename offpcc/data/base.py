@@ -1,0 +1,157 @@
+"""What the two buffers share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from offpcc.core import channels_first, channels_first_shape, channels_last
+from offpcc.errors import UserError
+from offpcc.generators import NumpyGenerator
+
+
+class BufferBase:
+    """What both buffers share: spaces, frames, the generator, checks and the statement of size.
+
+    An observation that is a stack of the last `frame_stack` frames shares all but its newest with the one before,
+    so frames are stored, each once, and joined again when they are sampled. Where an episode begins the older ones
+    are whatever the environment puts there (zeros, the first frame repeated); they are stored as well.
+
+    Args:
+        observation_space: of one environment; images may have channels first or last.
+        action_space: of one environment, scaled to [-1, 1].
+        device: where batches go.
+        seed: of the buffer's own generator.
+        num_envs: environments that transitions come from.
+        frame_stack: frames that an observation joins along its first axis, oldest first; 1 for no stack.
+
+    Raises:
+        UserError: observations are no such stacks.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Box,
+        action_space: spaces.Box,
+        device: str | torch.device,
+        seed: int,
+        num_envs: int,
+        frame_stack: int,
+    ) -> None:
+        self.space_shape = observation_space.shape
+        self.observation_shape = channels_first_shape(observation_space.shape)
+        self.dtype = np.dtype(np.uint8 if observation_space.dtype == np.uint8 else np.float32)
+        self.action_dim = int(np.prod(action_space.shape))
+        self.device = torch.device(device)
+        self.randomness = NumpyGenerator(seed, 2)
+        self.num_envs, self.frame_stack = num_envs, frame_stack
+        if num_envs < 1:
+            raise UserError(
+                f"{type(self).__name__}.num_envs is {num_envs}: transitions come from 1 environment or more"
+            )
+        self.frame_shape = self._frame_shape()
+
+    def _frame_shape(self) -> tuple[int, ...]:
+        shape, number = self.observation_shape, self.frame_stack
+        if number == 1:
+            return shape
+        fault = f"{type(self).__name__}.frame_stack is {number}, but observations of shape {self.space_shape}"
+        if channels_last(self.space_shape):
+            raise UserError(
+                f"{fault} are images whose channels are last; frames are joined along the first axis: stack "
+                f"images whose channels are first, or set frame_stack = 1"
+            )
+        if number < 1 or not shape or shape[0] % number:
+            raise UserError(
+                f"{fault} are no stack of so many frames: the first axis is to be a multiple of frame_stack, which "
+                f"is 1 for observations that are no stack"
+            )
+        return (shape[0] // number, *shape[1:])
+
+    @property
+    def bytes_per_frame(self) -> int:
+        """Bytes that one frame takes."""
+        return math.prod(self.frame_shape) * self.dtype.itemsize
+
+    @property
+    def bytes_per_step(self) -> int:
+        """Bytes that one step takes."""
+        return self.bytes_per_frame + 4 * self.action_dim + 4 + 1 + 1
+
+    def read(self, observation: np.ndarray) -> np.ndarray:
+        """An observation as it is stored: its frames, (frame_stack, *frame).
+
+        Raises:
+            ValueError: its shape is not the space's.
+        """
+        observation = np.asarray(observation)
+        if observation.shape == self.space_shape:
+            observation = channels_first(observation, self.space_shape)
+        elif observation.shape != self.observation_shape:
+            raise ValueError(
+                f"observation of shape {observation.shape} pushed into a buffer of shape {self.space_shape}"
+            )
+        return observation.astype(self.dtype, copy=False).reshape(self.frame_stack, *self.frame_shape)
+
+    def read_action(self, action: np.ndarray) -> np.ndarray:
+        """An action as it is stored.
+
+        Raises:
+            ValueError: it has another number of dimensions than the space.
+        """
+        return np.asarray(action, np.float32).reshape(self.action_dim)
+
+    def check_transition(self, frames: np.ndarray, next_frames: np.ndarray, env: int) -> None:
+        """Refuse what could not be stored.
+
+        Raises:
+            ValueError: there is no such environment, or `next_frames` are not `frames` moved on by one.
+        """
+        if not 0 <= env < self.num_envs:
+            raise ValueError(
+                f"a transition of environment {env} pushed into a buffer of num_envs = {self.num_envs}; "
+                f"environments are numbered from 0"
+            )
+        if self.frame_stack > 1 and not self._equal(frames[1:], next_frames[:-1]):
+            raise ValueError(
+                f"the older frames of next_observation are not the newer ones of observation, so these are no stacks "
+                f"of frame_stack = {self.frame_stack} frames, oldest first; give the buffer frame_stack = 1"
+            )
+
+    def continues(self, frames: np.ndarray, stored: Iterable[np.ndarray]) -> bool:
+        """Whether an observation's `frames` are those stored last, which are given newest first.
+
+        All of them: an episode that was left may be followed by one that begins with the very frame it stood at,
+        yet with other frames before it. The newest, which nearly always tells them apart, is compared first.
+        """
+        return all(map(self._equal, stored, frames[::-1]))
+
+    def _equal(self, a: np.ndarray, b: np.ndarray) -> bool:
+        # Bytes compare several times as fast, and hardly ever differ; 0.0 and -0.0, or two kinds of NaN, are equal.
+        return a.tobytes() == b.tobytes() or np.array_equal(a, b, equal_nan=self.dtype.kind == "f")
+
+    def episodes_per_env(self, num_steps: int, longest_episode: int | None) -> int:
+        """Fewest episodes that each environment takes a part in; 0 where nothing limits their length."""
+        return math.ceil(math.ceil(num_steps / self.num_envs) / longest_episode) if longest_episode else 0
+
+    def check_saved(self, state: Mapping[str, Any]) -> None:
+        """Refuse the state of a buffer with other parts.
+
+        Raises:
+            UserError: naming the number that differs.
+        """
+        for name in ("num_envs", "frame_stack"):
+            if state[name] != getattr(self, name):
+                raise UserError(
+                    f"the saved buffer's {name} is {state[name]}, but this one's is {getattr(self, name)}: go on "
+                    f"with {name} = {state[name]}, or start another run"
+                )
+
+    def tensor(self, array: np.ndarray) -> torch.Tensor:
+        """`array` on the device."""
+        return torch.from_numpy(array).to(self.device)

@@ -1,0 +1,110 @@
+"""What gin can configure, and the plain data from which it is built again."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import gin
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from offpcc.errors import UserError
+
+REGISTRY: dict[str, type] = {}
+C = TypeVar("C", bound=type)
+
+
+def configurable(cls: C) -> C:
+    """Register a class with gin, so that bindings of its parents reach it and its own win.
+
+    A child never declares a parameter of its parent's again, nor passes a fixed value for one (class attributes
+    such as ``default_num_critics`` are for that); it takes ``**kwargs`` and passes them on. Each instance
+    remembers the arguments it was built with, for `specification`.
+    """
+    if "__init__" not in cls.__dict__:
+
+        def passes_on(self: Any, *args: Any, **kwargs: Any) -> None:
+            super(cls, self).__init__(*args, **kwargs)  # type: ignore[arg-type]
+
+        passes_on.__name__ = "__init__"  # the attribute that gin puts its wrapper in place of
+        cls.__init__ = passes_on  # type: ignore[misc]
+    original = cls.__init__  # type: ignore[misc]
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def remembering(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        remembered = self.__dict__.setdefault("_arguments", {})
+        for name, parameter in list(signature.parameters.items())[1:]:
+            if parameter.kind is parameter.VAR_KEYWORD:
+                remembered.update(bound.arguments[name])
+            elif parameter.kind is not parameter.VAR_POSITIONAL:
+                remembered[name] = bound.arguments[name]
+        original(self, *args, **kwargs)
+
+    remembering.__signature__ = signature  # type: ignore[attr-defined]  # gin reads defaults from it
+    cls.__init__ = remembering  # type: ignore[misc]
+    REGISTRY[cls.__name__] = cls
+    return gin.configurable(cls)  # type: ignore[no-any-return]
+
+
+def specification(value: Any) -> Any:
+    """`value` as plain data from which `from_specification` builds it again without importing anything.
+
+    Raises:
+        UserError: an argument is neither plain data nor of a registered class.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.integer | np.floating):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [specification(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): specification(item) for key, item in value.items()}
+    if isinstance(value, torch.device):
+        return str(value)
+    if isinstance(value, spaces.Box):
+        return {"box": list(value.shape), "dtype": str(value.dtype)}
+    if isinstance(value, functools.partial):
+        return {"partial": specification(value.func), "arguments": specification(value.keywords)}
+    if isinstance(value, type) and REGISTRY.get(value.__name__) is not None:
+        return {"reference": value.__name__}
+    if type(value).__name__ in REGISTRY and hasattr(value, "_arguments"):
+        return {"class": type(value).__name__, "arguments": specification(value._arguments)}
+    raise UserError(f"{value!r} cannot be written into an actor's file; decorate its class with offpcc.configurable")
+
+
+def from_specification(spec: Any, **overrides: Any) -> Any:
+    """Build what `specification` described; `overrides` replace arguments of the outermost class."""
+    if isinstance(spec, list):
+        return tuple(from_specification(item) for item in spec)
+    if not isinstance(spec, dict):
+        return spec
+    if "box" in spec:
+        dtype = np.dtype(spec["dtype"])
+        low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
+        return spaces.Box(low, high, tuple(spec["box"]), dtype.type)
+    if "reference" in spec:
+        return _registered(spec["reference"])
+    if "partial" in spec:
+        arguments = {key: from_specification(item) for key, item in spec["arguments"].items()}
+        return functools.partial(from_specification(spec["partial"]), **arguments)
+    if "class" in spec:
+        arguments = {key: from_specification(item) for key, item in spec["arguments"].items()}
+        return _registered(spec["class"])(**{**arguments, **overrides})
+    return {key: from_specification(item) for key, item in spec.items()}
+
+
+def _registered(name: str) -> Callable[..., Any]:
+    if name not in REGISTRY:
+        raise UserError(
+            f"the file was made with the class {name!r}, which is not known here: "
+            f"import the module that defines it first (on the command line: --config with its import)"
+        )
+    return REGISTRY[name]

@@ -1,0 +1,126 @@
+"""What both buffers check alike: environments, and observations that are stacks of frames."""
+
+import re
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from pushing import ACTIONS, KINDS, OBSERVATIONS, Recorded, equal, pushes, space_of, through_a_file
+
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.errors import UserError
+
+pytestmark = pytest.mark.parametrize("buffer_class", [ReplayBuffer, RecurrentReplayBuffer])
+
+
+def made(buffer_class, observations=OBSERVATIONS, **arguments):
+    return buffer_class(observations, ACTIONS, **{"capacity": 50, "batch_size": 200, **arguments})
+
+
+def starts(batch):
+    """Ids of the steps that the batch counts."""
+    return sorted(set(batch.rewards[batch.mask > 0].tolist()))
+
+
+@pytest.mark.parametrize("num_envs, env", [(1, 1), (3, 3), (3, -1)])
+def test_an_environment_that_there_is_not_is_refused(buffer_class, num_envs, env):
+    buffer = made(buffer_class, num_envs=num_envs)
+    with pytest.raises(ValueError, match=f"environment {env} .* num_envs = {num_envs}"):
+        buffer.push(*pushes((1, "both"))[0], env=env)
+    assert len(buffer) == 0
+
+
+def test_what_another_environment_pushes_cuts_no_episode(buffer_class):
+    buffer = made(buffer_class, num_envs=2)
+    for steps in zip(Recorded(1, 3, "terminated").pushes(), Recorded(2, 3, "truncated").pushes(), strict=True):
+        for env, pushed in enumerate(steps):
+            buffer.push(*pushed, env=env)
+    batch = buffer.sample()
+    first = np.unique(batch.rewards[:, 0, 0], return_index=True)[1]
+    if buffer_class is ReplayBuffer:
+        assert batch.first_reward[first, 0].tolist() == [0.0, 1000.0, 1001.0, 0.0, 2000.0, 2001.0]
+        assert [ring.size for ring in buffer.rings] == [4, 4]
+    else:
+        assert batch.rewards[first, :, 0].tolist() == [[1000.0, 1001.0, 1002.0], [2000.0, 2001.0, 2002.0]]
+
+
+@pytest.mark.parametrize("name, saved, here", [("num_envs", 3, 2), ("num_envs", 1, 2), ("frame_stack", 2, 1)])
+def test_the_state_of_another_kind_of_buffer_is_refused(buffer_class, name, saved, here):
+    buffer, other = made(buffer_class, **{name: saved}), made(buffer_class, **{name: here})
+    with pytest.raises(UserError, match=rf"{name} is {saved}, but this one's is {here}: .*{name} = {saved}"):
+        other.load_state_dict(through_a_file(buffer.state_dict()))
+
+
+# Stacks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_stack_is_refused_and_leaves_no_trace(buffer_class, kind):
+    episode = Recorded(1, 4, "truncated", 3, kind)
+    buffer, expected = (made(buffer_class, space_of(kind, 3), frame_stack=3) for _ in range(2))
+    for t, pushed in enumerate(episode.pushes()):
+        expected.push(*pushed)
+        for wrong in (episode.observation(t), episode.observation(t + 2), episode.observation(t + 1)[::-1].copy()):
+            with pytest.raises(ValueError, match=r"older frames of next_observation are not .* frame_stack = 1"):
+                buffer.push(*pushed._replace(next_observation=wrong))
+        buffer.push(*pushed)
+    assert len(buffer) == len(expected) > 0
+    assert equal(buffer.sample().observations, expected.sample().observations)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_episode_that_begins_with_the_frame_at_which_another_was_left_is_another(buffer_class, kind):
+    """Its first stack holds zeros, or that frame again, where the other's holds older frames."""
+    left = Recorded(1, 5, "left", 3, kind)
+    for repeats_first in (False, True):
+        class_of_another = type("Another", (Recorded,), {"frame": lambda self, t: _frame(self, t, left)})
+        another = class_of_another(2, 4, "both", 3, kind, repeats_first)
+        buffer = made(buffer_class, space_of(kind, 3), frame_stack=3)
+        for pushed in [*left.pushes(), *another.pushes()]:
+            buffer.push(*pushed)
+        assert len(buffer) == (9 if buffer_class is ReplayBuffer else 2)
+        batch = buffer.sample()
+        assert starts(batch) == [1000.0 + t for t in range(5)] + [2000.0 + t for t in range(4)]
+        b = batch.rewards[:, 0, 0].tolist().index(2000.0)
+        assert equal(batch.observations[b, :2], np.stack([another.observation(t) for t in (0, 1)]))
+
+
+def _frame(episode, t, left):
+    """Frames of `episode`, of which the first is the last of `left`."""
+    return left.frame(left.length) if t == 0 else Recorded.frame(episode, t)
+
+
+def test_equal_numbers_of_different_bytes_continue_an_episode(buffer_class):
+    buffer = made(buffer_class)
+    other_nan = np.array([0x7FC00001], np.uint32).view(np.float32)[0]
+    buffer.push(np.ones(2), np.zeros(2), 1.0, np.array([0.0, np.nan], np.float32), False, False)
+    buffer.push(np.array([-0.0, other_nan], np.float32), np.zeros(2), 2.0, np.ones(2), False, True)
+    assert len(buffer) == (2 if buffer_class is ReplayBuffer else 1)
+    assert buffer.num_transitions == 2 and (buffer_class is RecurrentReplayBuffer or buffer.size == 3)
+
+
+@pytest.mark.parametrize(
+    "shape, frame_stack, words",
+    [
+        ((7,), 2, "frame_stack is 2, but observations of shape (7,) are no stack"),
+        ((4, 16, 16), 3, "frame_stack is 3, but observations of shape (4, 16, 16) are no stack"),
+        ((), 2, "frame_stack is 2, but observations of shape () are no stack"),
+        ((4,), 0, "frame_stack is 0"),
+        ((4,), -2, "frame_stack is -2"),
+        ((16, 16, 4), 4, "frame_stack is 4, but observations of shape (16, 16, 4) are images whose channels are last"),
+    ],
+)
+def test_observations_that_are_no_stacks_are_refused(buffer_class, shape, frame_stack, words):
+    with pytest.raises(UserError, match=re.escape(f"{buffer_class.__name__}.{words}")):
+        made(buffer_class, Box(0, 255, shape, np.uint8), frame_stack=frame_stack)
+
+
+def test_no_environments_are_refused(buffer_class):
+    with pytest.raises(UserError, match="num_envs is 0"):
+        made(buffer_class, num_envs=0)
+
+
+def test_a_single_frame_counts(buffer_class):
+    images = Box(0, 255, (12, 16, 16), np.uint8)
+    assert made(buffer_class, images).bytes_per_step == 12 * 256 + 4 * 2 + 4 + 2
+    assert made(buffer_class, images, frame_stack=4).bytes_per_step == 3 * 256 + 4 * 2 + 4 + 2

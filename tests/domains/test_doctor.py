@@ -1,0 +1,542 @@
+"""One planted fault per environment, which the doctor has to find and name."""
+
+import functools
+import importlib.util
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from offpcc import interaction
+from offpcc.domains import making, walk
+from offpcc.domains.doctor import FAULT, NOTE, OK, TROUBLES, WARNING, examine
+from offpcc.domains.making import UnsuitableEnvironment
+
+CHECKS = [
+    *("versions", "spaces", "interface", "type", "bounds", "finite", "copies", "reward", "episodes"),
+    *("wrapped", "seed", "starts", "resume", "actions", "speed"),
+]
+STEPS = 100
+
+
+class Healthy(gymnasium.Env):
+    """A point that chance and the agent push; a limit of 20 steps is registered."""
+
+    observation_space = Box(-10, 10, (2,), np.float32)
+    action_space = Box(-2, 2, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        self.t = 0
+        return self.x.copy(), {}
+
+    def step(self, action):
+        self.t += 1
+        noise = self.np_random.normal(0, 0.1, 2)
+        self.x = np.clip(self.x + 0.1 * action[0] + noise, -10, 10).astype(np.float32)
+        return self.x.copy(), -float(np.abs(self.x).sum()), False, False, {}
+
+
+@pytest.fixture
+def register():
+    """Registers an environment for the length of a test."""
+    name = "patient-v0"
+
+    def function(environment, max_episode_steps=20):
+        gymnasium.register(name, entry_point=environment, max_episode_steps=max_episode_steps)
+        return name
+
+    yield function
+    gymnasium.registry.pop(name, None)
+
+
+@pytest.fixture
+def find(register):
+    """The finding of one check in an environment, and those of all others that are not ok."""
+
+    def function(environment, check, max_episode_steps=20, num_steps=STEPS):
+        diagnosis = examine(register(environment, max_episode_steps), num_steps)
+        (found,) = [finding for finding in diagnosis.findings if finding.check == check]
+        return found, {finding.check for finding in diagnosis.findings if finding.level != OK} - {check}
+
+    return function
+
+
+def changed(step=lambda self, *values: values, at=None, reset=lambda self, *values: values):
+    """A healthy environment whose steps, or only one of them in each episode, return something else."""
+
+    class Changed(Healthy):
+        def reset(self, **kwargs):
+            return reset(self, *super().reset(**kwargs))
+
+        def step(self, action):
+            values = super().step(action)
+            return step(self, *values) if at in (None, self.t) else values
+
+    return Changed
+
+
+def with_observation(change):
+    return lambda self, observation, *others: (change(observation), *others)
+
+
+def with_reward(change):
+    return lambda self, observation, reward, *others: (observation, change(reward), *others)
+
+
+def ends(at):
+    return changed(lambda self, observation, reward, *_: (observation, reward, True, False, {}), at)
+
+
+def put(index, value):
+    def change(observation):
+        observation[index] = value
+        return observation
+
+    return change
+
+
+def test_a_healthy_environment_passes_every_check(register):
+    diagnosis = examine(register(Healthy), STEPS)
+    assert [finding.check for finding in diagnosis.findings] == CHECKS
+    assert {finding.level for finding in diagnosis.findings} == {OK}
+    assert not any(finding.remedy for finding in diagnosis.findings)
+    assert diagnosis.verdict == "patient-v0: no fault"
+    found = {finding.check: finding.found for finding in diagnosis.findings}
+    assert found["spaces"] == "observation (2,) float32 in [-10, 10]; action (1,) float32 in [-2, 2]"
+    assert found["wrapped"] == "agents see (2,) float32 in [-10, 10] and act (1,) float32 in [-1, 1]"
+    assert found["episodes"].startswith("5 ended, 0 by termination; mean length 20.0, mean return -")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pendulum-p-v0", "pendulum-img-v0", "Pendulum-v1", "dmc-cartpole-balance-p-v0", "dmc-cartpole-swingup-va-v0"],
+)
+def test_environments_of_the_field_are_healthy(name):
+    if name.startswith("dmc-") and not importlib.util.find_spec("dm_control"):
+        pytest.skip("needs dm-control")
+    diagnosis = examine(name, 400)
+    assert [finding for finding in diagnosis.findings if finding.level != OK] == []
+    found = {finding.check: finding.found for finding in diagnosis.findings}
+    assert f"gymnasium {gymnasium.__version__}" in found["versions"]
+    assert ("dm-control" in found["versions"]) >= name.startswith("dmc-")
+    assert ("each draws an image" in found["speed"]) == ("-img" in name)
+
+
+NAN_AT_7 = changed(with_observation(put(1, np.nan)), at=7)
+REWARD_AT_9 = changed(with_reward(lambda reward: np.inf), at=9)
+
+
+class Disorderly(Healthy):
+    """Returns numbers of its own choice beside a seeded start."""
+
+    def step(self, action):
+        observation, *others = super().step(action)
+        return observation + np.random.default_rng().uniform(0, 0.1, 2).astype(np.float32), *others
+
+
+class Unseeded(Healthy):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=None)
+
+
+class CarriesOver(Healthy):
+    """The second episode of an instance is not its first."""
+
+    count = 0
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        self.count += 1
+        return observation + np.float32(self.count), info
+
+
+class OwnGenerator(Healthy):
+    """Seeded, and yet not found again by np_random."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.own = np.random.default_rng(seed)
+        super().reset(seed=seed)
+        self.x = self.own.uniform(-1, 1, 2).astype(np.float32)
+        return self.x.copy(), {}
+
+
+class OldGenerator(Healthy):
+    @property
+    def np_random(self):
+        return self._random
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self._random = np.random.RandomState(seed)
+        self.x, self.t = self._random.uniform(-1, 1, 2).astype(np.float32), 0
+        return self.x.copy(), {}
+
+
+class InPlace(Healthy):
+    def reset(self, **kwargs):
+        self.array = super().reset(**kwargs)[0]
+        return self.array, {}
+
+    def step(self, action):
+        observation, *others = super().step(action)
+        self.array[:] = observation
+        return self.array, *others
+
+
+class Limping(Healthy):
+    """Ends by itself at 15 steps."""
+
+    def step(self, action):
+        observation, reward, *_ = super().step(action)
+        return observation, reward, self.t == 15, False, {}
+
+
+class Reluctant(Healthy):
+    def step(self, action):
+        if abs(action[0]) >= 2:
+            raise ArithmeticError("too strong")
+        return super().step(action)
+
+
+class Unmoved(Healthy):
+    """No chance in it."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.t = np.zeros(2, np.float32), 0
+        return self.x.copy(), {}
+
+    def step(self, action):
+        self.x = np.clip(self.x + 0.1 * action[0], -10, 10).astype(np.float32)
+        return self.x.copy(), -float(np.abs(self.x).sum()), False, False, {}
+
+
+class SameStart(Healthy):
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x[:] = 0
+        return self.x.copy(), {}
+
+
+class Stuck(Healthy):
+    action_space = Box(np.array([-1, 3], np.float32), np.array([1, 3], np.float32))
+
+
+class Floats(Healthy):
+    """An image in fractions, where its space says bytes."""
+
+    observation_space = Box(0, 255, (1, 8, 8), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.uniform(0, 1, (1, 8, 8)), {}
+
+    def step(self, action):
+        return self.np_random.uniform(0, 1, (1, 8, 8)), super().step(action)[1], False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("environment", "check", "level", "words"),
+    [
+        (NAN_AT_7, "finite", FAULT, ["step 7 of episode 1 gave nan at index 1", "division by 0"]),
+        (
+            changed(with_observation(put(0, 11)), at=3),
+            "bounds",
+            FAULT,
+            ["step 3 of episode 1 gave 11 at index 0, whose high bound is 10", "widen observation_space"],
+        ),
+        (
+            changed(with_observation(put(1, -12.5)), at=3),
+            "bounds",
+            FAULT,
+            ["gave -12.5 at index 1, whose low bound is -10"],
+        ),
+        (
+            changed(with_observation(lambda observation: observation.astype(np.float64))),
+            "type",
+            WARNING,
+            ["step 1 of episode 1", "type float64", "says float32"],
+        ),
+        (changed(with_observation(list), at=4), "type", WARNING, ["step 4 of episode 1 gave a list of 2"]),
+        (Floats, "type", FAULT, ["the reset of episode 1", "float64", "says uint8"]),
+        (changed(with_reward(np.array), at=5), "reward", FAULT, ["step 5", "shape ()", "float(reward)"]),
+        (REWARD_AT_9, "reward", FAULT, ["step 9 of episode 1 gave inf"]),
+        (changed(with_reward(lambda reward: 3)), "reward", WARNING, ["always 3, in 100 steps"]),
+        (ends(9), "episodes", FAULT, ["11 episodes lasted 9 steps"]),
+        (ends(20), "episodes", FAULT, ["5 episodes lasted 20 steps"]),
+        (InPlace, "copies", WARNING, ["step 1 of episode 1 overwrote what the reset of episode 1", "copy"]),
+        (Unmoved, "starts", WARNING, ["seeds 0 to 3", "np_random"]),
+        (SameStart, "starts", NOTE, ["go on differently"]),
+        (OwnGenerator, "resume", WARNING, ["the reset of episode 1", "not exact", "self.np_random"]),
+        (OldGenerator, "resume", WARNING, ["cannot be restored", "RandomState"]),
+        (Reluctant, "actions", FAULT, ["actions of -1", "ArithmeticError: too strong"]),
+        (Stuck, "spaces", WARNING, ["action 1 can only be 3"]),
+    ],
+)  # fmt: skip
+def test_a_fault_is_found_and_named_and_nothing_else(find, environment, check, level, words):
+    found, others = find(environment, check)
+    assert found.level == level, found
+    for word in words:
+        assert word in f"{found.found}; {found.remedy}"
+    assert not others
+
+
+@pytest.mark.parametrize(
+    ("environment", "level", "words", "beside"),
+    [
+        # np_random's state finds an episode of the first again.
+        (Unseeded, FAULT, ["the reset of episode 1", "second instance", "self.np_random"], set()),
+        (Disorderly, FAULT, ["step 1 of episode 1", "second instance", "self.np_random"], {"resume"}),
+        (CarriesOver, WARNING, ["the reset of episode 1", "same instance", "carry nothing over"], {"resume"}),
+    ],
+)
+def test_episodes_that_a_seed_does_not_fix(find, environment, level, words, beside):
+    found, others = find(environment, "seed")
+    assert found.level == level
+    for word in [*words, "seed 0"]:
+        assert word in f"{found.found}; {found.remedy}"
+    assert others == beside
+
+
+@pytest.mark.parametrize("value", [np.float32(-1.5), np.int64(2), True, np.array([2.0])[0]])
+def test_numbers_of_any_type_are_rewards(find, value):
+    found, _ = find(changed(with_reward(lambda reward: value), at=1), "reward")
+    assert found.level == OK
+
+
+def test_rounding_is_within_bounds(find):
+    found, _ = find(changed(with_observation(put(0, np.nextafter(np.float32(10), np.float32(11)))), at=3), "bounds")
+    assert found.level == OK
+
+
+def test_a_wrong_shape_is_named(find):
+    found, _ = find(changed(with_observation(lambda observation: observation[:, None]), at=2), "type")
+    assert found.level == FAULT
+    assert "step 2 of episode 1 gave an array of shape (2, 1)" in found.found and "(2,)" in found.found
+
+
+# The end of episodes ----------------------------------------------------------------------------------------------
+
+
+def test_an_episode_without_end(find):
+    found, others = find(Healthy, "episodes", max_episode_steps=None)
+    assert found.level == FAULT
+    assert "20,000" in found.found and "gymnasium.wrappers.TimeLimit" in found.remedy
+    assert not others
+
+
+def test_a_time_limit_beyond_what_training_accepts(find):
+    found, _ = find(Healthy, "episodes", max_episode_steps=30_000)
+    assert found.level == FAULT and "30,000" in found.found
+
+
+def test_the_longest_episode_is_that_of_training():
+    assert interaction.LONGEST_EPISODE == walk.LONGEST_EPISODE
+
+
+def test_a_long_time_limit_is_no_fault(find):
+    found, _ = find(Healthy, "episodes", max_episode_steps=500)
+    assert found.level == OK and "500" in found.found
+
+
+def test_without_a_registered_limit_two_ends_are_waited_for(find):
+    found, _ = find(Limping, "episodes", max_episode_steps=None, num_steps=20)
+    assert found.level == FAULT and "2 episodes lasted 15 steps" in found.found
+
+
+def test_the_limit_of_a_wrapper_named_in_a_config_counts(find, monkeypatch):
+    def limited(env):
+        return gymnasium.wrappers.TimeLimit(env, 30)
+
+    make = functools.partial(making.make, wrappers=[limited])
+    with monkeypatch.context() as patched:
+        patched.setattr("offpcc.domains.doctor.make", make)
+        found, others = find(Healthy, "episodes", max_episode_steps=None)
+    assert found.level == OK and "the time limit is 30" in found.found
+    assert not others
+
+
+def test_the_mean_return_is_that_of_episodes(find):
+    found, _ = find(changed(with_reward(lambda reward: 3)), "episodes")
+    assert "mean length 20.0, mean return 60" in found.found
+
+
+def test_ends_that_differ_are_terminations(find):
+    class Falls(Healthy):
+        def step(self, action):
+            observation, reward, *_ = super().step(action)
+            return observation, reward, bool(self.np_random.random() < 0.1), False, {}
+
+    found, _ = find(Falls, "episodes", max_episode_steps=None)
+    assert found.level == OK
+
+
+def test_episodes_of_one_step_are_no_fault(find):
+    found, _ = find(ends(1), "episodes")
+    assert found.level == OK
+
+
+def test_both_ends_at_once_are_noted(find):
+    class Both(Healthy):
+        def step(self, action):
+            observation, reward, *_ = super().step(action)
+            over = bool(self.np_random.random() < 0.1)
+            return observation, reward, over, over, {}
+
+    found, _ = find(Both, "episodes")
+    assert found.level == NOTE
+    assert "both terminated and truncated" in found.found
+
+
+# Environments that break ------------------------------------------------------------------------------------------
+
+
+def raises(self, *values):
+    raise ZeroDivisionError("by zero\nonce more")
+
+
+class OldStep(Healthy):
+    def step(self, action):
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, terminated, info
+
+
+class OldReset(OldStep):
+    """Two numbers, which look like a pair."""
+
+    def reset(self):
+        return super().reset()[0]
+
+
+@pytest.mark.parametrize("limit", [20, None])
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        (OldStep, ["step returned 4 values, not 5", "offpcc.domains.old_gym.OldGym"]),
+        (OldReset, ["reset returned an array", "no pair (observation, info)", "offpcc.domains.old_gym.OldGym"]),
+        (changed(raises, at=5), ["step 5 of episode 1 failed with ZeroDivisionError: by zero", "mend"]),
+        (changed(reset=raises), ["the reset of episode 1 failed with ZeroDivisionError"]),
+        (changed(lambda self, *values: (*values[:4], None)), ["step 1", "its info is a NoneType"]),
+        (changed(lambda self, *values: values[:2]), ["step 1"]),
+        (changed(reset=lambda self, observation, info: (observation, 1)), ["the reset", "its info is a int"]),
+    ],
+)  # fmt: skip
+def test_an_environment_that_breaks_is_told_in_one_line(find, environment, words, limit):
+    found, others = find(environment, "interface", limit)
+    assert found.level == FAULT
+    assert "\n" not in found.found
+    for word in words:
+        assert word in f"{found.found}; {found.remedy}"
+    assert not others
+
+
+def test_what_was_seen_before_it_broke_is_told(register):
+    diagnosis = examine(register(changed(raises, at=5)), STEPS)
+    assert [finding.check for finding in diagnosis.findings] == CHECKS[: CHECKS.index("episodes")]
+    assert diagnosis.verdict == "patient-v0: 1 fault; mend it before training in it"
+
+
+def test_a_reward_in_an_array_is_named(find):
+    found, others = find(changed(with_reward(np.atleast_1d), at=5), "reward")
+    assert found.level == FAULT
+    assert "step 5 of episode 1 gave an array of shape (1,)" in found.found and "float(reward)" in found.remedy
+    assert others <= {"wrapped"}  # recent versions of NumPy make no number of it
+
+
+def test_a_reward_that_is_no_number_breaks_offpccs_own_wrappers(find):
+    found, others = find(changed(with_reward(lambda reward: np.ones(2))), "wrapped")
+    assert found.level == FAULT and "as offpcc makes it, step 1 of episode 1 failed" in found.found
+    assert others == {"reward"}
+
+
+@pytest.mark.parametrize(
+    ("actions", "observations", "words"),
+    [
+        (Discrete(3), Healthy.observation_space, "continuous control"),
+        (Box(-np.inf, np.inf, (1,), np.float32), Healthy.observation_space, "low bound of action 0 is -inf"),
+        (Healthy.action_space, Discrete(3), "FlattenObservation"),
+    ],
+)
+def test_what_does_not_suit_is_not_examined(register, actions, observations, words):
+    class Unsuitable(Healthy):
+        action_space, observation_space = actions, observations
+
+    with pytest.raises(UnsuitableEnvironment, match=words):
+        examine(register(Unsuitable), STEPS)
+
+
+def test_what_only_wrappers_make_suitable_is_examined_with_them(register, monkeypatch):
+    class Framed(Healthy):
+        observation_space = gymnasium.spaces.Dict(x=Healthy.observation_space)
+
+        def reset(self, **kwargs):
+            return {"x": super().reset(**kwargs)[0]}, {}
+
+        def step(self, action):
+            observation, *others = super().step(action)
+            return {"x": observation}, *others
+
+    with monkeypatch.context() as patched:
+        make = functools.partial(making.make, wrappers=[gymnasium.wrappers.FlattenObservation])
+        patched.setattr("offpcc.domains.doctor.make", make)
+        diagnosis = examine(register(Framed), STEPS)
+    assert {finding.level for finding in diagnosis.findings} == {OK}
+    assert len(diagnosis.findings) == len(CHECKS)
+
+
+def broken_constructor():
+    raise ZeroDivisionError("by zero\nonce more")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"), [(broken_constructor, "ZeroDivisionError: by zero"), (object, "old_gym.OldGym")]
+)
+def test_what_cannot_be_made_is_told_in_one_line(register, make, words):
+    with pytest.raises(UnsuitableEnvironment, match=words) as raised:
+        examine(register(make), STEPS)
+    assert "\n" not in raised.value.message
+
+
+def test_an_unknown_name():
+    with pytest.raises(UnsuitableEnvironment, match=r"did you mean .*pendulum-p-v0"):
+        examine("pendulum-q-v0")
+
+
+# What is left behind ----------------------------------------------------------------------------------------------
+
+
+def test_all_environments_are_closed_and_nothing_is_warned_of(register, recwarn):
+    opened, closed = [], []
+
+    class Counted(OldStep):
+        def __init__(self):
+            opened.append(self)
+
+        def close(self):
+            closed.append(self)
+
+    examine(register(Counted), STEPS)
+    assert opened and opened == closed[::-1]
+    assert not recwarn.list
+
+
+def test_the_same_seed_is_the_same_examination(register):
+    name = register(Healthy)
+    first, second, other = (examine(name, STEPS, seed).findings[:-1] for seed in (1, 1, 2))
+    assert first == second != other
+
+
+def test_every_kind_of_trouble_has_a_remedy_and_a_check():
+    assert {check for check, _, _ in TROUBLES.values()} <= set(CHECKS)
+    assert all(level in (WARNING, FAULT) and remedy for _, level, remedy in TROUBLES.values())
+
+
+def test_importing_it_imports_no_simulator_and_no_torch():
+    code = "import sys, offpcc.domains.doctor; print({'mujoco', 'dm_control', 'pybullet', 'torch'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
