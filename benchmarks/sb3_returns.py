@@ -1,9 +1,9 @@
-"""Returns of stable-baselines3's SAC or TD3 in an environment of offpcc, by the settings of configs/evidence/locomotion.gin.
+"""Returns of stable-baselines3's SAC or TD3 in offpcc's environments, by configs/evidence/locomotion.gin's settings.
 
 pip install stable-baselines3
 python benchmarks/sb3_returns.py --env halfcheetah-bullet-v0 --algo sac --run_id 1 2 --results results/published
 
-It writes a progress.csv where `offpcc plot` finds it, under the name sb3-sac, tested in the episodes of offpcc's agents.
+It writes progress.csv where `offpcc plot` finds it, under the name sb3-sac, tested in the episodes of offpcc's agents.
 """
 
 import argparse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from offpcc.environments import environments as build_environments
 from offpcc.errors import UserError
 from offpcc.files import replacing
 from offpcc.interaction import Interaction
-from offpcc.loggers import Logger, Loggers
+from offpcc.loggers import ConsoleLogger, Logger
 from offpcc.registry import REGISTRY, from_specification
 from offpcc.run_fns import Callback, Evaluation, train
 
@@ -38,14 +39,21 @@ class Learner:
     interaction: Interaction
     tests: Evaluation
     loop: Loop
+    title: str = ""
 
     def train(self, logger: Logger | None = None, callbacks: Sequence[Callback] = (), **settings: Any) -> Agent:
-        """Train by `run_fns.train`, whose arguments `settings` are; the trained agent.
+        """Train by `run_fns.train`; the trained agent. Called again with more epochs, it goes on.
 
-        Called again with more epochs, it goes on.
+        Args:
+            logger: by default, the progress is shown in the terminal; ``offpcc.loggers.Loggers([])`` shows nothing.
+            callbacks: see `run_fns.train`.
+            settings: of `run_fns.train`, such as ``num_epochs``; they win over gin's.
         """
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
-        train(*parts, logger=logger or Loggers([]), callbacks=callbacks, loop=self.loop, **settings)
+        with contextlib.ExitStack() as stack:
+            if logger is None:
+                logger = stack.enter_context(contextlib.closing(ConsoleLogger(self.title)))
+            train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
         return Agent(self.algorithm)
 
     def close(self) -> None:
@@ -60,6 +68,7 @@ def build(
     *,
     seed: int = 0,
     device: str | torch.device = "cpu",
+    threads: int | None = 1,
     algorithm: Mapping[str, Any] | None = None,
     buffer: Mapping[str, Any] | None = None,
     environments: Mapping[str, Any] | None = None,
@@ -71,6 +80,8 @@ def build(
         algo: a name of `ALGORITHMS`, or of a class registered with `offpcc.configurable`.
         seed: of everything random.
         device: where networks live.
+        threads: of torch on the CPU, in the whole process. More are faster on a quiet machine alone; None leaves
+            torch's own number.
         algorithm: arguments of the algorithm's class.
         buffer: arguments of `ReplayBuffer`, or with memory of `RecurrentReplayBuffer`.
         environments: arguments of `offpcc.environments.environments`, such as ``num_envs``.
@@ -78,6 +89,8 @@ def build(
     Raises:
         UserError: a name is unknown, or the environment does not suit.
     """
+    if threads is not None:
+        torch.set_num_threads(threads)
     algorithm_class = find_algorithm(algo)
     example = make(env)
     observations, actions, frames = example.observation_space, example.action_space, num_stacked(example)
@@ -95,7 +108,9 @@ def build(
         storage = ReplayBuffer(observations, actions, num_steps=learner.n_step, **stored)
     else:
         storage = RecurrentReplayBuffer(observations, actions, **stored)
-    return Learner(learner, storage, Interaction(acted_in, learner, storage, seed), Evaluation(make_env), Loop())
+    return Learner(
+        learner, storage, Interaction(acted_in, learner, storage, seed), Evaluation(make_env), Loop(), f"{env} {algo}"
+    )
 
 
 def find_algorithm(name: str) -> type[ActorCritic]:
@@ -171,8 +186,8 @@ class Agent:
 
 def save_actor(algorithm: ActorCritic, file: Path) -> None:
     """Write what `act` uses."""
-    with replacing(file) as temporary:
-        torch.save(algorithm.actor_file(), temporary)
+    with replacing(file) as temporary, temporary.open("wb") as opened:  # given a name, torch would write it into it
+        torch.save(algorithm.actor_file(), opened)
 
 
 def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
@@ -214,4 +229,5 @@ def read_tensors(file: Path, kind: str, format_version: int) -> dict[str, Any]:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
+    return text.splitlines()[0] if text else type(error).__name__

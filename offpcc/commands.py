@@ -15,11 +15,12 @@ from offpcc.assembly import load_actor
 from offpcc.domains import ENVIRONMENTS
 from offpcc.domains.doctor import FAULT, WARNING, examine
 from offpcc.domains.making import describe, simulator
+from offpcc.domains.screen import has_screen
 from offpcc.errors import UserError
 from offpcc.gallery import gallery
 from offpcc.plotting import NoRunsError, find_runs, plot_runs
 from offpcc.runs import RunFolder
-from offpcc.showing import evaluate_actor, has_screen, lines, overview, record_episodes, watch_episodes
+from offpcc.showing import evaluate_actor, lines, overview, record_episodes, watch_episodes
 
 
 def envs(options: argparse.Namespace) -> int:
@@ -152,6 +153,6 @@ def show(options: argparse.Namespace, run_id: int) -> None:
         results = watch_episodes(actor, env, options.episodes or 3)
     else:
         if options.render:
-            print("There is no screen here (DISPLAY is not set), so the episodes are recorded instead.")
+            print("There is no screen here, so the episodes are recorded instead.")
         results, videos = record_episodes(actor, env, options.episodes or 3, folder.videos)
     print("\n".join([*lines(results), overview(results), *map(str, videos)]))

@@ -37,11 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser(with_names: bool = False) -> argparse.ArgumentParser:
     """The arguments of all commands; the names of algorithms and environments take time, so only for --help."""
+    listed = names() if with_names else ""
     whole = argparse.ArgumentParser(
         prog="offpcc",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Off-policy continuous control with memory. Without a command, offpcc trains.",
-        epilog=f"`offpcc train --help` lists the options of training.\n\n{names()}" if with_names else "",
+        epilog=f"`offpcc train --help` lists the options of training.\n\n{listed}" if with_names else "",
     )
     whole.add_argument("--version", action="version", version=_version())
     commands = whole.add_subparsers(required=True, metavar="{" + ",".join(COMMANDS) + "}")
@@ -50,7 +51,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
         "train",
         help="train an agent, resume a run, or show what it learned (the default)",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=whole.epilog,
+        epilog=listed,
     )
     train.add_argument("--env", required=True, metavar="NAME", help="a Gymnasium id, see `offpcc envs`")
     train.add_argument("--algo", required=True, metavar="NAME", help="an algorithm, or a registered class")

@@ -1,6 +1,6 @@
 """Videos of an agent at work."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,13 +57,6 @@ def video(file: Path, fps: int) -> Iterator[Callable[[Any], None]]:
             yield add
         if shape is None:
             raise ValueError(f"no frames to write to {file}; was the environment made with render_mode='rgb_array'?")
-
-
-def write_video(frames: Iterable[Frame], file: Path, fps: int) -> None:
-    """Write frames as a video; see `video`."""
-    with video(file, fps) as add:
-        for frame in frames:
-            add(frame)
 
 
 def _even(frame: Frame) -> Frame:

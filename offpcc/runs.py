@@ -115,7 +115,7 @@ def path_part(name: str) -> str:
 
 def save_checkpoint(file: Path, learner: Learner, config: str, num_epochs: int) -> None:
     """Write all that a run needs to go on exactly."""
-    with replacing(file) as temporary:
+    with replacing(file) as temporary, temporary.open("wb") as opened:  # given a name, torch would write it into it
         torch.save(
             {
                 "kind": "checkpoint",
@@ -130,7 +130,7 @@ def save_checkpoint(file: Path, learner: Learner, config: str, num_epochs: int) 
                 "threads": torch.get_num_threads(),
                 "device": learner.algorithm.device.type,
             },
-            temporary,
+            opened,
         )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +18,6 @@ from offpcc.recording import video
 from offpcc.run_fns import run_episodes
 
 SHOWN_SEED = 1_000_000  # of the first episode shown; tests use other seeds
-
-
-def has_screen() -> bool:
-    """Whether a window can be opened."""
-    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def open_environment(env: str, algorithm: ActorCritic, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import os
 import random
 import shlex
@@ -66,6 +67,10 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     folder = RunFolder(configuration.results_folder(options.results), options.env, options.algo, run_id)
     if (status := folder.status()) and not options.resume:
         raise UserError(refusal(options, folder, status))
+    if status == "finished" and not folder.checkpoint.exists():
+        tell_finished(options, folder)
+        print(f"it cannot be gone on with, as {folder.checkpoint} is gone")
+        return
     file = options.config or (folder.config if folder.config.exists() else None)
     if file is None:
         raise UserError("training needs --config FILE.gin, such as --config configs/quickstart.gin; see configs/")
@@ -77,7 +82,7 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     device = choose_device(options)
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(run_id)  # for users' environments and networks; offpcc's own parts have generators of their own
-    learner = build(options.env, options.algo, seed=run_id, device=device)
+    learner = build(options.env, options.algo, seed=run_id, device=device, threads=None)
     settings = configuration.anticipate(train)
     configuration.anticipate(Checkpoints)
     check_effects(bound)
@@ -113,32 +118,36 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
         logger.close()
         learner.close()
     folder.note(status="finished", epochs=learner.loop.epoch, best_test_return=learner.loop.best_return)
-    minutes = (time.monotonic() - started) / 60.0
-    print(f"trained in {minutes:.1f} minutes")
+    seconds = time.monotonic() - started
+    print(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
     tell_result(folder)
 
 
 def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
     """Why an existing run is not started, and what to do instead."""
     here, other = folder.run_id, folder.next_free_id()
-    resume = command(options, here, "--resume")
+    resume = command(options, folder, here, "--resume")
+    further = command(options, folder, here, "--resume", "--gin", "train.num_epochs=N")
     ways = {
         "finished": [
-            ("show what it learned", command(options, here, "--render")),
-            ("train on, with a larger train.num_epochs", resume),
+            ("show what it learned", command(options, folder, here, "--render")),
+            (
+                "train on, to a larger number N of epochs",
+                command(options, folder, here, "--resume", "--gin", "train.num_epochs=N"),
+            ),
         ],
         "unfinished": [("go on with it", resume)],
     }[status]
-    ways.append(("start another", command(options, other)))
+    ways.append(("start another", command(options, folder, other)))
     told = "".join(f"\n  {what}:\n    {how}" for what, how in ways)
     return f"run {here} in {folder.path} is {status} and is not overwritten{told}"
 
 
-def command(options: argparse.Namespace, run_id: int, *extra: str) -> str:
-    """The command that starts run `run_id` with the same options."""
+def command(options: argparse.Namespace, folder: RunFolder, run_id: int, *extra: str) -> str:
+    """The command that starts run `run_id` with the same options; where no config was given, with that of `folder`."""
     words = [*program(), "--env", options.env, "--algo", options.algo]
-    words += ["--config", options.config] if options.config else []
-    words += ["--run_id", str(run_id)]
+    config = options.config or os.path.relpath(folder.config)
+    words += ["--config", config, "--run_id", str(run_id)]
     for name in ("device", "threads", "results"):
         words += [f"--{name}", str(value)] if (value := getattr(options, name)) not in (None, 1) else []
     words += ["--track"] if options.track else []
@@ -221,6 +230,7 @@ def tell_result(folder: RunFolder) -> None:
     rows = read_progress(folder.progress)
     if rows["step"]:
         steps, mean, spread = (rows[name][-1] for name in ("step", "test/return", "test/return_std"))
+    if rows["step"] and not math.isnan(mean):
         version = f" in {version}" if (version := folder.details().get("simulator")) else ""
         print(f"test return after {steps:,.0f} steps{version}: mean {mean:.1f}, s.d. {spread:.1f}")
     print(f"learning curve  {folder.curve}")
@@ -233,4 +243,4 @@ def tell_finished(options: argparse.Namespace, folder: RunFolder) -> None:
     """Show a finished run, and how to train another."""
     print(f"run {folder.run_id} is finished; there is nothing left to do")
     tell_result(folder)
-    print(f"to train another:\n  {command(options, folder.next_free_id())}")
+    print(f"to train another:\n  {command(options, folder, folder.next_free_id())}")

@@ -2,6 +2,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -289,6 +290,15 @@ def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way)
     assert len(rows(made)) == 3
     assert "CautiousSAC.caution = 0.2" in (made / "config.gin").read_text()
     assert "import my_lab" in (made / "config.gin").read_text()
+    if way == "file":  # CONTRIBUTING promises these, too
+        for more in (["--resume", "--gin", "train.num_epochs=3"], ["--record", "--episodes", "1"]):
+            done = subprocess.run(
+                [*start, *arguments, *more], cwd=folder, env=environment, capture_output=True, text=True
+            )
+            assert done.returncode == 0, done.stderr
+            assert "not exact" not in done.stdout
+        assert len(rows(made)) == 4
+        assert (made / "videos" / "episode_1.mp4").exists()
 
 
 def test_record_and_evaluate_show_an_actor_put_there_by_hand(quick, launch, tmp_path):
@@ -317,6 +327,27 @@ def test_render_without_a_screen_says_so_and_records(quick, launch, tmp_path, mo
     assert code == 0
     assert "no screen" in out
     assert (run_folder(tmp_path) / "videos" / "episode_1.mp4").exists()
+
+
+def test_the_files_of_a_run_are_the_same_to_the_last_byte(quick, launch, tmp_path):
+    quick("rsac", "--run_id", 1, 2)
+    quick("rsac", "--run_id", 2, "--results", tmp_path / "alone")
+    for file in ("actor_last.pt", "actor_best.pt"):
+        together = run_folder(tmp_path, algo="rsac", run_id=2) / file
+        assert together.read_bytes() == (tmp_path / "alone/pendulum-p-v0/rsac/2" / file).read_bytes()
+
+
+def test_what_is_suggested_works(quick, launch, tmp_path):
+    """Also where a run is gone on with by its own config."""
+    quick("sac")
+    code, out, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--resume")
+    assert code == 0, err
+    suggested = out.strip().splitlines()[-1]
+    assert "--config" in suggested and suggested.endswith("--run_id 2")
+    code, _, err = launch(*shlex.split(suggested[suggested.index("--env") :]))
+    assert code == 0, err
+    _, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
+    assert "--resume --gin train.num_epochs=N" in err
 
 
 def test_render_without_an_actor_says_so(launch):

@@ -312,7 +312,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from offpcc.loggers import WandbLogger
-from offpcc.recording import write_video
+from offpcc.recording import video
 assert "wandb" not in sys.modules
 folder = Path({folder!r})
 folder.mkdir(exist_ok=True)
@@ -326,7 +326,9 @@ logger.artifact("actor", folder / "actor.pt")
 import matplotlib.image
 matplotlib.image.imsave(folder / "curve.png", np.zeros((8, 8)))
 logger.artifact("curve", folder / "curve.png")
-write_video(np.zeros((3, 16, 16, 3), np.uint8), folder / "best.mp4", 10)
+with video(folder / "best.mp4", 10) as add:
+    for frame in np.zeros((3, 16, 16, 3), np.uint8):
+        add(frame)
 logger.artifact("video", folder / "best.mp4")
 logger.close()
 """

@@ -4,7 +4,13 @@ import imageio.v2 as imageio
 import numpy as np
 import pytest
 
-from offpcc.recording import write_video
+from offpcc.recording import video
+
+
+def write_video(frames, file, fps):
+    with video(file, fps) as add:
+        for frame in frames:
+            add(frame)
 
 
 def frames(count, height=48, width=64):

@@ -143,6 +143,18 @@ def test_resuming_a_finished_run_says_so(quick, tmp_path):
     assert (run_folder(tmp_path) / "progress.csv").read_bytes() == before
 
 
+def test_a_finished_run_whose_checkpoint_is_gone_stays_as_it_is(quick, tmp_path):
+    """People delete checkpoints, which are large; what a run came to is not to be lost by that."""
+    quick("sac")
+    folder = run_folder(tmp_path)
+    (folder / "checkpoint.pt").unlink()
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    code, out, _ = quick("sac", "--resume", bindings=["SAC.alpha=0.5", "train.num_epochs=4"])
+    assert code == 0
+    assert "is finished" in out and "checkpoint.pt is gone" in out
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+
+
 def test_resuming_without_a_checkpoint_starts_at_the_beginning(quick, tmp_path):
     assert quick("sac", "--resume")[0] == 0
     expected = rows(run_folder(tmp_path))

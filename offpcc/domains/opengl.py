@@ -9,6 +9,8 @@ import sys
 
 import gymnasium
 
+from offpcc.domains.screen import has_screen
+
 __all__ = ["backend", "choose_opengl", "require_opengl"]
 
 
@@ -21,7 +23,7 @@ def choose_opengl() -> None:
     """
     if sys.platform != "linux" or "MUJOCO_GL" in os.environ:
         return
-    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+    if has_screen():
         return
     if _egl_has_device():
         os.environ["MUJOCO_GL"] = "egl"

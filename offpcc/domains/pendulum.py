@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.envs.registration import WrapperSpec
 
+from offpcc.domains.screen import has_screen
 from offpcc.domains.table import PREVIOUS_ACTION, Environment, concatenate, keep
 
 __all__ = ["ENVIRONMENTS", "Pendulum"]
@@ -28,8 +28,7 @@ class Pendulum(PendulumEnv):
     """
 
     def __init__(self, render_mode: str | None = None, g: float = 10.0) -> None:
-        screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-        if render_mode == "rgb_array" and sys.platform == "linux" and not screen:
+        if render_mode == "rgb_array" and not has_screen():
             # Pygame opens a video device even to draw in memory.
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         super().__init__(render_mode=render_mode, g=g)

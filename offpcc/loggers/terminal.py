@@ -83,11 +83,11 @@ def _steps(progress: Progress) -> str:
 def _figures(progress: Progress) -> list[str]:
     known = math.isfinite(progress.seconds_left)
     time_left = timedelta(seconds=round(progress.seconds_left)) if known else "unknown time"
-    return [
-        f"{_number(progress.steps_per_second)} steps/s",
-        f"{time_left} left",
-        f"train return {_number(progress.train_return)}",
+    return [  # what is wanted most comes first, for narrow terminals
         f"test return {_number(progress.test_return)}",
+        f"train return {_number(progress.train_return)}",
+        f"{time_left} left",
+        f"{_number(progress.steps_per_second)} steps/s",
     ]
 
 

@@ -12,6 +12,7 @@ import pytest
 import offpcc.domains
 from offpcc.domains import opengl
 from offpcc.domains.mujoco_locomotion import simulator
+from offpcc.domains.screen import has_screen
 
 BODIES = {"hopper": 5, "walker2d": 8, "halfcheetah": 8, "ant": 13}  # numbers of positions
 SECONDS = 1e-6  # so short that differences are derivatives
@@ -128,7 +129,7 @@ def test_it_is_drawn_without_a_screen_warnings_or_files_left(mujoco, tmp_path):
 
 
 @pytest.mark.skipif(
-    bool(sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")),
+    has_screen(),
     reason="nothing is chosen where there is a screen",
 )
 @pytest.mark.parametrize("name", ["hopper-mujoco-v0", "reacher-pomdp-v0"])

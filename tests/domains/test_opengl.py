@@ -10,17 +10,17 @@ from offpcc.domains.opengl import choose_opengl
 
 
 @pytest.mark.parametrize(
-    ("environ", "has_egl", "libraries", "chosen"),
+    ("environ", "screen", "has_egl", "libraries", "chosen"),
     [
-        ({}, True, {"OSMesa"}, "egl"),
-        ({}, False, {"OSMesa"}, "osmesa"),
-        ({}, False, set(), "disable"),
-        ({"DISPLAY": ":0"}, True, {"OSMesa"}, None),
-        ({"WAYLAND_DISPLAY": "wayland-0"}, True, {"OSMesa"}, None),
-        ({"MUJOCO_GL": "glfw"}, True, {"OSMesa"}, "glfw"),
+        ({}, False, True, {"OSMesa"}, "egl"),
+        ({}, False, False, {"OSMesa"}, "osmesa"),
+        ({}, False, False, set(), "disable"),
+        ({}, True, True, {"OSMesa"}, None),
+        ({"MUJOCO_GL": "glfw"}, False, True, {"OSMesa"}, "glfw"),
     ],
 )
-def test_opengl_is_chosen_where_nobody_did(monkeypatch, environ, has_egl, libraries, chosen):
+def test_opengl_is_chosen_where_nobody_did(monkeypatch, environ, screen, has_egl, libraries, chosen):
+    monkeypatch.setattr(opengl, "has_screen", lambda: screen)
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setattr("os.environ", environ)
     monkeypatch.setattr(opengl, "_egl_has_device", lambda: has_egl)
@@ -42,12 +42,14 @@ def test_opengl_is_chosen_where_nobody_did(monkeypatch, environ, has_egl, librar
     ],
 )
 def test_the_backend_has_a_name(monkeypatch, chosen, name):
+    monkeypatch.setattr(opengl, "has_screen", lambda: False)
     monkeypatch.setattr("os.environ", {"MUJOCO_GL": chosen})
     assert opengl.backend() == name
 
 
 def test_a_screen_is_a_backend(monkeypatch):
-    monkeypatch.setattr("os.environ", {"DISPLAY": ":0"})
+    monkeypatch.setattr("os.environ", {})
+    monkeypatch.setattr(opengl, "has_screen", lambda: True)
     assert opengl.backend() == "a window system (glfw)"
 
 

@@ -79,12 +79,12 @@ def test_it_renders_without_a_screen(name, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("display", "render_mode", "driver"),
-    [("", "rgb_array", "dummy"), (":0", "rgb_array", None), ("", None, None), ("", "human", None)],
+    ("screen", "render_mode", "driver"),
+    [(False, "rgb_array", "dummy"), (True, "rgb_array", None), (False, None, None), (False, "human", None)],
 )
-def test_the_dummy_driver_is_for_frames_without_a_screen(monkeypatch, display, render_mode, driver):
-    monkeypatch.setattr("sys.platform", "linux")
-    environ = {"DISPLAY": display}
+def test_the_dummy_driver_is_for_frames_without_a_screen(monkeypatch, screen, render_mode, driver):
+    monkeypatch.setattr("offpcc.domains.pendulum.has_screen", lambda: screen)
+    environ = {}
     monkeypatch.setattr("os.environ", environ)
     Pendulum(render_mode=render_mode)
     assert environ.get("SDL_VIDEODRIVER") == driver
