@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gin
@@ -66,11 +67,15 @@ def nearest(name: str, known: Any) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(list(known)[:40])}."
 
 
-def check_effects(bindings: list[Binding]) -> None:
+def check_effects(bindings: list[Binding], without_effect: Mapping[Any, Mapping[str, str]] | None = None) -> None:
     """Refuse bindings that did nothing, once all that the run uses has been built.
 
-    In files, a class that takes no part in the run may be bound (shared configs), and a child's binding may
-    override its parent's. On the command line every binding must do something.
+    In files, a class that takes no part in the run may be bound (shared configs), a child's binding may override
+    its parent's, and a parameter may be one that changes nothing. On the command line every binding must do something.
+
+    Args:
+        bindings: what was bound.
+        without_effect: parameters that change nothing in this run, and why, by the class or function that has them.
 
     Raises:
         UserError: naming the binding.
@@ -80,6 +85,9 @@ def check_effects(bindings: list[Binding]) -> None:
     classes = configurables()
     for binding in bindings:
         if _is_used(binding, operative):
+            reason = _why_idle(binding, classes, without_effect or {})
+            if reason and binding.where == COMMAND_LINE:
+                raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; take it out")
             continue
         if binding.selector == MACRO:
             if binding.where == COMMAND_LINE or not _is_referenced(binding.scope):
@@ -110,6 +118,15 @@ def _is_used(binding: Binding, operative: dict[tuple[str, str], dict[str, Any]])
         and (not binding.scope or scope == binding.scope or scope.startswith(f"{binding.scope}/"))
         for (scope, selector), given in operative.items()
     )
+
+
+def _why_idle(binding: Binding, classes: dict[str, Any], without_effect: Mapping[Any, Mapping[str, str]]) -> str | None:
+    """Why the bound parameter, though it was taken, changes nothing; None if it does."""
+    for owner, reasons in without_effect.items():
+        family = owner.__mro__ if inspect.isclass(owner) else (inspect.unwrap(owner),)
+        if binding.parameter in reasons and classes.get(binding.selector) in family:
+            return reasons[binding.parameter]
+    return None
 
 
 def _is_referenced(macro: str) -> bool:

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,15 +51,21 @@ def load(file: str | Path | None, command_line: list[str]) -> list[Binding]:
     """Forget what gin knew, then read a config and bindings from the command line, which win.
 
     Raises:
-        UserError: a file is missing or malformed, or a binding names a class or parameter that does not exist.
+        UserError: a file is missing or malformed, a binding names a class or parameter that does not exist, or the
+            command line gives the same one twice.
     """
     gin.clear_config()
     make_importable(Path.cwd())
     bindings = _read_file(find(file)) if file else []
+    given: set[tuple[str, str, str]] = set()
     for text in command_line:
         if "=" not in text:
             raise UserError(f'{COMMAND_LINE} {text!r} is no binding; write it as {COMMAND_LINE} "SAC.lr=1e-4"')
-        bindings += _read_text(text, COMMAND_LINE, None)
+        for binding in _read_text(text, COMMAND_LINE, None):
+            if binding[:3] in given:
+                raise UserError(f"{COMMAND_LINE}: {binding.given} is given twice; take one out")
+            given.add(binding[:3])
+            bindings.append(binding)
     return bindings
 
 
@@ -145,10 +152,13 @@ def _statements(text: str, source: str, skip_unknown: bool = False) -> Iterator[
             yield statement, line
     except SyntaxError as error:
         at = source if source == COMMAND_LINE else f"{source}:{error.lineno}"
+        reason = error.msg.strip().splitlines()[-1].strip()
         raise UserError(
-            f"{at}: {(error.text or text).strip()!r} is not gin's syntax ({error.msg.strip()}); values are Python's "
-            f"literals, strings in quotes, or @references"
+            f"{at}: {(error.text or text).strip()!r} is not gin's syntax ({reason}); a value is a number, a string in "
+            f"quotes, another of Python's literals such as True or None, or an @reference"
         ) from error
+    except tokenize.TokenError as error:
+        raise UserError(f"{source}: a bracket or a quotation has no end after {text.strip()[-40:]!r}") from error
     except ValueError as error:  # a reference to what does not exist
         reason = str(error).splitlines()[0]
         name = reason.split("'")[1] if "'" in reason else ""
@@ -168,11 +178,11 @@ def _import(module: str, where: str) -> None:
 
 def _bind(statement: Any, where: str) -> list[Binding]:
     scope, selector, parameter = statement.scope, statement.selector, statement.arg_name
+    given = (f"{scope}/" if scope else "") + selector + (f".{parameter}" if parameter else "")
+    _refuse_parentheses(statement.value, f"{where}: {given}")
     if not parameter:
-        macro = f"{scope}/{selector}" if scope else selector
-        gin.bind_parameter((macro, MACRO, "value"), statement.value)
-        return [Binding(macro, MACRO, "value", macro, where)]
-    given = f"{scope}/{selector}.{parameter}" if scope else f"{selector}.{parameter}"
+        gin.bind_parameter((given, MACRO, "value"), statement.value)
+        return [Binding(given, MACRO, "value", given, where)]
     names = configurables()
     matches = [name for name in names if name == selector or name.endswith(f".{selector}")]
     if not matches:
@@ -196,6 +206,16 @@ def _bind(statement: Any, where: str) -> list[Binding]:
         raise UserError(f"{where}: {given}: {str(error).splitlines()[0]}") from error
     complete = gin.config.ParsedBindingKey.parse((scope, selector, parameter)).complete_selector
     return [Binding(scope or "", complete, parameter, given, where)]
+
+
+def _refuse_parentheses(value: Any, where: str) -> None:
+    """Refuse @Recurrent() for @Recurrent: gin cannot build what needs arguments that offpcc passes."""
+    for part in gin.config.iterate_references(value):
+        if part.evaluate and passed_by_us(part.configurable.wrapped):
+            raise UserError(
+                f"{where} is {part}, which offpcc builds itself; write {repr(part).removesuffix('()')} without "
+                f"parentheses"
+            )
 
 
 def operative() -> str:

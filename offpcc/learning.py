@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from offpcc.checks import NonnegativeNumber, PositiveInteger, Rule, is_number, with_parentheses
 from offpcc.registry import configurable
 
 Schedule = Callable[[int], float]  # learning rate as a function of the number of updates made
+
+
+def _is_rate(value: Any) -> bool:
+    return is_number(value, 0.0) or (callable(value) and not isinstance(value, type))
+
+
+Rate = Annotated[
+    float | Schedule,
+    Rule("a number, 0 or more, or a schedule such as @LinearDecay()", _is_rate, with_parentheses),
+]
 
 
 @configurable
 class LinearDecay:
     """Learning rate falling linearly from `initial` to `final` over `num_updates` updates, constant afterwards."""
 
-    def __init__(self, initial: float = 3e-4, final: float = 0.0, num_updates: int = 100_000) -> None:
+    def __init__(
+        self,
+        initial: NonnegativeNumber = 3e-4,
+        final: NonnegativeNumber = 0.0,
+        num_updates: PositiveInteger = 100_000,
+    ) -> None:
         self.initial, self.final, self.num_updates = initial, final, num_updates
 
     def __call__(self, update: int) -> float:

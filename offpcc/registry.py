@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from offpcc.checks import check, rules_of
 from offpcc.errors import UserError
 
 REGISTRY: dict[str, type] = {}
@@ -22,8 +23,9 @@ def configurable(cls: C) -> C:
     """Register a class with gin, so that bindings of its parents reach it and its own win.
 
     A child never declares a parameter of its parent's again, nor passes a fixed value for one (class attributes
-    such as ``default_num_critics`` are for that); it takes ``**kwargs`` and passes them on. Each instance
-    remembers the arguments it was built with, for `specification`.
+    such as ``default_num_critics`` are for that); it takes ``**kwargs`` and passes them on. What breaks a rule of
+    `offpcc.checks` in its signature is refused. Each instance remembers the arguments it was built with, for
+    `specification`.
     """
     if "__init__" not in cls.__dict__:
 
@@ -39,12 +41,14 @@ def configurable(cls: C) -> C:
     def remembering(self: Any, *args: Any, **kwargs: Any) -> None:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
-        remembered = self.__dict__.setdefault("_arguments", {})
+        given: dict[str, Any] = {}
         for name, parameter in list(signature.parameters.items())[1:]:
             if parameter.kind is parameter.VAR_KEYWORD:
-                remembered.update(bound.arguments[name])
+                given.update(bound.arguments[name])
             elif parameter.kind is not parameter.VAR_POSITIONAL:
-                remembered[name] = bound.arguments[name]
+                given[name] = bound.arguments[name]
+        check(type(self).__name__, rules_of(cls), given)
+        self.__dict__.setdefault("_arguments", {}).update(given)
         original(self, *args, **kwargs)
 
     remembering.__signature__ = signature  # type: ignore[attr-defined]  # gin reads defaults from it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import gin
@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 
 from offpcc.bookkeeping import AverageStats, Clock, Loop, columns, summary
+from offpcc.checks import NonnegativeInteger, NonnegativeNumber, Number, PositiveInteger, check, rules_of
 from offpcc.core import Algorithm, Buffer, Memory, Step
 from offpcc.environments import MakeEnv, name_of
 from offpcc.errors import UserError
@@ -146,14 +147,14 @@ def train(
     callbacks: Sequence[Callback] = (),
     loop: Loop | None = None,
     *,
-    num_epochs: int = gin.REQUIRED,
-    num_steps_per_epoch: int = 1_000,
-    num_test_episodes_per_epoch: int = 10,
-    num_test_envs: int = 10,
-    update_after: int = 10_000,
-    update_every: int = 1,
-    updates_per_step: float = 1.0,
-    stop_return: float | None = None,
+    num_epochs: PositiveInteger = gin.REQUIRED,
+    num_steps_per_epoch: PositiveInteger = 1_000,
+    num_test_episodes_per_epoch: NonnegativeInteger = 10,
+    num_test_envs: PositiveInteger = 10,
+    update_after: NonnegativeInteger = 10_000,
+    update_every: PositiveInteger = 1,
+    updates_per_step: NonnegativeNumber = 1.0,
+    stop_return: Number | None = None,
 ) -> Loop:
     """Train until `num_epochs` have ended, or a test reaches `stop_return`.
 
@@ -184,7 +185,7 @@ def train(
         Where the loop stands at its end.
 
     Raises:
-        UserError: a number makes no sense, or an episode does not end.
+        UserError: a setting makes no sense, or an episode does not end.
     """
     check_settings(
         num_epochs=num_epochs,
@@ -194,6 +195,7 @@ def train(
         update_after=update_after,
         update_every=update_every,
         updates_per_step=updates_per_step,
+        stop_return=stop_return,
     )
     if interaction is not None and interaction.num_envs > num_steps_per_epoch:
         raise UserError(
@@ -253,15 +255,17 @@ def train(
 
 
 def check_settings(**settings: Any) -> None:
-    """Refuse numbers of `train` that make no sense.
+    """Refuse settings of `train` that make no sense.
 
     Raises:
         UserError: naming the first.
     """
-    may_be_zero = {"num_test_episodes_per_epoch", "update_after", "updates_per_step"}
-    for name, value in settings.items():
-        number = (int, float) if name == "updates_per_step" else int
-        if not isinstance(value, number) or isinstance(value, bool) or value < (name not in may_be_zero):
-            kind = "a number" if name == "updates_per_step" else "a whole number"
-            least = "0 or more" if name in may_be_zero else "1 or more"
-            raise UserError(f"train.{name} is {value!r}; it has to be {kind}, {least}")
+    check("train", rules_of(train), settings)
+
+
+def without_effect(algorithm: Algorithm, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Settings of `train` that change nothing for this agent, among all of them, and why."""
+    reasons = {} if algorithm.memoryless else {"update_every": "an agent with memory learns when an episode ends"}
+    if settings["num_test_episodes_per_epoch"] == 0:
+        reasons |= dict.fromkeys(("num_test_envs", "stop_return"), "there are no test episodes")
+    return reasons

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,19 @@ def evaluate_actor(
     finally:
         for one in envs:
             one.close()
+
+
+def frames_per_second(env: str, num_steps: int = 20) -> float:
+    """How fast an environment is whose observations are drawn."""
+    drawn = make(env)
+    try:
+        drawn.reset(seed=SHOWN_SEED)
+        started = time.perf_counter()
+        for _ in range(num_steps):
+            drawn.step(drawn.action_space.sample())
+        return num_steps / (time.perf_counter() - started)
+    finally:
+        drawn.close()
 
 
 def lines(results: list[EpisodeResult]) -> Iterator[str]:

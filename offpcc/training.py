@@ -30,9 +30,9 @@ from offpcc.domains.opengl import backend
 from offpcc.errors import UserError
 from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
 from offpcc.plotting import plot_run, read_progress
-from offpcc.run_fns import check_settings, train
+from offpcc.run_fns import check_settings, train, without_effect
 from offpcc.runs import RunFolder
-from offpcc.showing import record_episodes
+from offpcc.showing import frames_per_second, record_episodes
 
 
 def train_all(options: argparse.Namespace) -> int:
@@ -85,14 +85,15 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     learner = build(options.env, options.algo, seed=run_id, device=device, threads=None)
     settings = configuration.anticipate(train)
     configuration.anticipate(Checkpoints)
-    check_effects(bound)
-    check_settings(**{name: value for name, value in settings.items() if name != "stop_return"})
+    check_settings(**settings)
+    algorithm = learner.algorithm
+    check_effects(bound, {type(algorithm): algorithm.without_effect(), train: without_effect(algorithm, settings)})
     config, num_epochs = configuration.operative(), settings["num_epochs"]
     learner.algorithm.actor_file()  # what could not be saved is refused now, not after an epoch
     checkpoints = Checkpoints(folder, learner, config, num_epochs)
     messages = [memory_statement(options.env, learner, num_epochs * settings["num_steps_per_epoch"])]
     if is_image(learner.algorithm.observation_shape) and "mujoco" in sys.modules:
-        messages.append(f"frames are drawn by {backend()}")
+        messages.append(f"frames are drawn by {backend()}, {frames_per_second(options.env):,.0f} a second")
     if status and folder.checkpoint.exists():
         content = runs.read_checkpoint(folder.checkpoint)
         runs.check_unchanged(content["config"], config)
@@ -131,10 +132,7 @@ def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
     ways = {
         "finished": [
             ("show what it learned", command(options, folder, here, "--render")),
-            (
-                "train on, to a larger number N of epochs",
-                command(options, folder, here, "--resume", "--gin", "train.num_epochs=N"),
-            ),
+            ("train on, to a larger number N of epochs", further),
         ],
         "unfinished": [("go on with it", resume)],
     }[status]
@@ -151,7 +149,9 @@ def command(options: argparse.Namespace, folder: RunFolder, run_id: int, *extra:
     for name in ("device", "threads", "results"):
         words += [f"--{name}", str(value)] if (value := getattr(options, name)) not in (None, 1) else []
     words += ["--track"] if options.track else []
-    words += ["--gin", *options.gin] if options.gin else []
+    bound_anew = {text.partition("=")[0] for text in extra}
+    kept = [text for text in options.gin if text.partition("=")[0].strip() not in bound_anew]
+    words += ["--gin", *kept] if kept else []
     return shlex.join([*words, *extra])
 
 

@@ -12,6 +12,11 @@ QUICK = (
 )
 
 
+def merged(*bindings):
+    """Of each parameter's bindings the last; the command line gives each once."""
+    return [*{binding.split("=")[0]: binding for binding in bindings}.values()]
+
+
 def run_folder(tmp_path, env="pendulum-p-v0", algo="sac", run_id=1):
     return tmp_path / "results" / env / algo / str(run_id)
 
@@ -57,7 +62,7 @@ def quick(launch):
     """Train a few steps of an algorithm with configs/test/template_short.gin."""
 
     def run(algo, *extra, env="pendulum-p-v0", bindings=()):
-        config = ("--config", "test/template_short.gin", "--gin", *QUICK, *bindings)
+        config = ("--config", "test/template_short.gin", "--gin", *merged(*QUICK, *bindings))
         return launch("--env", env, "--algo", algo, *config, *extra)
 
     return run

@@ -10,7 +10,7 @@ from offpcc.assembly import build
 from offpcc.bindings import check_effects
 from offpcc.errors import UserError
 from offpcc.networks import Encoder
-from offpcc.run_fns import train
+from offpcc.run_fns import train, without_effect
 
 
 def write(path, text):
@@ -93,12 +93,69 @@ def test_a_binding_of_the_command_line_wins_and_needs_an_equals_sign(tmp_path):
     assert "--gin" in refused(file, "SAC.alpha")
 
 
+@pytest.mark.parametrize(
+    "first, second, name",
+    [
+        ("SAC.lr=1e-4", "SAC.lr=1e-5", "SAC.lr"),
+        ("SAC.lr=1e-4", "SAC.lr=1e-4", "SAC.lr"),
+        ("SAC.lr=1e-4", "algorithms.sac.SAC.lr=1e-5", "algorithms.sac.SAC.lr"),
+        ("slow/SAC.lr=1e-4", "slow/SAC.lr=1e-5", "slow/SAC.lr"),
+        ("rate=1e-4", "rate=1e-5", "rate"),
+    ],
+)
+def test_the_command_line_gives_a_binding_once(tmp_path, first, second, name):
+    assert refused(None, first, "SAC.gamma=0.9", second) == f"--gin: {name} is given twice; take one out"
+    configuration.load(write(tmp_path / "a.gin", f"{first}\n{second}\n"), [second])
+
+
+def test_what_differs_in_scope_class_or_parameter_is_not_the_same_binding():
+    configuration.load(None, ["SAC.lr=1", "slow/SAC.lr=1", "RecurrentSAC.lr=1", "SAC.actor_lr=1", "rate=1", "slow=1"])
+
+
+@pytest.mark.parametrize(
+    "binding, reference",
+    [
+        ("SAC.encoder = @Recurrent()", "@Recurrent"),
+        ("SAC.encoder = @small/Recurrent()", "@small/Recurrent"),
+        ("Recurrent.front = @Convolutional()", "@Convolutional"),
+        ("memory = @Recurrent()", "@Recurrent"),
+        ("SAC.encoder = [@Recurrent()]", "@Recurrent"),
+    ],
+)
+def test_what_offpcc_builds_is_named_without_parentheses(tmp_path, binding, reference):
+    name = binding.split(" = ")[0]
+    words = f"{name} is {reference}(), which offpcc builds itself; write {reference} without parentheses"
+    assert refused(None, binding) == f"--gin: {words}"
+    file = write(tmp_path / "a.gin", f"SAC.alpha = 0.1\n{binding}\n")
+    assert refused(file) == f"{file}:2: {words}"
+    configuration.load(
+        None, [binding.replace("()", ""), "SAC.lr = @LinearDecay()", "SAC.augmentation = @RandomShift()"]
+    )
+
+
+@pytest.mark.parametrize(
+    "binding, words",
+    [
+        ("SAC.lr=fast", ["(Failed to parse token 'fast')", "a number, a string in quotes"]),
+        ("SAC.lr=-fast", ["'-fast'"]),
+        ("SAC.normalize_observations=true", ["'true'", "such as True"]),
+        ("SAC.hidden_dims=(64, 64", ["has no end", "(64, 64"]),
+        ("SAC.hidden_dims=[64, 64", ["has no end"]),
+    ],
+)
+def test_what_gin_cannot_read_is_told_in_one_line(tmp_path, binding, words):
+    for message in (refused(None, binding), refused(write(tmp_path / "a.gin", f"SAC.alpha = 1\n{binding}\n"))):
+        assert all(word in message for word in words)
+        assert "\n" not in message and " at 0x" not in message
+
+
 def load_and_build(tmp_path, text, *command_line, algo="rsac"):
     file = write(tmp_path / "a.gin", text)
     bindings = configuration.load(file, list(command_line))
     learner = build("pendulum-p-v0", algo)
-    configuration.anticipate(train)
+    algorithm, settings = learner.algorithm, configuration.anticipate(train)
     check_effects(bindings)
+    check_effects(bindings, {type(algorithm): algorithm.without_effect(), train: without_effect(algorithm, settings)})
     return learner
 
 
@@ -116,6 +173,49 @@ def test_a_childs_binding_overrides_its_parents(tmp_path):
     assert learner.algorithm.gamma == 0.7
     with pytest.raises(UserError, match=r"SAC.gamma has no effect"):
         load_and_build(tmp_path, BASE + "RecurrentSAC.gamma = 0.7", "SAC.gamma=0.5")
+
+
+FIXED = "SAC.learn_alpha = False\n"
+NO_TESTS = "train.num_test_episodes_per_epoch = 0\n"
+
+
+@pytest.mark.parametrize(
+    "algo, text, binding, reason",
+    [
+        ("rsac", "", "train.update_every=5", "an agent with memory learns when an episode ends"),
+        ("rsac_s", "", "train.update_every=1", "an agent with memory learns when an episode ends"),
+        ("sac", NO_TESTS, "train.stop_return=9.0", "there are no test episodes"),
+        ("sac", NO_TESTS, "train.num_test_envs=2", "there are no test episodes"),
+        ("sac", "", "SAC.encoder_lr=1e-3", "no encoder has parameters"),
+        ("td3", "", "ActorCritic.encoder_lr=1e-3", "no encoder has parameters"),
+        ("sac", "", "SAC.augmentation=@RandomShift()", "observations are no images"),
+        ("rdpg", "", "DDPG.augmentation=@RandomShift()", "observations are no images"),
+        ("sac", FIXED, "SAC.target_entropy=-3.", "learn_alpha is False, so alpha stays as it is"),
+        ("rsac", FIXED, "RecurrentSAC.alpha_lr=1e-3", "learn_alpha is False, so alpha stays as it is"),
+    ],
+)
+def test_parameters_that_change_nothing_are_for_files_only(tmp_path, algo, text, binding, reason):
+    name = binding.split("=")[0]
+    with pytest.raises(UserError) as caught:
+        load_and_build(tmp_path, BASE + text, binding, algo=algo)
+    assert caught.value.message == f"--gin: {name} has no effect: {reason}; take it out"
+    load_and_build(tmp_path, BASE + text + binding, algo=algo)
+
+
+@pytest.mark.parametrize(
+    "algo, binding",
+    [
+        ("sac", "train.update_every=5"),
+        ("sac", "train.stop_return=9.0"),
+        ("rsac", "SAC.encoder_lr=1e-3"),
+        ("rsac_s", "SAC.encoder_lr=1e-3"),
+        ("sac", "SAC.target_entropy=-3."),
+        ("rsac", "SAC.alpha_lr=1e-3"),
+        ("sac", "SAC.learn_alpha=False"),
+    ],
+)
+def test_where_they_change_something_they_are_taken(tmp_path, algo, binding):
+    load_and_build(tmp_path, BASE, binding, algo=algo)
 
 
 def test_a_scope_that_nobody_enters_has_no_effect(tmp_path):

@@ -95,7 +95,7 @@ def test_one_failure_does_not_stop_the_others(quick, tmp_path):
         (["--gin", "TD3.policy_delay=3"], ["TD3.policy_delay", "no part"]),
         (["--gin", "ReplayBuffer.capacity=1"], ["capacity"]),
         (["--gin", "lr=1e-4"], ["lr", "names no class", "ActorCritic.lr"]),
-        (["--gin", "SAC.encoder=@Recurrent()"], ["SAC cannot be built", "shape"]),
+        (["--gin", "SAC.encoder=@Recurrent()"], ["SAC.encoder is @Recurrent()", "write @Recurrent without"]),
         (["--gin", "SAC.alpha=-1.0"], ["SAC.alpha is -1.0"]),
         (["--gin", "train.update_every=0"], ["train.update_every is 0"]),
         (["--gin", "train.num_epochs=1.5"], ["train.num_epochs is 1.5", "whole"]),

@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from conftest import QUICK, rows, run_folder
+from conftest import QUICK, merged, rows, run_folder
 
 import offpcc
 from offpcc import configuration
@@ -49,7 +49,7 @@ def assert_same(one, two):
 def train_epochs(results, algo, num_epochs, bindings=()):
     """Train an algorithm to `num_epochs`, from its checkpoint if there is one; its folder."""
     env = "pendulum-img-v0" if algo.startswith("c") else "pendulum-p-v0"
-    configuration.load("test/template_short.gin", [*QUICK, *ODD, *bindings])
+    configuration.load("test/template_short.gin", merged(*QUICK, *ODD, *bindings))
     learner, folder = build(env, algo, seed=5), RunFolder(results, env, algo, 5)
     if folder.checkpoint.exists():
         assert resume(read_checkpoint(folder.checkpoint), learner) == []

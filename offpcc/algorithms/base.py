@@ -12,12 +12,13 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from offpcc.checks import Flag, Fraction, Number, PositiveInteger, PositiveNumber, Sizes
 from offpcc.core import Batch, Memory, Stats, Step, Summaries, channels_first, channels_first_shape, is_image
-from offpcc.data.augmentation import RandomShift
+from offpcc.data.augmentation import Augmentation, RandomShift
 from offpcc.errors import UserError
-from offpcc.learning import Noise, Optimizer, PolyakAverage, RunningNormalization, Schedule
+from offpcc.learning import Noise, Optimizer, PolyakAverage, Rate, RunningNormalization
 from offpcc.networks import Critics, Identity, Inputs, InputShape, PassThrough
-from offpcc.networks.encoders import EncoderBuilder, rebuilds
+from offpcc.networks.encoders import Builder, EncoderBuilder, rebuilds
 from offpcc.networks.sequences import encode, is_empty
 from offpcc.networks.states import keep_rows, map_state
 from offpcc.registry import configurable, specification
@@ -75,22 +76,22 @@ class ActorCritic:
         *,
         device: str | torch.device = "cpu",
         seed: int = 0,
-        gamma: float = 0.99,
-        polyak: float = 0.995,
-        lr: float | Schedule = 3e-4,
-        actor_lr: float | Schedule | None = None,
-        encoder_lr: float | Schedule | None = None,
-        hidden_dims: Sequence[int] = (256, 256),
-        num_critics: int | None = None,
-        layer_norm: bool = False,
-        encoder: EncoderBuilder | None = None,
-        shared_encoder: EncoderBuilder | None = None,
-        max_gradient_norm: float | None = None,
-        normalize_observations: bool = False,
-        n_step: int = 1,
-        reward_scale: float = 1.0,
-        reward_shift: float = 0.0,
-        augmentation: RandomShift | None = None,
+        gamma: Fraction = 0.99,
+        polyak: Fraction = 0.995,
+        lr: Rate = 3e-4,
+        actor_lr: Rate | None = None,
+        encoder_lr: Rate | None = None,
+        hidden_dims: Sizes = (256, 256),
+        num_critics: PositiveInteger | None = None,
+        layer_norm: Flag = False,
+        encoder: Builder | None = None,
+        shared_encoder: Builder | None = None,
+        max_gradient_norm: PositiveNumber | None = None,
+        normalize_observations: Flag = False,
+        n_step: PositiveInteger = 1,
+        reward_scale: Number = 1.0,
+        reward_shift: Number = 0.0,
+        augmentation: Augmentation | None = None,
     ) -> None:
         self.device = torch.device(device)
         self.gamma, self.n_step = gamma, n_step
@@ -107,9 +108,9 @@ class ActorCritic:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self._build_networks(
-                encoder or type(self).default_encoder,
-                shared_encoder or type(self).default_shared_encoder,
-                num_critics or self.default_num_critics,
+                type(self).default_encoder if encoder is None else encoder,
+                type(self).default_shared_encoder if shared_encoder is None else shared_encoder,
+                self.default_num_critics if num_critics is None else num_critics,
                 tuple(hidden_dims),
                 layer_norm,
             )
@@ -177,6 +178,15 @@ class ActorCritic:
     def networks(self) -> tuple[nn.Module, ...]:
         """The networks that learn; targets aside."""
         return self.shared_encoder, self.actor_encoder, self.critic_encoders, self.actor, self.critics
+
+    def without_effect(self) -> dict[str, str]:
+        """Parameters that change nothing of this agent, as it is built, and why."""
+        reasons = {}
+        if is_empty(self.shared_encoder) and is_empty(self.actor_encoder):
+            reasons["encoder_lr"] = "no encoder has parameters"
+        if not is_image(self.observation_shape):
+            reasons["augmentation"] = "observations are no images"
+        return reasons
 
     # Learning -----------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.base import ActorCritic
+from offpcc.checks import NonnegativeNumber
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import DeterministicActor
 from offpcc.registry import configurable
@@ -40,7 +41,9 @@ class DDPG(ActorCritic):
     has_target_actor = True
     stat_names = tuple(DDPGStats.__annotations__)
 
-    def __init__(self, observation_space: Any, action_space: Any, *, action_noise: float = 0.1, **kwargs: Any) -> None:
+    def __init__(
+        self, observation_space: Any, action_space: Any, *, action_noise: NonnegativeNumber = 0.1, **kwargs: Any
+    ) -> None:
         super().__init__(observation_space, action_space, **kwargs)
         self.action_noise = action_noise
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.base import ActorCritic
+from offpcc.checks import Flag, NonnegativeNumber, Number
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.errors import UserError
-from offpcc.learning import Optimizer, Schedule, Temperature
+from offpcc.learning import Optimizer, Rate, Temperature
 from offpcc.networks import SquashedGaussianActor
 from offpcc.registry import configurable
 
@@ -51,18 +52,27 @@ class SAC(ActorCritic):
         observation_space: Any,
         action_space: Any,
         *,
-        alpha: float = 1.0,
-        learn_alpha: bool = True,
-        target_entropy: float | None = None,
-        alpha_lr: float | Schedule = 3e-4,
+        alpha: NonnegativeNumber = 1.0,
+        learn_alpha: Flag = True,
+        target_entropy: Number | None = None,
+        alpha_lr: Rate = 3e-4,
         **kwargs: Any,
     ) -> None:
         super().__init__(observation_space, action_space, **kwargs)
-        if not alpha > 0.0 and (learn_alpha or alpha < 0.0):
-            raise UserError(f"SAC.alpha is {alpha}: a learned temperature starts above 0, a fixed one is at least 0")
+        if learn_alpha and alpha == 0.0:
+            raise UserError(
+                f"{type(self).__name__}.alpha is 0; a temperature that is learned has to start above 0, for one that "
+                f"stays 0 set learn_alpha = False"
+            )
         entropy = -float(self.action_dim) if target_entropy is None else target_entropy
         self.temperature = Temperature(alpha, learn_alpha, entropy).to(self.device)
         self.alpha_optimizer = Optimizer([(self.temperature.learned_parameters(), alpha_lr)])
+
+    def without_effect(self) -> dict[str, str]:
+        """See `ActorCritic`."""
+        learned = self.temperature.learned_parameters()
+        idle = () if learned else ("target_entropy", "alpha_lr")
+        return super().without_effect() | dict.fromkeys(idle, "learn_alpha is False, so alpha stays as it is")
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> SquashedGaussianActor:
         """A squashed Gaussian policy."""

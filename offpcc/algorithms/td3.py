@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.ddpg import DDPG
+from offpcc.checks import NonnegativeNumber, PositiveInteger
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.registry import configurable
 
@@ -44,9 +45,9 @@ class TD3(DDPG):
         observation_space: Any,
         action_space: Any,
         *,
-        target_noise: float = 0.2,
-        noise_clip: float = 0.5,
-        policy_delay: int = 2,
+        target_noise: NonnegativeNumber = 0.2,
+        noise_clip: NonnegativeNumber = 0.5,
+        policy_delay: PositiveInteger = 2,
         **kwargs: Any,
     ) -> None:
         super().__init__(observation_space, action_space, **kwargs)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
+from offpcc.checks import NonnegativeInteger, Rule, with_parentheses
 from offpcc.learning import Noise
 from offpcc.registry import configurable
 
@@ -17,7 +20,7 @@ class RandomShift:
         pad: largest shift, in pixels; 0 turns it off.
     """
 
-    def __init__(self, pad: int = 4) -> None:
+    def __init__(self, pad: NonnegativeInteger = 4) -> None:
         self.pad = pad
 
     def __call__(self, frames: Tensor, noise: Noise, *, one_per_row: bool) -> Tensor:
@@ -33,3 +36,13 @@ class RandomShift:
         number = torch.arange(len(flat), device=flat.device)
         shifted = flat[number[:, None, None], :, y[:, :, None], x[:, None, :]]  # (B*T, height, width, C)
         return shifted.permute(0, 3, 1, 2).view_as(frames)
+
+
+Augmentation = Annotated[
+    RandomShift,
+    Rule(
+        "an augmentation such as @RandomShift()",
+        lambda value: callable(value) and not isinstance(value, type),
+        with_parentheses,
+    ),
+]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from offpcc.checks import PositiveInteger
 from offpcc.core import channels_first, channels_first_shape, channels_last
 from offpcc.errors import UserError
 from offpcc.generators import NumpyGenerator
@@ -40,8 +41,8 @@ class BufferBase:
         action_space: spaces.Box,
         device: str | torch.device,
         seed: int,
-        num_envs: int,
-        frame_stack: int,
+        num_envs: PositiveInteger,
+        frame_stack: PositiveInteger,
     ) -> None:
         self.space_shape = observation_space.shape
         self.observation_shape = channels_first_shape(observation_space.shape)
@@ -50,10 +51,6 @@ class BufferBase:
         self.device = torch.device(device)
         self.randomness = NumpyGenerator(seed, 2)
         self.num_envs, self.frame_stack = num_envs, frame_stack
-        if num_envs < 1:
-            raise UserError(
-                f"{type(self).__name__}.num_envs is {num_envs}: transitions come from 1 environment or more"
-            )
         self.frame_shape = self._frame_shape()
 
     def _frame_shape(self) -> tuple[int, ...]:
@@ -66,7 +63,7 @@ class BufferBase:
                 f"{fault} are images whose channels are last; frames are joined along the first axis: stack "
                 f"images whose channels are first, or set frame_stack = 1"
             )
-        if number < 1 or not shape or shape[0] % number:
+        if not shape or shape[0] % number:
             raise UserError(
                 f"{fault} are no stack of so many frames: the first axis is to be a multiple of frame_stack, which "
                 f"is 1 for observations that are no stack"

@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 from numpy.lib.stride_tricks import sliding_window_view
 
+from offpcc.checks import NonnegativeInteger, PositiveInteger
 from offpcc.core import Batch
 from offpcc.data.base import BufferBase
 from offpcc.errors import UserError
@@ -65,25 +66,20 @@ class RecurrentReplayBuffer(BufferBase):
         observation_space: spaces.Box,
         action_space: spaces.Box,
         *,
-        capacity: int = 5_000,
-        batch_size: int = 10,
-        segment_len: int | None = None,
-        burn_in: int = 0,
+        capacity: PositiveInteger = 5_000,
+        batch_size: PositiveInteger = 10,
+        segment_len: PositiveInteger | None = None,
+        burn_in: NonnegativeInteger = 0,
         device: str | torch.device = "cpu",
         seed: int = 0,
-        num_envs: int = 1,
-        frame_stack: int = 1,
+        num_envs: PositiveInteger = 1,
+        frame_stack: PositiveInteger = 1,
     ) -> None:
         super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack)
         if segment_len is None and burn_in:
             raise UserError(
                 f"RecurrentReplayBuffer.burn_in is {burn_in} but segment_len is None: whole episodes need no "
                 f"burn-in; set segment_len, or burn_in = 0"
-            )
-        if capacity < 1 or batch_size < 1 or burn_in < 0 or (segment_len is not None and segment_len < 1):
-            raise UserError(
-                f"RecurrentReplayBuffer needs positive numbers: capacity is {capacity}, batch_size {batch_size}, "
-                f"segment_len {segment_len}, burn_in {burn_in}"
             )
         self.capacity, self.batch_size = capacity, batch_size
         self.segment_len, self.burn_in = segment_len, burn_in

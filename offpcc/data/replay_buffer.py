@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from offpcc.checks import PositiveInteger
 from offpcc.core import Batch
 from offpcc.data.base import BufferBase
 from offpcc.errors import UserError
@@ -58,20 +59,19 @@ class ReplayBuffer(BufferBase):
         observation_space: spaces.Box,
         action_space: spaces.Box,
         *,
-        capacity: int = 1_000_000,
-        batch_size: int = 256,
-        num_steps: int = 1,
+        capacity: PositiveInteger = 1_000_000,
+        batch_size: PositiveInteger = 256,
+        num_steps: PositiveInteger = 1,
         device: str | torch.device = "cpu",
         seed: int = 0,
-        num_envs: int = 1,
-        frame_stack: int = 1,
+        num_envs: PositiveInteger = 1,
+        frame_stack: PositiveInteger = 1,
     ) -> None:
         super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack)
-        if capacity // num_envs < frame_stack + 1 or batch_size < 1 or num_steps < 1:
+        if capacity // num_envs < frame_stack + 1:
             raise UserError(
-                f"ReplayBuffer.capacity is {capacity}, batch_size {batch_size} and num_steps {num_steps}: "
-                f"a transition takes {frame_stack + 1} rows, in each of {num_envs} environments, a batch at least 1, "
-                f"and a window at least 1 step"
+                f"ReplayBuffer.capacity is {capacity}, but a transition takes {frame_stack + 1} rows, in each of "
+                f"{num_envs} environments; it has to be {num_envs * (frame_stack + 1)} or more"
             )
         self.capacity, self.batch_size, self.num_steps = capacity, batch_size, num_steps
         self.ring_rows = capacity // num_envs

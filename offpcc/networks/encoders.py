@@ -7,12 +7,14 @@ batch; zeros are the state at an episode's start, so a row starts anew by multip
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+import functools
+import inspect
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from offpcc.checks import Flag, PositiveInteger, Rule, Sizes
 from offpcc.core import Batch, State, is_image
 from offpcc.errors import UserError
 from offpcc.networks.states import map_state
@@ -73,7 +75,7 @@ class Encoder(nn.Module):
         return (self.dim,)
 
     def __init__(
-        self, shape: InputShape, *, use_previous_action: bool = False, use_previous_reward: bool = False
+        self, shape: InputShape, *, use_previous_action: Flag = False, use_previous_reward: Flag = False
     ) -> None:
         super().__init__()
         self.use_previous_action = use_previous_action
@@ -89,6 +91,21 @@ class Encoder(nn.Module):
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
         """Summaries (B, T, dim) and the state after the last step."""
         raise NotImplementedError
+
+
+def _builds_encoders(value: Any) -> bool:
+    if isinstance(value, type):
+        return issubclass(value, Encoder)
+    return inspect.isroutine(value) or isinstance(value, functools.partial)
+
+
+def _without_parentheses(value: Any) -> str:
+    return f"write @{type(value).__name__} without parentheses" if isinstance(value, Encoder) else ""
+
+
+Builder = Annotated[
+    EncoderBuilder, Rule("a class of encoders such as @Recurrent", _builds_encoders, _without_parentheses)
+]
 
 
 @configurable
@@ -140,10 +157,10 @@ class Convolutional(Encoder):
         self,
         shape: InputShape,
         *,
-        channels: Sequence[int] = (32, 32, 32, 32),
-        kernels: Sequence[int] = (3, 3, 3, 3),
-        strides: Sequence[int] = (2, 1, 1, 1),
-        feature_dim: int = 50,
+        channels: Sizes = (32, 32, 32, 32),
+        kernels: Sizes = (3, 3, 3, 3),
+        strides: Sizes = (2, 1, 1, 1),
+        feature_dim: PositiveInteger = 50,
         **kwargs: bool,
     ) -> None:
         super().__init__(shape, **kwargs)
@@ -151,6 +168,12 @@ class Convolutional(Encoder):
             raise UserError(
                 f"a convolutional encoder needs images, but observations have the shape {shape.observation}: "
                 f"choose an algorithm without c in front, such as sac or rsac"
+            )
+        numbers = [len(channels), len(kernels), len(strides)]
+        if len(set(numbers)) > 1:
+            raise UserError(
+                f"Convolutional.channels, kernels and strides are lists of {numbers[0]}, {numbers[1]} and {numbers[2]} "
+                f"numbers; each convolution needs one of each"
             )
         layers: list[nn.Module] = []
         for num_in, num_out, kernel, stride in zip(
@@ -198,14 +221,14 @@ class Recurrent(Encoder):
         shape: InputShape,
         *,
         cell: str = "lstm",
-        hidden_dim: int = 256,
-        num_layers: int = 2,
-        front: EncoderBuilder = PassThrough,
+        hidden_dim: PositiveInteger = 256,
+        num_layers: PositiveInteger = 2,
+        front: Builder = PassThrough,
         **kwargs: bool,
     ) -> None:
         super().__init__(shape, **kwargs)
         cells = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
-        if cell not in cells:
+        if cell not in list(cells):
             raise UserError(f"Recurrent.cell is {cell!r}; choose one of {', '.join(cells)}")
         self.front = front(shape)
         if not self.front.memoryless:

@@ -608,6 +608,30 @@ def test_the_previous_action_is_the_executed_one_also_at_random(name, monkeypatc
         assert not steps[0].previous_action.any() and not steps[0].previous_reward.any()
 
 
+# Parameters that change nothing ---------------------------------------------------------------------------------
+
+
+@every_name
+@pytest.mark.parametrize("learn_alpha", [True, False])
+def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, learn_alpha):
+    options, tried = {}, {"encoder_lr": 0.3, "augmentation": RandomShift(9)}
+    if issubclass(case.cls, SAC):
+        options, tried = {"learn_alpha": learn_alpha}, {**tried, "target_entropy": -9.0, "alpha_lr": 0.3}
+
+    def learned(**more):
+        agent = case.build(**options, **more)
+        for number in range(2 * case.delay):
+            agent.update_networks(case.batch(number))
+        return parameters(agent)
+
+    expected = learned()
+    idle = case.build(**options).without_effect()
+    for name, value in tried.items():
+        same = all(torch.equal(ours, expected[key]) for key, ours in learned(**{name: value}).items())
+        assert same == (name in idle), name
+    assert idle.keys() <= tried.keys()
+
+
 # Saving ---------------------------------------------------------------------------------------------------------
 
 OPTIONS = {

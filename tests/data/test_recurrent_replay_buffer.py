@@ -417,9 +417,9 @@ def test_an_empty_buffer_has_nothing_to_sample():
     [
         ({"burn_in": 3}, "burn_in is 3 but segment_len is None"),
         ({"capacity": 0}, "capacity is 0"),
-        ({"batch_size": 0}, "batch_size 0"),
-        ({"segment_len": 0}, "segment_len 0"),
-        ({"segment_len": 2, "burn_in": -1}, "burn_in -1"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"segment_len": 0}, "segment_len is 0"),
+        ({"segment_len": 2, "burn_in": -1}, "burn_in is -1"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(arguments, words):

@@ -431,8 +431,8 @@ def test_an_empty_buffer_has_nothing_to_sample():
     "arguments, words",
     [
         ({"capacity": 1}, "capacity is 1,"),
-        ({"batch_size": 0}, "batch_size 0"),
-        ({"num_steps": 0}, "num_steps 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"num_steps": 0}, "num_steps is 0"),
         ({"capacity": 7, "num_envs": 4}, "2 rows, in each of 4 environments"),
         ({"capacity": 5, "frame_stack": 2, "num_envs": 2}, "3 rows, in each of 2 environments"),
     ],

@@ -1,0 +1,312 @@
+"""Values that make no sense are refused as they are given, in one line that names parameter, value and remedy."""
+
+import functools
+import inspect
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+import offpcc.training  # noqa: F401 (registers what gin can configure)
+from offpcc import configuration
+from offpcc.algorithms import DDPG, SAC, TD3
+from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC
+from offpcc.bindings import parameters, passed_by_us
+from offpcc.checks import Flag, Fraction, Number, PositiveInteger, Sizes, check, rules_of
+from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.errors import UserError
+from offpcc.learning import LinearDecay
+from offpcc.networks import Convolutional, Encoder, Identity, InputShape, PassThrough, Recurrent
+from offpcc.registry import REGISTRY, configurable
+from offpcc.run_fns import check_settings, train
+
+if TYPE_CHECKING:
+    from nowhere import Unknown
+
+NAN, INFINITY = float("nan"), float("inf")
+VECTORS, IMAGES = Box(-1, 1, (3,), np.float32), Box(0, 255, (1, 40, 40), np.uint8)
+ACTIONS = Box(-1, 1, (2,), np.float32)
+SMALL = {
+    Recurrent: {"hidden_dim": 3, "num_layers": 1},
+    Convolutional: {"channels": (2,), "kernels": (3,), "strides": (4,), "feature_dim": 3},
+}
+
+
+def built(cls, **given):
+    """An object of `cls`, or for `train` its settings held."""
+    if cls is train:
+        return check_settings(**given)
+    if issubclass(cls, Encoder):
+        return cls(InputShape((1, 40, 40) if cls is Convolutional else (3,), 2), **{**SMALL.get(cls, {}), **given})
+    if issubclass(cls, DDPG | SAC):
+        return cls(IMAGES if cls is ConvolutionalSAC else VECTORS, ACTIONS, **{"hidden_dims": (4,), **given})
+    if issubclass(cls, ReplayBuffer | RecurrentReplayBuffer):
+        return cls(VECTORS, ACTIONS, **given)
+    return cls(**given)
+
+
+def small_recurrent(shape):
+    return Recurrent(shape, hidden_dim=3)
+
+
+# Values -----------------------------------------------------------------------------------------------------------
+
+FRACTION = "it has to be a number from 0 to 1"
+RATE = "it has to be a number, 0 or more, or a schedule such as @LinearDecay()"
+SIZES = "it has to be a list of whole numbers, each 1 or more, such as (64, 64)"
+COUNT = "it has to be a whole number, 1 or more"
+COUNT_OR_ZERO = "it has to be a whole number, 0 or more"
+AMOUNT = "it has to be a number, 0 or more"
+FLAG = "it has to be True or False"
+ENCODER = "it has to be a class of encoders such as @Recurrent"
+OR_NONE = ", or None"
+
+REFUSED = [
+    (SAC, "gamma", 1.5, f"1.5; {FRACTION}"),
+    (SAC, "gamma", -0.1, f"-0.1; {FRACTION}"),
+    (SAC, "gamma", NAN, f"nan; {FRACTION}"),
+    (SAC, "gamma", True, f"True; {FRACTION}"),
+    (SAC, "gamma", None, f"None; {FRACTION}"),
+    (SAC, "gamma", LinearDecay(), f"an object of LinearDecay; {FRACTION}"),
+    (SAC, "gamma", LinearDecay, f"the class LinearDecay; {FRACTION}"),
+    (SAC, "gamma", "x" * 99, f"an object of str; {FRACTION}"),
+    (RecurrentSAC, "gamma", np.float32(1.5), f"np.float32(1.5); {FRACTION}"),
+    (SAC, "polyak", -1, f"-1; {FRACTION}"),
+    (SAC, "lr", -1.0, f"-1.0; {RATE}"),
+    (SAC, "lr", "fast", f"'fast'; {RATE}"),
+    (SAC, "lr", INFINITY, f"inf; {RATE}"),
+    (SAC, "lr", None, f"None; {RATE}"),
+    (SAC, "lr", LinearDecay, "the class LinearDecay; write @LinearDecay() with parentheses"),
+    (SAC, "actor_lr", [1e-3], f"[0.001]; {RATE}{OR_NONE}"),
+    (SAC, "encoder_lr", LinearDecay, "the class LinearDecay; write @LinearDecay() with parentheses"),
+    (SAC, "hidden_dims", (), f"(); {SIZES}"),
+    (SAC, "hidden_dims", 32, f"32; {SIZES}"),
+    (SAC, "hidden_dims", (32, 0), f"(32, 0); {SIZES}"),
+    (SAC, "hidden_dims", [32.0], f"[32.0]; {SIZES}"),
+    (SAC, "hidden_dims", "32", f"'32'; {SIZES}"),
+    (SAC, "num_critics", 0, f"0; {COUNT}{OR_NONE}"),
+    (SAC, "num_critics", 2.0, f"2.0; {COUNT}{OR_NONE}"),
+    (SAC, "layer_norm", "yes", f"'yes'; {FLAG}"),
+    (SAC, "normalize_observations", "yes", f"'yes'; {FLAG}"),
+    (SAC, "normalize_observations", 1, f"1; {FLAG}"),
+    (SAC, "max_gradient_norm", -1, f"-1; it has to be a number above 0{OR_NONE}"),
+    (SAC, "max_gradient_norm", 0, f"0; it has to be a number above 0{OR_NONE}"),
+    (SAC, "n_step", 0, f"0; {COUNT}"),
+    (SAC, "n_step", 1.5, f"1.5; {COUNT}"),
+    (SAC, "n_step", True, f"True; {COUNT}"),
+    (SAC, "reward_scale", "0.1", "'0.1'; it has to be a number"),
+    (SAC, "reward_shift", NAN, "nan; it has to be a number"),
+    (SAC, "encoder", "Recurrent", f"'Recurrent'; {ENCODER}{OR_NONE}"),
+    (SAC, "encoder", LinearDecay, f"the class LinearDecay; {ENCODER}{OR_NONE}"),
+    (SAC, "encoder", LinearDecay(), f"an object of LinearDecay; {ENCODER}{OR_NONE}"),
+    (SAC, "encoder", Identity(InputShape((3,), 2)), "Identity(); write @Identity without parentheses"),
+    (SAC, "shared_encoder", small_recurrent(InputShape((3,), 2)), "write @Recurrent without parentheses"),
+    (ConvolutionalSAC, "augmentation", RandomShift, "the class RandomShift; write @RandomShift() with parentheses"),
+    (SAC, "augmentation", 4, f"4; it has to be an augmentation such as @RandomShift(){OR_NONE}"),
+    (SAC, "alpha", -1.0, f"-1.0; {AMOUNT}"),
+    (SAC, "alpha", 0.0, "0; a temperature that is learned has to start above 0"),
+    (RecurrentSAC, "alpha", "auto", f"'auto'; {AMOUNT}"),
+    (SAC, "learn_alpha", 0, f"0; {FLAG}"),
+    (SAC, "target_entropy", "auto", f"'auto'; it has to be a number{OR_NONE}"),
+    (SAC, "alpha_lr", LinearDecay, "the class LinearDecay; write @LinearDecay() with parentheses"),
+    (DDPG, "action_noise", -0.1, f"-0.1; {AMOUNT}"),
+    (TD3, "action_noise", "0.1", f"'0.1'; {AMOUNT}"),
+    (TD3, "target_noise", -0.2, f"-0.2; {AMOUNT}"),
+    (TD3, "noise_clip", -0.5, f"-0.5; {AMOUNT}"),
+    (TD3, "policy_delay", 0, f"0; {COUNT}"),
+    (Recurrent, "cell", "lsmt", "'lsmt'; choose one of lstm, gru, rnn"),
+    (Recurrent, "cell", ["lstm"], "['lstm']; choose one of lstm, gru, rnn"),
+    (Recurrent, "num_layers", 0, f"0; {COUNT}"),
+    (Recurrent, "hidden_dim", 0, f"0; {COUNT}"),
+    (Recurrent, "hidden_dim", 64.0, f"64.0; {COUNT}"),
+    (Recurrent, "use_previous_action", "no", f"'no'; {FLAG}"),
+    (Recurrent, "use_previous_reward", 1, f"1; {FLAG}"),
+    (Recurrent, "front", PassThrough(InputShape((3,), 2)), "PassThrough(); write @PassThrough without parentheses"),
+    (Recurrent, "front", None, f"None; {ENCODER}"),
+    (Identity, "use_previous_action", None, f"None; {FLAG}"),
+    (Convolutional, "channels", (), f"(); {SIZES}"),
+    (Convolutional, "kernels", 3, f"3; {SIZES}"),
+    (Convolutional, "strides", (0,), f"(0,); {SIZES}"),
+    (Convolutional, "feature_dim", -5, f"-5; {COUNT}"),
+    (Convolutional, "use_previous_reward", "yes", f"'yes'; {FLAG}"),
+    (RandomShift, "pad", -1, f"-1; {COUNT_OR_ZERO}"),
+    (RandomShift, "pad", 0.5, f"0.5; {COUNT_OR_ZERO}"),
+    (LinearDecay, "initial", -1e-3, f"-0.001; {AMOUNT}"),
+    (LinearDecay, "final", "0", f"'0'; {AMOUNT}"),
+    (LinearDecay, "num_updates", 0, f"0; {COUNT}"),
+    (ReplayBuffer, "capacity", 1.5, f"1.5; {COUNT}"),
+    (
+        ReplayBuffer,
+        "capacity",
+        1,
+        "1, but a transition takes 2 rows, in each of 1 environments; it has to be 2 or more",
+    ),
+    (ReplayBuffer, "batch_size", 0, f"0; {COUNT}"),
+    (ReplayBuffer, "num_steps", 0, f"0; {COUNT}"),
+    (ReplayBuffer, "num_envs", "2", f"'2'; {COUNT}"),
+    (ReplayBuffer, "frame_stack", 1.0, f"1.0; {COUNT}"),
+    (RecurrentReplayBuffer, "capacity", 0, f"0; {COUNT}"),
+    (RecurrentReplayBuffer, "batch_size", "10", f"'10'; {COUNT}"),
+    (RecurrentReplayBuffer, "segment_len", "a", f"'a'; {COUNT}{OR_NONE}"),
+    (RecurrentReplayBuffer, "segment_len", 0, f"0; {COUNT}{OR_NONE}"),
+    (RecurrentReplayBuffer, "burn_in", -1, f"-1; {COUNT_OR_ZERO}"),
+    (RecurrentReplayBuffer, "burn_in", 3, "3 but segment_len is None"),
+    (train, "num_epochs", 0, f"0; {COUNT}"),
+    (train, "num_epochs", 1.5, f"1.5; {COUNT}"),
+    (train, "num_steps_per_epoch", "1000", f"'1000'; {COUNT}"),
+    (train, "num_test_episodes_per_epoch", -1, f"-1; {COUNT_OR_ZERO}"),
+    (train, "num_test_envs", 0, f"0; {COUNT}"),
+    (train, "update_after", 1e4, f"10000.0; {COUNT_OR_ZERO}"),
+    (train, "update_every", 0, f"0; {COUNT}"),
+    (train, "updates_per_step", NAN, f"nan; {AMOUNT}"),
+    (train, "updates_per_step", -0.5, f"-0.5; {AMOUNT}"),
+    (train, "stop_return", "a", f"'a'; it has to be a number{OR_NONE}"),
+    (train, "stop_return", INFINITY, f"inf; it has to be a number{OR_NONE}"),
+]
+
+
+def named(value):
+    return value.__name__ if isinstance(value, type) or value is train else None
+
+
+@pytest.mark.parametrize("cls, name, value, words", REFUSED, ids=named)
+def test_what_makes_no_sense_is_refused_in_one_line(cls, name, value, words):
+    with pytest.raises(UserError) as caught:
+        built(cls, **{name: value})
+    message = caught.value.message
+    assert message.startswith(f"{cls.__name__}.{name} is ") and words in message and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "cls, name, values",
+    [
+        (SAC, "gamma", [0, 1, 0.5, np.float32(0.5), np.float64(1.0), np.int64(1)]),
+        (SAC, "lr", [0, 1e-3, np.float32(1e-3), LinearDecay(), lambda update: 1e-3, functools.partial(pow, 0.5)]),
+        (SAC, "actor_lr", [None, 1e-3, LinearDecay()]),
+        (SAC, "hidden_dims", [(4,), [4, 4], (np.int64(4),)]),
+        (SAC, "num_critics", [None, 1, 5, np.int32(3)]),
+        (SAC, "max_gradient_norm", [None, 1, 0.5]),
+        (SAC, "n_step", [1, np.int64(3)]),
+        (SAC, "reward_scale", [-1, 0.1]),
+        (SAC, "encoder", [None, Identity, Recurrent, small_recurrent, functools.partial(Recurrent, hidden_dim=3)]),
+        (SAC, "augmentation", [None, RandomShift(), lambda frames, noise, one_per_row: frames]),
+        (SAC, "target_entropy", [None, -3, -0.5]),
+        (DDPG, "action_noise", [0, 0.1]),
+        (Recurrent, "front", [Identity, functools.partial(Identity, use_previous_reward=True)]),
+        (RandomShift, "pad", [0, 4]),
+        (RecurrentReplayBuffer, "segment_len", [None, 5]),
+        (train, "update_after", [0, np.int64(5)]),
+        (train, "updates_per_step", [0, 0.5, 2]),
+        (train, "stop_return", [None, -200, 9.5]),
+    ],
+    ids=named,
+)
+def test_what_makes_sense_is_taken(cls, name, values):
+    for value in values:
+        built(cls, **{name: value})
+
+
+def test_a_temperature_that_stays_0_is_sound():
+    assert built(SAC, alpha=0, learn_alpha=False).temperature() == 0.0
+
+
+def test_convolutions_need_one_of_each_number():
+    with pytest.raises(UserError, match=r"lists of 2, 1 and 3 numbers; each convolution needs one of each"):
+        built(Convolutional, channels=(2, 2), kernels=(3,), strides=(2, 2, 2))
+
+
+OURS = [cls for cls in REGISTRY.values() if cls.__module__.startswith("offpcc.")]
+
+
+@pytest.mark.parametrize("cls", OURS, ids=named)
+def test_every_parameter_has_a_rule_and_a_row(cls):
+    """So that a new one is not forgotten; `cell` is chosen from a list."""
+    bindable = parameters(cls) - passed_by_us(cls)
+    assert bindable - {"cell"} <= rules_of(cls).keys()
+    assert bindable <= {name for _, name, _, _ in REFUSED}
+
+
+def test_every_setting_has_a_rule_and_a_row():
+    settings = {p.name for p in inspect.signature(train).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    assert settings == rules_of(train).keys() == {name for cls, name, _, _ in REFUSED if cls is train}
+
+
+# Where they come from -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "binding, words",
+    [
+        ("ActorCritic.gamma=1.5", "RecurrentSAC.gamma is 1.5; "),
+        ("SAC.gamma=1.5", "RecurrentSAC.gamma is 1.5; "),
+        ("RecurrentSAC.gamma=1.5", "RecurrentSAC.gamma is 1.5; "),
+        ("SAC.lr=@LinearDecay", "RecurrentSAC.lr is the class LinearDecay; write @LinearDecay() with parentheses"),
+        ("SAC.lr=@slow/LinearDecay", "RecurrentSAC.lr is the class LinearDecay; write @LinearDecay() with parentheses"),
+        ("Recurrent.num_layers=0", "Recurrent.num_layers is 0; "),
+        ("Recurrent.use_previous_action='no'", "Recurrent.use_previous_action is 'no'; "),
+    ],
+)
+def test_bindings_of_all_the_family_are_held_to_the_rules(binding, words):
+    configuration.load(None, [binding])
+    with pytest.raises(UserError) as caught:
+        RecurrentSAC(VECTORS, ACTIONS)
+    assert caught.value.message.startswith(words) and "\n" not in caught.value.message
+
+
+def test_a_schedules_own_numbers_are_held_to_the_rules():
+    configuration.load(None, ["SAC.lr=@LinearDecay()", "LinearDecay.num_updates=-5"])
+    with pytest.raises(UserError) as caught:
+        SAC(VECTORS, ACTIONS)
+    assert caught.value.message == "LinearDecay.num_updates is -5; it has to be a whole number, 1 or more"
+
+
+def test_a_scoped_class_is_an_encoder():
+    configuration.load(None, ["SAC.encoder=@small/Recurrent", "small/Recurrent.hidden_dim=3"])
+    assert SAC(VECTORS, ACTIONS).actor_encoder.dim == 3
+
+
+# Classes of a user's own ----------------------------------------------------------------------------------------------
+
+
+class Undecorated:
+    def __init__(self, *, share: Fraction = 0.5, wide: Flag = False):
+        self.share, self.wide = share, wide
+
+
+@configurable
+class Own(Undecorated):
+    def __init__(self, size: PositiveInteger = 3, *, sizes: Sizes | None = None, note: str = "", **kwargs):
+        super().__init__(**kwargs)
+        self.size = size
+
+
+@configurable
+class Unreadable(Own):
+    def __init__(self, *, unknown: "Unknown" = None, length: Number = 0.0, **kwargs):
+        super().__init__(**kwargs)
+
+
+def test_rules_are_those_of_all_ancestors():
+    assert rules_of(Own).keys() == {"share", "wide", "size", "sizes"}
+    assert Own(np.int8(4), share=1, sizes=None, note=7).size == 4
+    for given in ({"share": 2}, {"wide": 0}, {"sizes": ()}, {"size": 0}):
+        with pytest.raises(UserError, match=rf"Own\.{next(iter(given))} is "):
+            Own(**given)
+    with pytest.raises(UserError, match=r"Own\.size is 0; "):
+        Own(0)
+
+
+def test_annotations_that_only_a_type_checker_can_read_are_no_fault():
+    assert "nowhere" not in sys.modules
+    assert rules_of(Unreadable).keys() == rules_of(Own).keys()
+    assert Unreadable(length="?").size == 3
+    with pytest.raises(UserError, match=r"Unreadable\.size is 0; "):
+        Unreadable(size=0)
+
+
+def test_the_first_fault_is_named_and_what_is_not_given_is_not_checked():
+    check("Own", rules_of(Own), {"size": 3, "unheard": None})
+    with pytest.raises(UserError, match=r"^Own\.share is 'a'; it has to be a number from 0 to 1$"):
+        check("Own", rules_of(Own), {"size": 0, "share": "a"})
