@@ -84,9 +84,12 @@ def plot(options: argparse.Namespace) -> int:
             f"--output {options.output} cannot be written: {error}; name a file such as curves.png"
         ) from error
     runs = [run.resolve() for folder in options.folder for run in find_runs(folder)]
-    versions = {run.parent.parent.name: RunFolder.at(run).details().get("simulator") for run in runs}
+    versions: dict[str, set[str]] = {}
+    for run in runs:
+        known = {RunFolder.at(run).details().get("simulator") or ""} - {""}
+        versions.setdefault(run.parent.parent.name, set()).update(known)
     for summary in summaries:
-        version = f" ({versions[summary.environment]})" if versions[summary.environment] else ""
+        version = f" ({', '.join(sorted(found))})" if (found := versions[summary.environment]) else ""
         print(
             f"{summary.environment}{version} {summary.label}: {options.metric} {summary.final_mean:.1f} +- "
             f"{summary.final_std:.1f} over {summary.num_runs} runs at step {summary.steps:,}"
@@ -105,7 +108,8 @@ def evaluate(options: argparse.Namespace) -> int:
     if options.folder.is_dir():
         folder = run
         file = folder.actor()
-        env = env or folder.details().get("env") or folder.siblings.parent.name
+        # What a folder says does not say what is imported: "module:id" is for the command line.
+        env = env or str(folder.details().get("env") or folder.siblings.parent.name).rsplit(":", 1)[-1]
     if env is None:
         raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
     actor = load_actor(file, choose_device(options))
@@ -146,7 +150,7 @@ def show(options: argparse.Namespace, run_id: int) -> None:
     configuration.load_for_actor(options.config, folder.config)
     file = folder.actor()
     actor = load_actor(file, choose_device(options))
-    env = folder.details().get("env", options.env)
+    env = options.env
     print(f"{file} in {place(env)}")
     videos: list[Path] = []
     if options.render and has_screen():

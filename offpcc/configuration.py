@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import gin
-import gymnasium
 from gin import config_parser
 
 from offpcc.bindings import COMMAND_LINE, MACRO, Binding, configurables, nearest, parameters, passed_by_us
-from offpcc.domains.making import by_gin
 from offpcc.errors import UserError
 
 PACKAGE = Path(__file__).resolve().parent
@@ -86,7 +84,8 @@ def configure(file: str | Path | None = None, *bindings: str) -> None:
 def load_for_actor(file: str | Path | None, run: Path) -> None:
     """Read a config, if one is given, and then what the config of a run says of its environment.
 
-    Of the run's config nothing is imported: a folder that came from elsewhere does not say what code is run.
+    That is what `make` is bound to, and whatever that refers to. Of the run's config nothing is imported: a folder that
+    came from elsewhere does not say what code is run.
 
     Raises:
         UserError: a file is malformed, or the run's environment has a wrapper that is not known here.
@@ -94,22 +93,45 @@ def load_for_actor(file: str | Path | None, run: Path) -> None:
     load(file, [])
     if not run.is_file():
         return
-    for statement, line in _statements(run.read_text(encoding="utf-8"), str(run), skip_unknown=True):
-        if not isinstance(statement, config_parser.BindingStatement):
-            continue
-        names = [name for name in configurables() if f".{name}".endswith(f".{statement.selector}")]
-        if not statement.arg_name or (names and _is_of_environment(configurables()[names[0]])):
-            listed = statement.value if isinstance(statement.value, list | tuple) else [statement.value]
-            if unknown := [r.selector for r in listed if isinstance(r, gin.config._UnknownConfigurableReference)]:
-                raise UserError(
-                    f"{run}: the run's environment is wrapped by {unknown[0]!r}, which is not known here; add --config "
-                    f"with the import that defines it"
-                )
+    statements = list(_statements(run.read_text(encoding="utf-8"), str(run), skip_unknown=True))
+    wanted, reached = {_complete("make")}, set[str]()
+    while wanted:
+        selector = wanted.pop()
+        reached.add(selector)
+        for statement, line in statements:
+            if not isinstance(statement, config_parser.BindingStatement) or _bound(statement) != selector:
+                continue
+            for reference in _references(statement.value):
+                if isinstance(reference, gin.config._UnknownConfigurableReference):
+                    raise UserError(
+                        f"{run}: the run's environment needs {reference.selector!r}, which is not known here; add "
+                        f"--config with the import that defines it"
+                    )
+                is_macro = reference.selector == MACRO
+                wanted.add(reference.config_key[0] if is_macro else _complete(reference.selector))
             _bind(statement, f"{run}:{line}")
+        wanted -= reached
 
 
-def _is_of_environment(function: Any) -> bool:
-    return function is by_gin.__wrapped__ or (inspect.isclass(function) and issubclass(function, gymnasium.Wrapper))
+def _bound(statement: Any) -> str | None:
+    """What a binding is of: a complete name, or a macro's."""
+    return _complete(statement.selector) if statement.arg_name else statement.selector
+
+
+def _complete(selector: str) -> str:
+    matches = [name for name in configurables() if f".{name}".endswith(f".{selector}")]
+    return matches[0] if matches else selector
+
+
+def _references(value: Any) -> Iterator[Any]:
+    """References and macros in a value, however deep."""
+    if isinstance(value, gin.config.ConfigurableReference | gin.config._UnknownConfigurableReference):
+        yield value
+    elif isinstance(value, dict):
+        yield from _references(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _references(item)
 
 
 def make_importable(folder: Path) -> None:
@@ -162,7 +184,10 @@ def _statements(text: str, source: str, skip_unknown: bool = False) -> Iterator[
     except ValueError as error:  # a reference to what does not exist
         reason = str(error).splitlines()[0]
         name = reason.split("'")[1] if "'" in reason else ""
-        raise UserError(f"{source}: {reason} {nearest(name, configurables())}") from error
+        raise UserError(
+            f"{source}: {reason} {nearest(name, configurables())} A class of your own needs the import of its module "
+            f"in the config"
+        ) from error
 
 
 def _import(module: str, where: str) -> None:

@@ -18,9 +18,10 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from offpcc.domains.recall import Recall
+from offpcc.domains.recall import Recall, recall_in_worker
 from offpcc.errors import UserError
 
+DEAD = (BrokenPipeError, ConnectionResetError, EOFError)  # what a process that died is met with
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 Observations = list[np.ndarray]  # one per environment
 
@@ -141,13 +142,20 @@ class LocalEnvironments:
 class VectorEnvironments:
     """A vector environment of Gymnasium's, whichever way it resets what is over.
 
+    One of your own takes the place of what `build` made, before the first step::
+
+        learner = offpcc.build("Pendulum-v1", "sac", environments={"num_envs": 4})
+        learner.interaction.environments = VectorEnvironments(my_envs, seeds=range(4))
+
+    Actions are scaled from [-1, 1] to its bounds.
+
     Args:
         envs: its metadata names its `autoreset_mode`.
         seeds: one for each environment in it.
         recalls: whether each environment in it is a `Recall`, so that episodes can be found back.
 
     Raises:
-        UserError: it does not say how it resets.
+        UserError: it does not say how it resets, or its actions are no Box with bounds.
     """
 
     def __init__(self, envs: VectorEnv[Any, Any, Any], seeds: Sequence[int], recalls: bool = False) -> None:
@@ -159,8 +167,11 @@ class VectorEnvironments:
                 f"the vector environment {self.name} does not say how it starts episodes anew: its "
                 f'metadata["autoreset_mode"] is {self.mode!r}; set it to one of gymnasium.vector.AutoresetMode'
             )
-        assert isinstance(envs.single_action_space, spaces.Box)
-        self.action_space = envs.single_action_space
+        space = envs.single_action_space
+        if not isinstance(space, spaces.Box) or not space.is_bounded():
+            raise UserError(f"the vector environment {self.name} has the actions {space}; it needs a Box with bounds")
+        self.action_space = space
+        self._centre, self._radius = space.high / 2 + space.low / 2, space.high / 2 - space.low / 2
         self._has_started = False
         self._following: Any = None  # first observations of episodes that began within the last step
 
@@ -184,8 +195,11 @@ class VectorEnvironments:
 
     def step(self, actions: np.ndarray) -> Outcome:
         """See `Environments.step`."""
-        shaped = actions.reshape(self.num_envs, *self.action_space.shape)
-        batch, rewards, terminated, truncated, infos = self.envs.step(shaped)
+        shaped = self._centre + self._radius * actions.reshape(self.num_envs, *self.action_space.shape)
+        try:
+            batch, rewards, terminated, truncated, infos = self.envs.step(shaped)
+        except DEAD as error:
+            raise UserError(f"a process of {self.name} died ({type(error).__name__}); --resume goes on") from error
         observations = [np.array(observation) for observation in batch]
         if self.mode == AutoresetMode.SAME_STEP and (ended := terminated | truncated).any():
             self._following = batch
@@ -227,10 +241,12 @@ def environments(
         seed: of the run.
         num_envs: environments side by side.
         worker_processes: whether each gets a process of its own, worthwhile where a step costs much more than the
-            0.1 ms that it takes to talk to another process.
+            0.1 ms that it takes to talk to another process. A script uses them below ``if __name__ == "__main__":``
+            and registers its environments above it, as each process imports it anew. Of a process's global
+            generators a resumed run knows nothing; an environment's own are found back.
 
     Raises:
-        UserError: `num_envs` is less than 1.
+        UserError: `num_envs` is less than 1, or the processes do not start.
     """
     if not isinstance(num_envs, int) or num_envs < 1:
         raise UserError(f"environments.num_envs is {num_envs!r}; it has to be a whole number, 1 or more")
@@ -240,16 +256,15 @@ def environments(
     # Not forked from this process: a fork in the midst of torch's threads may hang.
     multiprocessing.set_forkserver_preload(["offpcc.domains.recall", "offpcc.domains.making"])
     bindings = gin.config_str()
-    workers = [functools.partial(_in_worker, make_env, one, number, bindings) for number, one in enumerate(seeds)]
-    envs = AsyncVectorEnv(workers, context="forkserver", autoreset_mode=AutoresetMode.DISABLED)
+    workers = [functools.partial(recall_in_worker, make_env, one, number, bindings) for number, one in enumerate(seeds)]
+    try:
+        envs = AsyncVectorEnv(workers, context="forkserver", autoreset_mode=AutoresetMode.DISABLED)
+    except DEAD as error:
+        raise UserError(
+            f"the worker processes did not start ({type(error).__name__}); a script of yours starts them below "
+            f"`if __name__ == '__main__':`, and registers its environments above it"
+        ) from error
     return VectorEnvironments(envs, seeds, recalls=True)
-
-
-def _in_worker(make_env: MakeEnv, seed: int, number: int, bindings: str) -> gymnasium.Env[Any, Any]:
-    """The environment of a worker process, which knows nothing of gin's bindings and need not know the agents."""
-    if bindings and not gin.config_str():
-        gin.parse_config(bindings, skip_unknown=True)
-    return Recall(make_env(), seed, number)
 
 
 def environment_seed(seed: int, number: int) -> int:

@@ -26,6 +26,9 @@ class EpisodeResult(NamedTuple):
 class Interaction:
     """N environments side by side, the episodes under way in them, and the agent's memory of those.
 
+    The agent's noise is drawn for all of them at once. So with several, a vector environment that takes a step to
+    start anew (NEXT_STEP) meets other noise than one that does not, though the same seed repeats either.
+
     Args:
         environments: are acted in.
         algorithm: acts.
@@ -72,6 +75,8 @@ class Interaction:
         return ready
 
     def _choose(self, explore_at_random: bool, ready: np.ndarray) -> np.ndarray:
+        if not ready.any():  # as nobody acts, no noise is drawn
+            return np.zeros_like(self.actions)
         if explore_at_random:
             random = np.zeros_like(self.actions)
             for number in np.flatnonzero(ready):

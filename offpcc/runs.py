@@ -100,7 +100,8 @@ class RunFolder:
         write_text(self.config, config)
         known = self.details()
         if known:  # what the run began with stays; what it goes on with is added
-            self.note(status="running", resumes=[*known.get("resumes", []), facts])
+            resumes = [*known.get("resumes", []), facts]
+            self.note(status="running", simulator=facts["simulator"], resumes=resumes)
         else:
             self.note(**facts, status="running", wandb_id=uuid.uuid4().hex[:12])
 

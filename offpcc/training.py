@@ -115,10 +115,10 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     try:
         learner.train(logger, [checkpoints])
         picture(options.env, folder, device, logger, console.print)
+        folder.note(status="finished", epochs=learner.loop.epoch, best_test_return=learner.loop.best_return)
     finally:
         logger.close()
         learner.close()
-    folder.note(status="finished", epochs=learner.loop.epoch, best_test_return=learner.loop.best_return)
     seconds = time.monotonic() - started
     print(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
     tell_result(folder)
@@ -144,8 +144,10 @@ def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
 def command(options: argparse.Namespace, folder: RunFolder, run_id: int, *extra: str) -> str:
     """The command that starts run `run_id` with the same options; where no config was given, with that of `folder`."""
     words = [*program(), "--env", options.env, "--algo", options.algo]
-    config = options.config or os.path.relpath(folder.config)
-    words += ["--config", config, "--run_id", str(run_id)]
+    if "--render" in extra:  # a saved actor needs nothing but its folder
+        words += ["--results", options.results] if options.results else []
+        return shlex.join([*words, "--run_id", str(run_id), *extra])
+    words += ["--config", options.config or os.path.relpath(folder.config), "--run_id", str(run_id)]
     for name in ("device", "threads", "results"):
         words += [f"--{name}", str(value)] if (value := getattr(options, name)) not in (None, 1) else []
     words += ["--track"] if options.track else []

@@ -3,6 +3,9 @@
 import copy
 import functools
 import pickle
+import random
+import subprocess
+import sys
 
 import gin
 import gymnasium
@@ -15,7 +18,7 @@ import offpcc
 from offpcc.assembly import build
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.domains.making import make
-from offpcc.domains.recall import Recall
+from offpcc.domains.recall import Recall, recall_in_worker
 from offpcc.environments import LocalEnvironments, VectorEnvironments, environment_seed, environments
 from offpcc.errors import UserError
 from offpcc.generators import NumpyGenerator
@@ -84,6 +87,26 @@ def test_one_environment_stores_the_same_in_all_modes(mode, kind):
     envs.close()
     assert len(alone) > 20
     assert episodes(several)[: len(alone)] == episodes(alone)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("algo", ["sac", "rsac"])
+def test_an_agent_that_acts_stores_the_same_in_all_modes(mode, algo):
+    """Its noise included: a step that only starts anew draws none."""
+    stored = []
+    for side_by_side in (
+        LocalEnvironments(Wander, [5]), VectorEnvironments(SyncVectorEnv([Wander], autoreset_mode=mode), [5])
+    ):  # fmt: skip
+        agent = small(algo).algorithm
+        agent = type(agent)(Wander.observation_space, BOX, seed=1, hidden_dims=(8,), encoder=agents_encoder(algo))
+        buffer = RecurrentReplayBuffer(Wander.observation_space, BOX)
+        interaction = Interaction(side_by_side, agent, buffer, seed=5)
+        for _ in range(100):
+            interaction.step(explore_at_random=False)
+        stored.append(episodes(buffer))
+    number = min(map(len, stored))
+    assert number > 10
+    assert stored[0][:number] == stored[1][:number]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -161,6 +184,10 @@ def assert_same(one, other):
         assert torch.equal(one, other)
     else:
         assert one == other
+
+
+def agents_encoder(algo):
+    return None if algo == "sac" else recurrent
 
 
 def small(algo, **side_by_side):
@@ -272,6 +299,113 @@ def test_a_vector_environment_of_ones_own_is_not_found_back():
     again = Interaction(VectorEnvironments(SyncVectorEnv([Wander] * 2), [0, 1]), AtRandom(), buffer)
     assert "not exact" in again.load_state_dict(interaction.state_dict())
     again.step(explore_at_random=True)
+
+
+def test_actions_are_scaled_to_a_vector_environments_bounds():
+    class Torque(Wander):
+        action_space = gymnasium.spaces.Box(-2.0, 6.0, (1,), np.float32)
+
+        def step(self, action):
+            given.append(float(action[0]))
+            return super().step(action)
+
+    given = []
+    envs = VectorEnvironments(SyncVectorEnv([Torque]), [0])
+    envs.start(np.array([True]), [np.empty(0)])
+    for unit in (-1.0, 0.0, 1.0):
+        envs.step(np.array([[unit]], np.float32))
+    assert given[:1] == [-2.0] and set(given) <= {-2.0, 2.0, 6.0}
+
+
+@pytest.mark.parametrize("actions", [gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-np.inf, np.inf, (1,))])
+def test_a_vector_environment_without_bounded_actions_is_refused(actions):
+    class Odd(Wander):
+        action_space = actions
+
+    with pytest.raises(UserError, match="Box with bounds"):
+        VectorEnvironments(SyncVectorEnv([Odd]), [0])
+
+
+class Draws(Wander):
+    """Draws from the process's generators, as environments should not."""
+
+    def seen(self):
+        return np.array([np.random.random(), random.random()], np.float32)
+
+
+def test_worker_processes_have_seeded_generators_of_their_own():
+    firsts = []
+    for _ in range(2):
+        side_by_side = environments(Draws, 7, num_envs=3, worker_processes=True)
+        observations = [np.empty(0)] * 3
+        side_by_side.start(np.ones(3, np.bool_), observations)
+        side_by_side.close()
+        firsts.append([observation.tolist() for observation in observations])
+    assert firsts[0] == firsts[1]
+    assert len({tuple(first) for first in firsts[0]}) == 3
+
+
+def test_worker_processes_do_without_torch():
+    code = (
+        "import sys, offpcc.domains.recall, offpcc.domains.making; "
+        "print(*{'torch', 'mujoco', 'offpcc.core'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+    assert recall_in_worker.__module__ == "offpcc.domains.recall"
+
+
+class OwnGenerator(Wander):
+    """Seeds a generator that nobody else knows of."""
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.own = np.random.default_rng(seed)
+        return super().reset(seed=seed)
+
+    def seen(self):
+        return np.array([self.place, self.own.normal()], np.float32)
+
+
+class OldGenerator(Wander):
+    """Has NumPy's old generator for its own."""
+
+    np_random = np.random.RandomState(3)
+
+    def reset(self, seed=None, options=None):
+        self.place, self.left = self.np_random.normal(), 5
+        return self.seen(), {}
+
+
+@pytest.mark.parametrize("kind", [OwnGenerator, OldGenerator])
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_cannot_be_found_back_is_told_also_where_an_episode_has_ended(kind, ended):
+    first = Recall(kind(), seed=4)
+    for _ in range(3):
+        first.reset()
+        while True:
+            *_, terminated, truncated, _ = first.step(np.ones(1))
+            if terminated or truncated or (not ended and first._num_episodes == 3):
+                break
+    _, over, same = Recall(kind(), seed=4).repeat([first.note()])
+    assert over == (first.note()["is_over"])
+    assert not same
+
+
+def test_an_environment_that_never_seeds_its_generator_is_found_back():
+    class Regular(Wander):
+        def reset(self, seed=None, options=None):
+            self.place, self.left = 0.0, 5
+            return self.seen(), {}
+
+        def step(self, action):
+            self.left -= 1
+            return self.seen(), 0.0, self.left == 0, False, {}
+
+    first = Recall(Regular(), seed=4)
+    first.reset()
+    first.step(np.ones(1))
+    assert Recall(Regular(), seed=4).repeat([first.note()])[2]
 
 
 def test_seeds_differ_and_the_first_is_the_runs():

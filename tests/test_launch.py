@@ -346,8 +346,12 @@ def test_what_is_suggested_works(quick, launch, tmp_path):
     assert "--config" in suggested and suggested.endswith("--run_id 2")
     code, _, err = launch(*shlex.split(suggested[suggested.index("--env") :]))
     assert code == 0, err
-    _, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
-    assert "--resume --gin train.num_epochs=N" in err
+    more = ("--config", "test/template_short.gin", "--gin", "SAC.alpha=0.5", "train.num_epochs=1")
+    _, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", *more)
+    assert "--gin SAC.alpha=0.5 --resume --gin train.num_epochs=N" in err
+    shown = next(line for line in err.splitlines() if line.endswith("--render"))
+    code, _, err = launch(*shlex.split(shown[shown.index("--env") :]), "--episodes", 1)
+    assert code == 0, err
 
 
 def test_render_without_an_actor_says_so(launch):
@@ -392,6 +396,36 @@ def test_a_run_is_shown_in_its_environment_as_it_was_wrapped(quick, launch, tmp_
     assert code == 0, err
     code, out, err = launch("--env", "Pendulum-v1", "--algo", "rsac", "--record", "--episodes", 1)
     assert code == 0, err
+
+
+FUNCTIONS = """
+import gin
+import gymnasium
+
+@gin.configurable
+def factor(value=1.0):
+    return value
+
+@gin.configurable
+def scaled(env, by=1.0):
+    return gymnasium.wrappers.TransformReward(env, lambda reward: by * reward)
+"""
+
+
+def test_a_wrapper_may_be_a_function_with_settings_from_elsewhere(quick, launch, tmp_path):
+    """What the run's config says of them counts, also where the config given only imports them."""
+    (tmp_path / "my_wraps.py").write_text(FUNCTIONS)
+    (tmp_path / "imports.gin").write_text("import my_wraps\n")
+    (tmp_path / "wrapped.gin").write_text(
+        "import my_wraps\ninclude 'test/template_short.gin'\nmake.wrappers = [@scaled]\nscaled.by = @factor()\n"
+        "factor.value = %small\nsmall = 0.001\n"
+    )
+    code, _, err = launch("--env", "Pendulum-v1", "--algo", "sac", "--config", "wrapped.gin", "--gin", *QUICK)
+    assert code == 0, err
+    run = run_folder(tmp_path, "Pendulum-v1", "sac")
+    code, out, err = launch("evaluate", run, "--episodes", 2, "--config", "imports.gin")
+    assert code == 0, err
+    assert -2.5 < float(re.search(r"mean (\S+),", out)[1]) < 0.0
 
 
 def test_an_environment_may_be_named_with_its_module(launch, tmp_path):

@@ -61,7 +61,7 @@ class BufferBase:
         if channels_last(self.space_shape):
             raise UserError(
                 f"{fault} are images whose channels are last; frames are joined along the first axis: stack "
-                f"images whose channels are first, or set frame_stack = 1"
+                f"images whose channels are first"
             )
         if not shape or shape[0] % number:
             raise UserError(

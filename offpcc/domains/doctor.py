@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from offpcc.domains.making import UnsuitableEnvironment, make
+from offpcc.domains.making import UnsuitableEnvironment, by_gin, make
 from offpcc.domains.opengl import backend
 from offpcc.domains.walk import LONGEST_EPISODE, BrokenEnvironment, Event, Mark, Watch, told, walk
 from offpcc.errors import UserError
@@ -122,7 +122,7 @@ def examine(name: str, num_steps: int = 2_000, seed: int = 0) -> Diagnosis:
             return stack.enter_context(closing(make(name)))
 
         def bared() -> gymnasium.Env[Any, Any]:
-            return stack.enter_context(closing(gymnasium.make(name, disable_env_checker=True)))
+            return stack.enter_context(closing(gymnasium.make(name, disable_env_checker=True, **(by_gin()[1] or {}))))
 
         try:
             ready, bare = made(), bared()

@@ -60,8 +60,16 @@ def make(
         UnsuitableEnvironment: The id is unknown, a package is missing, or a space does not suit.
     """
     choose_opengl()
-    wrappers_by_gin, kwargs_by_gin = by_gin()
+    try:
+        wrappers_by_gin, kwargs_by_gin = by_gin()
+    except TypeError as error:  # a wrapper that gin was to build, without an environment
+        raise UserError(
+            f"make.wrappers cannot be read: {_first_line(error)}; write its references without parentheses, as in "
+            f"[@Flicker]"
+        ) from error
     wrappers = wrappers_by_gin if wrappers is None else wrappers
+    if not isinstance(wrappers, list | tuple):
+        raise UserError(f"make.wrappers is {wrappers!r}; it has to be a list, such as [@Flicker]")
     given = dict((kwargs_by_gin if kwargs is None else kwargs) or {})
     arguments = ", ".join(given)
     if render_mode is not None:  # an environment that cannot be rendered need not know the argument
@@ -77,13 +85,15 @@ def make(
             raise
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry)) from error
     except TypeError as error:
-        if arguments:
+        if render_mode is not None and (not arguments or "'render_mode'" in str(error)):
             raise UnsuitableEnvironment(
-                f"{name} does not take the arguments {arguments}: {error}; correct make.kwargs"
+                f"{name} cannot be drawn: {error}; give its constructor a render_mode"
             ) from error
-        if render_mode is None:
+        if not arguments:
             raise
-        raise UnsuitableEnvironment(f"{name} cannot be drawn: {error}; give its constructor a render_mode") from error
+        raise UnsuitableEnvironment(
+            f"{name} does not take the arguments {arguments}: {error}; correct make.kwargs"
+        ) from error
     if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
         raise UnsuitableEnvironment(
             f"{name} cannot be drawn as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
@@ -91,7 +101,7 @@ def make(
     for wrap in wrappers:
         try:
             env = wrap(env)
-        except (AssertionError, TypeError, ValueError) as error:
+        except Exception as error:  # a user's own may raise anything
             wrapper = getattr(wrap, "__name__", wrap)
             raise UnsuitableEnvironment(f"{name} cannot be wrapped by {wrapper}: {_first_line(error)}") from error
     _check_actions(name, env.action_space)
@@ -140,8 +150,11 @@ def simulator() -> str | None:
 
 def _unknown(name: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(name.split(":")[-1], known, n=3, cutoff=0.5)
-    advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc"
-    return f"{name}: there is no such environment; {advice}"
+    advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
+    return (
+        f"{name}: there is no such environment; {advice} One of your own needs the import of its module in the file "
+        f"given by --config"
+    )
 
 
 def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:
@@ -184,7 +197,8 @@ def _check_observations(name: str, space: gymnasium.Space[Any]) -> None:
     if not is_vector and not is_image:
         raise UnsuitableEnvironment(
             f"{name}: its observations have the shape {space.shape} and the type {space.dtype}, but offpcc "
-            "needs vectors, or uint8 images with 3 axes; wrap it in gymnasium.wrappers.FlattenObservation"
+            "needs vectors, or uint8 images with 3 axes; join frames by Concatenate, or else wrap it in "
+            "gymnasium.wrappers.FlattenObservation"
         )
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, SupportsFloat
 
+import gin
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from offpcc.generators import generator_state, set_generator_state
 
-__all__ = ["Recall", "checksum"]
+__all__ = ["Recall", "checksum", "recall_in_worker"]
 
 Array = NDArray[Any]
 Info = dict[str, Any]
@@ -34,21 +37,18 @@ class Recall(gym.Wrapper[Array, Array, Array, Array]):
     def __init__(self, env: gym.Env[Any, Any], seed: int, number: int = 0) -> None:
         gym.Wrapper.__init__(self, env)
         self._seed, self._number = seed, number
-        self._is_seeded = False
-        self._start: Info | None = None  # the generator before this episode's reset; None for the first
+        self._num_episodes = 0
+        self._start: Info | None = None  # the generator before this episode's reset
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Starts an episode; only the seed given to the constructor counts."""
-        self._start = generator_state(self.env.unwrapped.np_random) if self._is_seeded else None
-        observation, info = self.env.reset(seed=None if self._is_seeded else self._seed, options=options)
-        self._is_seeded = True
-        self._begin(observation)
-        return observation, info
-
-    def _begin(self, observation: Array) -> None:
+        self._start = self._generator() if self._num_episodes else None  # before it is seeded it may be anything
+        observation, info = self.env.reset(seed=None if self._num_episodes else self._seed, options=options)
+        self._num_episodes += 1
         self._actions: list[Array] = []
         self._checksum = checksum(observation)
         self._is_over = False
+        return observation, info
 
     def step(self, action: Array) -> tuple[Array, SupportsFloat, bool, bool, Info]:
         """Takes a step, and notes it."""
@@ -60,14 +60,15 @@ class Recall(gym.Wrapper[Array, Array, Array, Array]):
 
     def note(self) -> Info | None:
         """What finds the episode back, plain data and an array of actions; None before the first reset."""
-        if not self._is_seeded:
+        if not self._num_episodes:
             return None
         return {
+            "num_episodes": self._num_episodes,
             "start": self._start,
             "actions": np.stack(self._actions) if self._actions else None,
             "checksum": self._checksum,
             "is_over": self._is_over,
-            "generator": generator_state(self.env.unwrapped.np_random),
+            "generator": self._generator(),
         }
 
     def repeat(self, notes: Sequence[Info]) -> tuple[Array, bool, bool]:
@@ -81,20 +82,49 @@ class Recall(gym.Wrapper[Array, Array, Array, Array]):
         """
         note = notes[self._number]
         observation, _ = self.reset()
-        generator = self.env.unwrapped.np_random
-        if note["is_over"]:  # nothing of it is needed but what the next one starts from
-            set_generator_state(generator, note["generator"])
-            self._is_over = True
-            return observation, True, True
-        if note["start"] is not None:
-            set_generator_state(generator, note["start"])
+        if note["num_episodes"] > 1:
+            self._set_generator(note["start"])
             observation, _ = self.reset()
         for action in () if note["actions"] is None else note["actions"]:
             if self._is_over:
                 break
             observation, *_ = self.step(action)
-        same = self._checksum == note["checksum"] and not self._is_over
-        return observation, self._is_over, same and generator_state(generator) == note["generator"]
+        same = self._checksum == note["checksum"] and self._is_over == note["is_over"]
+        # Without a generator of NumPy's nothing says where the next episode starts from.
+        same = same and note["generator"] is not None
+        self._set_generator(note["generator"])
+        self._is_over = self._is_over or note["is_over"]
+        self._num_episodes = note["num_episodes"]
+        return observation, self._is_over, same
+
+    def _generator(self) -> Info | None:
+        """The state of the environment's generator; None where that is none of NumPy's new ones."""
+        generator = self.env.unwrapped.np_random
+        return generator_state(generator) if isinstance(generator, np.random.Generator) else None
+
+    def _set_generator(self, state: Info | None) -> None:
+        if state is not None and isinstance(self.env.unwrapped.np_random, np.random.Generator):
+            set_generator_state(self.env.unwrapped.np_random, state)
+
+
+def recall_in_worker(
+    make_env: Callable[[], gym.Env[Any, Any]], seed: int, number: int, bindings: str
+) -> gym.Env[Any, Any]:
+    """Makes the environment of a worker process, to which nothing is known of this one's settings.
+
+    Here, so that a worker imports neither torch nor the agents.
+
+    Args:
+        make_env: Makes it.
+        seed: See `Recall`; also of the process's global generators, which a user's environment may draw from.
+        number: See `Recall`.
+        bindings: Gin's, as text; those of agents are passed over.
+    """
+    if multiprocessing.parent_process() is not None:  # it is called once in the parent, for its spaces
+        random.seed(seed)
+        np.random.seed(seed)
+        gin.parse_config(bindings, skip_unknown=True)
+    return Recall(make_env(), seed, number)
 
 
 def checksum(observation: Array, before: int = 0) -> int:

@@ -124,7 +124,7 @@ class Flicker(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
         probability: Of zeros in the place of an observation, at each step and reset.
 
     Raises:
-        ValueError: `probability` is none, or the observation is no Box.
+        ValueError: `probability` is not one, or the observation is no Box.
     """
 
     def __init__(self, env: gym.Env[Any, Any], probability: float) -> None:
@@ -174,7 +174,8 @@ class ObservationNoise(gym.ObservationWrapper[Array, Any, Array], RecordConstruc
 class PreviousAction(gym.Wrapper[Array, Array, Array, Array], RecordConstructorArgs):
     """Appends the action that was just executed to the observation: zeros after a reset.
 
-    It is in the units of `env` and clipped to its bounds, which is also what `env` is given.
+    It is in the units of `env` and clipped to its bounds, which is also what `env` is given. A wrapper that changes
+    actions, such as StickyAction, belongs outside of this one.
 
     Args:
         env: Its observation and its action are vectors.
@@ -210,7 +211,8 @@ class PreviousAction(gym.Wrapper[Array, Array, Array, Array], RecordConstructorA
 class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
     """Shows the last `num` observations at once, oldest first, with zeros for those before the first.
 
-    They are joined along their first axis: vectors (n,) to (num * n,), images (c, h, w) to (num * c, h, w).
+    They are joined along their first axis: vectors (n,) to (num * n,), images (c, h, w) to (num * c, h, w), whose
+    channels come first.
     The bounds contain the zeros, which those of Gymnasium's FrameStackObservation need not.
 
     Args:
@@ -218,7 +220,7 @@ class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
         num: How many observations are shown, the present one included.
 
     Raises:
-        ValueError: `num` is less than 1, or the observation is no Box.
+        ValueError: `num` is less than 1, the observation is no Box, or an image whose channels come last.
     """
 
     def __init__(self, env: gym.Env[Any, Any], num: int) -> None:
@@ -228,6 +230,8 @@ class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
             raise ValueError(f"num must be at least 1, not {num}")
         self.num = num
         space = _box(env.observation_space, self)
+        if len(space.shape) == 3 and space.shape[2] < min(space.shape[:2]):
+            raise ValueError(f"images have to be (channels, height, width), not {space.shape}; transpose them before")
         low, high = np.minimum(space.low, 0), np.maximum(space.high, 0)
         self.observation_space = Box(np.concatenate([low] * num), np.concatenate([high] * num), dtype=space.dtype.type)
         self._recent: list[Array] = []

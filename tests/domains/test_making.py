@@ -10,6 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 from offpcc.domains import ENVIRONMENTS
 from offpcc.domains.making import UnsuitableEnvironment, describe, make
+from offpcc.errors import UserError
 
 VECTOR = Box(-1, 1, (3,), np.float32)
 ACTIONS = Box(-1, 1, (2,), np.float32)
@@ -296,3 +297,31 @@ def test_a_wrapper_may_make_an_environment_fit(register):
     name = register(observations=Dict({"x": VECTOR}))
     assert "FlattenObservation" in message(name)
     assert make(name, wrappers=[gymnasium.wrappers.FlattenObservation]).observation_space.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        ("@Flicker", ["has to be a list", "[@Flicker]"]),
+        ("[@Flicker()]", ["without parentheses"]),
+    ],
+)
+def test_slips_in_binding_wrappers(bound, words):
+    gin.parse_config(f"make.wrappers = {bound}\nFlicker.probability = 0.1")
+    with pytest.raises(UserError) as raised:
+        make("Pendulum-v1")
+    assert all(word in raised.value.message for word in words)
+
+
+def test_whatever_a_wrapper_raises_is_told_in_one_line():
+    def broken(env):
+        raise KeyError("no such part")
+
+    with pytest.raises(UnsuitableEnvironment, match=r"cannot be wrapped by broken: 'no such part'"):
+        make("Pendulum-v1", wrappers=[broken])
+
+
+def test_arguments_and_drawing_are_told_apart(register):
+    name = register()
+    with pytest.raises(UnsuitableEnvironment, match=r"cannot be drawn"):
+        make(name, render_mode="rgb_array", kwargs={"observations": VECTOR})

@@ -280,3 +280,9 @@ def test_stacked_observations_stay_as_they_were():
             return self.array
 
     np.testing.assert_array_equal(shown(Concatenate(OneArray(), 3), 5), shown(Concatenate(Counter(), 3), 5))
+
+
+def test_images_whose_channels_come_last_are_not_stacked():
+    with pytest.raises(ValueError, match=r"\(channels, height, width\)"):
+        Concatenate(Counter(Box(0, 255, (40, 40, 3), np.uint8)), 2)
+    assert Concatenate(Counter(Box(0, 255, (3, 40, 40), np.uint8)), 2).observation_space.shape == (6, 40, 40)

@@ -1,0 +1,248 @@
+"""Columns of recorded data: checked before anything is read, and read in blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from offpcc.errors import UserError
+
+Array = NDArray[Any]
+Range = tuple[ArrayLike, ArrayLike]
+
+TOLERANCE = 1e-5  # next observations within it, relative to their column's size, are the following row
+BLOCK_BYTES = 2**22  # read at a time, so that what is kept only in part never lies in memory whole
+
+REQUIRED = ("observations", "actions", "rewards", "terminations")
+OTHER_NAMES = {"terminations": "terminals", "truncations": "timeouts"}  # D4RL's
+
+
+class Column(Protocol):
+    """What an array and an HDF5 dataset have in common: rows that are read when they are asked for."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape, rows first."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of its numbers."""
+
+    def __getitem__(self, rows: slice) -> Array:
+        """Some of its rows."""
+
+
+def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str] = ()) -> dict[str, Column]:
+    """The columns that are known, D4RL's names replaced; what else was `found` is told if one is missing.
+
+    Raises:
+        UserError: one is missing, or there twice.
+    """
+    named = dict(columns)
+    for ours, theirs in OTHER_NAMES.items():
+        if ours in named and theirs in named:
+            raise UserError(f"{name}: {ours} and {theirs} are two names of the same; give one of them")
+        if theirs in named:
+            named[ours] = named.pop(theirs)
+    missing = [key for key in REQUIRED if key not in named]
+    if missing:
+        wanted = [f"{key} ({OTHER_NAMES[key]})" if key in OTHER_NAMES else key for key in missing]
+        raise UserError(
+            f"{name}: {', '.join(wanted)} missing; found: {', '.join(sorted({*columns, *found})) or 'nothing'}"
+        )
+    known = (*REQUIRED, "truncations", "next_observations")
+    return {key: named[key] for key in known if key in named}
+
+
+def check_shapes(columns: Mapping[str, Column], name: str) -> int:
+    """The number of steps of columns that fit together.
+
+    Raises:
+        UserError: they do not, or hold no numbers.
+    """
+    for key, column in columns.items():
+        if column.dtype.kind not in "fiub":
+            raise UserError(f"{name}: {key} holds {column.dtype}, no numbers; every column is to be an array of them")
+    shape = columns["observations"].shape
+    if len(shape) < 2 or 0 in shape:
+        raise UserError(
+            f"{name}: observations of shape {shape}; they are to be (steps, numbers of one observation), none of them 0"
+        )
+    num_steps = shape[0]
+    for key, column in columns.items():
+        length = column.shape[0] if column.shape else 0
+        if length != num_steps:
+            raise UserError(
+                f"{name}: {length:,} {key}, but {num_steps:,} observations; all columns are to be of one length"
+            )
+        if key == "next_observations" and column.shape != shape:
+            raise UserError(f"{name}: {key} of shape {column.shape}, but observations of shape {shape}; one is wrong")
+        if key == "actions" and (len(column.shape) > 2 or column.shape[1:] == (0,)):
+            raise UserError(f"{name}: actions of shape {column.shape}; they are to be (steps, numbers of one action)")
+        if key in ("rewards", "terminations", "truncations") and column.shape[1:] not in ((), (1,)):
+            raise UserError(f"{name}: {key} of shape {column.shape}; they are to be ({num_steps},), one a step")
+    return num_steps
+
+
+def check_room(columns: Mapping[str, Column], name: str) -> None:
+    """Refuse what could not be held.
+
+    Raises:
+        UserError: it takes more memory than there is.
+    """
+    kept = sum(
+        math.prod(column.shape) * min(column.dtype.itemsize, 4)
+        for key, column in columns.items()
+        if key != "next_observations"
+    )
+    available = available_bytes()
+    if available is not None and kept > available:
+        raise UserError(
+            f"{name}: {columns['observations'].shape[0]:,} steps take {kept:,} bytes, but {available:,} bytes of "
+            f"memory are free; is the file damaged? If not, split it"
+        )
+
+
+def available_bytes() -> int | None:
+    """Memory that could be had, where the system tells."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+        return int(text.split("MemAvailable:")[1].split()[0]) * 1024
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _blocks(column: Column) -> Iterator[slice]:
+    """Parts of a column, of whole compressed chunks where it has any: none is opened twice."""
+    rows = max(1, BLOCK_BYTES // max(1, math.prod(column.shape[1:]) * column.dtype.itemsize))
+    chunk = (getattr(column, "chunks", None) or (1,))[0]
+    rows = math.ceil(rows / chunk) * chunk
+    for start in range(0, column.shape[0], rows):
+        yield slice(start, min(start + rows, column.shape[0]))
+
+
+def read_numbers(column: Column, what: str, images: bool = False) -> Array:
+    """All rows as float32, or as they are if they may be `images` and are of bytes.
+
+    Raises:
+        UserError: one is NaN or infinite.
+    """
+    dtype = np.dtype(np.uint8 if images and column.dtype == np.uint8 else np.float32)
+    if isinstance(column, np.ndarray) and column.dtype == dtype:
+        for rows in _blocks(column):
+            _check_finite(column[rows], what, rows.start)
+        return column
+    numbers = np.empty(column.shape, dtype)
+    for rows in _blocks(column):
+        numbers[rows] = _converted(column[rows], dtype)
+        _check_finite(numbers[rows], what, rows.start)
+    return numbers
+
+
+def _converted(numbers: Array, dtype: np.dtype[Any]) -> Array:
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        return np.asarray(numbers).astype(dtype, copy=False)
+
+
+def _check_finite(numbers: Array, what: str, first: int) -> None:
+    if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
+        return
+    place = np.argwhere(~np.isfinite(numbers))[0]
+    index = ", ".join(str(int(i)) for i in (first + place[0], *place[1:]))
+    raise UserError(
+        f"{what}[{index}] is {numbers[tuple(place)]} (as float32); leave its episode out, or mend the recording"
+    )
+
+
+def read_flags(column: Column, what: str) -> Array:
+    """All rows as bool, anew.
+
+    Raises:
+        UserError: one is neither 0 nor 1.
+    """
+    values = np.array(column[:], copy=True).reshape(-1)
+    if values.dtype != np.bool_:
+        wrong = np.flatnonzero((values != 0) & (values != 1))
+        if len(wrong):
+            raise UserError(f"{what}[{wrong[0]}] is {values[wrong[0]]}; it has to be 0 or 1, False or True")
+    flags: Array = values.astype(np.bool_)
+    return flags
+
+
+def time_limits(terminations: Array, most: int | None) -> Array:
+    """Truncations of episodes that terminate or last `most` steps."""
+    if not most:
+        return np.zeros(len(terminations), np.bool_)
+    steps = np.arange(len(terminations))
+    starts = np.zeros(len(terminations), np.int64)
+    starts[1:] = np.where(terminations[:-1], steps[1:], 0)
+    age = steps - np.maximum.accumulate(starts)
+    limits: Array = ((age + 1) % most == 0) & ~terminations
+    return limits
+
+
+def read_actions(column: Column, name: str, action_range: Range | None) -> tuple[Array, bool, list[str]]:
+    """Actions (S, A) in [-1, 1], whether they are discrete instead, and what is to be told of them.
+
+    Raises:
+        UserError: one is NaN or infinite, or `action_range` does not fit.
+    """
+    actions = read_numbers(column, f"{name}: actions").reshape(column.shape[0], -1)
+    if column.dtype.kind in "iub" and action_range is None:
+        told = "actions are whole numbers, so they are taken to be discrete: agents for continuous control cannot learn"
+        return actions, True, [f"{told} from them; give action_range if they are not"]
+    if action_range is not None:
+        low, high = (np.asarray(bound, np.float32) for bound in action_range)
+        if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
+            raise UserError(f"{name}: action_range is {action_range}; it has to be two finite bounds, the lower first")
+        try:
+            actions = 2.0 * (actions - low) / (high - low) - 1.0
+        except ValueError:
+            raise UserError(
+                f"{name}: action_range has bounds of shape {low.shape} and {high.shape}, but an action has "
+                f"{actions.shape[1]} numbers"
+            ) from None
+    far = max(float(actions.max()), -float(actions.min()))
+    if far <= 1.0:
+        return actions, False, []
+    outside = int((np.abs(actions) > 1.0 + TOLERANCE).any(axis=1).sum())
+    notice = (
+        f"{outside:,} of {len(actions):,} actions lie outside [-1, 1], up to {far:.4g}, and are clipped to it"
+        f"{'' if action_range else '; if the recorder had other bounds, give them as action_range'}"
+    )
+    return np.clip(actions, -1.0, 1.0), False, [notice] if outside else []
+
+
+def read_last_observations(column: Column, observations: Array, ends: Array, name: str) -> tuple[Array, Array]:
+    """Next observations at the ends of episodes and where the data jumps; the steps of the jumps.
+
+    Raises:
+        UserError: one is NaN or infinite.
+    """
+    kept, jumps = [], []
+    for rows in _blocks(column):
+        after = _converted(column[rows], observations.dtype)
+        _check_finite(after, f"{name}: next_observations", rows.start)
+        following = observations[rows.start + 1 : rows.stop + 1]
+        jump = np.zeros(len(after), np.bool_)
+        jump[: len(following)] = _differ(after[: len(following)], following)
+        jump &= ~ends[rows]
+        kept.append(after[jump | ends[rows]])
+        jumps.append(rows.start + np.flatnonzero(jump))
+    return np.concatenate(kept), np.concatenate(jumps)
+
+
+def _differ(after: Array, following: Array) -> Array:
+    """Which rows differ by more than the tolerance."""
+    differ: Array = (after != following).reshape(len(after), math.prod(after.shape[1:])).any(axis=1)
+    places = np.flatnonzero(differ)
+    if following.dtype.kind == "f" and len(places):
+        size = np.maximum(np.abs(following[places]), np.abs(following).mean(axis=0))
+        beyond = np.abs(after[places] - following[places]) > TOLERANCE * size
+        differ[places] = beyond.reshape(len(places), -1).any(axis=1)
+    return differ

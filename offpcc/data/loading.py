@@ -1,0 +1,80 @@
+"""Recorded data from wherever it is: a file, a D4RL name, a Minari id."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from offpcc.data import d4rl
+from offpcc.data.columns import Array, Range
+from offpcc.data.dataset_files import read_file
+from offpcc.data.datasets import Dataset
+from offpcc.data.downloads import Progress
+from offpcc.data.minari_source import read_minari
+from offpcc.errors import UserError
+
+MINARI = "minari:"
+
+
+def load(
+    source: str | Path,
+    *,
+    max_episode_steps: int | None = None,
+    action_range: Range | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Recorded data.
+
+    Args:
+        source: an HDF5 or NPZ file; ``minari:ID``; or a name, which is looked for in ``$OFFPCC_DATASETS``,
+            ``$D4RL_DATASET_DIR`` and ``~/.d4rl/datasets``, and fetched if it is one of D4RL's.
+        max_episode_steps: the time limit of the recorder, for data that does not tell where it cut an episode; D4RL's
+            own for its names.
+        action_range: see `Dataset.from_arrays`; Minari's data has its own.
+        progress: see `download`.
+
+    Raises:
+        UserError: it is not to be had, or its data is not whole.
+    """
+    text = str(source)
+    if text.startswith(MINARI):
+        return read_minari(text.removeprefix(MINARI))
+    path = Path(text).expanduser()
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give the file with the data in it")
+    if not path.is_file():
+        if path.suffix in d4rl.SUFFIXES or len(path.parts) > 1:
+            raise UserError(f"there is no file {path}; give one that is there, a D4RL name or minari:ID")
+        path = d4rl.obtain(text, progress)
+        name = text
+    else:
+        name = d4rl.NAMES.get(path.name, path.stem)
+    limit = max_episode_steps or d4rl.max_episode_steps(name)
+    dataset = read_file(path, name=name, max_episode_steps=limit, action_range=action_range)
+    return replace(dataset, notices=(*dataset.notices, *d4rl.remarks(name)))
+
+
+def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Array]:
+    """All transitions, with the keys of D4RL's function of this name.
+
+    Where a recording has ``next_observations``, these are given, and the steps at which an episode was cut stay in;
+    D4RL's function takes the following row in every case, and leaves these steps out.
+
+    Args:
+        source: what `load` takes, or what it gave.
+
+    Returns:
+        ``observations`` and ``next_observations`` (N, *obs), ``actions`` (N, A), ``rewards`` (N,), ``terminals`` (N,).
+
+    Raises:
+        UserError: see `load`.
+    """
+    data = source if isinstance(source, Dataset) else load(source)
+    mask = data.is_transition
+    return {
+        "observations": data.observations[mask],
+        "actions": data.actions[mask],
+        "next_observations": data.next_observations[mask],
+        "rewards": data.rewards[mask],
+        "terminals": data.terminations[mask],
+    }
