@@ -1,0 +1,418 @@
+"""D4RL's names: where files are found, fetched and refused; scores; `load` and `qlearning_dataset`."""
+
+import hashlib
+import io
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from offpcc.data import d4rl, downloads
+from offpcc.data.d4rl import normalized_score
+from offpcc.data.d4rl_files import KNOWN
+from offpcc.data.datasets import Dataset
+from offpcc.data.downloads import DownloadError, Known, download
+from offpcc.data.loading import load, qlearning_dataset
+from offpcc.errors import UserError
+
+
+def content(num_steps=50, **columns):
+    """An HDF5 file's bytes."""
+    given = {
+        "observations": np.arange(num_steps * 2, dtype=np.float32).reshape(num_steps, 2),
+        "actions": np.zeros((num_steps, 1), np.float32),
+        "rewards": np.arange(num_steps, dtype=np.float32),
+        "terminals": np.zeros(num_steps, bool),
+        "timeouts": np.arange(num_steps) % 10 == 9,
+        **columns,
+    }
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for key, value in given.items():
+            if value is not None:
+                file[key] = value
+    return buffer.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    """The folders that are looked into, all of them empty; nothing is known of D4RL's files."""
+    places = {"OFFPCC_DATASETS": tmp_path / "own", "D4RL_DATASET_DIR": tmp_path / "d4rl"}
+    for variable, place in places.items():
+        monkeypatch.setenv(variable, str(place))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("OFFPCC_D4RL_URL", "http://127.0.0.1:9/closed")
+    monkeypatch.setattr(d4rl, "KNOWN", {})
+    return [*places.values(), tmp_path / "home" / ".d4rl" / "datasets"]
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        server = self.server
+        server.asked.append(self.path)
+        if self.path not in server.files:
+            self.send_error(404)
+            return
+        body = server.files[self.path]
+        self.send_response(200)
+        if server.tell_length:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: server.cut])
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A mirror on this machine."""
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    httpd.files, httpd.asked, httpd.cut, httpd.tell_length = {}, [], None, True
+    httpd.url = f"http://127.0.0.1:{httpd.server_address[1]}"
+    monkeypatch.setenv("OFFPCC_D4RL_URL", f"{httpd.url}/mirror/")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield httpd
+    httpd.shutdown()
+    thread.join()
+    httpd.server_close()
+
+
+def put(folder, file, body):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_bytes(body)
+
+
+def left(folder):
+    return [path for path in Path(folder).rglob("*") if path.is_file()]
+
+
+# Names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, file",
+    [
+        ("hopper-medium-v2", "gym_mujoco_v2/hopper_medium-v2.hdf5"),
+        ("halfcheetah-full-replay-v1", "gym_mujoco_v1/halfcheetah_full_replay-v1.hdf5"),
+        ("ant-medium-expert-v2", "gym_mujoco_v2/ant_medium_expert-v2.hdf5"),
+        ("walker2d-medium-replay-v0", "gym_mujoco/walker_mixed.hdf5"),
+        ("hopper-medium-replay-v0", "gym_mujoco/hopper_mixed.hdf5"),
+        ("walker2d-medium-expert-v0", "gym_mujoco/walker2d_medium_expert.hdf5"),
+        ("ant-random-expert-v0", "gym_mujoco/ant_random_expert.hdf5"),
+        ("maze2d-umaze-v1", "maze2d/maze2d-umaze-sparse-v1.hdf5"),
+        ("maze2d-eval-large-dense-v1", "maze2d/maze2d-eval-large-dense-v1.hdf5"),
+        ("maze2d-open-v0", "maze2d/maze2d-open-sparse.hdf5"),
+        ("maze2d-open-dense-v0", "maze2d/maze2d-open-dense.hdf5"),
+        ("antmaze-umaze-v0", "ant_maze_new/Ant_maze_u-maze_noisy_multistart_False_multigoal_False_sparse.hdf5"),
+        ("antmaze-medium-play-v1", "ant_maze_v1/Ant_maze_medium_noisy_multistart_True_multigoal_False_sparse.hdf5"),
+        (
+            "antmaze-large-diverse-v2",
+            "ant_maze_v2/Ant_maze_hardest-maze_noisy_multistart_True_multigoal_True_sparse_fixed.hdf5",
+        ),
+        ("pen-human-v0", "hand_dapg/pen-v0_demos_clipped.hdf5"),
+        ("relocate-cloned-v0", "hand_dapg/relocate-demos-v0-bc-combined.hdf5"),
+        ("door-expert-v0", "hand_dapg/door-v0_expert_clipped.hdf5"),
+        ("hammer-cloned-v1", "hand_dapg_v1/hammer-cloned-v1.hdf5"),
+        ("kitchen-complete-v0", "kitchen/mini_kitchen_microwave_kettle_light_slider-v0.hdf5"),
+        ("kitchen-mixed-v0", "kitchen/kitchen_microwave_kettle_bottomburner_light-v0.hdf5"),
+        ("bullet-ant-medium-replay-v0", "bullet/bullet-ant_medium_replay.hdf5"),
+        ("bullet-maze2d-umaze-v0", "bullet/bullet-maze2d-umaze-sparse.hdf5"),
+    ],
+)
+def test_names_have_the_files_of_d4rl(name, file):
+    assert d4rl.FILES[name] == file
+
+
+def test_every_file_has_one_name_and_what_is_known_is_of_one_of_them():
+    assert len(set(d4rl.FILES.values())) == len(d4rl.FILES) == len(d4rl.NAMES)
+    assert not set(KNOWN) - set(d4rl.NAMES)
+    assert "hopper-full-replay-v0" not in d4rl.FILES
+    for known in KNOWN.values():
+        assert known.size > 10**6 and re.fullmatch(r"[0-9a-f]{16}", known.sha256)
+
+
+@pytest.mark.parametrize(
+    "name, steps",
+    [
+        ("hopper-medium-v0", 1000), ("pen-human-v0", 100), ("door-cloned-v1", 200), ("kitchen-partial-v0", 280),
+        ("maze2d-umaze-v1", 300), ("maze2d-umaze-v0", 150), ("maze2d-eval-large-dense-v1", 800),
+        ("maze2d-open-dense-v0", 150), ("antmaze-umaze-diverse-v0", 700), ("antmaze-large-play-v2", 1000),
+        ("bullet-maze2d-medium-v0", 600), ("bullet-hopper-random-v0", 1000), ("my-own-data", None),
+    ],
+)  # fmt: skip
+def test_time_limits(name, steps):
+    assert d4rl.max_episode_steps(name) == steps
+
+
+# Scores -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, return_, score",
+    [
+        ("hopper-medium-v2", 3234.3, 100.0),
+        ("hopper-medium-v2", -20.272305, 0.0),
+        ("Hopper-v4", 3234.3, 100.0),
+        ("hopper-mujoco-p-v0", 3234.3, 100.0),
+        ("mujoco/hopper/expert-v0", 3234.3, 100.0),
+        ("halfcheetah-full-replay-v1", 12135.0, 100.0),
+        ("HalfCheetah-v5", -280.178953, 0.0),
+        ("walker2d-random-v0", 4592.3, 100.0),
+        ("ant-random-expert-v0", 3879.7, 100.0),
+        ("hopper-bullet-p-v0", 1441.8059623430963, 100.0),
+        ("bullet-ant-medium-v0", 373.705955, 0.0),
+        ("HopperBulletEnv-v0", 20.058972, 0.0),
+        ("halfcheetah-p-v0", 2381.6725, 100.0),
+        ("pen-cloned-v1", 3076.8331017826877, 100.0),
+        ("AdroitHandDoor-v1", 2880.5693087298737, 100.0),
+        ("D4RL/relocate/human-v2", 4233.877797728884, 100.0),
+        ("maze2d-umaze-v1", 161.86, 100.0),
+        ("maze2d-umaze-dense-v1", 68.537689, 0.0),
+        ("antmaze-large-play-v2", 0.5, 50.0),
+        ("kitchen-mixed-v0", 3.0, 75.0),
+    ],
+)
+def test_scores(name, return_, score):
+    assert normalized_score(name, return_) == pytest.approx(score, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Pendulum-v1", "pendulum-p-v0", "AdroitHandDoorSparse-v1", "Humanoid-v4", "PointMaze_UMaze-v3", "AntMaze_UMaze-v4",
+     "dmc-cartpole-balance-v0", "CartPole-v1", "walk-hopper", ""],
+)  # fmt: skip
+def test_where_there_are_no_references_there_is_no_score(name):
+    assert normalized_score(name, 100.0) is None
+
+
+def test_every_name_of_d4rl_has_a_score():
+    assert not [name for name in d4rl.FILES if normalized_score(name, 1.0) is None]
+
+
+# Finding ----------------------------------------------------------------------------------------------------------
+
+
+def test_folders_are_searched_in_their_order(folders):
+    for number, folder in reversed(list(enumerate(folders))):
+        put(folder, "hopper_medium-v2.hdf5", content(10 * (number + 1)))
+        assert load("hopper-medium-v2").num_steps == 10 * (number + 1)
+    assert load("hopper-medium-v2").name == "hopper-medium-v2"
+
+
+@pytest.mark.parametrize("file", ["mine.hdf5", "mine.npz", "hopper-medium-v2.hdf5"])
+def test_files_named_by_hand_are_found(folders, file):
+    if file.endswith("npz"):
+        folders[1].mkdir()
+        with h5py.File(io.BytesIO(content())) as opened:
+            np.savez(folders[1] / file, **{key: opened[key][:] for key in opened})
+    else:
+        put(folders[1], file, content())
+    assert load(file.split(".")[0]).num_steps == 50
+
+
+def test_a_path_is_taken_as_it_is(tmp_path, monkeypatch):
+    put(tmp_path, "walker_mixed.hdf5", content())
+    monkeypatch.chdir(tmp_path)
+    for given in ("walker_mixed.hdf5", tmp_path / "walker_mixed.hdf5", "~/../walker_mixed.hdf5"):
+        (tmp_path / "home").mkdir(exist_ok=True)
+        data = load(given)
+        assert (data.num_steps, data.name) == (50, "walker2d-medium-replay-v0")
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("hopper-medum-v2", "did you mean hopper-medium-v2"),
+        ("hoper-mine", "did you mean hopper-mine"),
+        ("qqqqqq", "give a file, a D4RL name or minari:ID"),
+        ("flow-ring-random-v0", "Flow, CARLA, Waymo and MiniGrid is not read"),
+        ("nowhere/data.hdf5", "there is no file nowhere/data.hdf5"),
+        ("data.npz", "there is no file data.npz"),
+        (".", "is a folder"),
+    ],
+)
+def test_what_is_not_there_is_refused(folders, name, message):
+    put(folders[0], "hopper-mine.hdf5", content())
+    with pytest.raises(UserError, match=message):
+        load(name)
+
+
+def test_time_limits_of_names_cut_files_that_tell_of_none(folders):
+    put(folders[0], "pen-v0_demos_clipped.hdf5", content(250, timeouts=None))
+    data = load("pen-human-v0")
+    assert data.lengths.tolist() == [100, 100, 50]
+    assert load("pen-human-v0", max_episode_steps=125).lengths.tolist() == [125, 125]
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("antmaze-umaze-diverse-v2", ["issue 199"]),
+        ("antmaze-umaze-diverse-v0", ["issue 199", "issue 77"]),
+        ("antmaze-medium-play-v2", []),
+        ("maze2d-large-v1", ["issue 194"]),
+        ("hopper-medium-v2", []),
+    ],
+)
+def test_what_is_odd_about_a_set_is_told(folders, name, words):
+    put(folders[0], f"{name}.hdf5", content())
+    notices = [notice for notice in load(name).notices if "D4RL issue" in notice]
+    assert len(notices) == len(words)
+    assert all(word in notice for word, notice in zip(words, notices, strict=True))
+
+
+# Fetching ---------------------------------------------------------------------------------------------------------
+
+FILE = "hopper_medium-v2.hdf5"
+ASKED = f"/mirror/gym_mujoco_v2/{FILE}"
+
+
+@pytest.mark.parametrize("tell_length", [True, False])
+def test_a_name_is_fetched_once_from_the_mirror(server, folders, tell_length):
+    server.files[ASKED], server.tell_length = content(), tell_length
+    seen = []
+    data = load("hopper-medium-v2", progress=lambda came, size: seen.append((came, size)))
+    assert data.num_steps == 50
+    assert left(folders[0]) == [folders[0] / FILE]
+    size = len(content())
+    assert seen[-1] == (size, size if tell_length else None)
+    assert load("hopper-medium-v2").num_steps == 50
+    assert server.asked == [ASKED]
+
+
+def test_it_goes_where_it_can_be_written(server, folders, tmp_path):
+    folders[0].write_text("a file where the folder should be")
+    server.files[ASKED] = content()
+    load("hopper-medium-v2")
+    assert (folders[1] / FILE).is_file()
+
+
+def test_nowhere_to_write_is_told(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(d4rl, "folders", lambda: [tmp_path / "file" / "below"])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="no folder for it can be written"):
+        load("hopper-medium-v2")
+
+
+def assert_nothing_came(folders, reason):
+    with pytest.raises(UserError, match=reason) as told:
+        load("hopper-medium-v2")
+    for way in (FILE, str(folders[0]), str(folders[1]), "OFFPCC_DATASETS", "OFFPCC_D4RL_URL", "give its path"):
+        assert way in told.value.message
+    assert not [path for folder in folders for path in left(folder)]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 3000])
+def test_a_connection_that_breaks_leaves_nothing(server, folders, cut):
+    server.files[ASKED], server.cut = content(), cut
+    assert_nothing_came(folders, f"broke off after {cut:,} of {len(content()):,} bytes")
+
+
+def test_what_ends_early_without_a_length_is_no_hdf5_file_or_not_the_known_one(server, folders, monkeypatch):
+    server.files[ASKED], server.cut, server.tell_length = content(), 4, False
+    assert_nothing_came(folders, "what came is no HDF5 file")
+    server.cut = 3000
+    monkeypatch.setitem(d4rl.KNOWN, FILE, Known(len(content()), hashlib.sha256(content()).hexdigest()[:16]))
+    assert_nothing_came(folders, "broke off after 3,000 of")
+
+
+def test_a_page_in_the_place_of_the_file_is_not_kept(server, folders):
+    server.files[ASKED] = b"<html>please log in</html>"
+    assert_nothing_came(folders, "no HDF5 file")
+
+
+def test_a_name_that_the_mirror_does_not_have_is_told(server, folders):
+    assert_nothing_came(folders, "answered 404")
+
+
+def test_no_network_is_told(folders):
+    assert_nothing_came(folders, "cannot be reached")
+
+
+def test_an_address_that_is_none_is_told(folders, monkeypatch):
+    monkeypatch.setenv("OFFPCC_D4RL_URL", "nonsense")
+    assert_nothing_came(folders, "unknown url type")
+
+
+def test_what_is_not_the_known_file_is_not_kept(server, folders, monkeypatch):
+    body = content()
+    server.files[ASKED] = body
+    digest = hashlib.sha256(body).hexdigest()
+    for known in (Known(len(body), "0" * 16), Known(len(body) + 1, digest[:16])):
+        monkeypatch.setitem(d4rl.KNOWN, FILE, known)
+        assert_nothing_came(folders, f"another file than is known: .*{digest}")
+    monkeypatch.setitem(d4rl.KNOWN, FILE, Known(len(body), digest[:16]))
+    assert load("hopper-medium-v2").num_steps == 50
+
+
+def test_a_disk_without_room_is_told_before_anything_comes(server, folders, monkeypatch):
+    server.files[ASKED] = content()
+    monkeypatch.setattr(downloads.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10}))
+    assert_nothing_came(folders, "has room for 10")
+
+
+def test_stopped_by_hand_it_leaves_nothing(server, folders):
+    server.files[ASKED] = content()
+
+    def stop(came, size):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load("hopper-medium-v2", progress=stop)
+    assert not left(folders[0])
+
+
+def test_a_failed_download_leaves_the_old_file(server, tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    server.files["/file"], server.cut = b"new and longer", 3
+    with pytest.raises(DownloadError):
+        download(f"{server.url}/file", tmp_path / "file")
+    assert [path.read_bytes() for path in left(tmp_path)] == [b"old"]
+
+
+# As D4RL gives it -------------------------------------------------------------------------------------------------
+
+
+def as_d4rl(observations, terminals, timeouts):
+    """Steps that D4RL's function keeps: all but those that timed out, and the recording's last."""
+    return [t for t in range(len(observations) - 1) if not timeouts[t]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_next_observations_transitions_are_those_of_d4rl(tmp_path, seed):
+    draws = np.random.default_rng(seed)
+    ends = {"terminals": draws.random(60) < 0.1, "timeouts": draws.random(60) < 0.1}
+    ends["timeouts"] &= ~ends["terminals"]
+    ends["terminals"][-1] = False
+    put(tmp_path, "data.hdf5", content(60, **ends))
+    transitions = qlearning_dataset(tmp_path / "data.hdf5")
+    data = load(tmp_path / "data.hdf5")
+    kept = as_d4rl(data.observations, **ends)
+    assert set(transitions) == {"observations", "actions", "next_observations", "rewards", "terminals"}
+    assert np.array_equal(transitions["observations"], data.observations[kept])
+    assert np.array_equal(transitions["rewards"], data.rewards[kept])
+    assert np.array_equal(transitions["terminals"], ends["terminals"][kept])
+    alive = ~transitions["terminals"]
+    following = data.observations[np.array(kept) + 1]
+    assert np.array_equal(transitions["next_observations"][alive], following[alive])
+
+
+def test_with_next_observations_none_is_lost_and_none_leads_across_an_end():
+    observations = np.arange(6.0)[:, None] + np.array([0, 0, 0, 50, 50, 50])[:, None]
+    data = Dataset.from_arrays(
+        observations=observations,
+        next_observations=observations + 1,
+        actions=np.zeros((6, 1)),
+        rewards=np.zeros(6),
+        terminals=np.zeros(6, bool),
+        timeouts=np.arange(6) == 2,
+    )
+    transitions = qlearning_dataset(data)
+    assert (transitions["next_observations"] - transitions["observations"]).tolist() == [[1.0]] * 6
