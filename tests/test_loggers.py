@@ -228,10 +228,10 @@ class TestConsoleLogger:
         logger.progress(PROGRESS._replace(step=2500, test_return=2000.25))
         logger.epoch({"step": 3000, "train/return": None, "test/return": None})
         logger.close()
-        speed = "250.0 steps/s  0:00:18 left"
+        speed = "0:00:18 left  250.0 steps/s"
         assert console.file.getvalue().splitlines() == [
-            f"title  2,000 of 6,000 steps  {speed}  train return 1.0  test return 2,000.2",
-            f"title  3,000 of 6,000 steps  {speed}  train return -12.3  test return 2,000.2",
+            f"title  2,000 of 6,000 steps  test return 2,000.2  train return 1.0  {speed}",
+            f"title  3,000 of 6,000 steps  test return 2,000.2  train return -12.3  {speed}",
         ]
 
     def test_unknown_figures_are_no_reason_to_fail(self):
@@ -241,7 +241,7 @@ class TestConsoleLogger:
         logger.epoch({"step": 0})
         assert (
             console.file.getvalue()
-            == "title  0 of 6,000 steps  - steps/s  unknown time left  train return -  test return -\n"
+            == "title  0 of 6,000 steps  test return -  train return -  unknown time left  - steps/s\n"
         )
 
     def test_closing_without_progress_or_twice_is_fine(self, monkeypatch):
