@@ -78,8 +78,9 @@ class Summaries(NamedTuple):
 
     pi: Tensor  # (B, T, H): the actor's encoder at t
     next_pi: Tensor  # (B, T, H), no gradient: at t+1, of the network that picks a'
-    q: Tensor  # (N or 1, B, T, H): the critics' encoders at t
+    q: Tensor  # (N or 1, B, T, H): the critics' encoders at t; without critics N is 0
     target_q: Tensor  # (N or 1, B, T+1, H), no gradient: the target critics' encoders at t and t+1
+    v: Tensor  # (B, T+1, H), no gradient: what a V network or a VAE reads at t and t+1, the actor's encoder
 
 
 class Algorithm(Protocol):

@@ -240,8 +240,8 @@ def environments(
         make_env: builds one; for worker processes it can be pickled.
         seed: of the run.
         num_envs: environments side by side.
-        worker_processes: whether each gets a process of its own, worthwhile where a step costs much more than the
-            0.1 ms that it takes to talk to another process. A script uses them below ``if __name__ == "__main__":``
+        worker_processes: whether each gets a process of its own, for slow simulators and many cores: on two cores it
+            was slower for all tasks tried. A script uses them below ``if __name__ == "__main__":``
             and registers its environments above it, as each process imports it anew. Of a process's global
             generators a resumed run knows nothing; an environment's own are found back.
 

@@ -1,7 +1,8 @@
-"""What learning needs beside networks: optimizers, schedules, Polyak averaging, the temperature, noise."""
+"""What learning needs beside networks: optimizers, schedules, Polyak averages, multipliers, noise, statistics."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 from offpcc.checks import NonnegativeNumber, PositiveInteger, Rule, is_number, with_parentheses
 from offpcc.registry import configurable
 
+EPSILON = 1e-8  # added to variances
+LARGEST_MULTIPLIER = 1e6
 Schedule = Callable[[int], float]  # learning rate as a function of the number of updates made
 
 
@@ -40,6 +43,24 @@ class LinearDecay:
     def __call__(self, update: int) -> float:
         """The rate for the update after `update` of them."""
         return self.initial + (self.final - self.initial) * min(update / self.num_updates, 1.0)
+
+
+@configurable
+class CosineDecay:
+    """Learning rate falling from `initial` to `final` along half a cosine in `num_updates` updates, constant after."""
+
+    def __init__(
+        self,
+        initial: NonnegativeNumber = 3e-4,
+        final: NonnegativeNumber = 0.0,
+        num_updates: PositiveInteger = 1_000_000,
+    ) -> None:
+        self.initial, self.final, self.num_updates = initial, final, num_updates
+
+    def __call__(self, update: int) -> float:
+        """The rate for the update after `update` of them."""
+        share = 0.5 * (1.0 + math.cos(math.pi * min(update / self.num_updates, 1.0)))
+        return self.final + (self.initial - self.final) * share
 
 
 class Optimizer:
@@ -142,6 +163,34 @@ class Temperature(nn.Module):
         return self.log_alpha * (entropy.detach() - self.target_entropy)
 
 
+class Multiplier(nn.Module):
+    """CQL's Lagrange multiplier alpha', learned if there is a threshold, else 1 (Kumar et al. 2020, appendix F).
+
+    Args:
+        threshold: what a constrained quantity may come to; None for no constraint.
+    """
+
+    def __init__(self, threshold: float | None) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.zeros(()), requires_grad=threshold is not None)
+        self.threshold = 0.0 if threshold is None else threshold
+
+    def forward(self) -> Tensor:
+        """alpha', 0-d, without gradient: only `loss` moves it."""
+        return self._alpha().detach()
+
+    def learned_parameters(self) -> list[Tensor]:
+        """What an optimizer may move."""
+        return [self.log_alpha] if self.log_alpha.requires_grad else []
+
+    def loss(self, excess: Tensor) -> Tensor:
+        """Rises with alpha' while `excess` (0-d) is below 0; it is what is above the threshold."""
+        return -self._alpha() * excess.detach()
+
+    def _alpha(self) -> Tensor:
+        return self.log_alpha.exp().clamp(max=LARGEST_MULTIPLIER)
+
+
 class Noise:
     """A torch generator that can be saved, on the device where its numbers are used."""
 
@@ -154,6 +203,11 @@ class Noise:
     def normal(self, like: Tensor) -> Tensor:
         """Standard normal numbers of `like`'s shape and dtype."""
         return torch.randn(like.shape, generator=self.generator, device=self.device, dtype=like.dtype)
+
+    def uniform(self, like: Tensor) -> Tensor:
+        """Numbers between -1 and 1, each as likely, of `like`'s shape and dtype."""
+        numbers = torch.rand(like.shape, generator=self.generator, device=self.device, dtype=like.dtype)
+        return 2.0 * numbers - 1.0
 
     def integers(self, low: int, high: int, shape: tuple[int, ...]) -> Tensor:
         """Integers in [low, high), int64."""
@@ -173,6 +227,7 @@ class RunningNormalization(nn.Module):
     """Observations shifted and scaled by the running mean and standard deviation of those learned from.
 
     `forward` only applies; `update` learns, and is called while learning alone, so tests see frozen statistics.
+    Statistics of a whole data set, once given to `set_statistics`, stay as they are.
     """
 
     mean: Tensor
@@ -188,8 +243,22 @@ class RunningNormalization(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         """Normalised `observations` (..., *shape), within +/- `limit` standard deviations."""
-        scaled = (observations - self.mean) * (self.variance + 1e-8).rsqrt()
+        scaled = (observations - self.mean) * (self.variance + EPSILON).rsqrt()
         return scaled.clamp(-self.limit, self.limit)
+
+    @torch.no_grad()
+    def set_statistics(self, mean: Any, std: Any, margin: float = 1e-3) -> None:
+        """From now on, `forward` gives (o - mean) / (std + margin) (Fujimoto & Gu 2021, eq. 4), for good.
+
+        Args:
+            mean: of all observations of a data set, an array of their shape.
+            std: their standard deviation.
+            margin: keeps observations finite that never change in the data.
+        """
+        mean, std = (torch.as_tensor(x, dtype=torch.float64, device=self.mean.device) for x in (mean, std))
+        self.mean.copy_(mean)
+        self.variance.copy_((std + margin).square() - EPSILON)
+        self.count.fill_(math.inf)  # beside so many, whatever `update` brings has no weight
 
     @torch.no_grad()
     def update(self, observations: Tensor, weights: Tensor) -> None:

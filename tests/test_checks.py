@@ -11,13 +11,13 @@ from gymnasium.spaces import Box
 
 import offpcc.training  # noqa: F401 (registers what gin can configure)
 from offpcc import configuration
-from offpcc.algorithms import DDPG, SAC, TD3
+from offpcc.algorithms import BC, BCQ, CQL, DDPG, IQL, SAC, TD3, TD3BC, ActorCritic
 from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC
 from offpcc.bindings import parameters, passed_by_us
 from offpcc.checks import Flag, Fraction, Number, PositiveInteger, Sizes, check, rules_of
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.errors import UserError
-from offpcc.learning import LinearDecay
+from offpcc.learning import CosineDecay, LinearDecay
 from offpcc.networks import Convolutional, Encoder, Identity, InputShape, PassThrough, Recurrent
 from offpcc.registry import REGISTRY, configurable
 from offpcc.run_fns import check_settings, train
@@ -40,7 +40,7 @@ def built(cls, **given):
         return check_settings(**given)
     if issubclass(cls, Encoder):
         return cls(InputShape((1, 40, 40) if cls is Convolutional else (3,), 2), **{**SMALL.get(cls, {}), **given})
-    if issubclass(cls, DDPG | SAC):
+    if issubclass(cls, ActorCritic):
         return cls(IMAGES if cls is ConvolutionalSAC else VECTORS, ACTIONS, **{"hidden_dims": (4,), **given})
     if issubclass(cls, ReplayBuffer | RecurrentReplayBuffer):
         return cls(VECTORS, ACTIONS, **given)
@@ -116,6 +116,23 @@ REFUSED = [
     (TD3, "target_noise", -0.2, f"-0.2; {AMOUNT}"),
     (TD3, "noise_clip", -0.5, f"-0.5; {AMOUNT}"),
     (TD3, "policy_delay", 0, f"0; {COUNT}"),
+    (BC, "action_noise", -0.1, f"-0.1; {AMOUNT}"),
+    (TD3BC, "bc_alpha", -2.5, f"-2.5; {AMOUNT}"),
+    (IQL, "expectile", 1.5, f"1.5; {FRACTION}"),
+    (IQL, "beta", -3.0, f"-3.0; {AMOUNT}"),
+    (IQL, "max_weight", 0, "0; it has to be a number above 0"),
+    (CQL, "conservative_weight", -5.0, f"-5.0; {AMOUNT}"),
+    (CQL, "num_samples", 0, f"0; {COUNT}"),
+    (CQL, "sharpness", 0.0, "0.0; it has to be a number above 0"),
+    (CQL, "threshold", -1.0, f"-1.0; {AMOUNT}{OR_NONE}"),
+    (CQL, "max_backup", 1, f"1; {FLAG}"),
+    (CQL, "entropy_backup", "no", f"'no'; {FLAG}"),
+    (CQL, "num_imitating_updates", -1, f"-1; {COUNT_OR_ZERO}"),
+    (BCQ, "phi", -0.05, f"-0.05; {AMOUNT}"),
+    (BCQ, "soft_minimum", 1.75, f"1.75; {FRACTION}"),
+    (BCQ, "num_samples", 0.5, f"0.5; {COUNT}"),
+    (BCQ, "num_acting_samples", 0, f"0; {COUNT}"),
+    (BCQ, "vae_hidden_dims", 750, f"750; {SIZES}"),
     (Recurrent, "cell", "lsmt", "'lsmt'; choose one of lstm, gru, rnn"),
     (Recurrent, "cell", ["lstm"], "['lstm']; choose one of lstm, gru, rnn"),
     (Recurrent, "num_layers", 0, f"0; {COUNT}"),
@@ -136,6 +153,9 @@ REFUSED = [
     (LinearDecay, "initial", -1e-3, f"-0.001; {AMOUNT}"),
     (LinearDecay, "final", "0", f"'0'; {AMOUNT}"),
     (LinearDecay, "num_updates", 0, f"0; {COUNT}"),
+    (CosineDecay, "initial", -1e-3, f"-0.001; {AMOUNT}"),
+    (CosineDecay, "final", "0", f"'0'; {AMOUNT}"),
+    (CosineDecay, "num_updates", 0, f"0; {COUNT}"),
     (ReplayBuffer, "capacity", 1.5, f"1.5; {COUNT}"),
     (
         ReplayBuffer,

@@ -9,7 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from offpcc.learning import LinearDecay, Noise, Optimizer, PolyakAverage, RunningNormalization, Temperature
+from offpcc.learning import (
+    CosineDecay,
+    LinearDecay,
+    Noise,
+    Optimizer,
+    PolyakAverage,
+    RunningNormalization,
+    Temperature,
+)
 
 CPU = torch.device("cpu")
 
@@ -29,6 +37,13 @@ def through_a_file(value):
 )
 def test_linear_decay(update, rate):
     assert LinearDecay(1.0, 0.2, 10)(update) == pytest.approx(rate, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "update, rate", [(0, 1.0), (1, 0.98042), (5, 0.6), (9, 0.21958), (10, 0.2), (11, 0.2), (10_000, 0.2)]
+)
+def test_cosine_decay(update, rate):
+    assert CosineDecay(1.0, 0.2, 10)(update) == pytest.approx(rate, abs=1e-5)
 
 
 # Optimizer ------------------------------------------------------------------------------------------------------
@@ -217,6 +232,16 @@ def test_noise_is_standard_normal():
     assert abs(x.mean()) < 0.02 and abs(x.std() - 1.0) < 0.02
 
 
+def test_uniform_numbers_fill_the_box_and_go_on_from_their_state():
+    noise, like = Noise(0, CPU), torch.empty(40_000, dtype=torch.float64)
+    state = noise.state_dict()
+    x = noise.uniform(like)
+    assert x.dtype == torch.float64 and x.min() < -0.999 and x.max() > 0.999 and x.abs().max() <= 1.0
+    assert abs(x.mean()) < 0.02 and abs(x.std() - 1.0 / math.sqrt(3.0)) < 0.01
+    noise.load_state_dict(state)
+    assert torch.equal(noise.uniform(like), x)
+
+
 # Running statistics ---------------------------------------------------------------------------------------------
 
 
@@ -266,6 +291,22 @@ def test_applying_does_not_learn_and_statistics_are_saved():
     other.load_state_dict(through_a_file(before))
     x = torch.randn(5, 2)
     assert torch.equal(other(x), normalization(x)) and set(before) == {"mean", "variance", "count"}
+
+
+def test_statistics_that_are_set_stay():
+    """(o - mean) / (std + 1e-3), exactly so for what never changes in the data; `update` moves nothing any more."""
+    normalization = RunningNormalization((3,), limit=1e9).double()
+    normalization.update(torch.randn(10, 3).double(), torch.ones(10).double())
+    mean, std = np.array([1.0, -4.0, 0.5]), np.array([2.0, 0.0, 1e-4])
+    normalization.set_statistics(mean, std)
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    for _ in range(2):
+        np.testing.assert_allclose(normalization(torch.from_numpy(x)), (x - mean) / (std + 1e-3), rtol=1e-6)
+        normalization.update(torch.full((7, 3), 100.0).double(), torch.ones(7).double())
+    other = RunningNormalization((3,), limit=1e9).double()
+    other.load_state_dict(through_a_file(normalization.state_dict()))
+    other.update(torch.ones(4, 3).double(), torch.ones(4).double())
+    assert torch.equal(other(torch.from_numpy(x)), normalization(torch.from_numpy(x)))
 
 
 def test_a_schedule_follows_the_algorithms_updates_if_they_are_told():

@@ -64,7 +64,14 @@ def train_epochs(results, algo, num_epochs, bindings=()):
     return folder
 
 
-@pytest.mark.parametrize("algo", ALGORITHMS)
+# What is particular to the offline ones is in their heads, so their variants are for the slow tests.
+OFFLINE = ("bc", "td3_bc", "iql", "cql", "bcq")
+VARIANTS = [name for name in ALGORITHMS if name not in OFFLINE and any(part in name for part in OFFLINE)]
+
+
+@pytest.mark.parametrize(
+    "algo", [pytest.param(name, marks=pytest.mark.slow) if name in VARIANTS else name for name in ALGORITHMS]
+)
 def test_resuming_is_exact_for_every_algorithm(algo, tmp_path):
     whole = train_epochs(tmp_path / "whole", algo, 4)
     train_epochs(tmp_path / "parts", algo, 1)

@@ -2,9 +2,14 @@
 
 from offpcc.algorithms import variants
 from offpcc.algorithms.base import ActorCritic
+from offpcc.algorithms.bc import BC
+from offpcc.algorithms.bcq import BCQ
+from offpcc.algorithms.cql import CQL
 from offpcc.algorithms.ddpg import DDPG
+from offpcc.algorithms.iql import IQL
 from offpcc.algorithms.sac import SAC
 from offpcc.algorithms.td3 import TD3
+from offpcc.algorithms.td3_bc import TD3BC
 
 ALGORITHMS: dict[str, type[ActorCritic]] = {
     "ddpg": DDPG,
@@ -25,6 +30,36 @@ ALGORITHMS: dict[str, type[ActorCritic]] = {
     "crdpg_s": variants.ConvolutionalRecurrentDDPGSharing,
     "crtd3_s": variants.ConvolutionalRecurrentTD3Sharing,
     "crsac_s": variants.ConvolutionalRecurrentSACSharing,
+    "bc": BC,
+    "td3_bc": TD3BC,
+    "iql": IQL,
+    "cql": CQL,
+    "bcq": BCQ,
+    "rbc": variants.RecurrentBC,
+    "rtd3_bc": variants.RecurrentTD3BC,
+    "riql": variants.RecurrentIQL,
+    "rcql": variants.RecurrentCQL,
+    "rbcq": variants.RecurrentBCQ,
+    "rbc_s": variants.RecurrentBCSharing,
+    "rtd3_bc_s": variants.RecurrentTD3BCSharing,
+    "riql_s": variants.RecurrentIQLSharing,
+    "rcql_s": variants.RecurrentCQLSharing,
+    "rbcq_s": variants.RecurrentBCQSharing,
+    "cbc": variants.ConvolutionalBC,
+    "ctd3_bc": variants.ConvolutionalTD3BC,
+    "ciql": variants.ConvolutionalIQL,
+    "ccql": variants.ConvolutionalCQL,
+    "cbcq": variants.ConvolutionalBCQ,
+    "crbc": variants.ConvolutionalRecurrentBC,
+    "crtd3_bc": variants.ConvolutionalRecurrentTD3BC,
+    "criql": variants.ConvolutionalRecurrentIQL,
+    "crcql": variants.ConvolutionalRecurrentCQL,
+    "crbcq": variants.ConvolutionalRecurrentBCQ,
+    "crbc_s": variants.ConvolutionalRecurrentBCSharing,
+    "crtd3_bc_s": variants.ConvolutionalRecurrentTD3BCSharing,
+    "criql_s": variants.ConvolutionalRecurrentIQLSharing,
+    "crcql_s": variants.ConvolutionalRecurrentCQLSharing,
+    "crbcq_s": variants.ConvolutionalRecurrentBCQSharing,
 }
 
-__all__ = ["ALGORITHMS", "DDPG", "SAC", "TD3", "ActorCritic"]
+__all__ = ["ALGORITHMS", "BC", "BCQ", "CQL", "DDPG", "IQL", "SAC", "TD3", "TD3BC", "ActorCritic"]

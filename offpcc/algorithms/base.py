@@ -27,6 +27,7 @@ ACTOR_FORMAT = 1
 MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 # Arguments that an actor's file leaves out: what only learning reads, and what is described by what it built.
 BUILT = {"encoder", "shared_encoder"}
+CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
 LEARNING_ONLY = {"lr", "actor_lr", "encoder_lr", "alpha_lr", "max_gradient_norm", "augmentation"}
 
 
@@ -35,8 +36,9 @@ class ActorCritic:
     """Networks, optimizers and targets, put together from what a class and its gin bindings say.
 
     Every network reads a summary of the history made by two encoders in a row. The `shared_encoder` is one for all
-    networks and is trained by the critics' loss; the `encoder` on top of it is each network's own. Either may do
-    nothing: memoryless, convolutional, recurrent and sharing agents differ in nothing else.
+    networks and is trained by the critics' loss, or by the actor's where there are no critics; the `encoder` on top of
+    it is each network's own. Either may do nothing: memoryless, convolutional, recurrent and sharing agents differ in
+    nothing else.
 
     Args:
         observation_space: of one environment; images may have channels first or last.
@@ -54,7 +56,8 @@ class ActorCritic:
         encoder: builds each network's own encoder; by default the class's.
         shared_encoder: builds the one for all.
         max_gradient_norm: clips gradients of each optimizer, if given.
-        normalize_observations: whether observations are shifted and scaled by running statistics.
+        normalize_observations: whether observations are shifted and scaled, by running statistics or by those that
+            `normalization.set_statistics` was given; by default the algorithm's own choice.
         n_step: rewards summed before a target bootstraps.
         reward_scale: factor on rewards in targets; returns that are reported, and rewards as inputs, stay as they are.
         reward_shift: added after it.
@@ -65,6 +68,8 @@ class ActorCritic:
     default_shared_encoder: ClassVar[EncoderBuilder] = PassThrough
     default_augmentation: ClassVar[type[RandomShift] | None] = None
     default_num_critics: ClassVar[int] = 2
+    default_normalize_observations: ClassVar[bool] = False
+    has_critics: ClassVar[bool] = True
     has_target_actor: ClassVar[bool] = False
     stat_names: tuple[str, ...] = ()
     _arguments: dict[str, Any]
@@ -87,7 +92,7 @@ class ActorCritic:
         encoder: Builder | None = None,
         shared_encoder: Builder | None = None,
         max_gradient_norm: PositiveNumber | None = None,
-        normalize_observations: Flag = False,
+        normalize_observations: Flag | None = None,
         n_step: PositiveInteger = 1,
         reward_scale: Number = 1.0,
         reward_shift: Number = 0.0,
@@ -100,11 +105,14 @@ class ActorCritic:
         self.observation_shape = channels_first_shape(observation_space.shape)
         self.action_dim = int(np.prod(action_space.shape))
         self.noise = Noise(seed, self.device)
+        self.lr, self.max_gradient_norm = lr, max_gradient_norm
         if augmentation is None and self.default_augmentation is not None:
             augmentation = self.default_augmentation()
         self.augmentation = augmentation if is_image(self.observation_shape) else None
         if normalize_observations and is_image(self.observation_shape):
             raise UserError("normalize_observations is for vectors; images are scaled to [0, 1] already")
+        if normalize_observations is None:
+            normalize_observations = self.default_normalize_observations and not is_image(self.observation_shape)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self._build_networks(
@@ -120,34 +128,14 @@ class ActorCritic:
             RunningNormalization(self.observation_shape).to(self.device) if normalize_observations else None
         )
         self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
-        encoder_lr = lr if encoder_lr is None else encoder_lr
-        self.actor_optimizer = Optimizer(
-            [
-                (self.actor_encoder.parameters(), encoder_lr),
-                (self.actor.parameters(), lr if actor_lr is None else actor_lr),
-            ],
-            max_gradient_norm,
-        )
-        self.critic_optimizer = Optimizer(
-            [
-                (self.shared_encoder.parameters(), encoder_lr),
-                (self.critic_encoders.parameters(), encoder_lr),
-                (self.critics.parameters(), lr),
-            ],
-            max_gradient_norm,
-        )
-        pairs = [
-            (self.target_shared_encoder, self.shared_encoder),
-            (self.target_critic_encoders, self.critic_encoders),
-            (self.target_critics, self.critics),
-        ]
-        if self.has_target_actor:
-            pairs += [(self.target_actor_encoder, self.actor_encoder), (self.target_actor, self.actor)]
-        self._targets = PolyakAverage(pairs, polyak)
+        self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
 
     def build_actor(self, summary_dim: int, hidden_dims: Sequence[int]) -> nn.Module:
         """The policy that this algorithm trains."""
         raise NotImplementedError
+
+    def build_heads(self, summary_dim: int, hidden_dims: Sequence[int]) -> None:
+        """Networks beside actor and critics, for an algorithm that has any; it adds them to `networks`."""
 
     def _build_networks(
         self,
@@ -161,23 +149,46 @@ class ActorCritic:
         self.shared_encoder = shared_encoder(shape)
         own_shape = InputShape(self.shared_encoder.output_shape, self.action_dim)
         self.actor_encoder = encoder(own_shape)
-        own = 1 if is_empty(self.actor_encoder) else num_critics
-        self.critic_encoders = nn.ModuleList(encoder(own_shape) for _ in range(own))
         dim = self.actor_encoder.dim
+        if self.has_critics:
+            own = 1 if is_empty(self.actor_encoder) else num_critics
+            self.critic_encoders = nn.ModuleList(encoder(own_shape) for _ in range(own))
         self.actor = self.build_actor(dim, hidden_dims)
-        self.critics = Critics(num_critics, dim, self.action_dim, hidden_dims, layer_norm)
+        if self.has_critics:
+            self.critics = Critics(num_critics, dim, self.action_dim, hidden_dims, layer_norm)
+        self.build_heads(dim, hidden_dims)
         for network in self.networks():
             network.to(self.device)
-        self.target_shared_encoder = copy.deepcopy(self.shared_encoder)
-        self.target_critic_encoders = copy.deepcopy(self.critic_encoders)
-        self.target_critics = copy.deepcopy(self.critics)
+        if self.has_critics:
+            self.target_shared_encoder = copy.deepcopy(self.shared_encoder)
+            self.target_critic_encoders = copy.deepcopy(self.critic_encoders)
+            self.target_critics = copy.deepcopy(self.critics)
         if self.has_target_actor:
             self.target_actor_encoder = copy.deepcopy(self.actor_encoder)
             self.target_actor = copy.deepcopy(self.actor)
 
+    def _build_optimizers(self, actor_lr: Rate, encoder_lr: Rate, polyak: float) -> None:
+        shared = [(self.shared_encoder.parameters(), encoder_lr)]
+        actors = [(self.actor_encoder.parameters(), encoder_lr), (self.actor.parameters(), actor_lr)]
+        if not self.has_critics:
+            self.actor_optimizer = Optimizer(shared + actors, self.max_gradient_norm)
+            return
+        self.actor_optimizer = Optimizer(actors, self.max_gradient_norm)
+        critics = [(self.critic_encoders.parameters(), encoder_lr), (self.critics.parameters(), self.lr)]
+        self.critic_optimizer = Optimizer(shared + critics, self.max_gradient_norm)
+        pairs = [
+            (self.target_shared_encoder, self.shared_encoder),
+            (self.target_critic_encoders, self.critic_encoders),
+            (self.target_critics, self.critics),
+        ]
+        if self.has_target_actor:
+            pairs += [(self.target_actor_encoder, self.actor_encoder), (self.target_actor, self.actor)]
+        self._targets = PolyakAverage(pairs, polyak)
+
     def networks(self) -> tuple[nn.Module, ...]:
         """The networks that learn; targets aside."""
-        return self.shared_encoder, self.actor_encoder, self.critic_encoders, self.actor, self.critics
+        critics = (self.critic_encoders, self.critics) if self.has_critics else ()
+        return self.shared_encoder, self.actor_encoder, self.actor, *critics
 
     def without_effect(self) -> dict[str, str]:
         """Parameters that change nothing of this agent, as it is built, and why."""
@@ -186,6 +197,8 @@ class ActorCritic:
             reasons["encoder_lr"] = "no encoder has parameters"
         if not is_image(self.observation_shape):
             reasons["augmentation"] = "observations are no images"
+        if not self.has_critics:
+            reasons |= dict.fromkeys(CRITICS_ONLY, "there are no critics")
         return reasons
 
     # Learning -----------------------------------------------------------------------------------------------
@@ -213,13 +226,17 @@ class ActorCritic:
         inputs = Inputs.of(batch)
         read = functools.partial(encode, inputs=inputs, batch=batch)
         shared = read(self.shared_encoder)
+        if not self.has_critics:
+            pi = read(self.actor_encoder, features=shared)
+            none = pi.new_empty(0, *pi.shape)
+            return Summaries(pi[:, :-1], pi[:, 1:].detach(), none[:, :, :-1], none, pi.detach())
         pi = read(self.actor_encoder, features=shared.detach())
         q = torch.stack([read(encoder, features=shared) for encoder in self.critic_encoders])
         with torch.no_grad():
             target_shared = read(self.target_shared_encoder)
             target_q = torch.stack([read(encoder, features=target_shared) for encoder in self.target_critic_encoders])
             next_pi = read(self.target_actor_encoder, features=target_shared) if self.has_target_actor else pi
-        return Summaries(pi[:, :-1], next_pi[:, 1:].detach(), q[:, :, :-1], target_q)
+        return Summaries(pi[:, :-1], next_pi[:, 1:].detach(), q[:, :, :-1], target_q, pi.detach())
 
     def backup(self, batch: Batch, next_value: Tensor) -> Tensor:
         """Targets (B, T, 1) from the value (B, T, 1) of each next observation.
@@ -243,8 +260,12 @@ class ActorCritic:
     # Acting -------------------------------------------------------------------------------------------------
 
     def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
-        """Actions (N, 1, A) for the actor's summary (N, 1, H)."""
+        """Actions (N, 1, A) for the summary (N, 1, H) of `acting_encoders`."""
         raise NotImplementedError
+
+    def acting_encoders(self) -> tuple[nn.Module, ...]:
+        """Own encoders whose summaries, joined, `choose_action` reads."""
+        return (self.actor_encoder,)
 
     @torch.no_grad()
     def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
@@ -255,11 +276,13 @@ class ActorCritic:
         if memory is not None:
             memory = map_state(lambda part: part.to(self.device), memory)  # a resumed run's comes from a file
             memory = keep_rows(memory, 1.0 - self._tensor(step.is_first))
-        shared_state, own_state = memory if memory is not None else (None, None)
+        encoders = self.acting_encoders()
+        shared_state, *states = memory if memory is not None else [None] * (1 + len(encoders))
         features, shared_state = self.shared_encoder(inputs, shared_state)
-        summary, own_state = self.actor_encoder(inputs._replace(observation=features), own_state)
-        action = self.choose_action(summary, deterministic)[:, 0]
-        memory = None if self.memoryless else (shared_state, own_state)
+        inputs = inputs._replace(observation=features)
+        read = [encoder(inputs, state) for encoder, state in zip(encoders, states, strict=True)]
+        action = self.choose_action(torch.cat([summary for summary, _ in read], -1), deterministic)[:, 0]
+        memory = None if self.memoryless else (shared_state, *(state for _, state in read))
         return action.cpu().numpy(), memory
 
     def _inputs(self, step: Step) -> Inputs:

@@ -106,13 +106,18 @@ class SAC(ActorCritic):
         )
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """J_Q = mean (Q(o, a) - y)^2, y = r + gamma (1 - d) (min Q'(o', a') - alpha log pi(a'|o')) (eq. 5, 6)."""
+        """J_Q = mean (Q(o, a) - y)^2, y = r + gamma (1 - d) V(o') (eq. 5, 6), summed over critics; mean Q."""
         with torch.no_grad():
-            next_action, log_prob = self.sample(h.next_pi)
-            next_q = self.target_critics(h.target_q[:, :, 1:], next_action).amin(0)
-            y = self.backup(batch, next_q - self.temperature() * log_prob)
+            y = self.backup(batch, self.next_value(h))
         q = self.critics(h.q, batch.actions)
         return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+
+    def next_value(self, h: Summaries) -> Tensor:
+        """V(o') = min Q'(o', a') - alpha log pi(a'|o') (eq. 3), (B, T, 1)."""
+        next_action, log_prob = self.sample(h.next_pi)
+        next_q = self.target_critics(h.target_q[:, :, 1:], next_action).amin(0)
+        value: Tensor = next_q - self.temperature() * log_prob
+        return value
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """J_pi = mean (alpha log pi(a|o) - min Q(o, a)), a sampled by reparametrisation (eq. 9); and the entropy."""

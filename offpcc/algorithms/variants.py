@@ -13,9 +13,14 @@ from __future__ import annotations
 
 import functools
 
+from offpcc.algorithms.bc import BC
+from offpcc.algorithms.bcq import BCQ
+from offpcc.algorithms.cql import CQL
 from offpcc.algorithms.ddpg import DDPG
+from offpcc.algorithms.iql import IQL
 from offpcc.algorithms.sac import SAC
 from offpcc.algorithms.td3 import TD3
+from offpcc.algorithms.td3_bc import TD3BC
 from offpcc.data.augmentation import RandomShift
 from offpcc.networks import Convolutional, Recurrent
 from offpcc.registry import configurable
@@ -135,6 +140,201 @@ class ConvolutionalRecurrentSAC(SAC):
 @configurable
 class ConvolutionalRecurrentSACSharing(SAC):
     """RSAC-sharing from images: convolutions and memory for all networks."""
+
+    default_shared_encoder = RecurrentOnConvolutional
+    default_augmentation = RandomShift
+
+
+@configurable
+class RecurrentBC(BC):
+    """RBC: each network has a memory of its own."""
+
+    default_encoder = Recurrent
+
+
+@configurable
+class RecurrentBCSharing(BC):
+    """RBC-sharing: one memory for all networks."""
+
+    default_shared_encoder = Recurrent
+
+
+@configurable
+class ConvolutionalBC(BC):
+    """BC from images."""
+
+    default_shared_encoder = Convolutional
+    default_augmentation = RandomShift
+
+
+@configurable
+class ConvolutionalRecurrentBC(BC):
+    """RBC from images: shared convolutions, and on them each network's own memory."""
+
+    default_shared_encoder = Convolutional
+    default_encoder = Recurrent
+    default_augmentation = RandomShift
+
+
+@configurable
+class ConvolutionalRecurrentBCSharing(BC):
+    """RBC-sharing from images: convolutions and memory for all networks."""
+
+    default_shared_encoder = RecurrentOnConvolutional
+    default_augmentation = RandomShift
+
+
+@configurable
+class RecurrentTD3BC(TD3BC):
+    """RTD3+BC: each network has a memory of its own."""
+
+    default_encoder = Recurrent
+
+
+@configurable
+class RecurrentTD3BCSharing(TD3BC):
+    """RTD3+BC-sharing: one memory for all networks."""
+
+    default_shared_encoder = Recurrent
+
+
+@configurable
+class ConvolutionalTD3BC(TD3BC):
+    """TD3+BC from images."""
+
+    default_shared_encoder = Convolutional
+    default_augmentation = RandomShift
+
+
+@configurable
+class ConvolutionalRecurrentTD3BC(TD3BC):
+    """RTD3+BC from images: shared convolutions, and on them each network's own memory."""
+
+    default_shared_encoder = Convolutional
+    default_encoder = Recurrent
+    default_augmentation = RandomShift
+
+
+@configurable
+class ConvolutionalRecurrentTD3BCSharing(TD3BC):
+    """RTD3+BC-sharing from images: convolutions and memory for all networks."""
+
+    default_shared_encoder = RecurrentOnConvolutional
+    default_augmentation = RandomShift
+
+
+@configurable
+class RecurrentIQL(IQL):
+    """RIQL: each network has a memory of its own."""
+
+    default_encoder = Recurrent
+
+
+@configurable
+class RecurrentIQLSharing(IQL):
+    """RIQL-sharing: one memory for all networks."""
+
+    default_shared_encoder = Recurrent
+
+
+@configurable
+class ConvolutionalIQL(IQL):
+    """IQL from images."""
+
+    default_shared_encoder = Convolutional
+    default_augmentation = RandomShift
+
+
+@configurable
+class ConvolutionalRecurrentIQL(IQL):
+    """RIQL from images: shared convolutions, and on them each network's own memory."""
+
+    default_shared_encoder = Convolutional
+    default_encoder = Recurrent
+    default_augmentation = RandomShift
+
+
+@configurable
+class ConvolutionalRecurrentIQLSharing(IQL):
+    """RIQL-sharing from images: convolutions and memory for all networks."""
+
+    default_shared_encoder = RecurrentOnConvolutional
+    default_augmentation = RandomShift
+
+
+@configurable
+class RecurrentCQL(CQL):
+    """RCQL: each network has a memory of its own."""
+
+    default_encoder = Recurrent
+
+
+@configurable
+class RecurrentCQLSharing(CQL):
+    """RCQL-sharing: one memory for all networks."""
+
+    default_shared_encoder = Recurrent
+
+
+@configurable
+class ConvolutionalCQL(CQL):
+    """CQL from images."""
+
+    default_shared_encoder = Convolutional
+    default_augmentation = RandomShift
+
+
+@configurable
+class ConvolutionalRecurrentCQL(CQL):
+    """RCQL from images: shared convolutions, and on them each network's own memory."""
+
+    default_shared_encoder = Convolutional
+    default_encoder = Recurrent
+    default_augmentation = RandomShift
+
+
+@configurable
+class ConvolutionalRecurrentCQLSharing(CQL):
+    """RCQL-sharing from images: convolutions and memory for all networks."""
+
+    default_shared_encoder = RecurrentOnConvolutional
+    default_augmentation = RandomShift
+
+
+@configurable
+class RecurrentBCQ(BCQ):
+    """RBCQ: each network has a memory of its own."""
+
+    default_encoder = Recurrent
+
+
+@configurable
+class RecurrentBCQSharing(BCQ):
+    """RBCQ-sharing: one memory for all networks."""
+
+    default_shared_encoder = Recurrent
+
+
+@configurable
+class ConvolutionalBCQ(BCQ):
+    """BCQ from images."""
+
+    default_shared_encoder = Convolutional
+    default_augmentation = RandomShift
+
+
+@configurable
+class ConvolutionalRecurrentBCQ(BCQ):
+    """RBCQ from images: shared convolutions, and on them each network's own memory."""
+
+    default_shared_encoder = Convolutional
+    default_encoder = Recurrent
+    default_augmentation = RandomShift
+
+
+@configurable
+class ConvolutionalRecurrentBCQSharing(BCQ):
+    """RBCQ-sharing from images: convolutions and memory for all networks."""
 
     default_shared_encoder = RecurrentOnConvolutional
     default_augmentation = RandomShift

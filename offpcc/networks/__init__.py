@@ -1,6 +1,7 @@
 """Encoders, which turn histories into summaries, and the feed-forward heads that read them."""
 
-from offpcc.networks.actors import DeterministicActor, SquashedGaussianActor
+from offpcc.networks.actors import DeterministicActor, GaussianActor, SquashedGaussianActor
+from offpcc.networks.autoencoders import VariationalAutoencoder
 from offpcc.networks.critics import Critics
 from offpcc.networks.encoders import (
     Convolutional,
@@ -17,10 +18,12 @@ __all__ = [
     "Critics",
     "DeterministicActor",
     "Encoder",
+    "GaussianActor",
     "Identity",
     "InputShape",
     "Inputs",
     "PassThrough",
     "Recurrent",
     "SquashedGaussianActor",
+    "VariationalAutoencoder",
 ]

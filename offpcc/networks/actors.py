@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from offpcc.networks.layers import mlp
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+LARGEST_ACTION = 1.0 - 1e-6  # of recorded actions, whose u would be infinite at 1
 
 
 class DeterministicActor(nn.Module):
@@ -42,10 +43,50 @@ class SquashedGaussianActor(nn.Module):
         mean, log_std = self(summary)
         return squash(mean, log_std, noise)
 
+    def log_prob(self, summary: Tensor, action: Tensor) -> Tensor:
+        """The log-probability (..., 1) of `action` (..., A), which is moved off the borders of [-1, 1]."""
+        mean, log_std = self(summary)
+        u = torch.atanh(action.clamp(-LARGEST_ACTION, LARGEST_ACTION))
+        return squash(mean, log_std, (u - mean) * (-log_std).exp())[1]
+
     def mode(self, summary: Tensor) -> Tensor:
         """The action (..., A) at the mean of u."""
         mean: Tensor = self(summary)[0]
         return torch.tanh(mean)
+
+
+class GaussianActor(nn.Module):
+    """a normal, of mean tanh(mlp(h)) and a standard deviation that is the same for all h."""
+
+    def __init__(
+        self, summary_dim: int, action_dim: int, hidden_dims: Sequence[int], log_std_bounds: tuple[float, float]
+    ) -> None:
+        super().__init__()
+        self.net = mlp([summary_dim, *hidden_dims, action_dim])
+        self.log_std = nn.Parameter(torch.zeros(action_dim))
+        self.log_std_bounds = log_std_bounds
+
+    def forward(self, summary: Tensor) -> tuple[Tensor, Tensor]:
+        """(..., H) -> mean (..., A) and log standard deviation (A,)."""
+        return torch.tanh(self.net(summary)), self.log_std.clamp(*self.log_std_bounds)
+
+    def sample(self, summary: Tensor, noise: Tensor) -> Tensor:
+        """An action (..., A), from standard normal `noise` (..., A), put into [-1, 1]."""
+        mean, log_std = self(summary)
+        action: Tensor = mean + log_std.exp() * noise
+        return action.clamp(-1.0, 1.0)
+
+    def log_prob(self, summary: Tensor, action: Tensor) -> Tensor:
+        """The log-density (..., 1) of `action` (..., A), summed over action dimensions."""
+        mean, log_std = self(summary)
+        z = (action - mean) * (-log_std).exp()
+        log_density: Tensor = -0.5 * z.square() - log_std - 0.5 * math.log(2.0 * math.pi)
+        return log_density.sum(-1, keepdim=True)
+
+    def mode(self, summary: Tensor) -> Tensor:
+        """The mean (..., A)."""
+        mean: Tensor = self(summary)[0]
+        return mean
 
 
 def squash(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
-from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear
+from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, beside
 
 
 class Critics(nn.Module):
@@ -34,9 +33,12 @@ class Critics(nn.Module):
         self.net = nn.Sequential(*layers)
 
     def forward(self, summary: Tensor, action: Tensor) -> Tensor:
-        """Q values (N, B, T, 1) of `summary` (N or 1, B, T, H) and `action` (B, T, A)."""
+        """Q values (N, B, T, 1) of `summary` (N or 1, B, T, H) and `action` (B, T, A).
+
+        Of S actions for each summary, (B, T, S, A), they are (N, B, T, S, 1).
+        """
         rows = action.shape[:-1]
-        x = torch.cat([summary, action.expand(len(summary), *action.shape)], -1)
+        x = beside(summary, action.expand(len(summary), *action.shape))
         x = x.expand(self.num, *x.shape[1:]).reshape(self.num, -1, x.shape[-1])
         q: Tensor = self.net(x)
         return q.view(self.num, *rows, 1)

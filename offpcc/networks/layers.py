@@ -18,6 +18,12 @@ def mlp(sizes: Sequence[int]) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
+def beside(summary: Tensor, x: Tensor) -> Tensor:
+    """`summary` (..., H) and `x` (..., D) joined; several x (..., S, D) for one summary each have it: (..., S, H+D)."""
+    summary = summary if x.dim() == summary.dim() else summary.unsqueeze(-2)
+    return torch.cat([summary.expand(*x.shape[:-1], summary.shape[-1]), x], -1)
+
+
 class EnsembleLinear(nn.Module):
     """N linear layers side by side, one batched product; each is initialised as `nn.Linear` would be."""
 

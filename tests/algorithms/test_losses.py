@@ -1,166 +1,29 @@
-"""Every loss and its gradients against the papers' equations, written out for one row and one step at a time.
-
-The reference knows no masks and no batches: it walks over the steps that exist, applies the networks' weights by
-hand, and draws the noise that the algorithm drew. Whatever lies in padding is NaN.
-"""
+"""Every loss of the online algorithms and its gradients against the papers' equations, written out in references.py."""
 
 import copy
-import functools
 import math
-from typing import NamedTuple
 
-import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from references import (
+    ENCODERS,
+    GAMMA,
+    SPACES,
+    actor_output,
+    assert_same,
+    build,
+    data,
+    gaussian,
+    gradients,
+    n_step_target,
+    padded,
+    q_value,
+    random_row,
+    read,
+)
 
 from offpcc.algorithms import DDPG, SAC, TD3
-from offpcc.core import Batch
 from offpcc.data import ReplayBuffer
-from offpcc.networks import Identity, Recurrent
-from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear
-
-OBSERVATION_DIM, ACTION_DIM = 3, 2
-SPACES = Box(-np.inf, np.inf, (OBSERVATION_DIM,), np.float32), Box(-1, 1, (ACTION_DIM,), np.float32)
-GAMMA, NAN = 0.9, float("nan")
-
-
-# Data -----------------------------------------------------------------------------------------------------------
-
-
-class Row(NamedTuple):
-    """One sub-trajectory of L steps, without padding."""
-
-    observations: torch.Tensor  # (L+1, O)
-    actions: torch.Tensor  # (L, A)
-    rewards: list  # L numbers
-    terminations: list  # L booleans
-    first_action: torch.Tensor  # (A,)
-    first_reward: float
-    burn_in: int  # leading steps that only warm a memory up
-    counted: range  # steps that count in losses
-
-
-def random_row(draw, length, terminated=False, burn_in=0, num_counted=None, mid_episode=False):
-    def normal(*shape):
-        return torch.randn(*shape, generator=draw, dtype=torch.float64)
-
-    stop = length if num_counted is None else burn_in + num_counted
-    return Row(
-        normal(length + 1, OBSERVATION_DIM),
-        torch.tanh(normal(length, ACTION_DIM)),
-        normal(length).tolist(),
-        [False] * (length - 1) + [terminated],
-        torch.tanh(normal(ACTION_DIM)) * mid_episode,
-        normal(1).item() * mid_episode,
-        burn_in,
-        range(burn_in, stop),
-    )
-
-
-def padded(rows, burn_in=0):
-    """The batch of these rows; whatever is not theirs is NaN."""
-    steps = max(burn_in - row.burn_in + len(row.actions) for row in rows)
-    size, kind = len(rows), {"dtype": torch.float64}
-    batch = Batch(
-        torch.full((size, steps + 1, OBSERVATION_DIM), NAN, **kind),
-        torch.full((size, steps, ACTION_DIM), NAN, **kind),
-        torch.full((size, steps, 1), NAN, **kind),
-        torch.full((size, steps, 1), NAN, **kind),
-        torch.zeros(size, steps + 1, 1, **kind),
-        torch.zeros(size, steps, 1, **kind),
-        torch.stack([row.first_action for row in rows]),
-        torch.tensor([[row.first_reward] for row in rows], **kind),
-        burn_in,
-    )
-    for i, row in enumerate(rows):
-        begin = burn_in - row.burn_in
-        end = begin + len(row.actions)
-        batch.observations[i, begin : end + 1] = row.observations
-        batch.actions[i, begin:end] = row.actions
-        batch.rewards[i, begin:end, 0] = torch.tensor(row.rewards, **kind)
-        batch.terminations[i, begin:end, 0] = torch.tensor(row.terminations, **kind)
-        batch.real[i, begin : end + 1] = 1.0
-        batch.mask[i, begin + row.counted.start : begin + row.counted.stop] = 1.0
-    return batch
-
-
-# The reference --------------------------------------------------------------------------------------------------
-
-
-def lstm(cells, xs, state):
-    """LSTM equations for one row: the last layer's outputs, and the states of all layers."""
-    outputs, after = list(xs), []
-    for layer in range(cells.num_layers):
-        weights = [getattr(cells, f"{name}_l{layer}") for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")]
-        h, c = state[layer] if state else (torch.zeros(cells.hidden_size, dtype=torch.float64),) * 2
-        inputs, outputs = outputs, []
-        for x in inputs:
-            gates = weights[0] @ x + weights[1] + weights[2] @ h + weights[3]
-            i, f, g, o = gates.chunk(4)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.sigmoid(o) * torch.tanh(c)
-            outputs.append(h)
-        after.append((h, c))
-    return outputs, after
-
-
-def read(encoder, features, row):
-    """Summaries of a row's observations 1 ... L+1; the burn-in without gradient."""
-    actions, rewards = [row.first_action, *row.actions], [row.first_reward, *row.rewards]
-    xs = []
-    for feature, action, reward in zip(features, actions, rewards, strict=True):
-        x = [feature]
-        if encoder.use_previous_action:
-            x.append(action)
-        if encoder.use_previous_reward:
-            x.append(torch.tensor([reward], dtype=torch.float64))
-        xs.append(torch.cat(x))
-    if not isinstance(encoder, Recurrent):
-        return xs
-    with torch.no_grad():
-        before, state = lstm(encoder.cells, xs[: row.burn_in], None)
-    return before + lstm(encoder.cells, xs[row.burn_in :], state)[0]
-
-
-def actor_output(actor, h):
-    for layer in actor.net:
-        h = layer.weight @ h + layer.bias if isinstance(layer, torch.nn.Linear) else h.clamp(min=0)
-    return h
-
-
-def q_value(critics, number, h, action):
-    """The Q function of this number, a 0-d tensor."""
-    x = torch.cat([h, action])
-    for layer in critics.net:
-        if isinstance(layer, EnsembleLinear):
-            x = x @ layer.weight[number] + layer.bias[number, 0]
-        elif isinstance(layer, EnsembleLayerNorm):
-            x = (x - x.mean()) / torch.sqrt(x.var(correction=0) + 1e-5)
-            x = x * layer.weight[number, 0] + layer.bias[number, 0]
-        else:
-            x = x.clamp(min=0)
-    return x[0]
-
-
-def gaussian(actor, h, noise):
-    """SAC's action, and its log-probability by the change of variables."""
-    mean, log_std = actor_output(actor, h).chunk(2)
-    normal = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp())
-    u = mean + normal.stddev * noise
-    action = torch.tanh(u)
-    return action, (normal.log_prob(u) - torch.log(1 - action**2)).sum()
-
-
-def n_step_target(row, values, t, n, scale=1.0, shift=0.0):
-    """n rewards, or those up to the row's end, then the value of where they lead, unless the task has ended."""
-    total, discount = 0.0, 1.0
-    for k in range(t, min(t + n, len(row.actions))):
-        total += discount * (scale * row.rewards[k] + shift)
-        discount *= GAMMA
-        if row.terminations[k]:
-            return total
-    return total + discount * values[k]
 
 
 def reference(agent, rows, noises):
@@ -215,51 +78,6 @@ def reference(agent, rows, noises):
     return torch.stack(squares).mean(), torch.stack(actor_terms).mean(), entropy
 
 
-# Agents and their data ------------------------------------------------------------------------------------------
-
-Memory = functools.partial(Recurrent, hidden_dim=4, num_layers=2)
-KnowingMemory = functools.partial(Memory, use_previous_action=True, use_previous_reward=True)
-
-ENCODERS = {
-    "memoryless": {},
-    "memoryless with previous action": {"encoder": functools.partial(Identity, use_previous_action=True)},
-    "recurrent": {"encoder": KnowingMemory},
-    "shared": {"shared_encoder": KnowingMemory},
-    "shared and own": {"shared_encoder": Memory, "encoder": KnowingMemory},
-    "burn-in": {"encoder": KnowingMemory},
-    "burn-in, shared": {"shared_encoder": KnowingMemory},
-}
-
-
-def data(kind, n_step):
-    draw = torch.Generator().manual_seed(3)
-    if kind.startswith("memoryless"):
-        lengths = [n_step, n_step, n_step, max(n_step - 1, 1), 1]  # a window ends early where its episode does
-        ends = [False, True, False, False, True]
-        rows = [random_row(draw, n, end, num_counted=1) for n, end in zip(lengths, ends, strict=True)]
-        return rows, padded(rows)
-    if kind.startswith("burn-in"):  # from an episode's start; from its middle; the last step of an episode
-        rows = [
-            random_row(draw, 2),
-            random_row(draw, 5, burn_in=2, mid_episode=True),
-            random_row(draw, 3, True, burn_in=2),
-        ]
-        return rows, padded(rows, burn_in=2)
-    rows = [random_row(draw, 4, True), random_row(draw, 1), random_row(draw, 3), random_row(draw, 1, True)]
-    return rows, padded(rows)
-
-
-def build(cls, kind="memoryless", **options):
-    agent = cls(*SPACES, gamma=GAMMA, hidden_dims=(5, 4), seed=1, **ENCODERS[kind], **options)
-    draw = torch.Generator().manual_seed(2)
-    with torch.no_grad():  # in double precision, and with targets that differ from their sources
-        for part in vars(agent).values():
-            if isinstance(part, torch.nn.Module):
-                for parameter in part.double().parameters():
-                    parameter += 0.4 * torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
-    return agent
-
-
 def drawn(agent, batch):
     """The numbers that the agent's noise is about to give, none of them taken away."""
     if type(agent) is DDPG:
@@ -268,15 +86,6 @@ def drawn(agent, batch):
     generator = torch.Generator()
     generator.set_state(noise)
     return [torch.randn(batch.actions.shape, generator=generator, dtype=torch.float64) for _ in range(2)]
-
-
-def gradients(loss, parameters):
-    grads = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for g, p in zip(grads, parameters, strict=True)]
-
-
-def assert_same(ours, expected):
-    torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-10)
 
 
 VARIATIONS = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from offpcc import configuration
-from offpcc.algorithms import ALGORITHMS
+from offpcc.algorithms import ALGORITHMS, CQL, DDPG, SAC, TD3BC
 from offpcc.assembly import build
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.environments import LocalEnvironments
@@ -22,8 +22,9 @@ def some_fast(names, fast):
     return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-MEMORYLESS = [name for name in ALGORITHMS if "r" not in name]
-WITH_MEMORY = [name for name in ALGORITHMS if "r" in name]
+ONLINE = [name for name, cls in ALGORITHMS.items() if issubclass(cls, DDPG | SAC) and not issubclass(cls, TD3BC | CQL)]
+MEMORYLESS = [name for name in ONLINE if "r" not in name]
+WITH_MEMORY = [name for name in ONLINE if "r" in name]
 
 
 class Cue(gymnasium.Env):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from offpcc.networks import DeterministicActor, SquashedGaussianActor
+from offpcc.networks import DeterministicActor, GaussianActor, SquashedGaussianActor
 from offpcc.networks.actors import LOG_STD_MAX, LOG_STD_MIN, squash
 
 POINTS = np.concatenate([np.linspace(-20, 20, 161), [-1e-3, 1e-3, -1e-6, 1e-6, 0.0]])
@@ -106,3 +106,33 @@ def test_log_std_is_bounded_and_what_follows_finite(raw, limit):
     (log_prob.sum() + action.sum()).backward()
     assert torch.isfinite(log_prob).all() and all(torch.isfinite(p.grad).all() for p in actor.parameters())
     assert action.abs().max() <= 1.0 and math.isfinite(actor.mode(summary).sum().item())
+
+
+def test_log_probability_of_recorded_actions():
+    torch.manual_seed(0)
+    actor = SquashedGaussianActor(2, 3, (4,)).double()
+    summary, u = torch.randn(5, 2, dtype=torch.float64), np.random.default_rng(0).normal(size=(5, 3))
+    mean, log_std = (x.detach().numpy() for x in actor(summary))
+    log_prob = actor.log_prob(summary, torch.from_numpy(np.tanh(u)))
+    np.testing.assert_allclose(log_prob.detach()[..., 0], log_density(u, mean, log_std).sum(-1), rtol=1e-8)
+    border = torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64).expand(5, 3)
+    moved = np.arctanh((1.0 - 1e-6) * border.numpy())
+    expected = log_density(moved, mean, log_std).sum(-1)
+    np.testing.assert_allclose(actor.log_prob(summary, border).detach()[..., 0], expected, rtol=1e-8)
+    actor.float().log_prob(summary.float(), border.float()).sum().backward()
+    assert all(torch.isfinite(p.grad).all() and p.grad.abs().max() > 0 for p in actor.parameters())
+
+
+def test_a_gaussian_that_is_not_squashed_has_one_spread():
+    torch.manual_seed(0)
+    actor = GaussianActor(2, 3, (4,), (-5.0, 2.0)).double()
+    with torch.no_grad():
+        actor.log_std.copy_(torch.tensor([-0.5, 0.0, 0.7], dtype=torch.float64))
+    summary, noise = torch.randn(5, 2, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    mean, log_std = actor(summary)
+    assert torch.equal(actor.mode(summary), mean) and mean.abs().max() < 1.0
+    torch.testing.assert_close(actor.sample(summary, noise), (mean + log_std.exp() * noise).clamp(-1.0, 1.0))
+    action = np.array([1.0, -1.0, 0.3])
+    z = (action - mean.detach().numpy()) / np.exp([-0.5, 0.0, 0.7])
+    expected = (-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi)).sum(-1) - 0.2
+    np.testing.assert_allclose(actor.log_prob(summary, torch.from_numpy(action)).detach()[:, 0], expected, rtol=1e-9)

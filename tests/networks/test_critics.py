@@ -69,6 +69,17 @@ def test_ensemble_is_n_networks(num, own_summaries, layer_norm, hidden_dims):
     torch.testing.assert_close(got[2], torch.stack(reference[2:]).mT, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("own_summaries", [False, True])
+def test_several_actions_of_a_step_are_each_valued_at_its_summary(own_summaries):
+    critics = made(2)
+    summary = torch.randn(2 if own_summaries else 1, 3, 5, 4, dtype=torch.float64)
+    actions = torch.randn(3, 5, 7, 2, dtype=torch.float64)
+    q = critics(summary, actions)
+    assert q.shape == (2, 3, 5, 7, 1)
+    for i in range(7):
+        torch.testing.assert_close(q[..., i, :], critics(summary, actions[:, :, i]))
+
+
 def test_members_begin_apart_and_as_a_linear_layer_would():
     torch.manual_seed(0)
     layer = EnsembleLinear(50, 16, 64)

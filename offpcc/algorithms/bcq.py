@@ -1,0 +1,148 @@
+"""Batch-Constrained deep Q-learning, Fujimoto et al. 2018 (arXiv:1812.02900), algorithm 1.
+
+A variational autoencoder imitates the recorded actions; the best of some of its samples, each moved a little, is taken.
+
+Differs from the paper: latent numbers are clipped to +/- 0.5 and the KL term weighs a half of a mean over them, as in
+the authors' code. From the authors' code: the deterministic policy chooses among samples whose latent numbers were
+drawn once for all, so that a test repeats itself; the VAE reads the actor's summary, which it does not train.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from offpcc.algorithms.base import ActorCritic
+from offpcc.checks import Fraction, NonnegativeNumber, PositiveInteger, Sizes
+from offpcc.core import Batch, Stats, Summaries
+from offpcc.learning import Optimizer
+from offpcc.networks import DeterministicActor, VariationalAutoencoder
+from offpcc.networks.layers import beside
+from offpcc.registry import configurable
+
+
+class BCQStats(TypedDict):
+    """What an update tells; 0-d tensors."""
+
+    critic_loss: Tensor
+    actor_loss: Tensor
+    vae_loss: Tensor
+    q: Tensor
+
+
+@configurable
+class BCQ(ActorCritic):
+    """BCQ for continuous actions, Fujimoto et al. 2018 (arXiv:1812.02900); the actor is the perturbation network.
+
+    Args:
+        observation_space: see `ActorCritic`.
+        action_space: see `ActorCritic`.
+        phi: largest perturbation, in the units of actions in [-1, 1].
+        soft_minimum: lambda: the weight of the lowest critic in targets, beside that of the highest.
+        num_samples: next actions that a target takes the best of.
+        num_acting_samples: actions that acting takes the best of.
+        vae_hidden_dims: widths of the autoencoder's two MLPs.
+        kwargs: see `ActorCritic`.
+    """
+
+    has_target_actor = True
+    stat_names = tuple(BCQStats.__annotations__)
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        phi: NonnegativeNumber = 0.05,
+        soft_minimum: Fraction = 0.75,
+        num_samples: PositiveInteger = 10,
+        num_acting_samples: PositiveInteger = 100,
+        vae_hidden_dims: Sizes = (750, 750),
+        **kwargs: Any,
+    ) -> None:
+        self.vae_hidden_dims, self.num_acting_samples = vae_hidden_dims, num_acting_samples  # the networks' sizes
+        super().__init__(observation_space, action_space, **kwargs)
+        self.phi, self.soft_minimum, self.num_samples = phi, soft_minimum, num_samples
+        self.vae_optimizer = Optimizer([(self.vae.parameters(), self.lr)], self.max_gradient_norm)
+
+    def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
+        """The perturbation, which reads an action as well."""
+        return DeterministicActor(summary_dim + self.action_dim, self.action_dim, hidden_dims)
+
+    def build_heads(self, summary_dim: int, hidden_dims: Any) -> None:
+        """The autoencoder."""
+        self.vae = VariationalAutoencoder(summary_dim, self.action_dim, self.vae_hidden_dims, self.num_acting_samples)
+
+    def networks(self) -> tuple[nn.Module, ...]:
+        """See `ActorCritic`."""
+        return *super().networks(), self.vae
+
+    def acting_encoders(self) -> tuple[nn.Module, ...]:
+        """The actor's, and that of the first critic, which chooses."""
+        return self.actor_encoder, self.critic_encoders[0]
+
+    def actor_parts(self) -> dict[str, nn.Module]:
+        """See `ActorCritic`."""
+        choosing = {"vae": self.vae, "critic_encoders": self.critic_encoders, "critics": self.critics}
+        return super().actor_parts() | choosing
+
+    def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
+        """Of several perturbed samples of the autoencoder, the one of the highest Q_1."""
+        pi, q_1 = summary.chunk(2, -1)
+        latent = self.vae.latents.expand(*pi.shape[:-1], *self.vae.latents.shape)
+        actions = self.perturbed(self.actor, pi, self.vae.decode(pi, latent if deterministic else self.latent(latent)))
+        q = self.critics(q_1.unsqueeze(0), actions)[0]  # (N, 1, S, 1)
+        return actions.take_along_dim(q.argmax(-2, keepdim=True), -2).squeeze(-2)
+
+    def perturbed(self, actor: nn.Module, summary: Tensor, action: Tensor) -> Tensor:
+        """`action` (..., [S,] A) moved by at most phi in each dimension, inside the box (section 4.2)."""
+        moved: Tensor = action + self.phi * actor(beside(summary, action))
+        return moved.clamp(-1.0, 1.0)
+
+    def latent(self, like: Tensor) -> Tensor:
+        """Latent numbers of `like`'s shape, normal and clipped."""
+        return self.vae.clip(self.noise.normal(like))
+
+    def update_networks(self, batch: Batch) -> Stats:
+        """One step of autoencoder, critics, perturbation and targets (algorithm 1)."""
+        batch = self.prepare(batch)
+        h = self.summarize(batch)  # from here on, everything is feed-forward
+        vae_loss = self.vae_loss(h, batch)
+        self.vae_optimizer.minimize(vae_loss)
+        critic_loss, q = self.critic_loss(h, batch)
+        self.critic_optimizer.minimize(critic_loss)
+        actor_loss = self.actor_loss(h, batch)
+        self.actor_optimizer.minimize(actor_loss)
+        self.update_targets()
+        return BCQStats(  # type: ignore[return-value]
+            critic_loss=critic_loss.detach(), actor_loss=actor_loss.detach(), vae_loss=vae_loss.detach(), q=q
+        )
+
+    def vae_loss(self, h: Summaries, batch: Batch) -> Tensor:
+        """Mean (D(o, z) - a)^2 + KL(N(mu, sigma) || N(0, 1)) / 2, z = mu + sigma noise (appendix D)."""
+        mean, log_std = self.vae.encode(h.v[:, :-1], batch.actions)
+        z = mean + log_std.exp() * self.noise.normal(mean)
+        divergence = -0.5 * (1.0 + 2.0 * log_std - mean.square() - (2.0 * log_std).exp())
+        error = self.vae.decode(h.v[:, :-1], z) - batch.actions
+        return batch.mean(error.square()) + 0.5 * batch.mean(divergence)
+
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Mean (Q(o, a) - y)^2, y = r + gamma (1 - d) max (lambda min Q' + (1 - lambda) max Q'); and mean Q."""
+        with torch.no_grad():
+            after = h.v[:, 1:]
+            like = after.new_empty(*after.shape[:-1], self.num_samples, self.vae.latent_dim)
+            actions = self.perturbed(self.target_actor, h.next_pi, self.vae.decode(after, self.latent(like)))
+            next_q = self.target_critics(h.target_q[:, :, 1:], actions)  # (N, B, T, S, 1)
+            soft = self.soft_minimum * next_q.amin(0) + (1.0 - self.soft_minimum) * next_q.amax(0)
+            y = self.backup(batch, soft.amax(-2))
+        q = self.critics(h.q, batch.actions)
+        return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+
+    def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
+        """-mean Q_1(o, a + xi(o, a)) with a of the autoencoder (section 4.2)."""
+        now = h.v[:, :-1]
+        with torch.no_grad():
+            action = self.vae.decode(now, self.latent(now.new_empty(*now.shape[:-1], self.vae.latent_dim)))
+        return -batch.mean(self.critics(h.q.detach(), self.perturbed(self.actor, h.pi, action))[0])

@@ -1,0 +1,146 @@
+"""Conservative Q-Learning, Kumar et al. 2020 (arXiv:2006.04779), algorithm 1: the H form, on SAC.
+
+Differs from the paper: the soft maximum over actions is not divided by the number of samples, as in the authors' code,
+to which the threshold belongs (with 30 samples it is larger by log 30); it has a third group of samples, of the policy
+at the next observation, and a temperature, and the target leaves the entropy out, all as there. From the authors' code:
+critics make their step before policy and temperature do, as in SAC.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor
+
+from offpcc.algorithms.sac import SAC
+from offpcc.checks import Flag, NonnegativeInteger, NonnegativeNumber, PositiveInteger, PositiveNumber
+from offpcc.core import Batch, Stats, Summaries
+from offpcc.learning import Multiplier, Optimizer
+from offpcc.networks.actors import squash
+from offpcc.registry import configurable
+
+
+class CQLStats(TypedDict):
+    """What an update tells; 0-d tensors."""
+
+    critic_loss: Tensor
+    actor_loss: Tensor
+    q: Tensor
+    entropy: Tensor
+    alpha: Tensor
+    gap: Tensor
+    multiplier: Tensor
+
+
+@configurable
+class CQL(SAC):
+    """Conservative Q-Learning, Kumar et al. 2020 (arXiv:2006.04779).
+
+    Args:
+        observation_space: see `ActorCritic`.
+        action_space: see `ActorCritic`.
+        conservative_weight: the paper's alpha: of the gap between the soft maximum of Q and Q of recorded actions.
+        num_samples: actions of each of the three groups that the soft maximum is estimated from.
+        sharpness: temperature of the soft maximum; near 0 it is the maximum.
+        threshold: tau, which the weighted gap is held to by a multiplier that is learned; None for none.
+        max_backup: whether targets take the best of `num_samples` next actions.
+        entropy_backup: whether targets contain the next action's entropy; not with `max_backup`.
+        num_imitating_updates: updates at the start in which the actor imitates instead of seeking high Q.
+        kwargs: see `SAC` and `ActorCritic`.
+    """
+
+    stat_names = tuple(CQLStats.__annotations__)
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        conservative_weight: NonnegativeNumber = 5.0,
+        num_samples: PositiveInteger = 10,
+        sharpness: PositiveNumber = 1.0,
+        threshold: NonnegativeNumber | None = None,
+        max_backup: Flag = False,
+        entropy_backup: Flag = False,
+        num_imitating_updates: NonnegativeInteger = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, **kwargs)
+        self.conservative_weight, self.num_samples, self.sharpness = conservative_weight, num_samples, sharpness
+        self.max_backup, self.entropy_backup = max_backup, entropy_backup
+        self.num_imitating_updates = num_imitating_updates
+        self.multiplier = Multiplier(threshold).to(self.device)
+        self.multiplier_optimizer = Optimizer([(self.multiplier.learned_parameters(), self.lr)])
+
+    def without_effect(self) -> dict[str, str]:
+        """See `ActorCritic`."""
+        idle = ("entropy_backup",) if self.max_backup else ()
+        return super().without_effect() | dict.fromkeys(idle, "max_backup leaves the entropy out")
+
+    def update_networks(self, batch: Batch) -> Stats:
+        """One step of critics, multiplier, actor, temperature and targets (algorithm 1)."""
+        batch = self.prepare(batch)
+        h = self.summarize(batch)  # from here on, everything is feed-forward
+        critic_loss, q, gap = self.critic_loss(h, batch)
+        self.critic_optimizer.minimize(critic_loss)
+        self.multiplier_optimizer.minimize(self.multiplier.loss(self.excess(gap)))
+        actor_loss, entropy = self.actor_loss(h, batch)
+        self.actor_optimizer.minimize(actor_loss)
+        self.alpha_optimizer.minimize(self.temperature.loss(entropy))
+        self.update_targets()
+        return CQLStats(  # type: ignore[return-value]
+            critic_loss=critic_loss.detach(),
+            actor_loss=actor_loss.detach(),
+            q=q,
+            entropy=entropy,
+            alpha=self.temperature(),
+            gap=gap.detach(),
+            multiplier=self.multiplier(),
+        )
+
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+        """SAC's plus alpha' (alpha (soft maximum Q(o, .) - Q(o, a)) - tau) (eq. 4, appendix F); mean Q; mean gap."""
+        bellman, q = super().critic_loss(h, batch)
+        gap = batch.mean(self.soft_maximum(h) - self.critics(h.q, batch.actions))  # (N,)
+        return bellman + (self.multiplier() * self.excess(gap)).sum(), q, gap.mean()
+
+    def excess(self, gap: Tensor) -> Tensor:
+        """The weighted `gap` less its threshold."""
+        return self.conservative_weight * gap - self.multiplier.threshold
+
+    def soft_maximum(self, h: Summaries) -> Tensor:
+        """Log of the sum of exp Q(o, a) / density(a), (N, B, T, 1), over samples of three policies (appendix F).
+
+        They are uniform, pi(.|o) and pi(.|o'), and Q is at o for all of them.
+        """
+        with torch.no_grad():
+            actions, log_probs = zip(*(self.samples(x, self.num_samples) for x in (h.pi, h.next_pi)), strict=True)
+            uniform = self.noise.uniform(actions[0])
+            log_density = torch.full_like(log_probs[0], -self.action_dim * math.log(2.0))
+        q = self.critics(h.q, torch.cat([uniform, *actions], -2))
+        weighted = q - torch.cat([log_density, *log_probs], -2)  # (N, B, T, S, 1)
+        return self.sharpness * torch.logsumexp(weighted / self.sharpness, -2)
+
+    def samples(self, summary: Tensor, num: int) -> tuple[Tensor, Tensor]:
+        """So many actions (B, T, S, A) for each summary (B, T, H), and their log-probabilities (B, T, S, 1)."""
+        mean, log_std = (x.unsqueeze(-2) for x in self.actor(summary))
+        like = mean.expand(*mean.shape[:-2], num, self.action_dim)
+        return squash(mean, log_std, self.noise.normal(like))
+
+    def next_value(self, h: Summaries) -> Tensor:
+        """Min over critics of Q'(o', a'), or of its maximum over several a' (appendix F), (B, T, 1)."""
+        if self.entropy_backup and not self.max_backup:
+            return super().next_value(h)
+        actions, _ = self.samples(h.next_pi, self.num_samples if self.max_backup else 1)
+        q: Tensor = self.target_critics(h.target_q[:, :, 1:], actions)  # (N, B, T, S, 1)
+        return q.amax(-2).amin(0)
+
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
+        """SAC's; in the first updates mean (alpha log pi(a'|o) - log pi(a|o)) with recorded a."""
+        if self.critic_optimizer.num_updates > self.num_imitating_updates:
+            return super().actor_loss(h, batch)
+        _, log_prob = self.sample(h.pi)
+        imitation = self.actor.log_prob(h.pi, batch.actions)
+        return batch.mean(self.temperature() * log_prob - imitation), -batch.mean(log_prob.detach())

@@ -1,0 +1,132 @@
+"""Implicit Q-Learning, Kostrikov et al. 2021 (arXiv:2110.06169), algorithm 1.
+
+No action outside the data is ever asked for its value: V is an upper expectile of Q over recorded actions, Q learns
+from V, and the policy is drawn to recorded actions by their advantage.
+
+Differs from the paper: one update makes a step of V, of the policy and of Q, in the authors' code's order, instead of
+policy extraction afterwards. From the authors' code: weights begin as PyTorch's, no dropout; the encoders are those of
+Q and of the policy, and V reads the policy's summary, which it does not train.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from offpcc.algorithms.base import ActorCritic
+from offpcc.checks import Fraction, NonnegativeNumber, PositiveNumber
+from offpcc.core import Batch, Stats, Summaries
+from offpcc.learning import Optimizer
+from offpcc.networks import GaussianActor
+from offpcc.networks.layers import mlp
+from offpcc.registry import configurable
+
+LOG_STD_BOUNDS = -5.0, 2.0  # the authors' code
+
+
+class IQLStats(TypedDict):
+    """What an update tells; 0-d tensors."""
+
+    critic_loss: Tensor
+    actor_loss: Tensor
+    value_loss: Tensor
+    q: Tensor
+    v: Tensor
+    weight: Tensor
+
+
+@configurable
+class IQL(ActorCritic):
+    """Implicit Q-Learning, Kostrikov et al. 2021 (arXiv:2110.06169).
+
+    Args:
+        observation_space: see `ActorCritic`.
+        action_space: see `ActorCritic`.
+        expectile: tau; 0.5 gives the mean over recorded actions, near 1 their best.
+        beta: how sharply recorded actions are weighed by their advantage; 0 imitates.
+        max_weight: largest weight of an action.
+        kwargs: see `ActorCritic`.
+    """
+
+    actor: GaussianActor
+    stat_names = tuple(IQLStats.__annotations__)
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        expectile: Fraction = 0.7,
+        beta: NonnegativeNumber = 3.0,
+        max_weight: PositiveNumber = 100.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, **kwargs)
+        self.expectile, self.beta, self.max_weight = expectile, beta, max_weight
+        self.value_optimizer = Optimizer([(self.value.parameters(), self.lr)], self.max_gradient_norm)
+
+    def build_actor(self, summary_dim: int, hidden_dims: Any) -> GaussianActor:
+        """A Gaussian policy that is not squashed, but for its mean."""
+        return GaussianActor(summary_dim, self.action_dim, hidden_dims, LOG_STD_BOUNDS)
+
+    def build_heads(self, summary_dim: int, hidden_dims: Any) -> None:
+        """V."""
+        self.value = mlp([summary_dim, *hidden_dims, 1])
+
+    def networks(self) -> tuple[nn.Module, ...]:
+        """See `ActorCritic`."""
+        return *super().networks(), self.value
+
+    def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
+        """A sample of the policy, or its mode."""
+        mode = self.actor.mode(summary)
+        return mode if deterministic else self.actor.sample(summary, self.noise.normal(mode))
+
+    def update_networks(self, batch: Batch) -> Stats:
+        """One step of V, actor, critics and targets (algorithm 1)."""
+        batch = self.prepare(batch)
+        h = self.summarize(batch)  # from here on, everything is feed-forward
+        value_loss, v = self.value_loss(h, batch)
+        self.value_optimizer.minimize(value_loss)
+        actor_loss, weight = self.actor_loss(h, batch)
+        self.actor_optimizer.minimize(actor_loss)
+        critic_loss, q = self.critic_loss(h, batch)
+        self.critic_optimizer.minimize(critic_loss)
+        self.update_targets()
+        return IQLStats(  # type: ignore[return-value]
+            critic_loss=critic_loss.detach(),
+            actor_loss=actor_loss.detach(),
+            value_loss=value_loss.detach(),
+            q=q,
+            v=v,
+            weight=weight,
+        )
+
+    def value_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
+        """L_V = mean |tau - 1(u < 0)| u^2, u = min Q'(o, a) - V(o) (eq. 5); and mean V."""
+        v: Tensor = self.value(h.v[:, :-1])
+        u = self.recorded_value(h, batch) - v
+        share = (self.expectile - (u < 0.0).to(u.dtype)).abs()
+        return batch.mean(share * u.square()), batch.mean(v.detach())
+
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
+        """L_Q = mean (r + gamma (1 - d) V(o') - Q(o, a))^2 (eq. 6), summed over critics; and mean Q."""
+        with torch.no_grad():
+            y = self.backup(batch, self.value(h.v[:, 1:]))
+        q = self.critics(h.q, batch.actions)
+        return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
+        """L_pi = -mean exp(beta (min Q'(o, a) - V(o))) log pi(a|o) (eq. 7), the weight bounded; and its mean."""
+        with torch.no_grad():
+            advantage = self.recorded_value(h, batch) - self.value(h.v[:, :-1])
+            weight = (self.beta * advantage).exp().clamp(max=self.max_weight)
+        return -batch.mean(weight * self.actor.log_prob(h.pi, batch.actions)), batch.mean(weight)
+
+    @torch.no_grad()
+    def recorded_value(self, h: Summaries, batch: Batch) -> Tensor:
+        """Min Q'(o, a) of recorded actions, (B, T, 1)."""
+        q: Tensor = self.target_critics(h.target_q[:, :, :-1], batch.actions)
+        return q.amin(0)

@@ -1,0 +1,44 @@
+"""TD3+BC, Fujimoto & Gu 2021 (arXiv:2106.06860): TD3 with a term that keeps to the recorded actions.
+
+Differs from the paper: lambda is normalised by |Q| at the policy's actions, as in the authors' code, not at the
+recorded ones (eq. 5). From the authors' code: normalised observations stay within +/- 10 standard deviations, and
+while no data set's statistics have been given, as online, they are normalised by running ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from offpcc.algorithms.td3 import TD3
+from offpcc.checks import NonnegativeNumber
+from offpcc.core import Batch, Summaries
+from offpcc.registry import configurable
+
+
+@configurable
+class TD3BC(TD3):
+    """TD3+BC, Fujimoto & Gu 2021 (arXiv:2106.06860).
+
+    Args:
+        observation_space: see `ActorCritic`.
+        action_space: see `ActorCritic`.
+        bc_alpha: the paper's alpha: weight of Q, whose scale is divided out, beside imitation; 0 only imitates.
+        kwargs: see `TD3`, `DDPG` and `ActorCritic`.
+    """
+
+    default_normalize_observations = True
+
+    def __init__(
+        self, observation_space: Any, action_space: Any, *, bc_alpha: NonnegativeNumber = 2.5, **kwargs: Any
+    ) -> None:
+        super().__init__(observation_space, action_space, **kwargs)
+        self.bc_alpha = bc_alpha
+
+    def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
+        """Mean of -lambda Q_1(o, pi(o)) + (pi(o) - a)^2 (eq. 3), lambda = alpha / mean |Q_1| (eq. 5)."""
+        action = self.actor(h.pi)
+        q = self.critics(h.q.detach(), action)[0]
+        weight = self.bc_alpha / batch.mean(q.detach().abs())
+        return -weight * batch.mean(q) + batch.mean((action - batch.actions).square())

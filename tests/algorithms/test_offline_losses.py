@@ -1,0 +1,614 @@
+"""Every loss of the offline algorithms and its gradients against the papers' equations, and the traps inside them."""
+
+import math
+from typing import NamedTuple
+
+import gin
+import numpy as np
+import pytest
+import torch
+from references import (
+    ACTION_DIM,
+    ENCODERS,
+    SPACES,
+    Row,
+    actor_output,
+    assert_same,
+    build,
+    data,
+    gaussian,
+    gradients,
+    n_step_target,
+    output,
+    q_value,
+    read,
+)
+from torch.distributions import Normal, kl_divergence
+
+from offpcc import configuration
+from offpcc.algorithms import BC, BCQ, CQL, IQL, TD3BC
+from offpcc.assembly import load_actor, save_actor
+from offpcc.core import Step
+from offpcc.learning import Multiplier
+
+DOUBLE = {"dtype": torch.float64}
+
+
+# The reference --------------------------------------------------------------------------------------------------
+
+
+class Read(NamedTuple):
+    """What the networks make of one row: summaries of its observations 1 ... L+1."""
+
+    row: Row
+    place: int  # of the row in the batch
+    begin: int  # of the row's first step
+    pi: list
+    next_pi: list
+    qs: list  # one list for each critic's encoder
+    target_qs: list
+
+
+def rows_read(agent, rows):
+    place = max(row.burn_in for row in rows)  # a row's first counted step stands here in the batch
+    for i, row in enumerate(rows):
+        shared = read(agent.shared_encoder, row.observations, row)
+        if not agent.has_critics:
+            yield Read(row, i, place - row.burn_in, read(agent.actor_encoder, shared, row), [], [], [])
+            continue
+        pi = read(agent.actor_encoder, [h.detach() for h in shared], row)
+        qs = [read(encoder, shared, row) for encoder in agent.critic_encoders]
+        with torch.no_grad():
+            below = read(agent.target_shared_encoder, row.observations, row)
+            next_pi = read(agent.target_actor_encoder, below, row) if agent.has_target_actor else pi
+            target_qs = [read(encoder, below, row) for encoder in agent.target_critic_encoders]
+        yield Read(row, i, place - row.burn_in, pi, next_pi, qs, target_qs)
+
+
+class Draws:
+    """The numbers that the agent's noise is about to give, none of them taken away."""
+
+    def __init__(self, agent, batch):
+        self.generator, self.steps = torch.Generator(), batch.actions.shape[:2]
+        self.generator.set_state(agent.noise.generator.get_state())
+
+    def normal(self, *shape):
+        return torch.randn(*self.steps, *shape, generator=self.generator, **DOUBLE)
+
+    def uniform(self, *shape):
+        return 2.0 * torch.rand(*self.steps, *shape, generator=self.generator, **DOUBLE) - 1.0
+
+
+def all_q(agent, seen, t, action):
+    numbers = range(agent.critics.num)
+    return torch.stack([q_value(agent.critics, n, seen.qs[n % len(seen.qs)][t], action) for n in numbers])
+
+
+def all_target_q(agent, seen, t, action):
+    numbers, qs = range(agent.critics.num), seen.target_qs
+    return torch.stack([q_value(agent.target_critics, n, qs[n % len(qs)][t], action) for n in numbers])
+
+
+def squared_errors(agent, seen, values):
+    """Of the counted steps, summed over critics."""
+    row = seen.row
+    for t in row.counted:
+        y = n_step_target(row, values, t, agent.n_step, agent.reward_scale, agent.reward_shift)
+        yield ((all_q(agent, seen, t, row.actions[t]) - y) ** 2).sum()
+
+
+def mean(terms):
+    return torch.stack(list(terms)).mean()
+
+
+def bc_reference(agent, rows, draws):
+    terms = []
+    for seen in rows_read(agent, rows):
+        for t in seen.row.counted:
+            action = torch.tanh(actor_output(agent.actor, seen.pi[t]))
+            terms.append(((action - seen.row.actions[t]) ** 2).mean())
+    return {"actor": mean(terms)}
+
+
+def td3_bc_reference(agent, rows, draws):
+    smoothing = draws.normal(ACTION_DIM)
+    errors, q_terms, imitation = [], [], []
+    for seen in rows_read(agent, rows):
+        values = []
+        for t in range(len(seen.row.actions)):
+            with torch.no_grad():
+                noise = (agent.target_noise * smoothing[seen.place, seen.begin + t]).clamp(
+                    -agent.noise_clip, agent.noise_clip
+                )
+                action = torch.tanh(actor_output(agent.target_actor, seen.next_pi[t + 1])) + noise
+                values.append(all_target_q(agent, seen, t + 1, action.clamp(-1, 1)).min())
+        errors += squared_errors(agent, seen, values)
+        for t in seen.row.counted:
+            action = torch.tanh(actor_output(agent.actor, seen.pi[t]))
+            q_terms.append(q_value(agent.critics, 0, seen.qs[0][t].detach(), action))
+            imitation.append(((action - seen.row.actions[t]) ** 2).mean())
+    weight = agent.bc_alpha / mean(abs(q.item()) * torch.ones((), **DOUBLE) for q in q_terms)
+    return {"critic": mean(errors), "actor": mean(imitation) - weight * mean(q_terms)}
+
+
+def iql_reference(agent, rows, draws):
+    errors, v_terms, actor_terms = [], [], []
+    for seen in rows_read(agent, rows):
+        v = [output(agent.value, h.detach())[0] for h in seen.pi]
+        errors += squared_errors(agent, seen, [x.detach() for x in v[1:]])
+        for t in seen.row.counted:
+            action = seen.row.actions[t]
+            with torch.no_grad():
+                u = all_target_q(agent, seen, t, action).min() - v[t]
+            error = (u + v[t].detach() - v[t]) ** 2
+            v_terms.append(error * (agent.expectile if u > 0 else 1 - agent.expectile))
+            weight = min(math.exp(agent.beta * u), agent.max_weight)
+            policy = Normal(torch.tanh(actor_output(agent.actor, seen.pi[t])), agent.actor.log_std.exp())
+            actor_terms.append(-weight * policy.log_prob(action).sum())
+    return {"value": mean(v_terms), "actor": mean(actor_terms), "critic": mean(errors)}
+
+
+def cql_reference(agent, rows, draws):
+    num = agent.num_samples
+    if agent.max_backup or not agent.entropy_backup:
+        next_noise = draws.normal(num if agent.max_backup else 1, ACTION_DIM)
+    else:
+        next_noise = draws.normal(ACTION_DIM).unsqueeze(-2)
+    noises = draws.normal(num, ACTION_DIM), draws.normal(num, ACTION_DIM)
+    uniform, actor_noise = draws.uniform(num, ACTION_DIM), draws.normal(ACTION_DIM)
+    errors, gaps, actor_terms, multiplier = [], [], [], agent.multiplier.log_alpha.exp().item()
+    imitating = agent.critic_optimizer.num_updates <= agent.num_imitating_updates
+    for seen in rows_read(agent, rows):
+        values = []
+        for t in range(len(seen.row.actions)):
+            with torch.no_grad():
+                drawn = [gaussian(agent.actor, seen.pi[t + 1], x) for x in next_noise[seen.place, seen.begin + t]]
+                best = torch.stack([all_target_q(agent, seen, t + 1, action) for action, _ in drawn]).amax(0).min()
+                entropy = -drawn[0][1] if agent.entropy_backup and not agent.max_backup else 0.0
+                values.append(best + agent.temperature() * entropy)
+        errors += squared_errors(agent, seen, values)
+        for t in seen.row.counted:
+            at = seen.place, seen.begin + t
+            ratios = [all_q(agent, seen, t, action).exp() / 0.5**ACTION_DIM for action in uniform[at]]
+            for h, noise in zip((seen.pi[t], seen.pi[t + 1]), noises, strict=True):
+                for x in noise[at]:
+                    action, log_prob = (part.detach() for part in gaussian(agent.actor, h, x))
+                    ratios.append(all_q(agent, seen, t, action).exp() / log_prob.exp())
+            powers = torch.stack(ratios) ** (1.0 / agent.sharpness)
+            soft = agent.sharpness * powers.sum(0).log()
+            gaps.append(soft - all_q(agent, seen, t, seen.row.actions[t]))
+            action, log_prob = gaussian(agent.actor, seen.pi[t], actor_noise[at])
+            if imitating:
+                center, log_std = actor_output(agent.actor, seen.pi[t]).chunk(2)
+                recorded = seen.row.actions[t]
+                density = Normal(center, log_std.clamp(-20, 2).exp()).log_prob(torch.atanh(recorded))
+                value = (density - torch.log(1 - recorded**2)).sum()
+            else:
+                heads = enumerate(seen.qs * agent.critics.num if len(seen.qs) == 1 else seen.qs)
+                value = torch.stack([q_value(agent.critics, n, h[t].detach(), action) for n, h in heads]).min()
+            actor_terms.append(agent.temperature() * log_prob - value)
+    gap = torch.stack(gaps).mean(0)
+    excess = agent.conservative_weight * gap - agent.multiplier.threshold
+    return {"critic": mean(errors) + multiplier * excess.sum(), "actor": mean(actor_terms)}
+
+
+def perturbed(actor, h, action, phi):
+    return (action + phi * torch.tanh(actor_output(actor, torch.cat([h, action])))).clamp(-1, 1)
+
+
+def decoded(vae, h, z):
+    return torch.tanh(output(vae.decoder, torch.cat([h, z])))
+
+
+def bcq_reference(agent, rows, draws):
+    latent_dim, vae = 2 * ACTION_DIM, agent.vae
+    encoding, sampling = draws.normal(latent_dim), draws.normal(agent.num_samples, latent_dim).clamp(-0.5, 0.5)
+    acting = draws.normal(latent_dim).clamp(-0.5, 0.5)
+    errors, vae_terms, actor_terms, weight = [], [], [], agent.soft_minimum
+    for seen in rows_read(agent, rows):
+        values = []
+        for t in range(len(seen.row.actions)):
+            with torch.no_grad():
+                candidates = []
+                for z in sampling[seen.place, seen.begin + t]:
+                    action = decoded(vae, seen.pi[t + 1], z)
+                    action = perturbed(agent.target_actor, seen.next_pi[t + 1], action, agent.phi)
+                    q = all_target_q(agent, seen, t + 1, action)
+                    candidates.append(weight * q.min() + (1 - weight) * q.max())
+                values.append(torch.stack(candidates).max())
+        errors += squared_errors(agent, seen, values)
+        for t in seen.row.counted:
+            at, recorded, h = (seen.place, seen.begin + t), seen.row.actions[t], seen.pi[t].detach()
+            center, log_std = output(vae.encoder, torch.cat([h, recorded])).chunk(2)
+            posterior = Normal(center, log_std.clamp(-4, 15).exp())
+            again = decoded(vae, h, center + posterior.stddev * encoding[at])
+            prior = Normal(torch.zeros_like(center), torch.ones_like(center))
+            divergence = kl_divergence(posterior, prior).mean()
+            vae_terms.append(((again - recorded) ** 2).mean() + 0.5 * divergence)
+            action = perturbed(agent.actor, seen.pi[t], decoded(vae, h, acting[at]).detach(), agent.phi)
+            actor_terms.append(-q_value(agent.critics, 0, seen.qs[0][t].detach(), action))
+    return {"vae": mean(vae_terms), "critic": mean(errors), "actor": mean(actor_terms)}
+
+
+# Losses and gradients -------------------------------------------------------------------------------------------
+
+REFERENCES = {
+    BC: bc_reference,
+    TD3BC: td3_bc_reference,
+    IQL: iql_reference,
+    CQL: cql_reference,
+    BCQ: bcq_reference,
+}
+COMMON = {
+    TD3BC: {"normalize_observations": False},
+    BCQ: {"vae_hidden_dims": (6,), "hidden_dims": (9, 8)},
+    CQL: {"num_samples": 3},
+}
+STEPS = {"n_step": 3, "reward_scale": 0.5, "reward_shift": -0.25}
+VARIATIONS = [
+    (BC, {}),
+    (TD3BC, {}),
+    (TD3BC, {"bc_alpha": 0.7, "num_critics": 1, **STEPS}),
+    (IQL, {}),
+    (IQL, {"expectile": 0.9, "beta": 10.0, "max_weight": 2.0, "num_critics": 3, **STEPS}),
+    (CQL, {"alpha": 0.3}),
+    (CQL, {"alpha": 0.3, "sharpness": 0.5, "threshold": 2.0, "max_backup": True, **STEPS}),
+    (CQL, {"alpha": 0.3, "entropy_backup": True, "num_critics": 3, "conservative_weight": 0.5}),
+    (BCQ, {}),
+    (BCQ, {"phi": 0.4, "soft_minimum": 0.6, "num_samples": 3, "num_critics": 3, **STEPS}),
+]
+
+
+@pytest.mark.parametrize(
+    "cls, options, made",  # updates made: CQL imitates in its first ones
+    [(cls, options, made) for cls, options in VARIATIONS for made in ((0, 1) if cls is CQL else (0,))],
+    ids=lambda x: x.__name__ if isinstance(x, type) else str(x),
+)
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_losses_and_gradients_are_the_papers(cls, options, kind, made):
+    agent = build(cls, kind, **COMMON.get(cls, {}), **options)
+    if made:
+        agent.critic_optimizer.num_updates = made
+    rows, batch = data(kind, agent.n_step)
+    references = REFERENCES[cls](agent, rows, Draws(agent, batch))
+    batch = agent.prepare(batch)
+    h = agent.summarize(batch)
+    for name, expected in references.items():
+        loss = getattr(agent, f"{name}_loss")(h, batch)
+        loss = loss[0] if isinstance(loss, tuple) else loss
+        assert_same(loss, expected)
+        own = getattr(agent, f"{name}_optimizer").parameters
+        assert_same(gradients(loss, own), gradients(expected, own))
+        assert any(g.abs().max() > 1e-7 for g in gradients(loss, own))
+
+
+# Recorded actions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", REFERENCES)
+@pytest.mark.parametrize("border", [-1.0, 1.0])
+def test_recorded_actions_at_the_border_leave_all_finite(cls, border):
+    """ray#15814, garage#2129: atanh(1) is infinite."""
+    agent = cls(*SPACES, hidden_dims=(5,), seed=1, **({"num_imitating_updates": 10} if cls is CQL else {}))
+    _, batch = data("memoryless", 1)
+    batch = batch.without_padding()._replace(actions=torch.full_like(batch.actions, border))
+    batch = type(batch)(*(x.float() if isinstance(x, torch.Tensor) else x for x in batch))
+    for _ in range(4):
+        assert all(torch.isfinite(value) for value in agent.update_networks(batch).values())
+    for part in agent.networks():
+        assert all(torch.isfinite(parameter).all() for parameter in part.parameters())
+
+
+# TD3+BC ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["memoryless", "recurrent"])
+def test_td3_bc_divides_the_scale_of_q_out(kind):
+    """sfujim/TD3_BC#5: lambda is detached, and ten times the Q leaves the actor's gradient as it was."""
+    agent = build(TD3BC, kind, normalize_observations=False)
+    _, batch = data(kind, 1)
+    batch = agent.prepare(batch)
+    own = agent.actor_optimizer.parameters
+    before = gradients(agent.actor_loss(agent.summarize(batch), batch), own)
+    with torch.no_grad():
+        for parameter in agent.critics.net[-1].parameters():
+            parameter *= 10.0
+    assert_same(gradients(agent.actor_loss(agent.summarize(batch), batch), own), before)
+    agent.bc_alpha = 0.0  # what is left is imitation
+    h = agent.summarize(batch)
+    imitation = batch.mean((agent.actor(h.pi) - batch.actions).square())
+    assert_same(gradients(agent.actor_loss(h, batch), own), gradients(imitation, own))
+
+
+def test_td3_bc_reads_one_critic():
+    agent = build(TD3BC, normalize_observations=False)
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    h = agent.summarize(batch)
+    before = agent.actor_loss(h, batch)
+    for number, same in ((1, True), (0, False)):
+        with torch.no_grad():
+            for parameter in agent.critics.net[-1].parameters():
+                parameter[number] *= -1.0
+        assert torch.equal(agent.actor_loss(h, batch), before) == same
+
+
+@pytest.mark.parametrize("cls", [TD3BC, IQL])
+def test_statistics_of_a_data_set_are_saved_with_the_actor_and_stay(cls, tmp_path):
+    agent = cls(*SPACES, hidden_dims=(5,), seed=1, **({} if cls is TD3BC else {"normalize_observations": True}))
+    middle, std = np.array([1.0, -2.0, 300.0]), np.array([0.5, 0.0, 20.0])
+    agent.normalization.set_statistics(middle, std)
+    observations = middle + (std + 1e-3) * np.array([[0.5, -3.0, 2.0], [0.0, 1.0, -1.0]])
+    expected = (observations - middle) / (std + 1e-3)
+    before = agent.normalization(torch.from_numpy(observations))
+    np.testing.assert_allclose(before, expected, rtol=1e-3, atol=1e-4)
+    _, batch = data("memoryless", 1)
+    for _ in range(2):
+        agent.update_networks(type(batch)(*(x.float() if isinstance(x, torch.Tensor) else x for x in batch)))
+    assert torch.equal(agent.normalization(torch.from_numpy(observations)), before)
+    step = Step(observations.astype(np.float32), np.zeros((2, ACTION_DIM)), np.zeros((2, 1)), np.ones(2))
+    action, _ = agent.act(step, deterministic=True)
+    bare = torch.tanh(agent.actor.net(before.float()))
+    np.testing.assert_allclose(action, bare.detach(), atol=1e-5)
+    save_actor(agent, tmp_path / "actor.pt")
+    np.testing.assert_array_equal(load_actor(tmp_path / "actor.pt").act(step, deterministic=True)[0], action)
+    other = cls(*SPACES, hidden_dims=(5,), seed=2, **({} if cls is TD3BC else {"normalize_observations": True}))
+    other.load_state_dict(agent.state_dict())
+    assert torch.equal(other.normalization(torch.from_numpy(observations)), before)
+
+
+# IQL ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_expectile_of_a_half_is_half_the_squared_error():
+    agent = build(IQL, expectile=0.5)
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    h = agent.summarize(batch)
+    error = agent.recorded_value(h, batch) - agent.value(h.v[:, :-1])
+    assert_same(agent.value_loss(h, batch)[0], 0.5 * batch.mean(error.square()))
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.5, 0.9])
+def test_v_comes_to_the_expectile_of_recorded_values(tau):
+    """Of the minimum of the *target* critics: the point that weighs what is above it tau to 1 - tau."""
+    agent = IQL(*SPACES, expectile=tau, hidden_dims=(4,), lr=0.02, seed=1)
+    recorded = torch.tensor([0.0, 1.0, 2.0, 5.0]).view(4, 1, 1)
+    agent.target_critics = lambda summary, action: torch.stack([recorded, recorded + 1.0])
+    _, batch = data("memoryless", 1)
+    batch = type(batch)(*(x[:4].float() if isinstance(x, torch.Tensor) else x for x in batch))
+    batch = batch._replace(observations=torch.zeros(4, 2, 3), mask=torch.ones(4, 1, 1), real=torch.ones(4, 2, 1))
+    for _ in range(600):
+        h = agent.summarize(batch)
+        agent.value_optimizer.minimize(agent.value_loss(h, batch)[0])
+    grid = np.linspace(0, 5, 50_001)[:, None]
+    above = np.array([[0.0, 1.0, 2.0, 5.0]]) - grid
+    expected = grid[(np.where(above > 0, tau, 1 - tau) * above**2).sum(1).argmin(), 0]
+    assert agent.value(torch.zeros(3)).item() == pytest.approx(expected, abs=0.05)
+
+
+def test_weights_of_recorded_actions_are_bounded():
+    agent = build(IQL, beta=1000.0)
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    h = agent.summarize(batch)
+    with torch.no_grad():
+        agent.target_critics.net[-1].bias += 100.0
+    loss, weight = agent.actor_loss(h, batch)
+    assert weight == 100.0
+    assert_same(loss, -100.0 * batch.mean(agent.actor.log_prob(h.pi, batch.actions)))
+    agent.beta = 0.0
+    assert agent.actor_loss(h, batch)[1] == 1.0
+
+
+@pytest.mark.parametrize("kind", ["memoryless", "recurrent"])
+def test_iql_never_asks_for_the_value_of_an_action_of_its_own(kind):
+    agent = build(IQL, kind)
+    _, batch = data(kind, 1)
+    batch = agent.prepare(batch)
+    h = agent.summarize(batch)
+
+    def changed(by):
+        before = agent.critic_loss(h, batch)[0], agent.value_loss(h, batch)[0]
+        with torch.no_grad():
+            for parameter in by.parameters():
+                parameter += 0.1
+        after = agent.critic_loss(h, batch)[0], agent.value_loss(h, batch)[0]
+        return [not torch.equal(*pair) for pair in zip(before, after, strict=True)]
+
+    assert changed(agent.actor) == [False, False]
+    assert changed(agent.target_critics) == [False, True]
+    assert changed(agent.critics) == [True, False]
+    assert changed(agent.value) == [True, True]
+
+
+def test_iqls_policy_is_not_squashed_but_for_its_mean():
+    """implicit_q_learning#9: one standard deviation for all observations, within its bounds."""
+    agent = build(IQL)
+    h = torch.randn(5, 3, **DOUBLE)
+    center, log_std = agent.actor(h)
+    assert center.abs().max() < 1.0 and log_std.shape == (ACTION_DIM,)
+    density = Normal(center, log_std.exp()).log_prob(torch.ones(5, ACTION_DIM, **DOUBLE)).sum(-1, keepdim=True)
+    assert_same(agent.actor.log_prob(h, torch.ones(5, ACTION_DIM, **DOUBLE)), density)
+    with torch.no_grad():
+        agent.actor.log_std.copy_(torch.tensor([-50.0, 50.0]))
+    assert agent.actor(h)[1].tolist() == [-5.0, 2.0]
+    assert agent.actor.sample(h, torch.full((5, ACTION_DIM), 9.0, **DOUBLE)).abs().max() <= 1.0
+
+
+# CQL ------------------------------------------------------------------------------------------------------------
+
+
+def integrable(width, center):
+    """Two Q functions of a 1-d action, from the summary's place 0 as well, and the log of the integral of exp Q."""
+    action = np.linspace(-1.0, 1.0, 200_001)
+    density = np.exp(-((action - center) ** 2) / (2 * width**2))
+    log_integral = np.log((0.5 * (density[1:] + density[:-1]) * np.diff(action)).sum())
+
+    def critics(summary, actions):
+        q = -(actions[..., :1] - center).square() / (2 * width**2)
+        return torch.stack([q, q + 1.0]) + summary.unsqueeze(-2)[..., :1]
+
+    return critics, log_integral
+
+
+@pytest.mark.parametrize("width, center", [(0.5, 0.2), (0.3, -0.6), (2.0, 0.0)])
+@pytest.mark.parametrize("num", [20_000, 40_000])
+def test_the_soft_maximum_is_the_log_of_the_integral(width, center, num):
+    """Of exp Q at o, whatever the three policies are; number and order of samples and rows do not matter."""
+    space = SPACES[1].__class__(-1, 1, (1,), np.float32)
+    agent = CQL(SPACES[0], space, num_samples=num, hidden_dims=(4,), seed=1)
+    agent.critics, log_integral = integrable(width, center)
+    draw = torch.Generator().manual_seed(0)
+    _, batch = data("memoryless", 1)
+    batch = type(batch)(*(x.float() if isinstance(x, torch.Tensor) else x for x in batch))
+    batch = batch._replace(observations=torch.randn(batch.observations.shape, generator=draw))
+    h = agent.summarize(batch)
+    for order in (slice(None), [4, 2, 0, 1, 3]):
+        got = agent.soft_maximum(h._replace(pi=h.pi[order], next_pi=h.next_pi[order], q=h.q[:, order])) - math.log(
+            3 * num
+        )
+        at_o = batch.observations[order][:, :1, :1]
+        integrals = torch.exp(torch.tensor([0.0, 1.0]) + log_integral).view(2, 1, 1, 1).float()
+        torch.testing.assert_close((got - at_o).exp() / integrals, torch.ones_like(got), rtol=0.02, atol=0.0)
+
+
+def test_a_sharp_soft_maximum_is_the_maximum():
+    agent = build(CQL, sharpness=1e-3, num_samples=5)
+    _, batch = data("memoryless", 1)
+    h = agent.summarize(agent.prepare(batch))
+    agent.critics = lambda summary, actions: torch.zeros(2, *actions.shape[:-1], 1, **DOUBLE)
+    draws = Draws(agent, batch)
+    noises = [draws.normal(5, ACTION_DIM) for _ in range(2)]
+    largest = torch.full_like(batch.rewards, ACTION_DIM * math.log(2.0))  # minus the least log-density
+    for i, t in np.ndindex(*batch.rewards.shape[:2]):
+        for summary, noise in zip((h.pi, h.next_pi), noises, strict=True):
+            found = [-gaussian(agent.actor, summary[i, t], x)[1] for x in noise[i, t]]
+            largest[i, t] = torch.stack([largest[i, t, 0], *found]).max()
+    torch.testing.assert_close(agent.soft_maximum(h)[0], largest, rtol=0, atol=0.01)
+
+
+@pytest.mark.parametrize("excess, direction", [(-0.5, -1), (0.5, 1), (0.0, 0)])
+def test_the_multiplier_rises_while_the_gap_is_above_its_threshold(excess, direction):
+    agent = CQL(*SPACES, threshold=3.0, conservative_weight=2.0, hidden_dims=(4,), seed=1)
+    for _ in range(3):
+        before = agent.multiplier().item()
+        gap = torch.tensor((3.0 + excess) / 2.0)
+        agent.multiplier_optimizer.minimize(agent.multiplier.loss(agent.excess(gap)))
+        assert np.sign(agent.multiplier().item() - before) == direction
+
+
+def test_the_multiplier_is_bounded_fixed_without_threshold_and_moved_by_its_loss_alone():
+    multiplier = Multiplier(1.0)
+    for number, expected in ((1e3, 1e6), (-1e3, 0.0), (0.0, 1.0)):
+        with torch.no_grad():
+            multiplier.log_alpha.fill_(number)
+        assert multiplier().item() == expected and not multiplier().requires_grad
+    assert multiplier.loss(torch.tensor(2.0)).item() == -2.0
+    assert Multiplier(None).learned_parameters() == [] and Multiplier(None)().item() == 1.0
+
+    agent = build(CQL, threshold=1.0, num_samples=2)
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    agent.critic_loss(agent.summarize(batch), batch)[0].backward()
+    assert agent.multiplier.log_alpha.grad is None
+    assert all(parameter.grad is None for parameter in agent.actor.parameters())
+
+
+def test_the_maximal_backup_is_each_critics_own_and_then_the_least():
+    """As the authors' code: max over next actions first; of critics that disagree, both orders differ."""
+    agent = build(CQL, max_backup=True, num_samples=6)
+    _, batch = data("memoryless", 1)
+    h = agent.summarize(agent.prepare(batch))
+    agent.target_critics = lambda summary, actions: torch.stack([actions[..., :1], -actions[..., :1]])
+    state = agent.noise.state_dict()
+    value = agent.next_value(h)
+    agent.noise.load_state_dict(state)
+    first = agent.samples(h.next_pi, 6)[0][..., :1]
+    assert_same(value, torch.minimum(first.amax(-2), -first.amin(-2)))
+
+
+def test_cql_is_sac_where_it_is_not_conservative():
+    agent = build(CQL, conservative_weight=0.0, entropy_backup=True, num_samples=2)
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    h, state = agent.summarize(batch), agent.noise.state_dict()
+    ours = agent.critic_loss(h, batch)[0]
+    agent.noise.load_state_dict(state)
+    assert_same(ours, super(CQL, agent).critic_loss(h, batch)[0])
+
+
+# BCQ ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.05, 3.0])
+def test_perturbations_are_bounded_and_stay_in_the_box(phi):
+    agent = build(BCQ, phi=phi, vae_hidden_dims=(6,))
+    draw = torch.Generator().manual_seed(0)
+    h, z = torch.randn(7, 1, 3, generator=draw, **DOUBLE), torch.randn(7, 1, 50, 4, generator=draw, **DOUBLE)
+    action = agent.vae.decode(h, 10.0 * z)
+    moved = agent.perturbed(agent.actor, h, action)
+    assert action.shape == moved.shape == (7, 1, 50, ACTION_DIM)
+    assert moved.abs().max() <= 1.0 and (moved - action).abs().max() <= phi + 1e-12
+    assert torch.equal(moved, action) == (phi == 0.0)
+
+
+def test_latent_numbers_are_clipped_and_their_spread_is_bounded():
+    agent = build(BCQ, vae_hidden_dims=(6,))
+    latent = agent.latent(torch.empty(100, 1, 4))
+    assert latent.max() == 0.5 and latent.min() == -0.5 and ((latent > -0.5) & (latent < 0.5)).sum() > 100
+    assert agent.vae.latents.shape == (100, 4) and agent.vae.latents.abs().max() == 0.5
+    with torch.no_grad():
+        for number, bound in ((1e6, 15.0), (-1e6, -4.0)):
+            agent.vae.encoder[-1].bias.fill_(number)
+            assert (agent.vae.encode(torch.zeros(1, 3, **DOUBLE), torch.zeros(1, 2, **DOUBLE))[1] == bound).all()
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_bcq_acts_by_the_sample_that_the_first_critic_likes_best(deterministic):
+    agent = build(BCQ, num_acting_samples=30, vae_hidden_dims=(6,))
+    agent.critics = lambda summary, actions: torch.stack([actions[..., :1], -actions[..., :1]])
+    h = torch.randn(4, 1, 3, **DOUBLE)
+    state = agent.noise.state_dict()
+    chosen = agent.choose_action(torch.cat([h, h], -1), deterministic)
+    agent.noise.load_state_dict(state)
+    latents = agent.vae.latents.expand(4, 1, 30, 4)
+    latents = latents if deterministic else agent.latent(latents)
+    samples = agent.perturbed(agent.actor, h, agent.vae.decode(h, latents))
+    assert chosen.shape == (4, 1, ACTION_DIM)
+    assert_same(chosen[..., 0], samples[..., 0].amax(-1))
+
+
+# Settings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("td3_bc", {"TD3BC.bc_alpha": 2.5, "TD3BC.policy_delay": 2, "ReplayBuffer.batch_size": 256}),
+        ("iql", {"IQL.expectile": 0.7, "IQL.beta": 3.0, "IQL.max_weight": 100.0, "IQL.lr": 3e-4}),
+        (
+            "cql",
+            {
+                "CQL.hidden_dims": (256, 256, 256),
+                "CQL.actor_lr": 1e-4,
+                "CQL.lr": 3e-4,
+                "CQL.entropy_backup": False,
+                "CQL.num_imitating_updates": 40_000,
+                "CQL.num_samples": 10,
+            },
+        ),
+        ("bcq", {"BCQ.phi": 0.05, "BCQ.soft_minimum": 0.75, "BCQ.vae_hidden_dims": (750, 750), "BCQ.lr": 1e-3}),
+    ],
+)
+def test_configs_hold_the_papers_settings(name, expected):
+    """CORL#14: what moves CQL's scores is in its file."""
+    configuration.load(f"algorithms/{name}.gin", [])
+    common = {"ActorCritic.gamma": 0.99, "ActorCritic.polyak": 0.995, "train.num_steps_per_epoch": 1_000}
+    assert {key: gin.query_parameter(key) for key in common | expected} == common | expected
+
+
+def test_iqls_policy_rate_falls_along_a_cosine():
+    configuration.load("algorithms/iql.gin", [])
+    rates = IQL(*SPACES).actor_optimizer.rates[-1]
+    assert [rates(update) for update in (0, 500_000, 1_000_000)] == pytest.approx([3e-4, 1.5e-4, 0.0])
