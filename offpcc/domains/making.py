@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.metadata
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -75,7 +76,9 @@ def make(
     if render_mode is not None:  # an environment that cannot be rendered need not know the argument
         given["render_mode"] = render_mode
     try:
-        env = gymnasium.make(name, **given)
+        with warnings.catch_warnings():  # what Gymnasium warns of is either as wanted or refused below
+            warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes)")
+            env = gymnasium.make(name, **given)
     except gymnasium.error.DependencyNotInstalled as error:
         raise UnsuitableEnvironment(f"{name}: {error}") from error
     except ImportError as error:

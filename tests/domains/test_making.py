@@ -325,3 +325,9 @@ def test_arguments_and_drawing_are_told_apart(register):
     name = register()
     with pytest.raises(UnsuitableEnvironment, match=r"cannot be drawn"):
         make(name, render_mode="rgb_array", kwargs={"observations": VECTOR})
+
+
+def test_gymnasiums_warnings_of_drawing_are_left_to_our_message(register, recwarn):
+    with pytest.raises(UnsuitableEnvironment, match=r"cannot be drawn"):
+        make(register(), render_mode="rgb_array", kwargs={})
+    assert not recwarn.list
