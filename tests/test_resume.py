@@ -48,7 +48,7 @@ def assert_same(one, two):
 
 def train_epochs(results, algo, num_epochs, bindings=()):
     """Train an algorithm to `num_epochs`, from its checkpoint if there is one; its folder."""
-    env = "pendulum-img-v0" if algo.startswith("c") else "pendulum-p-v0"
+    env = "pendulum-img-v0" if ALGORITHMS[algo].default_augmentation else "pendulum-p-v0"
     configuration.load("test/template_short.gin", merged(*QUICK, *ODD, *bindings))
     learner, folder = build(env, algo, seed=5), RunFolder(results, env, algo, 5)
     if folder.checkpoint.exists():
