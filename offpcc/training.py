@@ -26,6 +26,7 @@ from offpcc.bookkeeping import columns
 from offpcc.callbacks import Checkpoints
 from offpcc.commands import choose_device, show
 from offpcc.core import is_image
+from offpcc.data.columns import available_bytes
 from offpcc.domains.opengl import backend
 from offpcc.errors import UserError
 from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
@@ -203,15 +204,6 @@ def memory_statement(env: str, learner: Learner, num_steps: int) -> str:
             f"{type(learner.buffer).__name__}.capacity or train.num_epochs"
         )
     return f"the replay buffer can come to {planned:,} bytes in {num_steps:,} steps"
-
-
-def available_bytes() -> int | None:
-    """Memory that could be had, where the system tells."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-        return int(text.split("MemAvailable:")[1].split()[0]) * 1024
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 def picture(env: str, folder: RunFolder, device: torch.device, logger: Logger, announce: Callable[[str], None]) -> None:
