@@ -164,7 +164,7 @@ class Temperature(nn.Module):
 
 
 class Multiplier(nn.Module):
-    """CQL's Lagrange multiplier alpha', learned if there is a threshold, else 1 (Kumar et al. 2020, appendix F).
+    """CQL's Lagrange multiplier alpha', learned if there is a threshold, else 1 (Kumar et al. 2020, arXiv:2006.04779).
 
     Args:
         threshold: what a constrained quantity may come to; None for no constraint.
@@ -248,7 +248,7 @@ class RunningNormalization(nn.Module):
 
     @torch.no_grad()
     def set_statistics(self, mean: Any, std: Any, margin: float = 1e-3) -> None:
-        """From now on, `forward` gives (o - mean) / (std + margin) (Fujimoto & Gu 2021, eq. 4), for good.
+        """From now on, `forward` gives (o - mean) / (std + margin) (Fujimoto & Gu 2021, arXiv:2106.06860), for good.
 
         Args:
             mean: of all observations of a data set, an array of their shape.

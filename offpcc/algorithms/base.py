@@ -1,38 +1,34 @@
-"""What actor-critic algorithms share: assembly, summaries, targets, acting, saving."""
+"""What actor-critic algorithms share: assembly, summaries, targets. Acting and saving are in `acting`."""
 
 from __future__ import annotations
 
 import copy
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from offpcc.algorithms.acting import Acting
 from offpcc.checks import Flag, Fraction, Number, PositiveInteger, PositiveNumber, Sizes
-from offpcc.core import Batch, Memory, Stats, Step, Summaries, channels_first, channels_first_shape, is_image
+from offpcc.core import Batch, Stats, Summaries, channels_first_shape, is_image
 from offpcc.data.augmentation import Augmentation, RandomShift
 from offpcc.errors import UserError
 from offpcc.learning import Noise, Optimizer, PolyakAverage, Rate, RunningNormalization
 from offpcc.networks import Critics, Identity, Inputs, InputShape, PassThrough
-from offpcc.networks.encoders import Builder, EncoderBuilder, rebuilds
+from offpcc.networks.encoders import Builder, EncoderBuilder
 from offpcc.networks.sequences import encode, is_empty
-from offpcc.networks.states import keep_rows, map_state
-from offpcc.registry import configurable, specification
+from offpcc.registry import configurable
 
-ACTOR_FORMAT = 1
 MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
-# Arguments that an actor's file leaves out: what only learning reads, and what is described by what it built.
-BUILT = {"encoder", "shared_encoder"}
 CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
-LEARNING_ONLY = {"lr", "actor_lr", "encoder_lr", "alpha_lr", "max_gradient_norm", "augmentation"}
 
 
 @configurable
-class ActorCritic:
+class ActorCritic(Acting):
     """Networks, optimizers and targets, put together from what a class and its gin bindings say.
 
     Every network reads a summary of the history made by two encoders in a row. The `shared_encoder` is one for all
@@ -72,7 +68,6 @@ class ActorCritic:
     has_critics: ClassVar[bool] = True
     has_target_actor: ClassVar[bool] = False
     stat_names: tuple[str, ...] = ()
-    _arguments: dict[str, Any]
 
     def __init__(
         self,
@@ -256,91 +251,3 @@ class ActorCritic:
     def update_targets(self) -> None:
         """Move all targets towards their sources."""
         self._targets.update()
-
-    # Acting -------------------------------------------------------------------------------------------------
-
-    def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
-        """Actions (N, 1, A) for the summary (N, 1, H) of `acting_encoders`."""
-        raise NotImplementedError
-
-    def acting_encoders(self) -> tuple[nn.Module, ...]:
-        """Own encoders whose summaries, joined, `choose_action` reads."""
-        return (self.actor_encoder,)
-
-    @torch.no_grad()
-    def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
-        """See `Algorithm.act`."""
-        for module in self._moody:
-            module.eval()
-        inputs = self._inputs(step)
-        if memory is not None:
-            memory = map_state(lambda part: part.to(self.device), memory)  # a resumed run's comes from a file
-            memory = keep_rows(memory, 1.0 - self._tensor(step.is_first))
-        encoders = self.acting_encoders()
-        shared_state, *states = memory if memory is not None else [None] * (1 + len(encoders))
-        features, shared_state = self.shared_encoder(inputs, shared_state)
-        inputs = inputs._replace(observation=features)
-        read = [encoder(inputs, state) for encoder, state in zip(encoders, states, strict=True)]
-        action = self.choose_action(torch.cat([summary for summary, _ in read], -1), deterministic)[:, 0]
-        memory = None if self.memoryless else (shared_state, *(state for _, state in read))
-        return action.cpu().numpy(), memory
-
-    def _inputs(self, step: Step) -> Inputs:
-        observation = np.asarray(step.observation)
-        if observation.shape[1:] != self.space_shape:
-            raise ValueError(
-                f"act got observations of shape {observation.shape}, but this agent sees (N, "
-                f"{', '.join(map(str, self.space_shape))}): N environments side by side"
-            )
-        observation = channels_first(observation, self.space_shape)
-        image = observation.dtype == np.uint8
-        x = torch.as_tensor(
-            np.ascontiguousarray(observation),
-            dtype=torch.uint8 if image else torch.float32,
-            device=self.device,
-        )
-        if self.normalization is not None:
-            x = self.normalization(x)
-        action, reward = self._tensor(step.previous_action), self._tensor(step.previous_reward)
-        return Inputs(x.unsqueeze(1), action.unsqueeze(1), reward.unsqueeze(1))
-
-    def _tensor(self, array: Any) -> Tensor:
-        return torch.as_tensor(np.asarray(array, np.float32), device=self.device)
-
-    # Saving -------------------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state of every attribute that has one."""
-        return {name: part.state_dict() for name, part in vars(self).items() if hasattr(part, "state_dict")}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
-        for name, part in state.items():
-            getattr(self, name).load_state_dict(part)
-
-    def actor_parts(self) -> dict[str, nn.Module]:
-        """What `act` uses."""
-        parts = {
-            "shared_encoder": self.shared_encoder,
-            "actor_encoder": self.actor_encoder,
-            "actor": self.actor,
-            "normalization": self.normalization,
-        }
-        return {name: part for name, part in parts.items() if part is not None}
-
-    def actor_file(self) -> dict[str, Any]:
-        """A saved actor: how to build it, as plain data, and the weights that `act` uses."""
-        description = {
-            "class": type(self).__name__,
-            "arguments": {
-                **specification({k: v for k, v in self._arguments.items() if k not in LEARNING_ONLY | BUILT}),
-                "device": "cpu",
-                "encoder": rebuilds(self.actor_encoder),
-                "shared_encoder": rebuilds(self.shared_encoder),
-            },
-        }
-        weights = {
-            name: {key: value.cpu().clone() for key, value in part.state_dict().items()}
-            for name, part in self.actor_parts().items()
-        }
-        return {"kind": "actor", "format": ACTOR_FORMAT, "algorithm": description, "weights": weights}

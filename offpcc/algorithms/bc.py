@@ -3,19 +3,18 @@
 There are no critics, so the encoders, a shared one too, are trained by the actor's loss.
 
 Differs from the paper: the outputs are the action itself, as in the baselines of offline learning, instead of a bump
-over units for each steering direction; Adam's rate and network sizes as in the configs.
+over units for each steering direction; Adam's rate and network sizes as in the configs. There is no authors' code; the
+loss is that of the imitation in TD3+BC (Fujimoto & Gu 2021, arXiv:2106.06860).
 """
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from torch import Tensor
 
-from offpcc.algorithms.base import ActorCritic
-from offpcc.checks import NonnegativeNumber
+from offpcc.algorithms.deterministic import DeterministicPolicy
 from offpcc.core import Batch, Stats, Summaries
-from offpcc.networks import DeterministicActor
 from offpcc.registry import configurable
 
 
@@ -26,35 +25,11 @@ class BCStats(TypedDict):
 
 
 @configurable
-class BC(ActorCritic):
-    """Behaviour cloning: an actor without critics.
-
-    Args:
-        observation_space: see `ActorCritic`.
-        action_space: see `ActorCritic`.
-        action_noise: standard deviation of noise for acting while learning, in the units of actions in [-1, 1].
-        kwargs: see `ActorCritic`.
-    """
+class BC(DeterministicPolicy):
+    """Behaviour cloning: an actor without critics; arguments as of `DeterministicPolicy` and `ActorCritic`."""
 
     has_critics = False
     stat_names = tuple(BCStats.__annotations__)
-
-    def __init__(
-        self, observation_space: Any, action_space: Any, *, action_noise: NonnegativeNumber = 0.1, **kwargs: Any
-    ) -> None:
-        super().__init__(observation_space, action_space, **kwargs)
-        self.action_noise = action_noise
-
-    def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
-        """A deterministic policy."""
-        return DeterministicActor(summary_dim, self.action_dim, hidden_dims)
-
-    def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
-        """pi(h), with Gaussian noise unless `deterministic`."""
-        action: Tensor = self.actor(summary)
-        if deterministic:
-            return action
-        return (action + self.action_noise * self.noise.normal(action)).clamp(-1.0, 1.0)
 
     def update_networks(self, batch: Batch) -> Stats:
         """One step of the actor."""

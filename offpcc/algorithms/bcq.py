@@ -1,10 +1,14 @@
-"""Batch-Constrained deep Q-learning, Fujimoto et al. 2018 (arXiv:1812.02900), algorithm 1.
+"""Batch-Constrained deep Q-learning, Fujimoto et al. 2018 (arXiv:1812.02900), for continuous actions.
 
 A variational autoencoder imitates the recorded actions; the best of some of its samples, each moved a little, is taken.
 
-Differs from the paper: latent numbers are clipped to +/- 0.5 and the KL term weighs a half of a mean over them, as in
-the authors' code. From the authors' code: the deterministic policy chooses among samples whose latent numbers were
-drawn once for all, so that a test repeats itself; the VAE reads the actor's summary, which it does not train.
+Differs from the paper, where at all, as the authors' code does: latent numbers of samples are clipped to +/- 0.5, the
+autoencoder's log standard deviation to [-4, 15], the KL term weighs a half of a mean over latent numbers, and acting
+takes the best of 100.
+
+Differs from the authors' code: the deterministic policy chooses among samples whose latent numbers were drawn once for
+all, so that a test repeats itself; with more than two critics, the soft minimum is of the least and the greatest. The
+VAE reads the actor's summary, which it does not train.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ class BCQStats(TypedDict):
 
 @configurable
 class BCQ(ActorCritic):
-    """BCQ for continuous actions, Fujimoto et al. 2018 (arXiv:1812.02900); the actor is the perturbation network.
+    """BCQ, Fujimoto et al. 2018 (arXiv:1812.02900); the actor is the perturbation network.
 
     Args:
         observation_space: see `ActorCritic`.
@@ -97,7 +101,7 @@ class BCQ(ActorCritic):
         return actions.take_along_dim(q.argmax(-2, keepdim=True), -2).squeeze(-2)
 
     def perturbed(self, actor: nn.Module, summary: Tensor, action: Tensor) -> Tensor:
-        """`action` (..., [S,] A) moved by at most phi in each dimension, inside the box (section 4.2)."""
+        """`action` (..., [S,] A) moved by at most phi in each dimension, inside the box."""
         moved: Tensor = action + self.phi * actor(beside(summary, action))
         return moved.clamp(-1.0, 1.0)
 
@@ -106,7 +110,7 @@ class BCQ(ActorCritic):
         return self.vae.clip(self.noise.normal(like))
 
     def update_networks(self, batch: Batch) -> Stats:
-        """One step of autoencoder, critics, perturbation and targets (algorithm 1)."""
+        """One step of autoencoder, critics, perturbation and targets."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         vae_loss = self.vae_loss(h, batch)
@@ -121,7 +125,7 @@ class BCQ(ActorCritic):
         )
 
     def vae_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """Mean (D(o, z) - a)^2 + KL(N(mu, sigma) || N(0, 1)) / 2, z = mu + sigma noise (appendix D)."""
+        """Mean (D(o, z) - a)^2 + KL(N(mu, sigma) || N(0, 1)) / 2, z = mu + sigma noise."""
         mean, log_std = self.vae.encode(h.v[:, :-1], batch.actions)
         z = mean + log_std.exp() * self.noise.normal(mean)
         divergence = -0.5 * (1.0 + 2.0 * log_std - mean.square() - (2.0 * log_std).exp())
@@ -141,7 +145,7 @@ class BCQ(ActorCritic):
         return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
 
     def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """-mean Q_1(o, a + xi(o, a)) with a of the autoencoder (section 4.2)."""
+        """-mean Q_1(o, a + xi(o, a)) with a of the autoencoder."""
         now = h.v[:, :-1]
         with torch.no_grad():
             action = self.vae.decode(now, self.latent(now.new_empty(*now.shape[:-1], self.vae.latent_dim)))

@@ -1,9 +1,16 @@
-"""Conservative Q-Learning, Kumar et al. 2020 (arXiv:2006.04779), algorithm 1: the H form, on SAC.
+"""Conservative Q-Learning, Kumar et al. 2020 (arXiv:2006.04779): the H form (eq. 4), on SAC.
+
+Differs from SAC: the target leaves the next action's entropy out (`entropy_backup` puts it back).
 
 Differs from the paper: the soft maximum over actions is not divided by the number of samples, as in the authors' code,
 to which the threshold belongs (with 30 samples it is larger by log 30); it has a third group of samples, of the policy
-at the next observation, and a temperature, and the target leaves the entropy out, all as there. From the authors' code:
-critics make their step before policy and temperature do, as in SAC.
+at the next observation, and a temperature, and the actor may imitate at first, all as there.
+
+Differs from the authors' code: one update steps critics, multiplier, actor and temperature, as SAC does (there the
+temperature is first, and the actor reads the critics from before their step); target critics begin as copies, not with
+weights of their own; weights begin as PyTorch's, not with small last layers; the policy's log standard deviation is
+bounded by -20, not -5; log-probabilities have no 1e-6 in their logarithm, and imitation does not bound the mean to
++/- 9; the best of `num_samples` next actions, not always of 10, is backed up; imitation lasts one update longer.
 """
 
 from __future__ import annotations
@@ -80,7 +87,7 @@ class CQL(SAC):
         return super().without_effect() | dict.fromkeys(idle, "max_backup leaves the entropy out")
 
     def update_networks(self, batch: Batch) -> Stats:
-        """One step of critics, multiplier, actor, temperature and targets (algorithm 1)."""
+        """One step of critics, multiplier, actor, temperature and targets."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         critic_loss, q, gap = self.critic_loss(h, batch)
@@ -101,7 +108,7 @@ class CQL(SAC):
         )
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
-        """SAC's plus alpha' (alpha (soft maximum Q(o, .) - Q(o, a)) - tau) (eq. 4, appendix F); mean Q; mean gap."""
+        """SAC's plus alpha' (alpha (soft maximum Q(o, .) - Q(o, a)) - tau) (eq. 4); mean Q; mean gap."""
         bellman, q = super().critic_loss(h, batch)
         gap = batch.mean(self.soft_maximum(h) - self.critics(h.q, batch.actions))  # (N,)
         return bellman + (self.multiplier() * self.excess(gap)).sum(), q, gap.mean()
@@ -111,7 +118,7 @@ class CQL(SAC):
         return self.conservative_weight * gap - self.multiplier.threshold
 
     def soft_maximum(self, h: Summaries) -> Tensor:
-        """Log of the sum of exp Q(o, a) / density(a), (N, B, T, 1), over samples of three policies (appendix F).
+        """Log of the sum of exp Q(o, a) / density(a), (N, B, T, 1), over samples of three policies.
 
         They are uniform, pi(.|o) and pi(.|o'), and Q is at o for all of them.
         """
@@ -130,7 +137,7 @@ class CQL(SAC):
         return squash(mean, log_std, self.noise.normal(like))
 
     def next_value(self, h: Summaries) -> Tensor:
-        """Min over critics of Q'(o', a'), or of its maximum over several a' (appendix F), (B, T, 1)."""
+        """Min over critics of Q'(o', a'), or of its maximum over several a', (B, T, 1)."""
         if self.entropy_backup and not self.max_backup:
             return super().next_value(h)
         actions, _ = self.samples(h.next_pi, self.num_samples if self.max_backup else 1)

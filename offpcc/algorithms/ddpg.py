@@ -6,15 +6,13 @@ no weight decay, actions enter the critic at its first layer.
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
-from offpcc.algorithms.base import ActorCritic
-from offpcc.checks import NonnegativeNumber
+from offpcc.algorithms.deterministic import DeterministicPolicy
 from offpcc.core import Batch, Stats, Summaries
-from offpcc.networks import DeterministicActor
 from offpcc.registry import configurable
 
 
@@ -27,36 +25,12 @@ class DDPGStats(TypedDict):
 
 
 @configurable
-class DDPG(ActorCritic):
-    """DDPG, Lillicrap et al. 2016 (arXiv:1509.02971).
-
-    Args:
-        observation_space: see `ActorCritic`.
-        action_space: see `ActorCritic`.
-        action_noise: standard deviation of the exploration noise, in the units of actions in [-1, 1].
-        kwargs: see `ActorCritic`.
-    """
+class DDPG(DeterministicPolicy):
+    """DDPG, Lillicrap et al. 2016 (arXiv:1509.02971); arguments as of `DeterministicPolicy` and `ActorCritic`."""
 
     default_num_critics = 1
     has_target_actor = True
     stat_names = tuple(DDPGStats.__annotations__)
-
-    def __init__(
-        self, observation_space: Any, action_space: Any, *, action_noise: NonnegativeNumber = 0.1, **kwargs: Any
-    ) -> None:
-        super().__init__(observation_space, action_space, **kwargs)
-        self.action_noise = action_noise
-
-    def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
-        """A deterministic policy."""
-        return DeterministicActor(summary_dim, self.action_dim, hidden_dims)
-
-    def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
-        """mu(h), with Gaussian noise unless `deterministic`."""
-        action: Tensor = self.actor(summary)
-        if deterministic:
-            return action
-        return (action + self.action_noise * self.noise.normal(action)).clamp(-1.0, 1.0)
 
     def update_networks(self, batch: Batch) -> Stats:
         """One step of critics, actor and targets (algorithm 1)."""

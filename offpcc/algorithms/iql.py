@@ -1,11 +1,16 @@
-"""Implicit Q-Learning, Kostrikov et al. 2021 (arXiv:2110.06169), algorithm 1.
+"""Implicit Q-Learning, Kostrikov et al. 2021 (arXiv:2110.06169).
 
 No action outside the data is ever asked for its value: V is an upper expectile of Q over recorded actions, Q learns
 from V, and the policy is drawn to recorded actions by their advantage.
 
 Differs from the paper: one update makes a step of V, of the policy and of Q, in the authors' code's order, instead of
-policy extraction afterwards. From the authors' code: weights begin as PyTorch's, no dropout; the encoders are those of
-Q and of the policy, and V reads the policy's summary, which it does not train.
+policy extraction afterwards. The bound of recorded actions' weights, the least of two target critics and the policy's
+form (mean squashed by tanh, one standard deviation for all observations, its log between -5 and 2) are the code's.
+
+Differs from the authors' code: weights begin as PyTorch's, not orthogonal; no dropout (0.1 in the policy for Adroit and
+Kitchen there); recorded actions are not moved off the borders of the box, nor have they to be, as the density is not
+squashed; the scale of rewards comes from whole episodes, the last steps of those that were cut included. The encoders
+are those of Q and of the policy, and V reads the policy's summary, which it does not train.
 """
 
 from __future__ import annotations
@@ -85,7 +90,7 @@ class IQL(ActorCritic):
         return mode if deterministic else self.actor.sample(summary, self.noise.normal(mode))
 
     def update_networks(self, batch: Batch) -> Stats:
-        """One step of V, actor, critics and targets (algorithm 1)."""
+        """One step of V, actor, critics and targets."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         value_loss, v = self.value_loss(h, batch)
@@ -105,21 +110,21 @@ class IQL(ActorCritic):
         )
 
     def value_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """L_V = mean |tau - 1(u < 0)| u^2, u = min Q'(o, a) - V(o) (eq. 5); and mean V."""
+        """L_V = mean |tau - 1(u < 0)| u^2, u = min Q'(o, a) - V(o); and mean V."""
         v: Tensor = self.value(h.v[:, :-1])
         u = self.recorded_value(h, batch) - v
         share = (self.expectile - (u < 0.0).to(u.dtype)).abs()
         return batch.mean(share * u.square()), batch.mean(v.detach())
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """L_Q = mean (r + gamma (1 - d) V(o') - Q(o, a))^2 (eq. 6), summed over critics; and mean Q."""
+        """L_Q = mean (r + gamma (1 - d) V(o') - Q(o, a))^2, summed over critics; and mean Q."""
         with torch.no_grad():
             y = self.backup(batch, self.value(h.v[:, 1:]))
         q = self.critics(h.q, batch.actions)
         return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """L_pi = -mean exp(beta (min Q'(o, a) - V(o))) log pi(a|o) (eq. 7), the weight bounded; and its mean."""
+        """L_pi = -mean exp(beta (min Q'(o, a) - V(o))) log pi(a|o), the weight bounded; and its mean."""
         with torch.no_grad():
             advantage = self.recorded_value(h, batch) - self.value(h.v[:, :-1])
             weight = (self.beta * advantage).exp().clamp(max=self.max_weight)

@@ -34,7 +34,7 @@ class TD3(DDPG):
         target_noise: standard deviation of the smoothing noise on target actions.
         noise_clip: its bound.
         policy_delay: updates of the critics for each of actor and targets.
-        kwargs: see `DDPG` and `ActorCritic`.
+        kwargs: see `DeterministicPolicy` and `ActorCritic`.
     """
 
     default_num_critics = 2

@@ -3,7 +3,6 @@
 import math
 from typing import NamedTuple
 
-import gin
 import numpy as np
 import pytest
 import torch
@@ -25,7 +24,6 @@ from references import (
 )
 from torch.distributions import Normal, kl_divergence
 
-from offpcc import configuration
 from offpcc.algorithms import BC, BCQ, CQL, IQL, TD3BC
 from offpcc.assembly import load_actor, save_actor
 from offpcc.core import Step
@@ -577,38 +575,3 @@ def test_bcq_acts_by_the_sample_that_the_first_critic_likes_best(deterministic):
     samples = agent.perturbed(agent.actor, h, agent.vae.decode(h, latents))
     assert chosen.shape == (4, 1, ACTION_DIM)
     assert_same(chosen[..., 0], samples[..., 0].amax(-1))
-
-
-# Settings -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name, expected",
-    [
-        ("td3_bc", {"TD3BC.bc_alpha": 2.5, "TD3BC.policy_delay": 2, "ReplayBuffer.batch_size": 256}),
-        ("iql", {"IQL.expectile": 0.7, "IQL.beta": 3.0, "IQL.max_weight": 100.0, "IQL.lr": 3e-4}),
-        (
-            "cql",
-            {
-                "CQL.hidden_dims": (256, 256, 256),
-                "CQL.actor_lr": 1e-4,
-                "CQL.lr": 3e-4,
-                "CQL.entropy_backup": False,
-                "CQL.num_imitating_updates": 40_000,
-                "CQL.num_samples": 10,
-            },
-        ),
-        ("bcq", {"BCQ.phi": 0.05, "BCQ.soft_minimum": 0.75, "BCQ.vae_hidden_dims": (750, 750), "BCQ.lr": 1e-3}),
-    ],
-)
-def test_configs_hold_the_papers_settings(name, expected):
-    """CORL#14: what moves CQL's scores is in its file."""
-    configuration.load(f"algorithms/{name}.gin", [])
-    common = {"ActorCritic.gamma": 0.99, "ActorCritic.polyak": 0.995, "train.num_steps_per_epoch": 1_000}
-    assert {key: gin.query_parameter(key) for key in common | expected} == common | expected
-
-
-def test_iqls_policy_rate_falls_along_a_cosine():
-    configuration.load("algorithms/iql.gin", [])
-    rates = IQL(*SPACES).actor_optimizer.rates[-1]
-    assert [rates(update) for update in (0, 500_000, 1_000_000)] == pytest.approx([3e-4, 1.5e-4, 0.0])

@@ -1,0 +1,156 @@
+"""The settings of the offline algorithms: each paper's for locomotion, and those for other families of D4RL's."""
+
+import gin
+import pytest
+from references import SPACES
+
+from offpcc import configuration, offline
+from offpcc.algorithms import BC, BCQ, CQL, IQL, TD3BC
+from offpcc.assembly import build
+
+COMMON = {
+    "ActorCritic.gamma": 0.99,
+    "ActorCritic.polyak": 0.995,
+    "train.num_test_episodes_per_epoch": 10,
+    "train.num_epochs": 200,
+    "train.num_steps_per_epoch": 5_000,
+}
+LOCOMOTION = {
+    "bc": {"BC.lr": 3e-4, "BC.hidden_dims": (256, 256), "ReplayBuffer.batch_size": 256},
+    "td3_bc": {
+        "TD3BC.bc_alpha": 2.5,
+        "TD3BC.target_noise": 0.2,
+        "TD3BC.noise_clip": 0.5,
+        "TD3BC.policy_delay": 2,
+        "TD3BC.lr": 3e-4,
+        "ReplayBuffer.batch_size": 256,
+    },
+    "iql": {
+        "IQL.expectile": 0.7,
+        "IQL.beta": 3.0,
+        "IQL.max_weight": 100.0,
+        "IQL.lr": 3e-4,
+        "recorded.return_range": 1000.0,
+        "ReplayBuffer.batch_size": 256,
+    },
+    "cql": {
+        "CQL.conservative_weight": 5.0,
+        "CQL.hidden_dims": (256, 256, 256),
+        "CQL.actor_lr": 1e-4,
+        "CQL.alpha_lr": 1e-4,
+        "CQL.lr": 3e-4,
+        "CQL.entropy_backup": False,
+        "CQL.max_backup": False,
+        "CQL.threshold": None,
+        "CQL.num_imitating_updates": 40_000,
+        "CQL.num_samples": 10,
+        "ReplayBuffer.batch_size": 256,
+    },
+    "bcq": {
+        "BCQ.phi": 0.05,
+        "BCQ.soft_minimum": 0.75,
+        "BCQ.num_samples": 10,
+        "BCQ.num_acting_samples": 100,
+        "BCQ.vae_hidden_dims": (750, 750),
+        "BCQ.hidden_dims": (400, 300),
+        "BCQ.lr": 1e-3,
+        "ReplayBuffer.batch_size": 100,
+    },
+}
+RARE_TESTS = {
+    "train.num_epochs": 10,
+    "train.num_steps_per_epoch": 100_000,
+    "train.num_test_episodes_per_epoch": 100,
+}
+VARIANTS = {
+    "bc_adroit": {"BC.normalize_observations": True},
+    "td3_bc_adroit": {},
+    "td3_bc_antmaze": {"TD3BC.reward_shift": -1.0, **RARE_TESTS},
+    "iql_adroit": {"IQL.beta": 0.5, "recorded.return_range": None},
+    "iql_antmaze": {
+        "IQL.expectile": 0.9,
+        "IQL.beta": 10.0,
+        "IQL.reward_shift": -1.0,
+        "recorded.return_range": None,
+        **RARE_TESTS,
+    },
+    "cql_adroit": {
+        "CQL.conservative_weight": 1.0,
+        "CQL.num_imitating_updates": 0,
+        "CQL.normalize_observations": True,
+    },
+    "cql_antmaze": {
+        "CQL.threshold": 5.0,
+        "CQL.reward_scale": 4.0,
+        "CQL.reward_shift": -2.0,
+        **RARE_TESTS,
+        "train.num_epochs": 20,
+        "train.num_steps_per_epoch": 50_000,
+    },
+}
+CLASSES = {"bc": BC, "td3_bc": TD3BC, "iql": IQL, "cql": CQL, "bcq": BCQ}
+
+
+def algorithm_of(variant):
+    return variant.rpartition("_")[0]
+
+
+def bound(expected):
+    return {name: gin.query_parameter(name) for name in expected}
+
+
+@pytest.mark.parametrize("name", LOCOMOTION)
+def test_configs_hold_the_papers_settings(name):
+    """CORL#14: what moves CQL's scores is in its file."""
+    configuration.load(f"algorithms/{name}.gin", [])
+    expected = COMMON | LOCOMOTION[name]
+    assert bound(expected) == expected
+    CLASSES[name](*SPACES)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_change_what_they_say_and_nothing_else(name):
+    configuration.load(f"offline/{name}.gin", [])
+    algorithm = algorithm_of(name)
+    expected = COMMON | LOCOMOTION[algorithm] | VARIANTS[name]
+    assert bound(expected) == expected
+    bindings = {line.split(" = ")[0] for line in gin.config_str().splitlines() if " = " in line}
+    configuration.load(f"algorithms/{algorithm}.gin", [])
+    before = {line.split(" = ")[0] for line in gin.config_str().splitlines() if " = " in line}
+    assert bindings - before <= set(VARIANTS[name])
+
+
+def test_there_is_a_test_for_every_variant():
+    assert {file.stem for file in (configuration.CONFIGS / "offline").glob("*.gin")} == set(VARIANTS)
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name.endswith("antmaze")])
+@pytest.mark.parametrize(("reward", "expected"), [(0.0, {"cql": -2.0}), (1.0, {"cql": 2.0})])
+def test_rewards_of_antmaze_as_they_are_learned_from(name, reward, expected):
+    """-1 on the way and 0 at the goal, or centred; whatever the range of returns is."""
+    configuration.load(f"offline/{name}.gin", [])
+    agent = CLASSES[algorithm_of(name)](*SPACES, hidden_dims=(4,))
+    learned = agent.reward_scale * reward + agent.reward_shift
+    assert learned == expected.get(algorithm_of(name), reward - 1.0)
+    assert offline.by_gin()["return_range"] is None
+
+
+def test_iqls_policy_rate_falls_along_a_cosine():
+    configuration.load("algorithms/iql.gin", [])
+    rates = IQL(*SPACES).actor_optimizer.rates[-1]
+    assert [rates(update) for update in (0, 500_000, 1_000_000)] == pytest.approx([3e-4, 1.5e-4, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name"),
+    [(algorithm, f"algorithms/{algorithm}.gin") for algorithm in LOCOMOTION]
+    + [(algorithm_of(variant), f"offline/{variant}.gin") for variant in VARIANTS],
+)
+def test_they_reach_the_agent_with_memory(algorithm, name):
+    configuration.load(name, ["Recurrent.hidden_dim=4", "Recurrent.num_layers=1"])
+    learner = build("pendulum-p-v0", f"r{algorithm}")
+    plain = CLASSES[algorithm](*SPACES)
+    for attribute in ("reward_scale", "reward_shift", "gamma", "beta", "phi", "bc_alpha", "conservative_weight"):
+        assert getattr(learner.algorithm, attribute, None) == getattr(plain, attribute, None)
+    assert (learner.algorithm.normalization is None) == (plain.normalization is None)
+    learner.close()
