@@ -200,13 +200,12 @@ def read_actions(column: Column, name: str, action_range: Range | None) -> tuple
         low, high = (np.asarray(bound, np.float32) for bound in action_range)
         if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
             raise UserError(f"{name}: action_range is {action_range}; it has to be two finite bounds, the lower first")
-        try:
-            actions = 2.0 * (actions - low) / (high - low) - 1.0
-        except ValueError:
+        if not {low.shape, high.shape} <= {(), (1,), actions.shape[1:]}:
             raise UserError(
-                f"{name}: action_range has bounds of shape {low.shape} and {high.shape}, but an action has "
-                f"{actions.shape[1]} numbers"
-            ) from None
+                f"{name}: actions are of {actions.shape[1]} numbers, but the bounds that they are to be scaled from "
+                f"(action_range, or those of the environment) of {max(low.size, high.size)}"
+            )
+        actions = 2.0 * (actions - low) / (high - low) - 1.0
     far = max(float(actions.max()), -float(actions.min()))
     if far <= 1.0:
         return actions, False, []

@@ -62,6 +62,7 @@ def read_file(
     name: str | None = None,
     max_episode_steps: int | None = None,
     action_range: Range | None = None,
+    default_action_range: Range | None = None,
 ) -> Dataset:
     """The data in an HDF5 or NPZ file, whatever its suffix.
 
@@ -70,6 +71,7 @@ def read_file(
         name: of the data, for messages; the file's name without suffix if None.
         max_episode_steps: see `Dataset.from_arrays`.
         action_range: see `Dataset.from_arrays`.
+        default_action_range: see `assemble`.
 
     Raises:
         UserError: the file cannot be read, or its data is not whole.
@@ -81,7 +83,7 @@ def read_file(
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     options: dict[str, Any] = {
         "name": name or path.stem, "source": str(path), "max_episode_steps": max_episode_steps,
-        "action_range": action_range,
+        "action_range": action_range, "default_action_range": default_action_range,
     }  # fmt: skip
     if not beginning:
         raise UserError(f"{path} is empty; fetch or write it again")

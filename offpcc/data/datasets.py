@@ -339,11 +339,15 @@ def assemble(
     source: str = "arrays",
     max_episode_steps: int | None = None,
     action_range: Range | None = None,
+    default_action_range: Range | None = None,
     infos: Mapping[str, Array] | None = None,
     metadata: Mapping[str, Any] | None = None,
     found: Iterable[str] = (),
 ) -> Dataset:
     """Check columns and read them; see `Dataset.from_arrays`. Each is forgotten once it is read.
+
+    Lowest and highest action are those that the `metadata` tells, as recordings of offpcc do, else `action_range`,
+    else for actions that are no whole numbers `default_action_range`.
 
     Raises:
         UserError: something is missing, does not fit, is no number, or is too large for this machine.
@@ -365,6 +369,10 @@ def assemble(
             "unless max_episode_steps is given"
         )
     rewards = read_numbers(columns.pop("rewards"), f"{name}: rewards").reshape(num_steps)
+    if metadata and {"action_low", "action_high"} <= set(metadata):
+        action_range = metadata["action_low"], metadata["action_high"]
+    elif action_range is None and columns["actions"].dtype.kind == "f":
+        action_range = default_action_range
     actions, discrete, action_notices = read_actions(columns.pop("actions"), name, action_range)
     observations = read_numbers(columns.pop("observations"), f"{name}: observations", images=True)
     ends = terminations | truncations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from offpcc import d4rl_names
 from offpcc.data import d4rl
 from offpcc.data.columns import Array, Range
 from offpcc.data.dataset_files import read_file
@@ -21,6 +22,7 @@ def load(
     *,
     max_episode_steps: int | None = None,
     action_range: Range | None = None,
+    default_action_range: Range | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """Recorded data.
@@ -30,7 +32,9 @@ def load(
             ``$D4RL_DATASET_DIR`` and ``~/.d4rl/datasets``, and fetched if it is one of D4RL's.
         max_episode_steps: the time limit of the recorder, for data that does not tell where it cut an episode; D4RL's
             own for its names.
-        action_range: see `Dataset.from_arrays`; Minari's data has its own.
+        action_range: lowest and highest action of the recorder, which become -1 and 1, for data that does not tell;
+            Minari's does, and so do the files of `offpcc collect`.
+        default_action_range: the same, for actions that are no whole numbers; what they were made for may tell it.
         progress: see `download`.
 
     Raises:
@@ -43,15 +47,17 @@ def load(
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the file with the data in it")
     if not path.is_file():
-        if path.suffix in d4rl.SUFFIXES or len(path.parts) > 1:
+        if path.suffix in d4rl_names.SUFFIXES or len(path.parts) > 1:
             raise UserError(f"there is no file {path}; give one that is there, a D4RL name or minari:ID")
         path = d4rl.obtain(text, progress)
         name = text
     else:
-        name = d4rl.NAMES.get(path.name, path.stem)
-    limit = max_episode_steps or d4rl.max_episode_steps(name)
-    dataset = read_file(path, name=name, max_episode_steps=limit, action_range=action_range)
-    return replace(dataset, notices=(*dataset.notices, *d4rl.remarks(name)))
+        name = d4rl_names.NAMES.get(path.name, path.stem)
+    limit = max_episode_steps or d4rl_names.max_episode_steps(name)
+    dataset = read_file(
+        path, name=name, max_episode_steps=limit, action_range=action_range, default_action_range=default_action_range
+    )
+    return replace(dataset, notices=(*dataset.notices, *d4rl_names.remarks(name)))
 
 
 def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Array]:

@@ -1,13 +1,16 @@
 """The environments of offpcc, registered with Gymnasium when this package is imported.
 
 `ENVIRONMENTS` is the one table. A new environment is a file beside this one, which holds its rows and imports no
-simulator before one is made, and a line here.
+simulator before one is made, and a line here. The names of D4RL's data sets, which D4RL gave to environments too, are
+registered beside them; `offpcc.d4rl_names` has their table, `offpcc.d4rl_tasks` makes them.
 """
 
 from __future__ import annotations
 
 import gymnasium
+from gymnasium.envs.registration import WrapperSpec
 
+from offpcc import d4rl_names
 from offpcc.domains import bullet_locomotion, bumps, dm_control_env, mujoco_locomotion, pendulum, reacher, water_maze
 from offpcc.domains.table import Environment, is_installed
 
@@ -27,13 +30,13 @@ ENVIRONMENTS: tuple[Environment, ...] = (
 def missing_package(name: str) -> str | None:
     """Returns the pip package that the environment `name` needs and that is not installed, or None."""
     packages = {environment.name: environment.package for environment in ENVIRONMENTS}
-    package = packages.get(name)
+    package = packages.get(name) or d4rl_names.package(name)
     return None if package is None or is_installed(package) else package
 
 
 def _register() -> None:
+    # Gymnasium warns of an id that is registered twice, as it would be when this package is reloaded.
     for environment in ENVIRONMENTS:
-        # Gymnasium warns of an id that is registered twice, as it would be when this package is reloaded.
         if environment.name not in gymnasium.registry:
             gymnasium.register(
                 id=environment.name,
@@ -41,6 +44,18 @@ def _register() -> None:
                 max_episode_steps=environment.max_episode_steps,
                 additional_wrappers=environment.wrappers,
                 kwargs=dict(environment.kwargs),
+            )
+    for name in d4rl_names.FILES:
+        if d4rl_names.task(name) and name not in gymnasium.registry:
+            gymnasium.register(
+                id=name,
+                entry_point="offpcc.d4rl_tasks:simulator",
+                max_episode_steps=d4rl_names.max_episode_steps(name),
+                additional_wrappers=(
+                    WrapperSpec("AsRecorded", "offpcc.d4rl_tasks:as_recorded", {"name": name}),
+                    WrapperSpec("RecordedTask", "offpcc.d4rl_tasks:RecordedTask", {"name": name}),
+                ),
+                kwargs={"name": name},
             )
 
 

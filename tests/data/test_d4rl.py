@@ -1,4 +1,4 @@
-"""D4RL's names: where files are found, fetched and refused; scores; `load` and `qlearning_dataset`."""
+"""D4RL's files: where they are found, fetched and refused; `load` and `qlearning_dataset`."""
 
 import hashlib
 import io
@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 import pytest
 
+from offpcc import d4rl_names
 from offpcc.data import d4rl, downloads
-from offpcc.data.d4rl import normalized_score
 from offpcc.data.d4rl_files import KNOWN
 from offpcc.data.datasets import Dataset
 from offpcc.data.downloads import DownloadError, Known, download
@@ -93,107 +93,10 @@ def left(folder):
     return [path for path in Path(folder).rglob("*") if path.is_file()]
 
 
-# Names ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name, file",
-    [
-        ("hopper-medium-v2", "gym_mujoco_v2/hopper_medium-v2.hdf5"),
-        ("halfcheetah-full-replay-v1", "gym_mujoco_v1/halfcheetah_full_replay-v1.hdf5"),
-        ("ant-medium-expert-v2", "gym_mujoco_v2/ant_medium_expert-v2.hdf5"),
-        ("walker2d-medium-replay-v0", "gym_mujoco/walker_mixed.hdf5"),
-        ("hopper-medium-replay-v0", "gym_mujoco/hopper_mixed.hdf5"),
-        ("walker2d-medium-expert-v0", "gym_mujoco/walker2d_medium_expert.hdf5"),
-        ("ant-random-expert-v0", "gym_mujoco/ant_random_expert.hdf5"),
-        ("maze2d-umaze-v1", "maze2d/maze2d-umaze-sparse-v1.hdf5"),
-        ("maze2d-eval-large-dense-v1", "maze2d/maze2d-eval-large-dense-v1.hdf5"),
-        ("maze2d-open-v0", "maze2d/maze2d-open-sparse.hdf5"),
-        ("maze2d-open-dense-v0", "maze2d/maze2d-open-dense.hdf5"),
-        ("antmaze-umaze-v0", "ant_maze_new/Ant_maze_u-maze_noisy_multistart_False_multigoal_False_sparse.hdf5"),
-        ("antmaze-medium-play-v1", "ant_maze_v1/Ant_maze_medium_noisy_multistart_True_multigoal_False_sparse.hdf5"),
-        (
-            "antmaze-large-diverse-v2",
-            "ant_maze_v2/Ant_maze_hardest-maze_noisy_multistart_True_multigoal_True_sparse_fixed.hdf5",
-        ),
-        ("pen-human-v0", "hand_dapg/pen-v0_demos_clipped.hdf5"),
-        ("relocate-cloned-v0", "hand_dapg/relocate-demos-v0-bc-combined.hdf5"),
-        ("door-expert-v0", "hand_dapg/door-v0_expert_clipped.hdf5"),
-        ("hammer-cloned-v1", "hand_dapg_v1/hammer-cloned-v1.hdf5"),
-        ("kitchen-complete-v0", "kitchen/mini_kitchen_microwave_kettle_light_slider-v0.hdf5"),
-        ("kitchen-mixed-v0", "kitchen/kitchen_microwave_kettle_bottomburner_light-v0.hdf5"),
-        ("bullet-ant-medium-replay-v0", "bullet/bullet-ant_medium_replay.hdf5"),
-        ("bullet-maze2d-umaze-v0", "bullet/bullet-maze2d-umaze-sparse.hdf5"),
-    ],
-)
-def test_names_have_the_files_of_d4rl(name, file):
-    assert d4rl.FILES[name] == file
-
-
-def test_every_file_has_one_name_and_what_is_known_is_of_one_of_them():
-    assert len(set(d4rl.FILES.values())) == len(d4rl.FILES) == len(d4rl.NAMES)
-    assert not set(KNOWN) - set(d4rl.NAMES)
-    assert "hopper-full-replay-v0" not in d4rl.FILES
+def test_what_is_known_of_files_is_of_files_with_a_name():
+    assert not set(KNOWN) - set(d4rl_names.NAMES)
     for known in KNOWN.values():
         assert known.size > 10**6 and re.fullmatch(r"[0-9a-f]{16}", known.sha256)
-
-
-@pytest.mark.parametrize(
-    "name, steps",
-    [
-        ("hopper-medium-v0", 1000), ("pen-human-v0", 100), ("door-cloned-v1", 200), ("kitchen-partial-v0", 280),
-        ("maze2d-umaze-v1", 300), ("maze2d-umaze-v0", 150), ("maze2d-eval-large-dense-v1", 800),
-        ("maze2d-open-dense-v0", 150), ("antmaze-umaze-diverse-v0", 700), ("antmaze-large-play-v2", 1000),
-        ("bullet-maze2d-medium-v0", 600), ("bullet-hopper-random-v0", 1000), ("my-own-data", None),
-    ],
-)  # fmt: skip
-def test_time_limits(name, steps):
-    assert d4rl.max_episode_steps(name) == steps
-
-
-# Scores -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name, return_, score",
-    [
-        ("hopper-medium-v2", 3234.3, 100.0),
-        ("hopper-medium-v2", -20.272305, 0.0),
-        ("Hopper-v4", 3234.3, 100.0),
-        ("hopper-mujoco-p-v0", 3234.3, 100.0),
-        ("mujoco/hopper/expert-v0", 3234.3, 100.0),
-        ("halfcheetah-full-replay-v1", 12135.0, 100.0),
-        ("HalfCheetah-v5", -280.178953, 0.0),
-        ("walker2d-random-v0", 4592.3, 100.0),
-        ("ant-random-expert-v0", 3879.7, 100.0),
-        ("hopper-bullet-p-v0", 1441.8059623430963, 100.0),
-        ("bullet-ant-medium-v0", 373.705955, 0.0),
-        ("HopperBulletEnv-v0", 20.058972, 0.0),
-        ("halfcheetah-p-v0", 2381.6725, 100.0),
-        ("pen-cloned-v1", 3076.8331017826877, 100.0),
-        ("AdroitHandDoor-v1", 2880.5693087298737, 100.0),
-        ("D4RL/relocate/human-v2", 4233.877797728884, 100.0),
-        ("maze2d-umaze-v1", 161.86, 100.0),
-        ("maze2d-umaze-dense-v1", 68.537689, 0.0),
-        ("antmaze-large-play-v2", 0.5, 50.0),
-        ("kitchen-mixed-v0", 3.0, 75.0),
-    ],
-)
-def test_scores(name, return_, score):
-    assert normalized_score(name, return_) == pytest.approx(score, abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["Pendulum-v1", "pendulum-p-v0", "AdroitHandDoorSparse-v1", "Humanoid-v4", "PointMaze_UMaze-v3", "AntMaze_UMaze-v4",
-     "dmc-cartpole-balance-v0", "CartPole-v1", "walk-hopper", ""],
-)  # fmt: skip
-def test_where_there_are_no_references_there_is_no_score(name):
-    assert normalized_score(name, 100.0) is None
-
-
-def test_every_name_of_d4rl_has_a_score():
-    assert not [name for name in d4rl.FILES if normalized_score(name, 1.0) is None]
 
 
 # Finding ----------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ import h5py
 import numpy as np
 import pytest
 
+from offpcc.d4rl_names import normalized_score
 from offpcc.data import columns, dataset_files
-from offpcc.data.d4rl import normalized_score
 from offpcc.data.dataset_files import read_file
 from offpcc.data.loading import load
 from offpcc.errors import UserError
