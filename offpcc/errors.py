@@ -14,3 +14,9 @@ class UserError(Exception):
         """Print the message; the exit code."""
         print(f"offpcc: {self.message}", file=sys.stderr)
         return 2
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in one line."""
+    text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from offpcc.domains.opengl import choose_opengl, require_opengl
-from offpcc.domains.table import PREVIOUS_ACTION, Environment, concatenate, require
+from offpcc.domains.table import PREVIOUS_ACTION, Environment, concatenate, keep, require
 
 __all__ = ["ENVIRONMENTS", "DMControl", "DMControlImage"]
 
@@ -179,7 +179,7 @@ class DMControlImage(DMControl):
 
 
 def _cartpole(task: str) -> tuple[Environment, ...]:
-    def row(suffix: str, hidden: str, size: int, keys: list[str], *wrappers: WrapperSpec) -> Environment:
+    def row(suffix: str, hidden: str, size: int, *wrappers: WrapperSpec) -> Environment:
         return Environment(
             name=f"dmc-cartpole-{task}{suffix}-v0",
             family=f"dmc-cartpole-{task}",
@@ -188,14 +188,14 @@ def _cartpole(task: str) -> tuple[Environment, ...]:
             max_episode_steps=200,
             observation_shape=(size,),
             action_size=1,
-            kwargs={"domain": "cartpole", "task": task, "action_repeat": 5, "keys": keys},
+            kwargs={"domain": "cartpole", "task": task, "action_repeat": 5},
             wrappers=wrappers,
             package="dm-control",
         )
 
-    p, v, a = ["position"], ["velocity"], PREVIOUS_ACTION
+    p, v, a = keep(0, 1, 2), keep(3, 4), PREVIOUS_ACTION
     return (
-        row("", "nothing", 5, p + v),
+        row("", "nothing", 5),
         row("-p", "velocities", 3, p),
         row("-va", "positions", 3, v, a),
         row("-p-concat5", "velocities; last 5 positions shown", 15, p, concatenate(5)),

@@ -17,7 +17,7 @@ from gymnasium.spaces import Box
 from offpcc.domains import ENVIRONMENTS, missing_package
 from offpcc.domains.opengl import choose_opengl
 from offpcc.domains.wrappers import EpisodeReturn, Float32Observation, UnitAction
-from offpcc.errors import UserError
+from offpcc.errors import UserError, first_line
 
 __all__ = ["UnsuitableEnvironment", "describe", "make", "simulator"]
 
@@ -65,7 +65,7 @@ def make(
         wrappers_by_gin, kwargs_by_gin = by_gin()
     except TypeError as error:  # a wrapper that gin was to build, without an environment
         raise UserError(
-            f"make.wrappers cannot be read: {_first_line(error)}; write its references without parentheses, as in "
+            f"make.wrappers cannot be read: {first_line(error)}; write its references without parentheses, as in "
             f"[@Flicker]"
         ) from error
     wrappers = wrappers_by_gin if wrappers is None else wrappers
@@ -77,7 +77,7 @@ def make(
         given["render_mode"] = render_mode
     try:
         with warnings.catch_warnings():  # what Gymnasium warns of is either as wanted or refused below
-            warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes)")
+            warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
             env = gymnasium.make(name, **given)
     except gymnasium.error.DependencyNotInstalled as error:
         raise UnsuitableEnvironment(f"{name}: {error}") from error
@@ -106,7 +106,7 @@ def make(
             env = wrap(env)
         except Exception as error:  # a user's own may raise anything
             wrapper = getattr(wrap, "__name__", wrap)
-            raise UnsuitableEnvironment(f"{name} cannot be wrapped by {wrapper}: {_first_line(error)}") from error
+            raise UnsuitableEnvironment(f"{name} cannot be wrapped by {wrapper}: {first_line(error)}") from error
     _check_actions(name, env.action_space)
     _check_observations(name, env.observation_space)
     is_image = len(env.observation_space.shape or ()) == 3
@@ -203,7 +203,3 @@ def _check_observations(name: str, space: gymnasium.Space[Any]) -> None:
             "needs vectors, or uint8 images with 3 axes; join frames by Concatenate, or else wrap it in "
             "gymnasium.wrappers.FlattenObservation"
         )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -329,6 +329,14 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, reward, terminated, truncated, info
 
 
+def action_bounds(env: gym.Env[Any, Any]) -> tuple[Array, Array]:
+    """The lowest and the highest action that an environment takes below the `UnitAction` around it."""
+    while isinstance(env, gym.Wrapper) and not isinstance(env, UnitAction):
+        env = env.env
+    space = _box(env.env.action_space if isinstance(env, UnitAction) else env.action_space, env)
+    return space.low, space.high
+
+
 def num_stacked(env: gym.Env[Any, Any]) -> int:
     """How many frames an observation is a stack of, oldest first, each the following one's neighbour in time.
 

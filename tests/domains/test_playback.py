@@ -1,0 +1,674 @@
+"""Recorded episodes seen through wrappers: what is shown is what an agent saw when they were recorded."""
+
+import random
+from collections import deque
+
+import gin
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from gymnasium.wrappers import (
+    AddRenderObservation,
+    ClipReward,
+    DelayObservation,
+    DtypeObservation,
+    FlattenObservation,
+    FrameStackObservation,
+    MaxAndSkipObservation,
+    NormalizeObservation,
+    RescaleObservation,
+    StickyAction,
+    TimeAwareObservation,
+    TimeLimit,
+    TransformObservation,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offpcc.domains import missing_package, playback
+from offpcc.domains.making import make
+from offpcc.domains.playback import Playback, observation_wrappers, shapes, view
+from offpcc.domains.wrappers import (
+    Concatenate,
+    DropIndices,
+    Flicker,
+    Float32Observation,
+    KeepIndices,
+    ObservationNoise,
+    PreviousAction,
+)
+from offpcc.errors import UserError
+
+LENGTHS = (25, 1, 12)  # steps of each episode
+
+
+class Tap(gym.Wrapper):
+    """Notes what the environment itself observes."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.noted = []
+
+    def reset(self, **kwargs):
+        observation, info = self.env.reset(**kwargs)
+        self.noted.append(np.array(observation))
+        return observation, info
+
+    def step(self, action):
+        observation, *rest = self.env.step(action)
+        self.noted.append(np.array(observation))
+        return observation, *rest
+
+
+class Wandering(gym.Env):
+    """A random walk in a box; its reward is the sum of the first two actions."""
+
+    def __init__(self, size=3, dtype=np.float32, shape=None):
+        self.shape = shape or (size,)
+        self.observation_space = Box(0, 255, self.shape, dtype) if shape else Box(-5, 5, self.shape, dtype)
+        self.action_space = Box(np.float32([-2, 0]), np.float32([2, 3]))
+
+    def observe(self):
+        space = self.observation_space
+        numbers = self.np_random.uniform(space.low, space.high).astype(np.float32)
+        return numbers.astype(space.dtype)  # what float32 can hold, as recordings do
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observe(), {}
+
+    def step(self, action):
+        return self.observe(), float(np.sum(action)), False, False, {}
+
+    def render(self):
+        return np.zeros((4, 4, 3), np.uint8)
+
+
+def wandering(*wrappers, **kwargs):
+    gym.register("Wandering-v0", entry_point=lambda **given: Wandering(**given), max_episode_steps=100)
+    try:
+        return make("Wandering-v0", wrappers=list(wrappers), kwargs=kwargs)
+    finally:
+        del gym.registry["Wandering-v0"]
+
+
+def record(env, lengths=LENGTHS, seed=0, into=np.float32):
+    """Random episodes: what a recording of the environment's own observations holds, and what the wrappers showed."""
+    innermost = env
+    while isinstance(innermost.env, gym.Wrapper):
+        innermost = innermost.env
+    tap = innermost.env = Tap(innermost.env)
+    generator = np.random.default_rng(seed)
+    shown, actions, rewards, starts, stops = [], [], [], [], []
+    for number, length in enumerate(lengths):
+        starts.append(len(shown))
+        shown.append(env.reset(seed=seed + number)[0])
+        for _ in range(length):
+            action = generator.uniform(-1, 1, env.action_space.shape).astype(np.float32)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            shown.append(observation)
+            actions.append(action)
+            rewards.append([reward])
+            if terminated or truncated:
+                break
+        actions.append(np.zeros_like(action))
+        rewards.append([0.0])
+        stops.append(len(shown))
+    innermost.env = tap.env
+    rows = {
+        "observations": np.array(tap.noted).astype(into),
+        "actions": np.array(actions),
+        "rewards": np.array(rewards, np.float32),
+        "starts": np.array(starts),
+        "stops": np.array(stops),
+    }
+    return rows, np.array(shown)
+
+
+def seen(env, rows, seed=0, **kwargs):
+    return view(env, **rows, seed=seed, **kwargs)
+
+
+def part(rows, episodes):
+    """Rows of the first so many episodes."""
+    stop = rows["stops"][episodes - 1]
+    cut = {name: rows[name][:stop] for name in ("observations", "actions", "rewards")}
+    return {**cut, "starts": rows["starts"][:episodes], "stops": rows["stops"][:episodes]}
+
+
+def assert_same(got, expected):
+    assert got.dtype == expected.dtype and got.shape == expected.shape
+    assert got.tobytes() == expected.tobytes()
+
+
+def refusal(env, rows, **kwargs):
+    with pytest.raises(UserError) as told:
+        seen(env, rows, **kwargs)
+    assert "\n" not in told.value.message
+    return told.value.message
+
+
+# Exactness ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"pendulum{twin}-v0" for twin in ("", "-p", "-v", "-va", "-p-concat5", "-v-concat10", "-va-concat10")),
+        *(f"{body}-mujoco{twin}-v0" for body in ("hopper", "walker2d", "halfcheetah", "ant") for twin in ("-p", "-v")),
+        *(f"{body}-bullet{twin}-v0" for body in ("hopper", "walker2d", "halfcheetah", "ant") for twin in ("-p", "-v")),
+        "ant-p-v0",
+        *(f"dmc-cartpole-swingup{twin}-v0" for twin in ("-p", "-va", "-p-concat5", "-va-concat10")),
+    ],
+)
+def test_a_recording_is_seen_as_it_was_shown(name):
+    if missing_package(name):
+        pytest.skip(f"needs {missing_package(name)}")
+    env = make(name)
+    rows, shown = record(env)
+    assert_same(seen(env, rows), shown)
+    env.close()
+
+
+def test_the_first_27_numbers_of_ant_are_chosen_from_111():
+    pytest.importorskip("mujoco")
+    env = make("ant-mujoco-p-v0", wrappers=[PreviousAction])
+    rows, shown = record(env)
+    forces = np.random.default_rng(0).normal(size=(len(shown), 84)).astype(np.float32)
+    with_forces = {**rows, "observations": np.concatenate([rows["observations"], forces], axis=1)}
+    assert_same(seen(env, with_forces), shown)
+    bare = make("ant-mujoco-p-v0")
+    assert_same(seen(bare, with_forces), np.ascontiguousarray(shown[:, :13]))
+    whole = make("ant-mujoco-v0")
+    assert_same(seen(whole, with_forces), rows["observations"])
+    # Own recordings too tell through what they were seen.
+    assert_same(seen(whole, with_forces, seen_through=[]), rows["observations"])
+
+
+def test_only_ant_is_cut_to_27():
+    rows, _ = record(wandering(size=111))
+    assert "111 numbers" in refusal(wandering(PreviousAction, size=27), rows)
+
+
+def _transformed(env):
+    space = Box(-9, 9, env.observation_space.shape, np.float32)
+    return TransformObservation(env, lambda observation: np.tanh(observation).astype(np.float32), space)
+
+
+WRAPPERS = {
+    "keep": lambda draw: lambda env: KeepIndices(env, [draw % env.observation_space.shape[0], 0]),
+    "drop": lambda draw: (
+        lambda env: DropIndices(env, [draw % size] if (size := env.observation_space.shape[0]) > 1 else [])
+    ),
+    "previous action": lambda draw: PreviousAction,
+    "concatenate": lambda draw: lambda env: Concatenate(env, 1 + draw % 3),
+    "delay": lambda draw: lambda env: DelayObservation(env, draw % 4),
+    "time": lambda draw: lambda env: TimeAwareObservation(env, normalize_time=bool(draw % 2)),
+    "stack": lambda draw: lambda env: FlattenObservation(FrameStackObservation(env, 1 + draw % 3)),
+    "transform": lambda draw: _transformed,
+    "rescale": lambda draw: lambda env: RescaleObservation(env, np.float32(-1), np.float32(1 + draw)),
+    "limit": lambda draw: lambda env: TimeLimit(env, 5),
+    "clip reward": lambda draw: lambda env: ClipReward(env, -0.5, 0.5),
+    "reward": lambda draw: ShowReward,
+    "float32": lambda draw: Float32Observation,
+}
+
+
+class ShowReward(gym.Wrapper):
+    """Appends the last reward."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        space = env.observation_space
+        self.observation_space = Box(np.append(space.low, -100), np.append(space.high, 100), dtype=space.dtype.type)
+
+    def reset(self, **kwargs):
+        observation, info = self.env.reset(**kwargs)
+        return np.append(observation, 0).astype(self.observation_space.dtype), info
+
+    def step(self, action):
+        observation, reward, *rest = self.env.step(action)
+        return np.append(observation, np.float32(reward)).astype(self.observation_space.dtype), reward, *rest
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered", "ignore:overflow encountered in cast")
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(WRAPPERS)), st.integers(0, 7)), max_size=5),
+    st.sampled_from([np.float32, np.float64]),
+)
+def test_any_chain_of_wrappers_is_exact(chain, dtype):
+    env = wandering(*(WRAPPERS[name](draw) for name, draw in chain), dtype=dtype)
+    rows, shown = record(env, lengths=(9, 1, 7))
+    # Rewards are recorded as the environment gives them, before any wrapper.
+    low, high = np.float32([-2, 0]), np.float32([2, 3])
+    rows["rewards"] = np.sum((low + high) / 2 + rows["actions"] * (high - low) / 2, axis=1, keepdims=True)
+    assert_same(seen(env, rows, seen_through=[]), shown)
+
+
+def test_columns_at_once_are_those_taken_step_by_step(monkeypatch):
+    class SlowKeep(KeepIndices):
+        def observation(self, observation):
+            return super().observation(observation)
+
+    fast = wandering(lambda env: DropIndices(env, [1]), lambda env: KeepIndices(env, [2, 0]), size=4, dtype=np.float64)
+    slow = wandering(lambda env: DropIndices(env, [1]), lambda env: SlowKeep(env, [2, 0]), size=4, dtype=np.float64)
+    rows, shown = record(fast)
+    assert_same(seen(slow, rows), shown)
+    monkeypatch.setattr(Playback, "reset", lambda self, **kwargs: pytest.fail("it was played step by step"))
+    at_once = seen(fast, rows)
+    assert_same(at_once, shown)
+    assert at_once.flags.c_contiguous
+    with pytest.raises(pytest.fail.Exception):
+        seen(slow, rows)
+
+
+def test_where_nothing_is_hidden_nothing_is_copied():
+    env = wandering(dtype=np.float64)
+    rows, _ = record(env)
+    assert seen(env, rows) is rows["observations"]
+
+
+def test_images_stay_bytes():
+    env = wandering(lambda env: Concatenate(env, 3), shape=(1, 4, 4), dtype=np.uint8)
+    rows, shown = record(env, into=np.uint8)
+    assert shown.dtype == np.uint8 and shown.shape[1:] == (3, 4, 4)
+    assert_same(seen(env, rows), shown)
+    whole = wandering(shape=(1, 4, 4), dtype=np.uint8)
+    assert seen(whole, rows) is rows["observations"]
+
+
+def test_an_image_of_floats_is_not_one_of_bytes():
+    env = wandering(shape=(1, 4, 4), dtype=np.uint8)
+    rows, _ = record(env, into=np.uint8)
+    floats = {**rows, "observations": rows["observations"].astype(np.float32)}
+    assert "shape (1, 4, 4)" in refusal(env, floats)
+
+
+def test_actions_that_were_recorded_do_not_stick():
+    env = wandering(PreviousAction, lambda env: StickyAction(env, 0.5), lambda env: Concatenate(env, 2))
+    free = wandering(PreviousAction, lambda env: Concatenate(env, 2))
+    rows, shown = record(free)
+    assert_same(seen(env, rows), shown)
+
+
+def test_a_wrapper_may_write_into_what_it_is_given():
+    class Overwrite(gym.ObservationWrapper):
+        def observation(self, observation):
+            observation += 1
+            return observation
+
+        def step(self, action):
+            action *= 2
+            return super().step(action)
+
+    env = Overwrite(wandering())  # outside of UnitAction, which copies
+    rows, shown = record(wandering())
+    before = {name: array.copy() for name, array in rows.items()}
+    np.testing.assert_array_equal(seen(env, rows), shown + 1)
+    for name, array in rows.items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_the_last_observation_is_shown_as_the_last():
+    class HideTheEnd(gym.Wrapper):
+        def step(self, action):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            return observation * (not truncated), reward, terminated, truncated, info
+
+    env = wandering(HideTheEnd)
+    rows, _ = record(wandering())
+    expected = rows["observations"].copy()
+    expected[rows["stops"] - 1] = 0
+    np.testing.assert_array_equal(seen(env, rows), expected)
+
+
+def test_the_environment_is_whole_again():
+    env = wandering(PreviousAction)
+    rows, shown = record(env)
+    chain = str(env)
+    seen(env, rows)
+    assert str(env) == chain
+    np.testing.assert_array_equal(record(env)[1], shown)
+
+
+# Randomness --------------------------------------------------------------------------------------------------------
+
+
+def flickering(probability=0.3):
+    return wandering(lambda env: Flicker(env, probability))
+
+
+def noisy(std=0.5):
+    return wandering(lambda env: ObservationNoise(env, std))
+
+
+def own_generator():
+    class Own(gym.ObservationWrapper):
+        def reset(self, *, seed=None, options=None):
+            self.generator = np.random.RandomState(seed)  # it takes no seed above 2**32
+            return super().reset(seed=seed, options=options)
+
+        def observation(self, observation):
+            return observation + np.float32(self.generator.normal())
+
+    return wandering(Own)
+
+
+def test_flicker_blanks_at_its_rate():
+    rows, shown = record(wandering(), lengths=(50,) * 40)
+    flickered = seen(flickering(), rows)
+    blank = (flickered == 0).all(1)
+    assert abs(blank.mean() - 0.3) < 0.05
+    np.testing.assert_array_equal(flickered[~blank], shown[~blank])
+    starts = blank.reshape(40, 51)
+    assert len({row.tobytes() for row in starts}) == 40, "each episode has a draw of its own"
+
+
+def test_noise_has_its_size():
+    rows, shown = record(wandering(), lengths=(50,) * 40)
+    noise = seen(noisy(), rows) - shown
+    assert abs(noise.std() - 0.5) < 0.02 and abs(noise.mean()) < 0.02
+
+
+@pytest.mark.parametrize("made", [flickering, noisy, own_generator])
+def test_what_is_drawn_comes_from_the_seed_and_the_episodes_number(made):
+    rows, _ = record(wandering())
+    first = seen(made(), rows, seed=5)
+    assert_same(seen(made(), rows, seed=5), first)
+    assert (seen(made(), rows, seed=6) != first).any()
+    two = part(rows, 2)
+    assert_same(seen(made(), two, seed=5), first[: two["stops"][-1]])
+    other, _ = record(wandering(), lengths=(3, 1, 12), seed=0)  # its first episode ends earlier
+    stop = other["stops"][1]
+    other["observations"][stop:] = rows["observations"][rows["starts"][2] :]
+    assert_same(seen(made(), other, seed=5)[stop:], first[rows["starts"][2] :])
+
+
+# Which level was recorded ------------------------------------------------------------------------------------------
+
+
+def test_a_recording_tells_what_it_was_seen_through():
+    rows, shown = record(make("pendulum-p-v0"))
+    through = observation_wrappers(make("pendulum-p-v0"))
+    assert through == ["KeepIndices(indices=[0, 1])"]
+    positions = {**rows, "observations": shown}
+    expected = record(make("pendulum-p-concat5-v0"))[1]
+    assert_same(seen(make("pendulum-p-concat5-v0"), positions, seen_through=through), expected)
+    assert seen(make("pendulum-p-v0"), positions, seen_through=through) is shown
+
+
+def test_noise_is_added_once():
+    noise = observation_wrappers(noisy())
+    rows, shown = record(wandering())
+    assert seen(noisy(), rows, seen_through=noise) is rows["observations"]
+    assert (seen(noisy(), rows, seen_through=[]) != shown).any()
+    assert_same(seen(noisy(), rows), seen(noisy(), rows, seen_through=[]))  # not known: the innermost that fits
+
+
+def test_a_recording_seen_otherwise_is_refused():
+    rows, shown = record(make("pendulum-p-v0"))
+    message = refusal(
+        make("pendulum-va-v0"), {**rows, "observations": shown}, seen_through=["KeepIndices(indices=[0, 1])"]
+    )
+    assert "recorded through KeepIndices(indices=[0, 1])" in message
+    assert "pendulum-va-v0 sees through KeepIndices(indices=[2]), PreviousAction()" in message
+    message = refusal(make("pendulum-v0"), rows, seen_through=["KeepIndices(indices=[0, 1])"])
+    assert "pendulum-v0 sees through no wrapper" in message
+    message = refusal(make("pendulum-p-v0"), {**rows, "observations": shown}, seen_through=[])
+    assert "observations of 2 numbers, but pendulum-p-v0 has 3 numbers of its own; name" in message
+
+
+def test_a_recording_that_fits_nowhere_is_refused():
+    rows, _ = record(wandering(size=4))
+    message = refusal(make("pendulum-va-v0"), rows)
+    assert "observations of 4 numbers, but pendulum-va-v0 has 3 numbers of its own" in message
+    assert "1 numbers after KeepIndices(indices=[2]), 2 numbers after PreviousAction()" in message
+
+
+def test_vectors_are_refused_where_images_are_seen():
+    rows, _ = record(make("pendulum-v0"))
+    message = refusal(make("pendulum-img-v0"), rows)
+    assert "pendulum-img-v0 shows images, but the data holds observations of 3 numbers" in message
+    assert "offpcc collect --env pendulum-img-v0" in message
+
+
+def test_wrappers_are_described_alike_wherever_they_come_from():
+    gin.parse_config(
+        "make.wrappers = [@KeepIndices, @gymnasium.DelayObservation]\nKeepIndices.indices = (0, 1)\n"
+        "gymnasium.DelayObservation.delay = 2"
+    )
+    assert observation_wrappers(make("Pendulum-v1")) == ["KeepIndices(indices=[0, 1])", "DelayObservation(delay=2)"]
+    assert observation_wrappers(make("Pendulum-v1", wrappers=[lambda env: KeepIndices(env, range(2))])) == [
+        "KeepIndices(indices=[0, 1])"
+    ]
+    first, second = (observation_wrappers(wandering(_transformed)) for _ in range(2))
+    assert first == second and "0x" not in first[0] and first[0].startswith("TransformObservation(")
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered", "ignore:overflow encountered in cast")
+def test_what_changes_no_observation_is_not_described():
+    unchanging = (
+        lambda env: TimeLimit(env, 5), lambda env: StickyAction(env, 0.1), lambda env: ClipReward(env, -1, 1),
+        lambda env: DtypeObservation(env, np.float64), gym.wrappers.NormalizeReward,
+        gym.wrappers.RecordEpisodeStatistics, lambda env: gym.wrappers.RescaleAction(env, np.float32(0), np.float32(1)),
+    )  # fmt: skip
+    env = wandering(*unchanging)
+    assert observation_wrappers(env) == [] and shapes(env) == [(3,)]
+
+    class RemainingTime(TimeLimit):
+        def step(self, action):
+            observation, *rest = super().step(action)
+            return observation / self._elapsed_steps, *rest
+
+    assert observation_wrappers(wandering(lambda env: RemainingTime(env, 5))) == ["RemainingTime(max_episode_steps=5)"]
+    assert observation_wrappers(wandering(lambda env: DtypeObservation(env, np.float16))) != []
+
+
+def test_shapes_go_from_the_inside_out():
+    assert shapes(make("pendulum-va-concat10-v0")) == [(3,), (1,), (2,), (20,)]
+    assert shapes(make("pendulum-img-v0")) == [(3,), (1, 40, 40)]
+
+    class Parts(gym.ObservationWrapper):
+        def __init__(self, env):
+            super().__init__(env)
+            self.observation_space = gym.spaces.Dict(part=env.observation_space)
+
+        def observation(self, observation):
+            return {"part": observation}
+
+    env = wandering(Parts, FlattenObservation)
+    assert shapes(env) == [(3,), None, (3,)]
+    rows, shown = record(env)
+    assert_same(seen(env, rows), shown)
+    assert "several parts after Parts()" in refusal(env, record(wandering(size=9))[0])
+
+
+# What cannot be played ---------------------------------------------------------------------------------------------
+
+
+class Skip(gym.Wrapper):
+    def step(self, action):
+        self.env.step(action)
+        return self.env.step(action)
+
+
+class Stall(gym.Wrapper):
+    def step(self, action):
+        if random.Random(0).random() >= 0:
+            return self.last
+        return super().step(action)
+
+    def reset(self, **kwargs):
+        observation, info = super().reset(**kwargs)
+        self.last = observation, 0.0, False, False, info
+        return observation, info
+
+
+class DoNothingFirst(gym.Wrapper):
+    def reset(self, **kwargs):
+        _, info = self.env.reset(**kwargs)
+        return self.env.step(np.zeros(2, np.float32))[0], info
+
+
+class LookForAStart(gym.Wrapper):
+    def reset(self, **kwargs):
+        observation, info = self.env.reset(**kwargs)
+        while observation[0] < 10:
+            observation, info = self.env.reset()
+        return observation, info
+
+
+class StartAgain(gym.Wrapper):
+    def step(self, action):
+        _, reward, *rest = self.env.step(action)
+        return self.env.reset()[0], reward, *rest
+
+
+@pytest.mark.parametrize("wrapper", [Skip, Stall, DoNothingFirst, LookForAStart, StartAgain])
+def test_a_step_is_one_step(wrapper):
+    rows, _ = record(wandering())
+    env = wandering(wrapper)
+    chain = str(env)
+    message = refusal(env, rows)
+    assert f"{wrapper.__name__}() does not take one step" in message
+    assert "learn from data recorded in the environment itself" in message
+    assert str(env) == chain, "the simulator is in its place again"
+    assert f"one of {wrapper.__name__}(), PreviousAction() does" in refusal(wandering(wrapper, PreviousAction), rows)
+
+
+def test_gymnasiums_that_repeat_actions_are_refused():
+    if not hasattr(gym.wrappers, "RepeatAction"):
+        pytest.skip("needs a later Gymnasium")
+    rows, _ = record(wandering())
+    message = refusal(wandering(lambda env: gym.wrappers.RepeatAction(env, 2)), rows)
+    assert "RepeatAction(num_repeats=2) does not take one step" in message
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "words"),
+    [
+        (lambda env: MaxAndSkipObservation(env, 2), r"MaxAndSkipObservation\(skip=2\) takes several steps"),
+        (NormalizeObservation, r"NormalizeObservation\(epsilon=1e-08\) learns as it goes"),
+    ],
+)
+def test_gymnasiums_that_need_more_are_refused(wrapper, words):
+    rows, _ = record(wandering())
+    with pytest.raises(UserError, match=words):
+        seen(wandering(wrapper), rows)
+    # Where the recording comes from above them, they are in no one's way.
+    through = observation_wrappers(wandering(wrapper))
+    assert seen(wandering(wrapper), rows, seen_through=through) is rows["observations"]
+
+
+def test_drawing_is_refused():
+    pytest.importorskip("pygame")
+    rows, _ = record(make("pendulum-v0"))
+    env = gym.make("pendulum-v0", render_mode="rgb_array")
+    drawn = KeepIndices(FlattenObservation(AddRenderObservation(env)), [0, 1])
+    with pytest.raises(UserError, match=r"AddRenderObservation\(.*\) draws the environment"):
+        seen(drawn, rows)
+    env.close()
+
+
+class Statistics(gym.ObservationWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.count, self.total = 0, 0.0
+
+    def observation(self, observation):
+        self.count += 1
+        self.total = self.total + observation
+        return (observation - self.total / self.count).astype(np.float32)
+
+
+class GlobalNoise(gym.ObservationWrapper):
+    def observation(self, observation):
+        return observation + np.float32(random.random())
+
+
+class OwnNoise(gym.ObservationWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.generator = np.random.default_rng(0)
+
+    def observation(self, observation):
+        return observation + np.float32(self.generator.normal())
+
+
+class Remembers(gym.ObservationWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.recent = deque([np.zeros(3, np.float32)], maxlen=2)
+
+    def observation(self, observation):
+        self.recent.append(observation)
+        return self.recent[0]
+
+
+@pytest.mark.parametrize("wrapper", [Statistics, GlobalNoise, OwnNoise, Remembers])
+@pytest.mark.parametrize("lengths", [LENGTHS, (30,)])
+def test_what_depends_on_other_episodes_is_refused(wrapper, lengths):
+    rows, _ = record(wandering(), lengths=lengths)
+    message = refusal(wandering(wrapper), rows)
+    assert f"{wrapper.__name__}() shows an episode differently the second time" in message
+    assert "self.np_random" in message
+
+
+def test_only_the_start_of_a_long_episode_is_played_twice(monkeypatch):
+    monkeypatch.setattr(playback, "NUM_COMPARED", 5)
+    taken = []
+    step = Playback.step
+    monkeypatch.setattr(Playback, "step", lambda self, action: taken.append(1) or step(self, action))
+    rows, _ = record(wandering(), lengths=(30, 4))
+    seen(flickering(), rows)
+    assert len(taken) == 30 + 4 + 4
+
+
+def test_numbers_that_are_not_there_are_no_difference():
+    rows, _ = record(wandering())
+    env = wandering(
+        lambda env: TransformObservation(env, lambda seen: seen * np.float32(np.nan), env.observation_space)
+    )
+    assert np.isnan(seen(env, rows)).all()
+
+
+def test_who_needs_more_than_a_recording_holds_is_named():
+    class Cheat(gym.ObservationWrapper):
+        def observation(self, observation):
+            return np.append(observation, self.unwrapped.secret).astype(np.float32)
+
+    class Draws(gym.ObservationWrapper):
+        def observation(self, observation):
+            return observation + self.env.render().mean()
+
+    rows, _ = record(wandering())
+    message = refusal(wandering(PreviousAction, Cheat, lambda env: Concatenate(env, 2)), rows)
+    assert message.startswith("Cheat() cannot be shown recorded episodes") and "secret" in message
+    message = refusal(wandering(PreviousAction, Draws), rows)
+    assert message.startswith("Draws() cannot be shown") and "a recording cannot be rendered" in message
+
+
+def test_who_breaks_a_promise_is_among_those_who_change_something():
+    class Short(gym.ObservationWrapper):
+        def observation(self, observation):
+            return observation[:2]
+
+    rows, _ = record(wandering())
+    message = refusal(wandering(Short), rows)
+    assert message.startswith("Short() cannot be shown") and "shape (2,) into shape (3,)" in message
+
+
+def test_faults_that_a_wrapper_tells_of_itself_pass():
+    class Telling(gym.ObservationWrapper):
+        def observation(self, observation):
+            raise UserError("told")
+
+    assert refusal(wandering(Telling), record(wandering())[0]) == "told"
+
+
+def test_no_episodes_are_seen_as_none():
+    rows, _ = record(wandering())
+    none = {name: array[:0] for name, array in rows.items()}
+    assert seen(flickering(), none).shape == (0, 3)
