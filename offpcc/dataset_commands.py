@@ -1,0 +1,163 @@
+"""Commands about recorded data: what is odd about it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich import progress
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from offpcc import configuration, training  # noqa: F401 (all that gin can configure is known before configs are read)
+from offpcc.data import d4rl
+from offpcc.data.datasets import Dataset
+from offpcc.data.doctor import Examination, examine, refused
+from offpcc.data.downloads import Progress
+from offpcc.data.loading import MINARI, load
+from offpcc.data.spreads import Spread
+from offpcc.domains.doctor import FAULT, WARNING
+from offpcc.domains.making import make
+from offpcc.domains.wrappers import action_bounds
+from offpcc.errors import UserError
+from offpcc.files import replacing
+from offpcc.offline import by_gin
+from offpcc.plotting import COLORS, METADATA, STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BARS = 30  # of a histogram: fine enough to show two levels of skill, coarse enough for 100 episodes
+
+
+def check_dataset(options: argparse.Namespace) -> int:
+    """Print what is odd about recorded data; the exit code says whether anything would spoil learning."""
+    configuration.load(options.config, [])
+    settings, console = by_gin(), Console()
+    data = None
+    with ExitStack() as stack:
+        env = stack.enter_context(closing(make(options.env))) if options.env else None
+        try:
+            with download_bar(console) as bar:
+                data = load(
+                    options.dataset,
+                    max_episode_steps=settings["max_episode_steps"],
+                    action_range=settings["action_range"],
+                    default_action_range=None if env is None else action_bounds(env),
+                    progress=bar,
+                )
+        except UserError as error:
+            if not _is_there(options.dataset):
+                raise
+            diagnosis = refused(options.dataset, error)
+        else:
+            data = data.fraction(options.dataset_fraction)
+            diagnosis = examine(data, env=env)
+    _tell(console, diagnosis)
+    closing_words = "--output FILE.png draws returns and lengths"
+    if data is None:
+        closing_words = ""
+    elif options.output:
+        _draw_into(data, options.output)
+        closing_words = str(options.output)
+    console.print(Text("; ".join(filter(None, (diagnosis.verdict, closing_words))), "bold"), soft_wrap=True)
+    return 1 if diagnosis.of(FAULT) else 0
+
+
+def _is_there(source: str) -> bool:
+    """Whether there is data, so that its refusal tells of what it holds."""
+    if not source.startswith(MINARI):
+        return Path(source).expanduser().is_file() or d4rl.find(source) is not None
+    if importlib.util.find_spec("minari") is None:
+        return False
+    import minari
+
+    return source.removeprefix(MINARI) in minari.list_local_datasets()
+
+
+@contextmanager
+def download_bar(console: Console) -> Iterator[Progress]:
+    """What `load` tells the progress of a download, shown in a terminal once there is one."""
+    columns = (progress.TextColumn("downloading"), progress.BarColumn(), progress.DownloadColumn())
+    with progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("downloading", total=None, visible=False)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole, visible=True)
+
+
+def _tell(console: Console, diagnosis: Examination) -> None:
+    for finding in diagnosis.findings:
+        style = {FAULT: "bold red", WARNING: "yellow"}.get(finding.level, "green")
+        line = Text.assemble((f"{finding.level:9}", style), (f"{finding.check:11}", "bold"), finding.found)
+        console.print(line, soft_wrap=True)
+        if finding.remedy:
+            console.print(Text(f"{'':20}-> {finding.remedy}"), soft_wrap=True)
+    if diagnosis.spreads:
+        if not console.is_terminal:  # figures are there to be read, so nothing may be cut
+            console = Console(width=max(console.width, 120))
+        console.print(_table(diagnosis.spreads))
+
+
+def _table(spreads: tuple[Spread, ...]) -> Table:
+    table = Table(box=None)
+    table.add_column("")
+    for title in ("min", "25%", "median", "75%", "max", "mean", "std"):
+        table.add_column(title, justify="right")
+    for _, alike in itertools.groupby(spreads, _row_of_its_own):
+        first, *others = alike
+        name = f"{first.what} to {others[-1].what.split()[-1]}" if others else first.what
+        table.add_row(name, *(f"{number:.4g}" for number in first[1:]))
+    return table
+
+
+def _row_of_its_own(spread: Spread) -> object:
+    """Neighbouring columns that are always the same number share a row."""
+    kind, *_ = spread.what.split()
+    return (kind, spread[1:]) if spread.is_constant else spread
+
+
+def _draw_into(data: Dataset, file: Path) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draw(data, file)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--output {file} cannot be written: {error}; name a file such as returns.png") from error
+
+
+def draw(data: Dataset, file: Path) -> None:
+    """Draw how returns and lengths of episodes are distributed.
+
+    Args:
+        data: Whose episodes.
+        file: The picture (PNG, PDF or SVG, by its suffix).
+
+    Raises:
+        OSError: The file cannot be written.
+        ValueError: There is no picture with this suffix.
+    """
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE), replacing(file) as temporary:
+        _histograms(data).savefig(temporary, dpi=150, metadata=METADATA.get(file.suffix))
+
+
+def _histograms(data: Dataset) -> Figure:
+    from matplotlib.figure import Figure
+
+    # Without pyplot, a figure needs no display and is freed like any object.
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
+    figure.suptitle(f"{data.name}, {data.num_episodes:,} episode{'s' * (data.num_episodes > 1)}")
+    titles = ("return of an episode", "length of an episode (environment steps)")
+    for axes, values, title, color in zip(
+        figure.subplots(1, 2), (data.returns, data.lengths), titles, COLORS, strict=False
+    ):
+        axes.hist(values, bins=BARS, color=color)
+        axes.set(xlabel=title, ylabel="episodes")
+        axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # of lengths, which may all be one
+    return figure

@@ -1,0 +1,675 @@
+"""One planted fault per recording, which the doctor has to find and name; and real recordings."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from gymnasium.wrappers import TimeLimit
+
+from offpcc.data import doctor, motion, spreads
+from offpcc.data.datasets import Dataset
+from offpcc.data.doctor import examine, refused
+from offpcc.data.loading import load
+from offpcc.data.motion import Motion
+from offpcc.data.spreads import Spread
+from offpcc.domains.doctor import FAULT, NOTE, OK, WARNING
+from offpcc.domains.wrappers import DropIndices
+from offpcc.errors import UserError
+
+SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+LIMIT = 60
+
+
+def recorded(num_episodes=20, seed=0):
+    """A cart that is pushed about: it falls off at 1.5, or time is up."""
+    random = np.random.default_rng(seed)
+    steps = []
+    for _ in range(num_episodes):
+        state = np.array([random.uniform(-1, 1), random.uniform(-1, 1), 0.0])
+        for t in range(1, LIMIT + 1):
+            action = random.uniform(-1, 1)
+            after = state + 0.05 * np.array([state[2], -state[0], 5 * action])
+            fell = abs(after[0]) > 1.2
+            steps.append((state, [action], 1.0 - abs(after[0]), fell, t == LIMIT and not fell, after))
+            state = after
+            if fell:
+                break
+    keys = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
+    columns = dict(zip(keys, zip(*steps, strict=True), strict=True))
+    return {key: np.array(column, bool if key in ("terminals", "timeouts") else "f") for key, column in columns.items()}
+
+
+def last_rows(given):
+    return np.flatnonzero(given["terminals"] | given["timeouts"])
+
+
+def rows_of(given, *episodes):
+    ends = [-1, *last_rows(given)]
+    return np.concatenate([np.arange(ends[i] + 1, ends[i + 1] + 1) for i in episodes])
+
+
+def only(given, *episodes):
+    chosen = rows_of(given, *episodes)
+    return {key: column[chosen] for key, column in given.items()}
+
+
+def odd(examination, *checks):
+    """Findings that are not fine; those of some checks."""
+    return [finding for finding in examination.findings if finding.level != OK and finding.check in (checks or CHECKS)]
+
+
+CHECKS = {
+    *("reading", "source", "size", "ends", "limit", "jumps", "resets", "continues", "leaps", "lengths", "returns"),
+    *("score", "rewards", "observed", "actions", "copies", "env", "remark"),
+}
+
+
+def test_a_healthy_recording_passes():
+    given = recorded()
+    assert 3 < given["terminals"].sum() < 17
+    examination = examine(Dataset.from_arrays(**given))
+    assert not odd(examination)
+    checks = [finding.check for finding in examination.findings]
+    assert checks == [
+        *("source", "size", "ends", "limit", "jumps", "continues", "leaps", "lengths", "returns", "rewards"),
+        *("observed", "actions", "copies"),
+    ]
+    assert set(checks) <= CHECKS
+    assert examination.verdict == "data: no fault"
+    counts = {finding.check: finding.found for finding in examination.findings}
+    num_steps, ended = len(given["rewards"]), given["terminals"].sum()
+    assert counts["size"].startswith(f"{num_steps:,} steps in 20 episodes, {num_steps:,} transitions;")
+    assert counts["ends"] == f"episodes: {ended} terminated, {20 - ended} cut, 0 ended with the recording only"
+
+
+def test_without_next_observations_the_lost_steps_are_told_and_the_rest_is_healthy():
+    given = recorded()
+    del given["next_observations"]
+    (finding,) = odd(examine(Dataset.from_arrays(**given)))
+    assert (finding.check, finding.level) == ("jumps", NOTE)
+    assert f"the last step of {given['timeouts'].sum()} of 20 episodes" in finding.found
+
+
+# Planted faults -------------------------------------------------------------------------------------------------
+
+
+def time_limits_as_ends(given):
+    given["terminals"] |= given["timeouts"]
+    given["timeouts"][:] = False
+
+
+def both_flags(given):
+    given["timeouts"][given["terminals"]] = True
+
+
+def no_ends(given):
+    given["terminals"][:] = given["timeouts"][:] = False
+    del given["next_observations"]
+
+
+def no_ends_of_one_episode(given):
+    longest = max(range(20), key=lambda episode: len(rows_of(given, episode)))
+    given |= only(given, longest)
+    given["rewards"] = np.tile(given["rewards"], 6)  # there and back, without a leap
+    for key in ("observations", "actions"):
+        given[key] = np.concatenate([given[key], given[key][::-1]] * 3)
+    no_ends(given)
+    given["terminals"] = given["timeouts"] = np.zeros(len(given["rewards"]), bool)
+
+
+def no_terminations(given):
+    given |= only(given, *[i for i, end in enumerate(last_rows(given)) if given["timeouts"][end]])
+
+
+def no_timeouts_key(given):
+    del given["timeouts"], given["next_observations"]
+
+
+def lost_rows(given):
+    keep = np.ones(len(given["rewards"]), bool)
+    keep[rows_of(given, 3)[10:20]] = keep[rows_of(given, 5)[10:20]] = False
+    given |= {key: column[keep] for key, column in given.items()}
+
+
+def unmarked_resets(given):
+    del given["next_observations"]
+    given["timeouts"][last_rows(given)[8:10]] = given["terminals"][last_rows(given)[8:10]] = False
+
+
+def resets_as_last_observations(given):
+    ends = np.flatnonzero(given["timeouts"][:-1])
+    given["next_observations"][ends] = given["observations"][ends + 1]
+
+
+def repeated_last_observations(given):
+    ends = np.flatnonzero(given["timeouts"])
+    given["next_observations"][ends] = given["observations"][ends]
+
+
+def one_long_walk(given):
+    """Without ends of its own, in one episode of 1,200 steps."""
+    t = np.arange(1201)[:, None]
+    walk = np.sin(t / [50, 80, 130]).astype(np.float32)
+    given |= {key: np.resize(column, (1200, *column.shape[1:])) for key, column in given.items()}
+    given |= {"observations": walk[:-1], "next_observations": walk[1:], "rewards": walk[1:, 0]}
+    given["terminals"] = given["timeouts"] = np.zeros(1200, bool)
+
+
+def terminals_inside(given):
+    one_long_walk(given)
+    given["terminals"] = np.isin(np.arange(1200), np.cumsum(np.arange(30, 70)))
+
+
+def pieces(given):
+    one_long_walk(given)
+    given["timeouts"] = np.arange(1200) % 50 == 49
+    given["timeouts"][1199], given["terminals"][1199] = False, True
+
+
+def inverted_flags(given):
+    given["terminals"] = ~(given["terminals"] | given["timeouts"])
+    given["timeouts"][:] = False
+
+
+def wild_return(given):
+    given["rewards"][rows_of(given, 4)] += 100
+
+
+def same_rewards(given):
+    given["rewards"][:] = 1
+
+
+def same_rewards_without_ends(given):
+    no_terminations(given)
+    same_rewards(given)
+
+
+def sparse_rewards(given):
+    given["rewards"][:] = 0
+    given["rewards"][last_rows(given)[:5]] = 1
+
+
+def dead_columns(given):
+    for key in ("observations", "next_observations"):
+        zeros = np.zeros((len(given[key]), 3), np.float32)
+        given[key] = np.concatenate([zeros[:, :1], given[key], zeros[:, 1:]], 1)
+
+
+def unlike_columns(given):
+    given["observations"][:, 1] *= 5000
+    given["next_observations"][:, 1] *= 5000
+
+
+def torques(given):
+    given["actions"] *= 2
+
+
+def timid(given):
+    given["actions"] *= 0.05
+
+
+def stuck_action(given):
+    given["actions"] = np.concatenate([given["actions"], np.full_like(given["actions"], 0.5)], 1)
+
+
+def bang_bang(given):
+    given["actions"] = np.sign(given["actions"])
+
+
+def choices(given):
+    given["actions"] = (given["actions"] > -0.5).astype(np.int64)
+
+
+def twice(given):
+    again = only(given, 2, 5)
+    given |= {key: np.concatenate([column, again[key]]) for key, column in given.items()}
+
+
+def too_short(given):
+    given |= only(given, 0, 1, 2, 3)
+
+
+PLANTED = {
+    time_limits_as_ends: [("limit", FAULT, ["episodes last 60 steps", "time limit"])],
+    both_flags: [("ends", NOTE, ["both terminated and cut"])],
+    no_ends: [("ends", FAULT, ["nothing tells"]), ("leaps", WARNING, ["leap"]), ("size", NOTE, ["1 episode,"])],
+    no_ends_of_one_episode: [("ends", WARNING, ["nothing tells"]), ("size", NOTE, ["1 episode,"])],
+    no_terminations: [("ends", NOTE, ["no termination", ": 0 terminated"])],
+    no_timeouts_key: [("ends", WARNING, ["no truncations"]), ("leaps", WARNING, ["leap"])],
+    lost_rows: [("jumps", WARNING, ["at 2 places"])],
+    unmarked_resets: [("leaps", WARNING, ["after 2 steps inside"])],
+    resets_as_last_observations: [("resets", WARNING, ["first observation of the episode after it"])],
+    repeated_last_observations: [("resets", NOTE, ["is the observation itself"])],
+    terminals_inside: [("continues", WARNING, ["terminated episodes go on in the next"])],
+    pieces: [("continues", NOTE, ["23 of 23 cut episodes go on in the next"])],
+    inverted_flags: [("ends", WARNING, ["episodes last one step"])],
+    wild_return: [("returns", NOTE, ["1 far from the others (episodes 4)"])],
+    same_rewards: [("rewards", NOTE, ["always 1"])],
+    same_rewards_without_ends: [("rewards", WARNING, ["always 1", "no episode terminated"])],
+    sparse_rewards: [("rewards", NOTE, ["5 of 20 episodes hold others"])],
+    dead_columns: [("observed", WARNING, ["3 of 6 columns never change (0, 4 to 5)"])],
+    unlike_columns: [("observed", NOTE, ["observation 1 spreads by"])],
+    torques: [("actions", WARNING, ["outside [-1, 1], up to 1.99"])],
+    timid: [("actions", NOTE, ["none is beyond 0.0"])],
+    stuck_action: [("actions", WARNING, ["1 of 2 numbers never change (1)"])],
+    bang_bang: [("actions", NOTE, ["100.0% of them at a bound"])],
+    choices: [("actions", FAULT, ["whole numbers"])],
+    twice: [("copies", WARNING, ["2 of 22 episodes repeat another (episode 20 is 2)"])],
+    too_short: [("size", FAULT, ["less than a batch of 256"])],
+}
+# What comes along with some of them, and is right to.
+BESIDE = {
+    no_ends: {"jumps"},
+    no_ends_of_one_episode: {"jumps"},
+    unmarked_resets: {"jumps"},
+    inverted_flags: {"jumps"},
+    same_rewards_without_ends: {"ends"},
+}
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found_and_nothing_else(plant):
+    given = recorded()
+    plant(given)
+    examination = examine(Dataset.from_arrays(**given))
+    for check, level, words in PLANTED[plant]:
+        found = [finding for finding in odd(examination, check) if finding.level == level]
+        assert any(all(word in finding.found for word in words) for finding in found), examination.findings
+        assert all(finding.remedy for finding in found)
+    expected = {check for check, *_ in PLANTED[plant]} | BESIDE.get(plant, set())
+    assert {finding.check for finding in odd(examination)} == expected
+
+
+def test_of_choices_nothing_else_is_said():
+    given = recorded()
+    choices(given)
+    assert len(odd(examine(Dataset.from_arrays(**given)), "actions")) == 1
+
+
+def of_lengths(*lengths, cut=(), name="data"):
+    """Episodes of one long walk, terminated but for some that are `cut`."""
+    stops = np.cumsum(lengths)
+    walk = np.sin(np.arange(stops[-1])[:, None] / [50, 80, 130]).astype(np.float32)
+    is_end = np.isin(np.arange(stops[-1]), stops - 1)
+    is_cut = np.isin(np.arange(stops[-1]), stops[list(cut)] - 1)
+    return Dataset.from_arrays(
+        observations=walk,
+        actions=walk[:, :1],
+        rewards=walk[:, 0],
+        terminals=is_end & ~is_cut,
+        timeouts=is_cut,
+        name=name,
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "is_fault"),
+    [
+        (of_lengths(50, 50, 50, 50, 10, 20, 30), True),  # most
+        (of_lengths(*range(10, 30), *[50] * 6), True),  # more than of any other length
+        (of_lengths(*[10] * 10, *[11] * 10, *[12] * 10, *[13] * 20), False),  # lengths hardly differ
+        (of_lengths(300), False),
+        (of_lengths(*[1] * 300), False),
+        (of_lengths(50, 50, 50, cut=[2]), False),  # time limits are told from ends
+        (of_lengths(200, 200, *range(30, 35)), False),
+        (of_lengths(200, 200, *range(30, 35), name="door-human-v0"), True),  # its time limit is known
+    ],
+)
+def test_a_time_limit_is_told_from_ends_of_the_task(data, is_fault):
+    assert [finding.level for finding in odd(examine(data), "limit")] == [FAULT] * is_fault
+
+
+def test_one_episode_of_one_step_is_nothing_odd():
+    assert not odd(examine(of_lengths(1, 40, 30, 50, 20, 300)), "ends")
+
+
+def test_half_the_rewards_may_be_0():
+    given = recorded()
+    given["rewards"][::2] = 0
+    assert not odd(examine(Dataset.from_arrays(**given)), "rewards")
+
+
+def test_episodes_that_start_alike_and_go_on_otherwise_are_no_copies():
+    given = recorded()
+    again = only(given, 2)
+    again["actions"] *= 0.5
+    given = {key: np.concatenate([column, again[key]]) for key, column in given.items()}
+    assert not odd(examine(Dataset.from_arrays(**given)), "copies")
+
+
+def test_what_follows_a_termination_is_bootstrapped_nowhere():
+    given = recorded()
+    ends = np.flatnonzero(given["terminals"][:-1])
+    given["next_observations"][ends] = given["observations"][ends + 1]
+    assert not odd(examine(Dataset.from_arrays(**given)))
+
+
+def test_a_few_last_observations_may_stand_still():
+    given = recorded()
+    end = np.flatnonzero(given["timeouts"])[0]
+    given["next_observations"][end] = given["observations"][end]
+    assert not odd(examine(Dataset.from_arrays(**given)))
+
+
+def test_what_has_come_to_rest_is_not_taken_for_a_repeated_last_observation():
+    given = recorded()
+    for end in np.flatnonzero(given["timeouts"]):
+        given["observations"][end] = given["next_observations"][end] = given["observations"][end - 1]
+        given["next_observations"][end - 1] = given["observations"][end]
+    assert not odd(examine(Dataset.from_arrays(**given)), "resets", "jumps")
+
+
+def test_one_episode_that_goes_on_is_chance():
+    assert not odd(examine(of_lengths(300, 300)), "continues")
+
+
+def test_few_episodes_that_go_on_are_not_told():
+    given = recorded()
+    middle = [rows_of(given, episode)[25] for episode in range(20) if len(rows_of(given, episode)) == LIMIT][:2]
+    given["terminals"][middle] = True
+    assert not odd(examine(Dataset.from_arrays(**given)), "continues")
+
+
+def test_few_episodes_are_told():
+    given = recorded()
+    one_long_walk(given)
+    given["terminals"] = np.isin(np.arange(1200), (300, 700, 1199))
+    (finding,) = odd(examine(Dataset.from_arrays(**given)), "size")
+    assert (finding.level, "in 3 episodes" in finding.found) == (NOTE, True)
+
+
+def test_chance_is_no_time_limit():
+    """Two of many episodes that end at the longest length, which others come near."""
+    random = np.random.default_rng(1)
+    lengths = [*random.integers(10, 40, 30), 40, 40]
+    stops = np.cumsum(lengths)
+    given = recorded()
+    one_long_walk(given)
+    given = {key: column[: stops[-1]] for key, column in given.items()}
+    given["terminals"] = np.isin(np.arange(stops[-1]), stops - 1)
+    assert not odd(examine(Dataset.from_arrays(**given)), "limit")
+    (finding,) = odd(examine(Dataset.from_arrays(**given), env=environment(40)), "limit")  # unless it is known to be
+    assert finding.level == FAULT
+
+
+def test_episodes_that_all_fell_before_the_limit_are_no_time_limit():
+    given = recorded(60)
+    ended = [i for i, end in enumerate(last_rows(given)) if given["terminals"][end]]
+    assert not odd(examine(Dataset.from_arrays(**only(given, *ended))), "limit")
+
+
+def test_where_steps_are_as_long_as_resets_nothing_is_said_of_what_goes_on():
+    given = recorded()
+    for key in ("observations", "next_observations"):
+        given[key] = np.random.default_rng(0).normal(size=given[key].shape).astype(np.float32)
+    del given["next_observations"]
+    ends = last_rows(given)[:-1]
+    given["observations"][ends + 1] = given["observations"][ends]  # which is no next observation
+    assert not odd(examine(Dataset.from_arrays(**given)), "continues", "leaps", "resets")
+    assert not Motion.of(Dataset.from_arrays(**given)).can_tell
+
+
+def test_cues_and_goals_that_leap_are_no_resets():
+    given = recorded()
+    cue = (np.arange(len(given["rewards"])) % 30 == 7).astype(np.float32)[:, None] * 100
+    given["observations"] = np.concatenate([given["observations"], cue], 1)
+    del given["next_observations"]
+    assert not odd(examine(Dataset.from_arrays(**given)), "leaps", "continues", "observed")
+
+
+def test_images_are_examined():
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (400, 3, 8, 8), np.uint8)
+    examination = examine(
+        Dataset.from_arrays(
+            observations=images,
+            actions=random.uniform(-1, 1, (400, 1)),
+            rewards=random.normal(size=400),
+            terminals=np.zeros(400, bool),
+            timeouts=np.arange(400) % 50 == 49,
+        )
+    )
+    assert {finding.check for finding in odd(examination)} == {"ends", "jumps"}
+    assert [spread.what for spread in examination.spreads[3:]] == ["observation", "action 0"]
+    assert examination.spreads[3].highest == 255
+
+
+def test_too_few_steps_to_know_an_ordinary_one(monkeypatch):
+    data = Dataset.from_arrays(**recorded())
+    assert Motion.of(data)
+    assert Motion.of(of_lengths(60)) is None
+    monkeypatch.setattr(motion, "MIN_STEPS", data.num_steps - data.num_episodes + 1)
+    assert Motion.of(data) is None
+    assert not odd(examine(data))
+
+
+def test_columns_of_a_cloud_of_points_are_taken_together():
+    data = of_lengths(300, 300, cut=[0, 1])
+    cloud = np.random.default_rng(0).normal(size=(600, 1000)).astype(np.float32)
+    examination = examine(replace(data, observations=cloud, final_observations=cloud[:2]))
+    assert [spread.what for spread in examination.spreads[3:]] == ["observation", "action 0"]
+
+
+def test_a_sample_tells_of_the_whole(monkeypatch):
+    data = Dataset.from_arrays(**recorded(100))
+    whole = examine(data)
+    monkeypatch.setattr(motion, "SAMPLE", 500)
+    monkeypatch.setattr(spreads, "SAMPLE", 500)
+    part = examine(data)
+    assert not odd(part)
+    for of_whole, of_part in zip(whole.spreads, part.spreads, strict=True):
+        assert (of_part.lowest, of_part.highest, of_part.mean) == (of_whole.lowest, of_whole.highest, of_whole.mean)
+        assert of_part.median == pytest.approx(of_whole.median, abs=0.3 * of_whole.std)
+
+
+def test_spreads_are_those_of_the_numbers():
+    spread = Spread.of("it", np.array([[0.0, 1.0], [2.0, 7.0]]))
+    assert spread == ("it", 0.0, 0.75, 1.5, 3.25, 7.0, 2.5, pytest.approx(np.std([0, 1, 2, 7])))
+    assert not spread.is_constant
+    data = Dataset.from_arrays(**recorded())
+    table = {spread.what: spread for spread in examine(data).spreads}
+    assert [*table] == [
+        *("episode length", "episode return", "reward", "observation 0", "observation 1", "observation 2", "action 0")
+    ]
+    assert table["episode return"].highest == data.returns.max()
+    assert table["observation 2"].lowest == data.observations[:, 2].min()
+
+
+# Notices, scores and what could not be read ---------------------------------------------------------------------
+
+
+def test_what_the_loader_says_is_told():
+    given = recorded()
+    del given["timeouts"]
+    data = Dataset.from_arrays(**given, max_episode_steps=LIMIT)
+    (finding,) = odd(examine(data), "ends")
+    assert (finding.level, "cut after 60 steps" in finding.found) == (NOTE, True)
+    (finding,) = odd(examine(replace(Dataset.from_arrays(**recorded()), notices=("rewards are late",))))
+    assert (finding.check, finding.level, finding.found) == ("remark", NOTE, "rewards are late")
+
+
+def test_every_notice_of_the_loader_has_its_check():
+    told = [words for words, *_ in doctor.NOTICES]
+    for change in (
+        {"actions": np.ones((4, 1), int)},
+        {"actions": np.full((4, 1), 2.0)},
+        {},
+        {"next_observations": 9.0},
+    ):
+        given = {"observations": np.arange(4.0)[:, None], "actions": np.zeros((4, 1)), "rewards": np.zeros(4)}
+        given |= {"terminals": np.zeros(4, bool)} | change
+        if "next_observations" in change:
+            given["next_observations"] = np.full((4, 1), 9.0)
+        for notice in Dataset.from_arrays(**given).notices:
+            assert any(words in notice for words in told), notice
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata", "words"),
+    [
+        ("hopper-medium-v2", {}, "by the references of hopper-medium-v2"),
+        ("mine", {"env": "Hopper-v2"}, "by the references of Hopper-v2"),
+        ("mine", {}, None),
+    ],
+)
+def test_the_score_is_told_where_there_are_references(name, metadata, words):
+    data = replace(Dataset.from_arrays(**recorded(), name=name), metadata=metadata)
+    found = [finding.found for finding in examine(data).findings if finding.check == "score"]
+    if words is None:
+        assert not found
+    else:
+        score = 100 * (data.returns.mean() + 20.272305) / (3234.3 + 20.272305)
+        assert found == [f"the mean return is D4RL's score {score:.1f}, {words}"]
+
+
+def test_what_a_file_says_of_itself_is_told_in_one_line():
+    metadata = {"env": "Cart-v0", "note": "by\n" + "hand" * 20, "algorithm": "x" * 1000, "returns": np.zeros(9)}
+    data = replace(Dataset.from_arrays(**recorded()), metadata=metadata)
+    assert examine(data).findings[0].found == "arrays; env: Cart-v0; note: by " + "hand" * 20
+
+
+def test_what_cannot_be_read_is_a_fault():
+    given = recorded()
+    given["rewards"][7] = np.nan
+    with pytest.raises(UserError) as caught:
+        Dataset.from_arrays(**given)
+    examination = refused("mine.hdf5", caught.value)
+    (finding,) = examination.of(FAULT)
+    assert finding.found.startswith("data: rewards[7] is nan")
+    assert examination.verdict == "mine.hdf5: 1 fault; mend it before training on it"
+
+
+# Sizes ----------------------------------------------------------------------------------------------------------
+
+
+class Cart(gymnasium.Env):
+    observation_space = Box(-9, 9, (3,), np.float32)
+    action_space = Box(-1, 1, (1,), np.float32)
+
+
+def environment(limit=LIMIT):
+    name = "cart-to-record-v0"
+    gymnasium.register(name, entry_point=Cart, max_episode_steps=limit)
+    try:
+        return gymnasium.make(name, disable_env_checker=True)
+    finally:
+        gymnasium.registry.pop(name)
+
+
+def test_data_of_an_environment_fits_it_also_where_its_wrappers_hide_a_part():
+    data = Dataset.from_arrays(**recorded())
+    for env in (environment(), DropIndices(environment(), (2,))):
+        examination = examine(data, env=env)
+        assert not odd(examination)
+        assert "observations of shape (3,) are cart-to-record-v0's" in examination.findings[-1].found
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"observation_shape": (4,)}, ["the shape (3,)", "shows (4,)"]),
+        ({"action_size": 2}, ["actions have 1 numbers", "takes 2"]),
+    ],
+)
+def test_data_that_does_not_fit_is_a_fault(options, words):
+    (finding,) = odd(examine(Dataset.from_arrays(**recorded()), **options))
+    assert (finding.check, finding.level) == ("env", FAULT)
+    assert all(word in finding.found for word in words)
+
+
+def test_sizes_of_an_environment_that_do_not_fit_are_told_at_each_level():
+    given = recorded()
+    stuck = np.random.default_rng(0).uniform(-1, 1, (len(given["rewards"]), 2))
+    data = Dataset.from_arrays(**{**given, "observations": given["observations"].repeat(2, 1), "actions": stuck,
+                                  "next_observations": given["next_observations"].repeat(2, 1)})  # fmt: skip
+    found = odd(examine(data, env=DropIndices(environment(), (2,))))
+    assert [(finding.check, finding.level) for finding in found] == [("env", FAULT)] * 2
+    assert "the shape (6,), but cart-to-record-v0 shows (3,) or (2,)" in found[0].found
+
+
+def test_ants_contact_forces_are_left_away():
+    data = Dataset.from_arrays(**{key: value for key, value in recorded().items() if key != "next_observations"})
+    wide = Dataset.from_arrays(
+        observations=np.random.default_rng(0).normal(size=(data.num_steps, 111)),
+        actions=data.actions,
+        rewards=data.rewards,
+        terminals=data.terminations,
+        timeouts=data.truncations,
+    )
+
+    class Ant(Cart):
+        observation_space = Box(-9, 9, (27,), np.float32)
+
+    gymnasium.register("Ant-to-record-v0", entry_point=Ant)
+    gymnasium.register("Bee-to-record-v0", entry_point=Ant)
+    try:
+        assert not odd(examine(wide, env=gymnasium.make("Ant-to-record-v0", disable_env_checker=True)), "env")
+        (finding,) = odd(examine(wide, env=gymnasium.make("Bee-to-record-v0", disable_env_checker=True)), "env")
+    finally:
+        gymnasium.registry.pop("Ant-to-record-v0"), gymnasium.registry.pop("Bee-to-record-v0")
+    assert finding.level == FAULT
+
+
+@pytest.mark.parametrize(
+    ("limit", "level", "words"),
+    [(LIMIT - 1, WARNING, "up to 60 steps, but"), (LIMIT, OK, "the longest"), (LIMIT + 1, NOTE, "last 60 steps, but")],
+)
+def test_the_environments_time_limit_is_compared(limit, level, words):
+    examination = examine(Dataset.from_arrays(**recorded()), env=environment(limit))
+    (finding,) = [finding for finding in examination.findings if finding.check == "limit"]
+    assert (finding.level, words in finding.found) == (level, True)
+
+
+@pytest.mark.parametrize("data", [of_lengths(59, 60, cut=[0, 1]), of_lengths(40, 59)])
+def test_episodes_that_may_end_at_the_limit_lack_no_step(data):
+    assert not odd(examine(data, env=environment()), "limit")
+
+
+def test_a_time_limit_by_a_wrapper_counts():
+    env = TimeLimit(environment(None), LIMIT - 1)
+    assert odd(examine(Dataset.from_arrays(**recorded()), env=env), "limit")
+
+
+# Real recordings ------------------------------------------------------------------------------------------------
+
+NO_ENDS = ("ends", NOTE, "no termination")
+RESET = ("resets", WARNING, "first observation of the episode after it")
+CLIPPED = ("actions", WARNING, "outside [-1, 1]")
+FEW = ("size", NOTE, "2 episodes")
+REAL = {
+    "hopper-opolo-expert": [NO_ENDS, RESET],
+    "halfcheetah-opolo-medium": [NO_ENDS, RESET, ("actions", NOTE, "75.5% of them at a bound")],
+    "walker2d-opolo-medium": [RESET],
+    "ant-opolo-mixed": [NO_ENDS, RESET, ("observed", WARNING, "84 of 111 columns never change (27 to 110)")],
+    "hopper-cs285-expert-v4": [FEW, NO_ENDS, CLIPPED],
+    "halfcheetah-cs285-expert-v4": [FEW, NO_ENDS, CLIPPED],
+    "walker2d-cs285-expert-v4": [FEW, NO_ENDS, CLIPPED],
+    "door-human-dapg": [NO_ENDS, CLIPPED, ("resets", NOTE, "of 25 cut episodes is the observation itself")],
+    "pendulum-sb-expert": [NO_ENDS, ("actions", WARNING, "outside [-1, 1], up to 2,")],
+    "cartpole-sb-expert": [("actions", FAULT, "whole numbers"), ("rewards", NOTE, "always 1")],
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_recordings_get_the_remarks_they_deserve_and_no_others(name):
+    path = SHARED / f"{name}.hdf5"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    found = odd(examine(load(path)))
+    assert len(found) == len(REAL[name]), found
+    for check, level, words in REAL[name]:
+        assert any((f.check, f.level) == (check, level) and words in f.found for f in found), found
+
+
+def test_the_last_steps_that_pendulums_recorder_dropped_are_told():
+    path = SHARED / "pendulum-sb-expert.hdf5"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    env = gymnasium.make("Pendulum-v1")
+    found = odd(examine(load(path, action_range=(-2.0, 2.0)), env=env))
+    assert [finding.check for finding in found] == ["ends", "limit"]
+    assert "last 199 steps, but the environment's time limit is 200" in found[1].found

@@ -1,0 +1,240 @@
+"""The diagnosis of recorded data, as it is printed and drawn."""
+
+import argparse
+import importlib.util
+import re
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from offpcc import dataset_commands
+from offpcc.data import Dataset
+from offpcc.dataset_commands import check_dataset, download_bar, draw
+from offpcc.errors import UserError
+
+
+def recorded(num_episodes=20, size=3, seed=0):
+    """Noise about a point that turns, and a last column that stands still twice."""
+    random = np.random.default_rng(seed)
+    t = np.arange(40 * num_episodes)
+    angle = 0.03 * t + random.uniform(0, 7, num_episodes).repeat(40)
+    columns = [np.cos(angle + place) for place in range(size)]
+    return {
+        "observations": np.stack([*columns, 0 * t, 0 * t], 1).astype(np.float32),
+        "actions": random.uniform(-1, 1, (len(t), 1)).astype(np.float32),
+        "rewards": np.cos(angle).astype(np.float32),
+        "terminals": np.zeros(len(t), bool),
+        "timeouts": t % 40 == 39,
+    }
+
+
+def written(folder, name="mine.hdf5", **columns):
+    with h5py.File(folder / name, "w") as file:
+        for key, column in columns.items():
+            file[key] = column
+    return folder / name
+
+
+@pytest.fixture
+def check(capsys, monkeypatch, tmp_path):
+    """Run the command; the exit code and the lines that it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(dataset, **options):
+        given = {"env": None, "output": None, "config": None, "dataset_fraction": 1.0, **options}
+        capsys.readouterr()
+        code = check_dataset(argparse.Namespace(dataset=str(dataset), **given))
+        return code, capsys.readouterr().out.splitlines()
+
+    return run
+
+
+def test_findings_a_table_and_a_verdict_are_printed(check, tmp_path):
+    code, lines = check(written(tmp_path, **recorded()))
+    assert code == 0
+    assert lines[0].startswith(f"ok       source     {tmp_path / 'mine.hdf5'}")
+    warned = next(number for number, line in enumerate(lines) if line.startswith("warning  observed   2 of 5 columns"))
+    assert lines[warned + 1].startswith(f"{'':20}-> hide them by DropIndices")
+    assert lines[-1] == "mine: no fault, 1 warning; --output FILE.png draws returns and lengths"
+    table = lines[next(number for number, line in enumerate(lines) if line.split()[:1] == ["min"]) : -1]
+    assert table[0].split() == ["min", "25%", "median", "75%", "max", "mean", "std"]
+    names = [re.split(r"\s{2,}", line.strip())[0] for line in table[1:]]
+    assert names == [
+        *("episode length", "episode return", "reward", "observation 0", "observation 1", "observation 2"),
+        *("observation 3 to 4", "action 0"),
+    ]
+    data = Dataset.from_arrays(**recorded())
+    assert f"{data.returns.max():.4g}" in table[2].split()
+
+
+def test_a_table_is_not_cut_where_it_is_read_by_a_program(check, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    _, lines = check(written(tmp_path, **recorded()))
+    assert all(len(line.split()) >= 8 for line in lines if line.strip().startswith(("observation ", "reward  ")))
+
+
+def test_what_the_loader_refuses_is_a_fault_without_a_traceback(check, tmp_path):
+    given = recorded()
+    given["rewards"][3] = np.nan
+    file = written(tmp_path, **given)
+    code, lines = check(file)
+    assert (code, len(lines)) == (1, 2)
+    assert lines[0].startswith("FAULT    reading    mine: rewards[3] is nan")
+    assert lines[1] == f"{file}: 1 fault; mend it before training on it"
+
+
+def test_data_by_its_name_that_is_refused_is_a_fault_too(check, tmp_path, monkeypatch):
+    monkeypatch.setenv("OFFPCC_DATASETS", str(tmp_path))
+    written(tmp_path, observations=np.zeros((3, 1)))
+    code, lines = check("mine")
+    assert (code, lines[-1]) == (1, "mine: 1 fault; mend it before training on it")
+
+
+@pytest.mark.parametrize("name", ["none.hdf5", "unheard-of"])
+def test_data_that_is_not_there_is_not_diagnosed(check, name, monkeypatch, tmp_path):
+    monkeypatch.setenv("OFFPCC_DATASETS", str(tmp_path))
+    with pytest.raises(UserError, match="there is no"):
+        check(name)
+
+
+def test_minari_data_that_is_not_there_is_not_diagnosed(check, monkeypatch, tmp_path):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    with pytest.raises(UserError, match="minari:none/of-it-v0"):
+        check("minari:none/of-it-v0")
+
+
+def test_minari_data_that_is_refused_is_a_fault(check, monkeypatch, tmp_path):
+    if importlib.util.find_spec("minari") is None:
+        pytest.skip("minari is not installed")
+
+    import minari
+
+    def refuse(*arguments, **options):
+        raise UserError("minari:mine/of-it-v0: rewards[0] is nan")
+
+    monkeypatch.setattr(dataset_commands, "load", refuse)
+    monkeypatch.setattr(minari, "list_local_datasets", lambda: {"mine/of-it-v0": {}})
+    code, lines = check("minari:mine/of-it-v0")
+    assert (code, lines[0]) == (1, "FAULT    reading    minari:mine/of-it-v0: rewards[0] is nan")
+
+
+def test_a_fault_is_the_exit_code(check, tmp_path):
+    given = recorded()
+    code, lines = check(written(tmp_path, **{**given, "actions": (given["actions"] > 0).astype(int)}))
+    assert code == 1
+    assert lines[-1].startswith("mine: 1 fault, 1 warning; mend it before training on it; --output")
+
+
+def test_a_part_is_examined(check, tmp_path):
+    file = written(tmp_path, **recorded())
+    _, lines = check(file, dataset_fraction=0.5)
+    assert any("size" in line and "400 steps in 10 episodes" in line for line in lines)
+    with pytest.raises(UserError, match="a fraction of 2"):
+        check(file, dataset_fraction=2.0)
+
+
+# With an environment --------------------------------------------------------------------------------------------
+
+
+def pendulum(**changed):
+    given = recorded()
+    return {**given, "observations": given["observations"][:, :3], "actions": 2 * given["actions"], **changed}
+
+
+def test_an_environment_gives_sizes_and_the_bounds_of_actions(check, tmp_path):
+    file = written(tmp_path, **pendulum())
+    _, lines = check(file)
+    assert any("outside [-1, 1]" in line for line in lines)
+    code, lines = check(file, env="pendulum-p-v0")
+    assert code == 0
+    assert not any("outside [-1, 1]" in line for line in lines)
+    assert any(line.startswith("ok       env        observations of shape (3,) are pendulum-p-v0's") for line in lines)
+    code, lines = check(written(tmp_path, "wide.hdf5", **recorded()), env="pendulum-p-v0")
+    assert code == 1
+    assert any(line.startswith("FAULT    env        observations have the shape (5,)") for line in lines)
+
+
+def test_an_environment_that_there_is_not_is_refused(check, tmp_path):
+    with pytest.raises(UserError, match="there is no such environment"):
+        check(written(tmp_path, **pendulum()), env="pendulun-p-v0")
+
+
+def test_a_config_tells_bounds_and_wrappers(check, tmp_path):
+    file = written(tmp_path, **{key: value for key, value in pendulum().items() if key != "timeouts"})
+    (tmp_path / "data.gin").write_text(
+        "recorded.action_range = (-2.0, 2.0)\nrecorded.max_episode_steps = 40\nSAC.lr = 1e-3\n"
+    )
+    _, lines = check(file, config="data.gin")
+    assert not any("outside [-1, 1]" in line for line in lines)
+    assert any(line.startswith("note     ends       there are no truncations") for line in lines)
+    assert any("20 episodes" in line for line in lines)
+    (tmp_path / "view.gin").write_text("make.wrappers = [@KeepIndices]\nKeepIndices.indices = (0, 1)\n")
+    _, lines = check(written(tmp_path, "seen.hdf5", **pendulum(observations=recorded(size=0)["observations"])),
+                        env="Pendulum-v1", config="view.gin")  # fmt: skip
+    assert any("observations of shape (2,) are Pendulum-v1's" in line for line in lines)
+
+
+# The picture ----------------------------------------------------------------------------------------------------
+
+
+def test_a_picture_is_drawn_on_request_alone(check, tmp_path):
+    file = written(tmp_path, **recorded())
+    check(file)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.hdf5"]
+    code, lines = check(file, output=tmp_path / "new" / "mine.png")
+    assert (code, lines[-1]) == (0, f"mine: no fault, 1 warning; {tmp_path / 'new' / 'mine.png'}")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["mine.png"]
+    with Image.open(tmp_path / "new" / "mine.png") as picture:
+        assert picture.size == (1440, 510)
+
+
+def test_a_picture_shows_returns_and_lengths(tmp_path):
+    data = Dataset.from_arrays(**recorded())
+    returns, lengths = dataset_commands._histograms(data).axes
+    for axes, values in ((returns, data.returns), (lengths, data.lengths)):
+        counts = [bar.get_height() for bar in axes.patches]
+        assert sum(counts) == 20
+        edges = [bar.get_x() for bar in axes.patches]
+        assert edges[0] <= values.min() <= values.max() <= edges[-1] + axes.patches[-1].get_width()
+    assert all(tick == round(tick) for tick in lengths.get_xticks())
+    assert ("return" in returns.get_xlabel(), "length" in lengths.get_xlabel()) == (True, True)
+
+
+def test_the_same_data_gives_the_same_picture(tmp_path):
+    for name in ("one.svg", "other.svg"):
+        draw(Dataset.from_arrays(**recorded()), tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["picture.docx", "mine.hdf5/picture.png"])
+def test_a_picture_that_cannot_be_written_is_refused(check, tmp_path, name):
+    file = written(tmp_path, **recorded())
+    before = file.read_bytes()
+    with pytest.raises(UserError, match=r"--output .* cannot be written"):
+        check(file, output=tmp_path / name)
+    assert file.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.hdf5"]
+
+
+def test_nothing_is_drawn_of_data_that_cannot_be_read(check, tmp_path):
+    code, lines = check(written(tmp_path, observations=np.zeros((3, 1))), output=tmp_path / "mine.png")
+    assert (code, "mine.png" in lines[-1], (tmp_path / "mine.png").exists()) == (1, False, False)
+
+
+# Downloads ------------------------------------------------------------------------------------------------------
+
+
+def test_a_download_is_shown_in_a_terminal_and_nowhere_else(capsys):
+    for is_terminal in (True, False):
+        with download_bar(Console(force_terminal=is_terminal, width=80)) as bar:
+            bar(50, 100)
+        assert ("downloading" in capsys.readouterr().out) == is_terminal
+
+
+def test_nothing_is_shown_where_nothing_is_downloaded(capsys):
+    with download_bar(Console(force_terminal=True, width=80)):
+        pass
+    assert "downloading" not in capsys.readouterr().out
