@@ -1,0 +1,487 @@
+"""Recording transitions: what is read back, and what a kill, a full disk or a wrong file does to it."""
+
+import io
+import itertools
+import resource
+import tracemalloc
+
+import gymnasium
+import h5py
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+
+from offpcc.data import recorder as recording
+from offpcc.data.loading import load
+from offpcc.data.recorder import Recorder, is_unfinished, read_episodes, shards_folder
+from offpcc.domains.making import make
+from offpcc.errors import UserError
+
+LOW, HIGH = np.float32([-2, 0]), np.float32([4, 1])
+
+
+class Shown(gymnasium.Env):
+    """Tells spaces; the tests make up what happens."""
+
+    action_space = Box(LOW, HIGH)
+
+    def __init__(self, shape=(3,), dtype="float32"):
+        bounds = (0, 255) if dtype == "uint8" else (-np.inf, np.inf)
+        self.observation_space = Box(*bounds, shape, np.dtype(dtype).type)
+
+
+gymnasium.register("recorded-v0", entry_point=Shown)
+VECTOR, IMAGE = {}, {"shape": (1, 16, 16), "dtype": "uint8"}
+
+
+def transitions(lengths, num_envs=1, shape=(3,), dtype="float32", seed=0):
+    """What `Recorder.push` takes, of environments side by side; every third episode terminates, others are cut."""
+    draws = np.random.default_rng(seed)
+
+    def observation():
+        return draws.integers(0, 255, shape, np.uint8) if dtype == "uint8" else draws.normal(size=shape).astype(dtype)
+
+    def episodes(env):
+        for number, length in enumerate(lengths[env::num_envs]):
+            before = observation()
+            for t in range(length):
+                after, over = observation(), t == length - 1
+                terminated = over and number % 3 == 0
+                action = draws.uniform(-1, 1, 2).astype(np.float32)
+                yield before, action, draws.normal(), after, terminated, over and not terminated, env
+                before = after
+
+    streams = [list(episodes(env)) for env in range(num_envs)]
+    return [step for steps in itertools.zip_longest(*streams) for step in steps if step]
+
+
+def recorder(file, resume=False, num_envs=1, metadata=None, **shown):
+    made = make("recorded-v0", kwargs=shown)
+    return Recorder(file, made, metadata=metadata or {"seed": 3}, num_envs=num_envs, resume=resume)
+
+
+def whole(file, steps, **options):
+    """A recording that nothing disturbed; its bytes."""
+    one = recorder(file, **options)
+    for step in steps:
+        one.push(*step)
+    one.cut()
+    one.merge()
+    return file.read_bytes()
+
+
+def saved(state):
+    """A state as a checkpoint keeps it."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+# What is read back ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shown", [VECTOR, IMAGE], ids=["vectors", "images"])
+def test_what_was_played_is_read_back_step_by_step(tmp_path, shown):
+    steps = transitions([5, 1, 7, 4, 3], **shown)
+    whole(tmp_path / "data.hdf5", steps, **shown)
+    data = load(tmp_path / "data.hdf5")
+    assert data.notices == ()
+    assert data.lengths.tolist() == [5, 1, 7, 4, 3]
+    after = data.next_observations
+    assert data.is_transition.all()
+    for i, (observation, action, reward, following, terminated, truncated, _) in enumerate(steps):
+        assert np.array_equal(data.observations[i], observation)
+        assert np.array_equal(after[i], following)
+        assert data.actions[i] == pytest.approx(action, abs=1e-6)
+        assert data.rewards[i] == np.float32(reward)
+        assert (data.terminations[i], data.truncations[i]) == (terminated, truncated)
+    assert data.observations.dtype == steps[0][0].dtype
+
+
+def test_actions_are_kept_in_the_environments_units_as_it_executed_them(tmp_path):
+    env = make("recorded-v0")
+    steps = transitions([6, 2])
+    steps[3][1][:] = [1, -1]
+    whole(tmp_path / "data.hdf5", steps)
+    with h5py.File(tmp_path / "data.hdf5") as file:
+        executed = np.stack([env.env.action(step[1]) for step in steps])
+        assert np.array_equal(file["actions"][:], executed.astype(np.float32))
+        assert file["actions"][3].tolist() == [4, 0]
+        assert file["metadata/action_low"][:].tolist() == LOW.tolist()
+        assert file["metadata/action_high"][:].tolist() == HIGH.tolist()
+
+
+def test_metadata_tells_what_was_recorded(tmp_path):
+    whole(tmp_path / "data.hdf5", transitions([2]), metadata={"seed": 5, "actor": "me", "unknown": None, "now": True})
+    told = load(tmp_path / "data.hdf5").metadata
+    assert (told["env"], told["actor"], int(told["seed"]), bool(told["now"])) == ("recorded-v0", "me", 5, True)
+    assert told["seen_through"] == "[]"
+    assert told["offpcc"]
+    assert "unknown" not in told
+
+
+def test_one_that_terminates_at_its_time_limit_is_not_cut_for_readers_that_drop_what_is(tmp_path):
+    steps = [(*step[:4], *((True, True) if any(step[4:6]) else (False, False)), 0) for step in transitions([3, 3])]
+    whole(tmp_path / "data.hdf5", steps)
+    with h5py.File(tmp_path / "data.hdf5") as file:
+        assert np.flatnonzero(file["terminals"]).tolist() == [2, 5]
+        assert not file["timeouts"][:].any()
+
+
+def test_an_episode_that_does_not_go_on_where_it_stood_is_cut(tmp_path):
+    steps = transitions([6, 4])
+    del steps[2]
+    whole(tmp_path / "data.hdf5", steps)
+    data = load(tmp_path / "data.hdf5")
+    assert data.lengths.tolist() == [2, 3, 4]
+    assert data.truncations.tolist()[:2] == [False, True]
+    assert np.array_equal(data.final_observations[0], steps[1][3])
+
+
+def test_what_is_under_way_is_cut_at_the_end(tmp_path):
+    one = recorder(tmp_path / "data.hdf5")
+    for step in transitions([4, 9])[:7]:
+        one.push(*step)
+    assert one.num_episodes == 1
+    one.cut()
+    told = one.merge()
+    assert (told.num_steps, told.num_episodes, told.num_whole) == (7, 2, 1)
+    data = load(tmp_path / "data.hdf5")
+    assert data.lengths.tolist() == [4, 3]
+    assert data.truncations.tolist() == [False] * 6 + [True]
+    assert told.mean_return == pytest.approx(data.returns[0])
+    assert [episode.ending for episode in read_episodes(tmp_path / "data.hdf5")] == [1, 2]
+
+
+def test_episodes_of_several_environments_lie_in_the_order_in_which_they_ended(tmp_path):
+    steps = transitions([5, 2, 4, 3, 3, 6, 2], num_envs=3)
+    whole(tmp_path / "data.hdf5", steps, num_envs=3)
+    data = load(tmp_path / "data.hdf5")
+    ended = [step for step in steps if step[4] or step[5]]
+    assert np.array_equal(data.final_observations, np.stack([step[3] for step in ended]))
+    for (start, stop), last in zip(data.episodes, ended, strict=True):
+        own = [step for step in steps if step[6] == last[6]]
+        at = next(i for i, step in enumerate(own) if step is last) + 1
+        expected = np.stack([step[0] for step in own[at - (stop - start) : at]])
+        assert np.array_equal(data.observations[start:stop], expected)
+
+
+def test_observations_that_an_environment_writes_over_are_copied(tmp_path):
+    steps, shared = transitions([4]), np.zeros(3, np.float32)
+    one = recorder(tmp_path / "data.hdf5")
+    for before, action, reward, after, *ends in steps:
+        first, following = before.copy(), shared
+        following[:] = after
+        one.push(first, action, reward, following, *ends)
+    one.merge()
+    expected = np.stack([step[3] for step in steps])
+    assert np.array_equal(load(tmp_path / "data.hdf5").next_observations, expected)
+
+
+def test_images_are_compressed_and_vectors_are_not(tmp_path):
+    whole(tmp_path / "vectors.hdf5", transitions([3]))
+    whole(tmp_path / "images.hdf5", transitions([3], **IMAGE), **IMAGE)
+    with h5py.File(tmp_path / "vectors.hdf5") as vectors, h5py.File(tmp_path / "images.hdf5") as images:
+        assert {vectors[key].compression for key in ("observations", "actions", "rewards")} == {None}
+        assert {images[key].compression for key in ("observations", "next_observations")} == {"gzip"}
+
+
+@pytest.mark.parametrize(
+    "place, value, told", [(0, np.nan, "observations"), (3, np.inf, "observations"), (2, 1e40, "rewards")]
+)
+def test_what_could_not_be_learned_from_is_refused_at_once(tmp_path, place, value, told):
+    steps = transitions([3])
+    broken = list(steps[1])
+    broken[place] = value if place == 2 else np.full(3, value, np.float32)
+    one = recorder(tmp_path / "data.hdf5")
+    with pytest.raises(UserError, match=f"{told} of an episode of recorded-v0 hold a NaN"):
+        for step in (tuple(broken), steps[2]):
+            one.push(*step)
+
+
+def test_another_shape_is_an_error(tmp_path):
+    one = recorder(tmp_path / "data.hdf5")
+    with pytest.raises(ValueError, match=r"shape \(4,\) recorded, but the space has \(3,\)"):
+        one.push(np.zeros(4), np.zeros(2), 0.0, np.zeros(4), False, False)
+
+
+def test_merging_nothing_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="no episode has ended"):
+        recorder(tmp_path / "data.hdf5").merge()
+
+
+def test_merging_takes_little_memory(tmp_path):
+    one = recorder(tmp_path / "data.hdf5", shape=(1_000,))
+    steps = transitions([100], shape=(1_000,))
+    for _ in range(80):
+        for step in steps:
+            one.push(*step)
+    tracemalloc.start()
+    try:
+        one.merge()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / "data.hdf5").stat().st_size > 60e6
+    assert peak < 20e6
+
+
+# Stopped and gone on with -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_envs, shown", [(1, VECTOR), (3, VECTOR), (2, IMAGE)], ids=["one", "three", "images"])
+def test_a_run_killed_after_its_checkpoint_gives_the_same_file(tmp_path, num_envs, shown):
+    steps = transitions([5, 2, 9, 1, 4, 6, 3, 7, 2, 8], num_envs=num_envs, **shown)
+    options = {"num_envs": num_envs, **shown}
+    expected = whole(tmp_path / "whole.hdf5", steps, **options)
+    for checkpoint, killed in ((0, 0), (0, 9), (7, 7), (11, 30), (20, 45), (47, 47)):
+        file = tmp_path / f"{checkpoint}_{killed}.hdf5"
+        one = recorder(file, **options)
+        for step in steps[:checkpoint]:
+            one.push(*step)
+        state = saved(one.state_dict())
+        for step in steps[checkpoint:killed]:
+            one.push(*step)
+        one.close()
+        again = recorder(file, resume=True, **options)
+        again.load_state_dict(state)
+        for step in steps[checkpoint:]:
+            again.push(*step)
+        again.cut()
+        again.merge()
+        assert file.read_bytes() == expected, (checkpoint, killed)
+        assert not shards_folder(file).exists()
+
+
+def test_a_run_that_had_ended_is_trained_on(tmp_path):
+    """Its file is there and its shards are gone; what was cut at its end goes on."""
+    steps = transitions([5, 2, 9, 4, 6, 3], num_envs=2)
+    expected = whole(tmp_path / "whole.hdf5", steps, num_envs=2)
+    one = recorder(tmp_path / "data.hdf5", num_envs=2)
+    for step in steps[:13]:
+        one.push(*step)
+    state = saved(one.state_dict())
+    one.cut()
+    one.merge()
+    assert len(load(tmp_path / "data.hdf5").rewards) == 13
+    again = recorder(tmp_path / "data.hdf5", num_envs=2, resume=True)
+    again.load_state_dict(state)
+    for step in steps[13:]:
+        again.push(*step)
+    again.cut()
+    again.merge()
+    assert (tmp_path / "data.hdf5").read_bytes() == expected
+
+
+def test_a_record_that_is_not_whole_is_dropped_and_no_other(tmp_path):
+    """Wherever a write was broken off, and whatever the disk made of it."""
+    file = tmp_path / "data.hdf5"
+    steps = transitions([3, 4, 2])
+    one = recorder(file)
+    for step in steps:
+        one.push(*step)
+    one.close()
+    shard = shards_folder(file) / "000001.episodes"
+    content = shard.read_bytes()
+    stops = [record.stop for record in one.shards.records]
+    assert stops[-1] == len(content)
+    for size in (*range(stops[1] - 3, stops[1] + 30), stops[1], len(content) - 1, 1, 0):
+        shard.write_bytes(content[:size])
+        again = recorder(file, resume=True)
+        assert again.num_episodes == sum(stop <= size for stop in stops), size
+        assert shard.stat().st_size == max([stop for stop in stops if stop <= size], default=0)
+        for step in steps[sum(again.lengths) :]:
+            again.push(*step)
+        again.close()
+        assert shard.read_bytes() == content
+    for place in (stops[0], stops[0] + 9, stops[0] + 14, stops[1] - 1):
+        shard.write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
+        again = recorder(file, resume=True)
+        assert again.lengths == [3]
+        again.close()
+
+
+def test_the_file_does_not_depend_on_how_episodes_lie_in_shards(tmp_path, monkeypatch):
+    steps = transitions([5, 2, 9, 1, 4, 6], **IMAGE)
+    expected = whole(tmp_path / "whole.hdf5", steps, **IMAGE)
+    monkeypatch.setattr(recording, "SHARD_BYTES", 2_000)
+    file = tmp_path / "data.hdf5"
+    one = recorder(file, **IMAGE)
+    for step in steps:
+        one.push(*step)
+    one.close()
+    assert len(list(shards_folder(file).glob("*.episodes"))) > 2
+    for kept in (6, 5, 3, 1, 0):
+        again = recorder(file, resume=True, **IMAGE)
+        again.keep(kept)
+        assert again.lengths == [5, 2, 9, 1, 4, 6][:kept]
+        for step in steps[sum(again.lengths) :]:
+            again.push(*step)
+        again.close()
+    recorder(file, resume=True, **IMAGE).merge()
+    assert file.read_bytes() == expected
+
+
+def test_the_file_does_not_depend_on_the_size_of_what_comes_at_a_time(tmp_path, monkeypatch):
+    """Blocks that are smaller than an episode, and larger, hold the same rows."""
+    steps = transitions([5, 2, 9])
+    expected = load(tmp_path / "a.hdf5") if whole(tmp_path / "a.hdf5", steps) else None
+    monkeypatch.setattr(recording, "BLOCK_BYTES", 40)
+    whole(tmp_path / "b.hdf5", steps)
+    data = load(tmp_path / "b.hdf5")
+    for name in ("observations", "actions", "rewards", "terminations", "truncations", "final_observations"):
+        assert np.array_equal(getattr(data, name), getattr(expected, name))
+
+
+def test_killed_between_the_file_and_the_removal_of_its_shards(tmp_path, monkeypatch):
+    file = tmp_path / "data.hdf5"
+    steps = transitions([5, 2, 9])
+    expected = whole(tmp_path / "whole.hdf5", steps[:-3])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recording.Shards, "remove", recording.Shards.close)
+        whole(file, steps[:-3])
+    assert is_unfinished(file) and file.read_bytes() == expected
+    one = recorder(file, resume=True)
+    assert one.lengths == [5, 2]  # what the end had cut is played again
+    for step in steps[7:-3]:
+        one.push(*step)
+    one.cut()
+    one.merge()
+    assert file.read_bytes() == expected
+
+
+def test_killed_while_shards_are_removed(tmp_path):
+    """What is left without its description is no recording, and somebody else's file stays."""
+    file = tmp_path / "data.hdf5"
+    one = recorder(file)
+    for step in transitions([5]):
+        one.push(*step)
+    one.close()
+    (shards_folder(file) / "about.json").unlink()
+    (shards_folder(file) / "notes.txt").touch()
+    again = recorder(file)
+    assert again.num_episodes == 0
+    for step in transitions([2]):
+        again.push(*step)
+    again.merge()
+    assert [path.name for path in shards_folder(file).iterdir()] == ["notes.txt"]
+
+
+def test_a_full_disk_loses_nothing_that_was_finished(tmp_path):
+    file = tmp_path / "data.hdf5"
+    steps = transitions([50, 50, 50, 50])
+    expected = whole(tmp_path / "whole.hdf5", steps)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    one = recorder(file)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_900, limits[1]))
+    try:
+        with pytest.raises(
+            UserError, match=r"cannot be written \(File too large\); .* are kept in .*data.hdf5.shards: .* --resume"
+        ):
+            for step in steps:
+                one.push(*step)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        one.close()
+    again = recorder(file, resume=True)
+    assert again.lengths == [50, 50]
+    for step in steps[100:]:
+        again.push(*step)
+    again.close()
+    for size in (1, 500, 3_000, 9_000, len(expected) - 1):
+        again = recorder(file, resume=True)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        try:
+            with pytest.raises(UserError, match=r"cannot be written \(File too large\)"):
+                again.merge()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            again.close()
+        assert not file.exists()
+        assert not list(shards_folder(file).glob(".*"))
+    recorder(file, resume=True).merge()
+    assert file.read_bytes() == expected
+
+
+# Refused ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_recording_is_not_overwritten(tmp_path):
+    file = tmp_path / "data.hdf5"
+    one = recorder(file)
+    one.close()
+    with pytest.raises(UserError, match=r"data.hdf5.shards holds an unfinished recording.*--resume"):
+        recorder(file)
+    one = recorder(file, resume=True)
+    one.push(*transitions([1])[0])
+    one.merge()
+    with pytest.raises(UserError, match=r"data.hdf5 is there and is not overwritten.*--resume"):
+        recorder(file)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_other_settings_are_refused_by_name(tmp_path, finished):
+    file = tmp_path / "data.hdf5"
+    one = recorder(file)
+    one.push(*transitions([1])[0])
+    if finished:
+        one.merge()
+    one.close()
+    for message, options in (
+        ("seed is 4, but .* was recorded with 3", {"metadata": {"seed": 4}}),
+        ("actor is me, but .* was recorded with no such value", {"metadata": {"seed": 3, "actor": "me"}}),
+        (r"observation is float32 \(5,\), but .* was recorded with float32 \(3,\)", {"shape": (5,)}),
+    ):
+        with pytest.raises(UserError, match=message):
+            recorder(file, resume=True, **options)
+    assert shards_folder(file).exists() is not finished
+
+
+def test_two_processes_do_not_write_one_recording(tmp_path):
+    one = recorder(tmp_path / "data.hdf5")
+    with pytest.raises(UserError, match="is being written by another process"):
+        recorder(tmp_path / "data.hdf5", resume=True)
+    one.close()
+    recorder(tmp_path / "data.hdf5", resume=True).close()
+
+
+def test_a_file_of_others_is_not_gone_on_with(tmp_path):
+    for content in (b"", b"text"):
+        (tmp_path / "data.hdf5").write_bytes(content)
+        with pytest.raises(UserError, match="is no recording of offpcc's, or is damaged"):
+            recorder(tmp_path / "data.hdf5", resume=True)
+    with h5py.File(tmp_path / "data.hdf5", "w") as file:
+        file["rewards"] = [1.0]
+    with pytest.raises(UserError, match="is no recording of offpcc's"):
+        recorder(tmp_path / "data.hdf5", resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["data.hdf5"]
+
+
+def test_files_that_cannot_be_made_are_refused_and_nothing_is_made(tmp_path):
+    (tmp_path / "a_file").touch()
+    (tmp_path / "folder.hdf5").mkdir()
+    for name, message in (
+        ("folder.hdf5", "is a folder; name a file in it"),
+        ("data.npz", r"data.npz does not end in .hdf5 or .h5"),
+        ("data", r"data does not end in"),
+        ("a_file/data.hdf5", r"a_file is a file, not a folder"),
+        (f"{'x' * 300}.hdf5", "cannot be made"),
+    ):
+        with pytest.raises(UserError, match=message):
+            recorder(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a_file", "folder.hdf5"]
+
+
+def test_a_state_whose_episodes_are_gone_is_refused(tmp_path):
+    one = recorder(tmp_path / "data.hdf5")
+    for step in transitions([2, 2]):
+        one.push(*step)
+    state = one.state_dict()
+    one.close()
+    (shards_folder(tmp_path / "data.hdf5") / "000001.episodes").unlink()
+    again = recorder(tmp_path / "data.hdf5", resume=True)
+    with pytest.raises(UserError, match="has 0 episodes, but the run that is gone on with had recorded 2"):
+        again.load_state_dict(state)
