@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from offpcc.assembly import Agent as Agent
     from offpcc.assembly import build as build
     from offpcc.configuration import configure as configure
+    from offpcc.data.datasets import Dataset as Dataset
+    from offpcc.data.loading import qlearning_dataset as qlearning_dataset
     from offpcc.domains.making import make as make
     from offpcc.registry import configurable as configurable
 
@@ -23,14 +25,16 @@ try:
 except PackageNotFoundError:  # run from a checkout that is not installed
     __version__ = "0.1.0"
 
-__all__ = ["Agent", "__version__", "build", "configurable", "configure", "make"]
+__all__ = ["Agent", "Dataset", "__version__", "build", "configurable", "configure", "make", "qlearning_dataset"]
 
 _HOMES = {
     "Agent": "offpcc.assembly",
+    "Dataset": "offpcc.data.datasets",
     "build": "offpcc.assembly",
     "configurable": "offpcc.registry",
     "configure": "offpcc.configuration",
     "make": "offpcc.domains.making",
+    "qlearning_dataset": "offpcc.data.loading",
 }
 
 

@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,21 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from offpcc import d4rl_names
 from offpcc.algorithms import ALGORITHMS, ActorCritic
-from offpcc.algorithms.base import ACTOR_FORMAT
+from offpcc.algorithms.acting import ACTOR_FORMAT
 from offpcc.bookkeeping import Loop
 from offpcc.core import Memory, Step
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data.recorder import Recorder
 from offpcc.domains.making import make
 from offpcc.domains.wrappers import num_stacked
 from offpcc.environments import environments as build_environments
-from offpcc.errors import UserError
+from offpcc.errors import UserError, first_line
 from offpcc.files import replacing
 from offpcc.interaction import Interaction
 from offpcc.loggers import ConsoleLogger, Logger
+from offpcc.offline import Recording, read
 from offpcc.registry import REGISTRY, from_specification
 from offpcc.run_fns import Callback, Evaluation, train
 
@@ -36,10 +39,12 @@ class Learner:
 
     algorithm: ActorCritic
     buffer: ReplayBuffer | RecurrentReplayBuffer
-    interaction: Interaction
-    tests: Evaluation
+    interaction: Interaction | None  # None to learn from recorded data
+    tests: Evaluation | None  # None where there is no environment
     loop: Loop
     title: str = ""
+    recording: Recording | None = None  # the recorded data in the buffer
+    recorder: Recorder | None = None  # records all that is played
 
     def train(self, logger: Logger | None = None, callbacks: Sequence[Callback] = (), **settings: Any) -> Agent:
         """Train by `run_fns.train`; the trained agent. Called again with more epochs, it goes on.
@@ -57,13 +62,35 @@ class Learner:
         return Agent(self.algorithm)
 
     def close(self) -> None:
-        """Close all environments."""
-        self.interaction.close()
-        self.tests.close()
+        """Close all environments, and let go of what is recorded."""
+        for part in (self.interaction, self.tests, self.recorder):
+            if part is not None:
+                part.close()
+
+    def record(self, file: Path, env: str, seed: int, resume: bool = False) -> Learner:
+        """The same learner, which from now on records all that it plays; `recorder.merge` writes the file.
+
+        Args:
+            file: to be written, in D4RL's format; see `Recorder`.
+            env: the environment's name.
+            seed: for the file to tell.
+            resume: whether to go on with what is there.
+
+        Raises:
+            UserError: nothing is played, or the file cannot be written.
+        """
+        if self.interaction is None:
+            raise UserError(f"{file}: learning from recorded data plays nothing that could be recorded")
+        example, algorithm = make(env), type(self.algorithm).__name__
+        about = {"algorithm": algorithm, "actor": "the learning one", "seed": seed}
+        recorder = Recorder(file, example, metadata=about, num_envs=self.interaction.num_envs, resume=resume)
+        example.close()
+        self.interaction.stores.append(recorder)
+        return replace(self, recorder=recorder)
 
 
 def build(
-    env: str,
+    env: str | None,
     algo: str,
     *,
     seed: int = 0,
@@ -72,11 +99,14 @@ def build(
     algorithm: Mapping[str, Any] | None = None,
     buffer: Mapping[str, Any] | None = None,
     environments: Mapping[str, Any] | None = None,
+    dataset: str | Path | Dataset | None = None,
+    dataset_fraction: float = 1.0,
 ) -> Learner:
     """Put a run together from names; what is not given comes from gin's bindings, else from defaults.
 
     Args:
-        env: a Gymnasium id.
+        env: a Gymnasium id; or a name of D4RL's, such as "hopper-medium-v2", which names recorded data as well. None
+            to learn from a data set without tests.
         algo: a name of `ALGORITHMS`, or of a class registered with `offpcc.configurable`.
         seed: of everything random.
         device: where networks live.
@@ -85,32 +115,95 @@ def build(
         algorithm: arguments of the algorithm's class.
         buffer: arguments of `ReplayBuffer`, or with memory of `RecurrentReplayBuffer`.
         environments: arguments of `offpcc.environments.environments`, such as ``num_envs``.
+        dataset: recorded data to learn from instead of interaction; see `offpcc.data.load`. The wrappers of `env`
+            show the agent as much of it as they would in `env`.
+        dataset_fraction: as few whole episodes from its start as hold this part of its steps.
 
     Raises:
-        UserError: a name is unknown, or the environment does not suit.
+        UserError: a name is unknown, or the environment or the data does not suit.
     """
     if threads is not None:
         torch.set_num_threads(threads)
     algorithm_class = find_algorithm(algo)
-    example = make(env)
-    observations, actions, frames = example.observation_space, example.action_space, num_stacked(example)
-    example.close()
+    env, dataset = what_is_named(env, dataset)
+    recording, frames = None, 1
+    if env is not None:
+        example = make(env)
+        observations, actions = example.observation_space, example.action_space
+        if dataset is None:
+            frames = num_stacked(example)
+        else:
+            recording = read(dataset, example, fraction=dataset_fraction, seed=seed)
+        example.close()
+    elif dataset is not None:
+        recording = read(dataset, fraction=dataset_fraction, seed=seed)
+        observations, actions = recording.observation_space, recording.action_space
+    else:
+        raise UserError("there is neither an environment nor a data set to learn from; name one of them")
     assert isinstance(observations, spaces.Box) and isinstance(actions, spaces.Box)
     try:
         learner = algorithm_class(observations, actions, device=device, seed=seed, **(algorithm or {}))
     except TypeError as error:  # a value of the wrong type, such as @Recurrent() for @Recurrent
-        raise UserError(f"{algorithm_class.__name__} cannot be built: {_first_line(error)}") from error
-    make_env = functools.partial(make, env)
-    acted_in = build_environments(make_env, seed, **(environments or {}))
-    stored = {"num_envs": acted_in.num_envs, "frame_stack": frames, "device": device, "seed": seed, **(buffer or {})}
+        raise UserError(f"{algorithm_class.__name__} cannot be built: {first_line(error)}") from error
+    stored = {"frame_stack": frames, "device": device, "seed": seed, **(buffer or {})}
+    make_env = functools.partial(make, env) if env else None
+    tests = Evaluation(make_env, d4rl_names.reference_returns(env)) if env and make_env else None
+    title = f"{run_name(env, dataset)} {algo}"
     storage: ReplayBuffer | RecurrentReplayBuffer
-    if learner.memoryless:
-        storage = ReplayBuffer(observations, actions, num_steps=learner.n_step, **stored)
-    else:
-        storage = RecurrentReplayBuffer(observations, actions, **stored)
-    return Learner(
-        learner, storage, Interaction(acted_in, learner, storage, seed), Evaluation(make_env), Loop(), f"{env} {algo}"
-    )
+    if recording is not None:
+        storage = _storage(learner, observations, actions, stored)
+        _learn_from(recording, learner, storage)
+        return Learner(learner, storage, None, tests, Loop(), title, recording)
+    assert make_env is not None
+    acted_in = build_environments(make_env, seed, **(environments or {}))
+    storage = _storage(learner, observations, actions, {"num_envs": acted_in.num_envs, **stored})
+    return Learner(learner, storage, Interaction(acted_in, learner, storage, seed), tests, Loop(), title)
+
+
+def _storage(
+    algorithm: ActorCritic, observations: spaces.Box, actions: spaces.Box, arguments: Mapping[str, Any]
+) -> ReplayBuffer | RecurrentReplayBuffer:
+    if algorithm.memoryless:
+        return ReplayBuffer(observations, actions, num_steps=algorithm.n_step, **arguments)
+    return RecurrentReplayBuffer(observations, actions, **arguments)
+
+
+def _learn_from(recording: Recording, algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer) -> None:
+    """Fill the buffer, and let the algorithm know what it needs to know of the data as a whole.
+
+    Raises:
+        UserError: an agent with memory cannot learn from it.
+    """
+    if not algorithm.memoryless and not recording.has_ends:
+        raise UserError(
+            f"{recording.name} does not say where any episode ends (no terminals, no timeouts), and an agent with "
+            f"memory learns from whole episodes; give the time limit, --gin "
+            f'"recorded.max_episode_steps=N", or mark the ends in the data'
+        )
+    algorithm.reward_scale *= recording.reward_scale
+    if algorithm.normalization is not None:
+        algorithm.normalization.set_statistics(*recording.statistics())
+    storage.fill(recording.rows, recording.identity)
+
+
+def what_is_named(
+    env: str | None, dataset: str | Path | Dataset | None
+) -> tuple[str | None, str | Path | Dataset | None]:
+    """The environment and the data that are meant: a name of D4RL's stands for both."""
+    if env is None or env not in d4rl_names.FILES:
+        return env, dataset
+    return env if d4rl_names.task(env) else None, env if dataset is None else dataset
+
+
+def run_name(env: str | None, dataset: str | Path | Dataset | None) -> str:
+    """What a run is called by: its environment, its data, or both, as in "pendulum-p-v0_from_medium"."""
+    if isinstance(dataset, Dataset):
+        dataset = dataset.name
+    elif dataset is not None and Path(dataset).suffix in d4rl_names.SUFFIXES:
+        dataset = Path(dataset).stem
+    if env is None or dataset is None or env == dataset:
+        return str(env or dataset)
+    return f"{env}_from_{dataset}"
 
 
 def find_algorithm(name: str) -> type[ActorCritic]:
@@ -202,7 +295,7 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
         for name, part in algorithm.actor_parts().items():
             part.load_state_dict(content["weights"][name])
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise UserError(f"{file} describes no actor that can be built here ({_first_line(error)})") from error
+        raise UserError(f"{file} describes no actor that can be built here ({first_line(error)})") from error
     return algorithm
 
 
@@ -218,7 +311,7 @@ def read_tensors(file: Path, kind: str, format_version: int) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{file} does not exist; train first, or correct the path") from None
     except Exception as error:
-        raise UserError(f"{file} is no {kind} of offpcc, or is damaged ({_first_line(error)})") from error
+        raise UserError(f"{file} is no {kind} of offpcc, or is damaged ({first_line(error)})") from error
     if found != kind:
         raise UserError(f"{file} is not of the kind {kind!r} but {found!r}; give the right file")
     if version != format_version:
@@ -226,8 +319,3 @@ def read_tensors(file: Path, kind: str, format_version: int) -> dict[str, Any]:
             f"{file} has format {version}, this offpcc reads {format_version}: use the version that wrote it"
         )
     return content  # type: ignore[no-any-return]
-
-
-def _first_line(error: Exception) -> str:
-    text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
-    return text.splitlines()[0] if text else type(error).__name__

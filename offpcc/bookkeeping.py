@@ -64,18 +64,28 @@ class AverageStats:
         return means
 
 
-def columns(stat_names: Iterable[str]) -> list[str]:
-    """The columns of a run's table, known before it starts."""
+def columns(stat_names: Iterable[str], scored: bool = False) -> list[str]:
+    """The columns of a run's table, known before it starts.
+
+    Args:
+        stat_names: what an update tells.
+        scored: whether returns of tests have a normalised score.
+    """
     return [
         *("step", "update", "epoch", "train/return", "train/length"),
-        *("test/return", "test/return_std", "test/length"),
+        *("test/return", "test/return_std", *(("test/normalized_score",) if scored else ()), "test/length"),
         *(f"update/{name}" for name in stat_names),
         *("time/hours", "time/steps_per_second"),
     ]
 
 
-def summary(kind: str, results: Sequence[EpisodeResult]) -> dict[str, float | None]:
-    """Mean return and length of episodes, and for tests the standard deviation of returns."""
+def summary(
+    kind: str, results: Sequence[EpisodeResult], references: tuple[float, float] | None = None
+) -> dict[str, float | None]:
+    """Mean return and length of episodes; for tests the standard deviation of returns and their normalised score.
+
+    The score is 100 (R - R_0) / (R_100 - R_0), for the `references` R_0 and R_100 (Fu et al. 2020, arXiv:2004.07219).
+    """
     if not results:
         return {}
     returns = [result.episode_return for result in results]
@@ -85,6 +95,9 @@ def summary(kind: str, results: Sequence[EpisodeResult]) -> dict[str, float | No
     }
     if kind == "test":
         row["test/return_std"] = float(np.std(returns))
+        if references is not None:
+            lowest, highest = references
+            row["test/normalized_score"] = 100.0 * (float(np.mean(returns)) - lowest) / (highest - lowest)
     return row
 
 

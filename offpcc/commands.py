@@ -11,13 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from offpcc import callbacks, configuration  # noqa: F401 (all that gin can configure is known before configs are read)
-from offpcc.assembly import load_actor
+from offpcc.assembly import load_actor, run_name, what_is_named
 from offpcc.domains import ENVIRONMENTS
 from offpcc.domains.doctor import FAULT, WARNING, examine
 from offpcc.domains.making import describe, simulator
 from offpcc.domains.screen import has_screen
 from offpcc.errors import UserError
 from offpcc.gallery import gallery
+from offpcc.interaction import EpisodeResult
+from offpcc.offline import told_score
 from offpcc.plotting import NoRunsError, find_runs, plot_runs
 from offpcc.runs import RunFolder
 from offpcc.showing import evaluate_actor, lines, overview, record_episodes, watch_episodes
@@ -57,6 +59,8 @@ def _gallery(file: Path) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """Print what is odd about an environment; the exit code says whether anything would spoil learning."""
+    if options.env is None:
+        raise UserError("there is nothing to check; name an environment with --env, or recorded data with --dataset")
     configuration.load(options.config, [])
     diagnosis = examine(options.env, options.steps, options.seed)
     console = Console()
@@ -109,13 +113,20 @@ def evaluate(options: argparse.Namespace) -> int:
         folder = run
         file = folder.actor()
         # What a folder says does not say what is imported: "module:id" is for the command line.
-        env = env or str(folder.details().get("env") or folder.siblings.parent.name).rsplit(":", 1)[-1]
+        known = folder.details().get("env", folder.siblings.parent.name)
+        env = env or (known and str(known).rsplit(":", 1)[-1])
+        if env is None:
+            raise UserError(f"{folder.path} was trained without an environment: add --env, the one to evaluate it in")
     if env is None:
         raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
     actor = load_actor(file, choose_device(options))
     results = evaluate_actor(actor, env, options.episodes, options.num_envs, options.seed)
-    print(f"{file} in {place(env)}", overview(results), sep="\n")
+    print(f"{file} in {place(env)}", overview(results) + _score(env, results), sep="\n")
     return 0
+
+
+def _score(env: str, results: list[EpisodeResult]) -> str:
+    return told_score(env, sum(result.episode_return for result in results) / len(results))
 
 
 def place(env: str) -> str:
@@ -146,11 +157,13 @@ def show(options: argparse.Namespace, run_id: int) -> None:
     """Show or record a saved actor."""
     if options.gin:
         raise UserError(f"--gin {options.gin[0]!r} has no effect on a saved actor; leave it out")
-    folder = RunFolder(configuration.results_folder(options.results), options.env, options.algo, run_id)
+    env, dataset = what_is_named(options.env, options.dataset)
+    folder = RunFolder(configuration.results_folder(options.results), run_name(env, dataset), options.algo, run_id)
+    if env is None:
+        raise UserError(f"{folder.path} has no environment to be shown in: name one to `offpcc evaluate --env`")
     configuration.load_for_actor(options.config, folder.config)
     file = folder.actor()
     actor = load_actor(file, choose_device(options))
-    env = options.env
     print(f"{file} in {place(env)}")
     videos: list[Path] = []
     if options.render and has_screen():
@@ -159,4 +172,4 @@ def show(options: argparse.Namespace, run_id: int) -> None:
         if options.render:
             print("There is no screen here, so the episodes are recorded instead.")
         results, videos = record_episodes(actor, env, options.episodes or 3, folder.videos)
-    print("\n".join([*lines(results), overview(results), *map(str, videos)]))
+    print("\n".join([*lines(results), overview(results) + _score(env, results), *map(str, videos)]))

@@ -106,8 +106,8 @@ class Algorithm(Protocol):
         ...
 
 
-class Buffer(Protocol):
-    """What the loop needs of a buffer."""
+class Store(Protocol):
+    """What transitions go into."""
 
     def push(
         self,
@@ -121,6 +121,10 @@ class Buffer(Protocol):
     ) -> None:
         """Store one transition of environment number `env`."""
         ...
+
+
+class Buffer(Store, Protocol):
+    """What the loop needs of a buffer."""
 
     def sample(self) -> Batch:
         """A batch drawn by the buffer's own generator."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from offpcc.core import Algorithm, Buffer, Memory, Step
+from offpcc.core import Algorithm, Memory, Step, Store
 from offpcc.environments import Environments, Observations, Outcome
 from offpcc.errors import UserError
 from offpcc.generators import NumpyGenerator
@@ -32,12 +32,12 @@ class Interaction:
     Args:
         environments: are acted in.
         algorithm: acts.
-        buffer: gets every transition, with the number of its environment.
+        buffer: gets every transition, with the number of its environment; so does whatever else is put into `stores`.
         seed: of random exploration.
     """
 
-    def __init__(self, environments: Environments, algorithm: Algorithm, buffer: Buffer, seed: int = 0) -> None:
-        self.environments, self.algorithm, self.buffer = environments, algorithm, buffer
+    def __init__(self, environments: Environments, algorithm: Algorithm, buffer: Store, seed: int = 0) -> None:
+        self.environments, self.algorithm, self.stores = environments, algorithm, [buffer]
         self.num_envs = num_envs = environments.num_envs
         # One each, so that when one environment's episode ends changes nothing in another's.
         self.randomness = [NumpyGenerator(seed, 3, *([number] if number else [])) for number in range(num_envs)]
@@ -93,7 +93,8 @@ class Interaction:
         """Record one environment's step."""
         observation, reward = outcome.observations[number], float(outcome.rewards[number])
         terminated, truncated = bool(outcome.terminated[number]), bool(outcome.truncated[number])
-        self.buffer.push(self.observations[number], action, reward, observation, terminated, truncated, env=number)
+        for store in self.stores:
+            store.push(self.observations[number], action, reward, observation, terminated, truncated, env=number)
         assert self.actions is not None
         self.observations[number], self.actions[number], self.rewards[number] = observation, action, reward
         self.returns[number] += reward

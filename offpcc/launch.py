@@ -1,4 +1,4 @@
-"""The command line: train, evaluate, plot, envs, check. Nothing happens at import.
+"""The command line: train, evaluate, plot, envs, check, collect. Nothing happens at import.
 
 python offpcc/launch.py --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 """
@@ -17,7 +17,7 @@ if __package__ in (None, ""):  # started as a file: its folder is no place to im
 
 from offpcc.errors import UserError
 
-COMMANDS = ("train", "evaluate", "plot", "envs", "check")
+COMMANDS = ("train", "evaluate", "plot", "envs", "check", "collect")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +53,11 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=listed,
     )
-    train.add_argument("--env", required=True, metavar="NAME", help="a Gymnasium id, see `offpcc envs`")
+    train.add_argument("--env", metavar="NAME", help="a Gymnasium id, see `offpcc envs`, or D4RL's name of a data set")
+    train.add_argument("--dataset", metavar="DATA", help="learn from recorded data: a file, D4RL's name or minari:ID")
+    train.add_argument(
+        "--dataset_fraction", type=float, default=1.0, metavar="F", help="of its episodes, from the start"
+    )
     train.add_argument("--algo", required=True, metavar="NAME", help="an algorithm, or a registered class")
     train.add_argument("--config", metavar="FILE.gin", help="as given, from the repository's root or below configs/")
     train.add_argument("--run_id", type=_run_id, nargs="+", default=[1], metavar="N", help="each id is its seed")
@@ -62,6 +66,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     train.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
     train.add_argument("--render", action="store_true", help="show the saved actor in a window, or record it")
     train.add_argument("--record", action="store_true", help="record the saved actor as MP4 files")
+    train.add_argument("--save_dataset", type=Path, metavar="FILE.hdf5", help="record every step of training")
     train.add_argument("--episodes", type=_positive, default=None, metavar="N", help="of --render and --record")
     train.add_argument("--track", action="store_true", help="follow the run in Weights & Biases")
     _results(train)
@@ -88,13 +93,33 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     envs.set_defaults(run=_envs)
 
     check = commands.add_parser(
-        "check", help="what would spoil learning in an environment; exit code 1 if anything does"
+        "check", help="what would spoil learning in an environment or in recorded data; exit code 1 if anything does"
     )
-    check.add_argument("--env", required=True, metavar="NAME", help="any Gymnasium id, or MODULE:ID of your own")
+    check.add_argument("--env", metavar="NAME", help="any Gymnasium id, or MODULE:ID of your own")
+    check.add_argument("--dataset", metavar="DATA", help="a file, D4RL's name or minari:ID")
+    check.add_argument(
+        "--dataset_fraction", type=float, default=1.0, metavar="F", help="of its episodes, from the start"
+    )
+    check.add_argument("--output", type=Path, metavar="FILE.png", help="a picture of the data's returns and lengths")
     check.add_argument("--steps", type=_positive, default=2_000, metavar="N", help="of the longest walk through it")
     check.add_argument("--seed", type=_run_id, default=0, metavar="N", help="of the environment and the actions")
     check.add_argument("--config", metavar="FILE.gin", help="whose imports or wrappers make the environment")
     check.set_defaults(run=_check)
+
+    collect = commands.add_parser("collect", help="record a data set: D4RL's HDF5 format, and Minari's")
+    collect.add_argument("--env", required=True, metavar="NAME", help="a Gymnasium id, see `offpcc envs`")
+    collect.add_argument("--actor", required=True, metavar="FOLDER|random", help="a run's folder, or an actor's file")
+    collect.add_argument("--steps", type=_positive, required=True, metavar="N", help="environment steps to record")
+    collect.add_argument("--out", type=Path, required=True, metavar="FILE.hdf5", help="where they go")
+    collect.add_argument("--minari", metavar="ID", help="write them as a Minari data set, too")
+    collect.add_argument(
+        "--seed", type=_run_id, default=0, metavar="N", help="of environment, noise and random actions"
+    )
+    collect.add_argument("--deterministic", action="store_true", help="act without exploration")
+    collect.add_argument("--resume", action="store_true", help="go on with a recording that was stopped")
+    collect.add_argument("--config", metavar="FILE.gin", help="whose imports or wrappers make the environment")
+    _device(collect)
+    collect.set_defaults(run=_collect)
     return whole
 
 
@@ -164,9 +189,19 @@ def _envs(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
+    if options.dataset:
+        from offpcc.dataset_commands import check_dataset
+
+        return check_dataset(options)
     from offpcc.commands import check
 
     return check(options)
+
+
+def _collect(options: argparse.Namespace) -> int:
+    from offpcc.collecting import collect
+
+    return collect(options)
 
 
 if __name__ == "__main__":

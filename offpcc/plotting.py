@@ -108,6 +108,8 @@ def read_progress(file: Path) -> dict[str, list[float]]:
 def plot_run(folder: Path, file: Path) -> None:
     """Plot a run's learning curve: test return with a band of one standard deviation, and training return.
 
+    Of a run without either, from recorded data and without an environment, the losses are plotted.
+
     Args:
         folder: The run's folder, `<environment>/<algorithm>/<run id>`.
         file: The picture (PNG, PDF or SVG, by its suffix).
@@ -121,6 +123,13 @@ def plot_run(folder: Path, file: Path) -> None:
     test = _curve(progress, "test/return")
     if len(test.steps):
         _draw(axes, test, COLORS[0], label="test (mean ± std over episodes)")
+    if not len(train.steps):
+        axes.set(xlabel="steps of learning from recorded data")
+    if not len(train.steps) and not len(test.steps):
+        losses = [name for name in progress if name.endswith("_loss")]
+        for name, color in zip(losses, COLORS, strict=False):
+            _draw(axes, _curve(progress, name), color, label=name.removeprefix("update/"))
+        axes.set(ylabel="loss")
     _save(figure, file)
 
 

@@ -91,10 +91,11 @@ class Evaluation:
 
     Args:
         make_env: builds one environment, at the first test.
+        references: the returns to which the normalised scores 0 and 100 belong, where the field has agreed on any.
     """
 
-    def __init__(self, make_env: MakeEnv) -> None:
-        self.make_env = make_env
+    def __init__(self, make_env: MakeEnv, references: tuple[float, float] | None = None) -> None:
+        self.make_env, self.references = make_env, references
         self._envs: list[gymnasium.Env[Any, Any]] = []
 
     def run(self, algorithm: Algorithm, num_episodes: int, num_envs: int) -> list[EpisodeResult]:
@@ -234,11 +235,11 @@ def train(
                 "update": loop.num_updates,
                 "epoch": loop.epoch,
                 **summary("train", trained),
-                **summary("test", tested),
+                **summary("test", tested, tests.references if tests else None),
                 **{f"update/{name}": value for name, value in stats.means().items()},
                 **clock.row(),
             }
-            row: dict[str, float | None] = {name: told.get(name) for name in columns(algorithm.stat_names)}
+            row: dict[str, float | None] = {name: told.get(name) for name in columns_of(algorithm, tests)}
             tested_return = row["test/return"]
             if tested_return is not None:
                 loop.is_best = loop.best_return is None or not tested_return <= loop.best_return
@@ -263,9 +264,20 @@ def check_settings(**settings: Any) -> None:
     check("train", rules_of(train), settings)
 
 
-def without_effect(algorithm: Algorithm, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Settings of `train` that change nothing for this agent, among all of them, and why."""
+def columns_of(algorithm: Algorithm, tests: Evaluation | None) -> list[str]:
+    """The columns of a run's table."""
+    return columns(algorithm.stat_names, scored=tests is not None and tests.references is not None)
+
+
+def without_effect(
+    algorithm: Algorithm, interaction: Interaction | None, tests: Evaluation | None, settings: Mapping[str, Any]
+) -> dict[str, str]:
+    """Settings of `train` that change nothing for this run, among all of them, and why."""
     reasons = {} if algorithm.memoryless else {"update_every": "an agent with memory learns when an episode ends"}
-    if settings["num_test_episodes_per_epoch"] == 0:
+    if interaction is None:
+        reasons = dict.fromkeys(("update_after", "update_every"), "the agent learns from recorded data")
+    if tests is None:
+        reasons["num_test_episodes_per_epoch"] = "there is no environment to test in"
+    if tests is None or settings["num_test_episodes_per_epoch"] == 0:
         reasons |= dict.fromkeys(("num_test_envs", "stop_return"), "there are no test episodes")
     return reasons

@@ -24,7 +24,7 @@ from offpcc.domains.making import simulator
 from offpcc.errors import UserError
 from offpcc.files import read_json, replacing, write_json, write_text
 
-CHECKPOINT_FORMAT = 2
+CHECKPOINT_FORMAT = 3
 
 
 class RunFolder:
@@ -32,7 +32,7 @@ class RunFolder:
 
     Args:
         results: the folder of all runs.
-        env: the environment's id; signs that do not belong in a path become "-".
+        env: the environment's id, or what else a run is called by; signs that do not belong in a path become "-".
         algo: the algorithm's name.
         run_id: the run's number.
     """
@@ -123,7 +123,8 @@ def save_checkpoint(file: Path, learner: Learner, config: str, num_epochs: int) 
                 "format": CHECKPOINT_FORMAT,
                 "algorithm": learner.algorithm.state_dict(),
                 "buffer": learner.buffer.state_dict(),
-                "interaction": learner.interaction.state_dict(),
+                "interaction": None if learner.interaction is None else learner.interaction.state_dict(),
+                "recorder": None if learner.recorder is None else learner.recorder.state_dict(),
                 "loop": learner.loop.state_dict(),
                 "global_generators": global_generators(),
                 "config": config,
@@ -179,8 +180,10 @@ def resume(content: dict[str, Any], learner: Learner) -> list[str]:
             f"this resume is not exact: the run used {content['device']}, this process uses "
             f"{learner.algorithm.device.type}"
         )
-    if message := learner.interaction.load_state_dict(content["interaction"]):
+    if learner.interaction and (message := learner.interaction.load_state_dict(content["interaction"])):
         messages.append(message)
+    if learner.recorder is not None:
+        learner.recorder.load_state_dict(content["recorder"])
     set_global_generators(content["global_generators"])
     return messages
 
@@ -206,8 +209,9 @@ def set_global_generators(states: dict[str, Any]) -> None:
     random.setstate(ast.literal_eval(states["python"]))
 
 
-def facts(env: str, algo: str, run_id: int, config: str, device: torch.device) -> dict[str, Any]:
+def facts(env: str | None, algo: str, run_id: int, config: str, learner: Learner) -> dict[str, Any]:
     """What run.json tells of a run's origin."""
+    device = learner.algorithm.device
     simulators = ("pygame", "mujoco", "dm-control", "pybullet", "pybullet_envs_gymnasium")
     versions = {"offpcc": __version__, "python": platform.python_version()}
     for package in ("torch", "numpy", "gymnasium", "gin-config", *simulators):
@@ -218,6 +222,7 @@ def facts(env: str, algo: str, run_id: int, config: str, device: torch.device) -
     return {
         "command": sys.argv,
         "env": env,
+        "dataset": learner.recording and learner.recording.facts(),
         "algo": algo,
         "config_name": config,
         "run_id": run_id,

@@ -20,9 +20,8 @@ import numpy as np
 import torch
 
 from offpcc import configuration, runs
-from offpcc.assembly import Learner, build, load_actor
+from offpcc.assembly import Learner, build, load_actor, run_name, what_is_named
 from offpcc.bindings import check_effects
-from offpcc.bookkeeping import columns
 from offpcc.callbacks import Checkpoints
 from offpcc.commands import choose_device, show
 from offpcc.core import is_image
@@ -31,7 +30,7 @@ from offpcc.domains.opengl import backend
 from offpcc.errors import UserError
 from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
 from offpcc.plotting import plot_run, read_progress
-from offpcc.run_fns import check_settings, train, without_effect
+from offpcc.run_fns import check_settings, columns_of, train, without_effect
 from offpcc.runs import RunFolder
 from offpcc.showing import frames_per_second, record_episodes
 
@@ -40,6 +39,12 @@ def train_all(options: argparse.Namespace) -> int:
     """Train or show every run id; one failure does not stop the others, the exit code tells of the first."""
     if len(set(options.run_id)) < len(options.run_id):
         raise UserError(f"--run_id {' '.join(map(str, options.run_id))} names a run twice; give each id once")
+    if options.save_dataset and len(options.run_id) > 1:
+        raise UserError(f"--save_dataset {options.save_dataset} is one file, but there are several run ids; give one")
+    if options.env is None and options.dataset is None:
+        raise UserError(
+            "there is nothing to learn from; name an environment with --env, or recorded data with --dataset"
+        )
     run = show if options.render or options.record else train_one
     codes = []
     for run_id in options.run_id:
@@ -65,7 +70,10 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     Raises:
         UserError: the run exists and is not to be resumed, or something given is at fault.
     """
-    folder = RunFolder(configuration.results_folder(options.results), options.env, options.algo, run_id)
+    env, dataset = what_is_named(options.env, options.dataset)
+    if dataset is None and options.dataset_fraction != 1.0:
+        raise UserError(f"--dataset_fraction {options.dataset_fraction} has no effect without a data set; leave it out")
+    folder = RunFolder(configuration.results_folder(options.results), run_name(env, dataset), options.algo, run_id)
     if (status := folder.status()) and not options.resume:
         raise UserError(refusal(options, folder, status))
     if status == "finished" and not folder.checkpoint.exists():
@@ -83,18 +91,30 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     device = choose_device(options)
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(run_id)  # for users' environments and networks; offpcc's own parts have generators of their own
-    learner = build(options.env, options.algo, seed=run_id, device=device, threads=None)
+    learner = build(
+        env,
+        options.algo,
+        seed=run_id,
+        device=device,
+        threads=None,
+        dataset=dataset,
+        dataset_fraction=options.dataset_fraction,
+    )
     settings = configuration.anticipate(train)
     configuration.anticipate(Checkpoints)
     check_settings(**settings)
-    algorithm = learner.algorithm
-    check_effects(bound, {type(algorithm): algorithm.without_effect(), train: without_effect(algorithm, settings)})
+    algorithm, buffer = learner.algorithm, learner.buffer
+    idle = {
+        type(algorithm): algorithm.without_effect(),
+        type(buffer): buffer.without_effect(),
+        train: without_effect(algorithm, learner.interaction, learner.tests, settings),
+    }
+    check_effects(bound, idle)
     config, num_epochs = configuration.operative(), settings["num_epochs"]
     learner.algorithm.actor_file()  # what could not be saved is refused now, not after an epoch
-    checkpoints = Checkpoints(folder, learner, config, num_epochs)
-    messages = [memory_statement(options.env, learner, num_epochs * settings["num_steps_per_epoch"])]
-    if is_image(learner.algorithm.observation_shape) and "mujoco" in sys.modules:
-        messages.append(f"frames are drawn by {backend()}, {frames_per_second(options.env):,.0f} a second")
+    messages = about_data(options, learner, num_epochs * settings["num_steps_per_epoch"])
+    if env and is_image(learner.algorithm.observation_shape) and "mujoco" in sys.modules:
+        messages.append(f"frames are drawn by {backend()}, {frames_per_second(env):,.0f} a second")
     if status and folder.checkpoint.exists():
         content = runs.read_checkpoint(folder.checkpoint)
         runs.check_unchanged(content["config"], config)
@@ -106,23 +126,51 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
                 f"train.num_epochs is {num_epochs}, but the run was made with {content['num_epochs']}: resuming may "
                 f"only raise it"
             )
+        if (content["recorder"] is None) != (options.save_dataset is None):
+            done, now = (
+                ("did not record", "leave --save_dataset out")
+                if options.save_dataset
+                else ("recorded", "add --save_dataset with the same file")
+            )
+            raise UserError(f"the run {done} itself so far; to go on with it, {now}")
+        learner = recording_itself(options, learner, run_id)
         messages += runs.resume(content, learner)
         messages.append(f"going on in {folder.path} after epoch {learner.loop.epoch}, step {learner.loop.step:,}")
+    else:
+        learner = recording_itself(options, learner, run_id)
+        if learner.recorder is not None:  # of a run that was stopped before its first checkpoint
+            learner.recorder.keep(0)
     print(config, *messages, sep="\n", flush=True)
-    folder.create(config, runs.facts(options.env, options.algo, run_id, Path(file).stem, device))
-    console = ConsoleLogger(f"{options.env} {options.algo} run {run_id}")
+    folder.create(config, runs.facts(env, options.algo, run_id, Path(file).stem, learner))
+    console = ConsoleLogger(f"{learner.title} run {run_id}")
     logger = open_loggers(options, folder, learner, console)
     started = time.monotonic()
     try:
-        learner.train(logger, [checkpoints])
-        picture(options.env, folder, device, logger, console.print)
+        learner.train(logger, [Checkpoints(folder, learner, config, num_epochs)])
+        if learner.recorder is not None:
+            learner.recorder.cut()
+            learner.recorder.merge()
+        picture(env, folder, device, logger, console.print)
         folder.note(status="finished", epochs=learner.loop.epoch, best_test_return=learner.loop.best_return)
     finally:
         logger.close()
         learner.close()
     seconds = time.monotonic() - started
     print(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
+    if learner.recorder is not None:
+        print(f"data set        {options.save_dataset}")
     tell_result(folder)
+
+
+def recording_itself(options: argparse.Namespace, learner: Learner, run_id: int) -> Learner:
+    """The learner, which records what it plays if that was asked for.
+
+    Raises:
+        UserError: it is not to be had.
+    """
+    if options.save_dataset is None:
+        return learner
+    return learner.record(options.save_dataset, options.env, run_id, options.resume)
 
 
 def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
@@ -144,7 +192,12 @@ def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
 
 def command(options: argparse.Namespace, folder: RunFolder, run_id: int, *extra: str) -> str:
     """The command that starts run `run_id` with the same options; where no config was given, with that of `folder`."""
-    words = [*program(), "--env", options.env, "--algo", options.algo]
+    words = [*program(), *(["--env", options.env] if options.env else [])]
+    if options.dataset:
+        words += ["--dataset", options.dataset]
+    if options.dataset_fraction != 1.0 and "--render" not in extra:
+        words += ["--dataset_fraction", str(options.dataset_fraction)]
+    words += ["--algo", options.algo]
     if "--render" in extra:  # a saved actor needs nothing but its folder
         words += ["--results", options.results] if options.results else []
         return shlex.join([*words, "--run_id", str(run_id), *extra])
@@ -152,6 +205,8 @@ def command(options: argparse.Namespace, folder: RunFolder, run_id: int, *extra:
     for name in ("device", "threads", "results"):
         words += [f"--{name}", str(value)] if (value := getattr(options, name)) not in (None, 1) else []
     words += ["--track"] if options.track else []
+    if options.save_dataset and run_id == folder.run_id:
+        words += ["--save_dataset", str(options.save_dataset)]
     bound_anew = {text.partition("=")[0] for text in extra}
     kept = [text for text in options.gin if text.partition("=")[0].strip() not in bound_anew]
     words += ["--gin", *kept] if kept else []
@@ -170,7 +225,7 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
     """All that is told of the run's progress."""
     loop = learner.loop
     logs: list[Logger] = [
-        CSVLogger(folder.progress, columns(learner.algorithm.stat_names), keep_epochs=loop.epoch or None),
+        CSVLogger(folder.progress, columns_of(learner.algorithm, learner.tests), keep_epochs=loop.epoch or None),
         TensorBoardLogger(folder.path, purge_step=loop.step + 1),
         console,
     ]
@@ -178,7 +233,7 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
         details = folder.details()
         weights_and_biases = WandbLogger(
             folder.path,
-            environment=options.env,
+            environment=run_name(*what_is_named(options.env, options.dataset)),
             algorithm=options.algo,
             config_name=details["config_name"],
             run_id=folder.run_id,
@@ -190,12 +245,18 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
     return Loggers(logs)
 
 
-def memory_statement(env: str, learner: Learner, num_steps: int) -> str:
-    """What the buffer can come to.
+def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) -> list[str]:
+    """What there is to learn from: the recorded data, or what the buffer can come to.
 
     Raises:
         UserError: more than the machine has free.
     """
+    env, _ = what_is_named(options.env, options.dataset)
+    if learner.recording is not None:
+        untested = f"{options.env} is not tested in any environment, so there are no tests" if options.env else ""
+        untested = untested or "no environment is named, so there are no tests; --env NAME tests the agent in one"
+        return [*learner.recording.lines(), *([] if env else [untested])]
+    assert env is not None
     planned = learner.buffer.planned_bytes(num_steps, gymnasium.spec(env.rsplit(":", 1)[-1]).max_episode_steps)
     available = available_bytes()
     if available is not None and planned > available:
@@ -203,14 +264,18 @@ def memory_statement(env: str, learner: Learner, num_steps: int) -> str:
             f"the replay buffer can come to {planned:,} bytes, but {available:,} bytes of memory are free; lower "
             f"{type(learner.buffer).__name__}.capacity or train.num_epochs"
         )
-    return f"the replay buffer can come to {planned:,} bytes in {num_steps:,} steps"
+    return [f"the replay buffer can come to {planned:,} bytes in {num_steps:,} steps"]
 
 
-def picture(env: str, folder: RunFolder, device: torch.device, logger: Logger, announce: Callable[[str], None]) -> None:
-    """The learning curve, and a film of the best actor if the environment can be drawn."""
+def picture(
+    env: str | None, folder: RunFolder, device: torch.device, logger: Logger, announce: Callable[[str], None]
+) -> None:
+    """The learning curve, and a film of the best actor if there is an environment that can be drawn."""
     plot_run(folder.path, folder.curve)
     logger.artifact("curve", folder.curve)
     logger.artifact("actor", folder.actor())
+    if env is None:
+        return
     try:
         _, videos = record_episodes(load_actor(folder.actor(), device), env, 1, folder.videos, "best_actor")
     except Exception as error:  # a picture is not worth a run
@@ -226,7 +291,9 @@ def tell_result(folder: RunFolder) -> None:
         steps, mean, spread = (rows[name][-1] for name in ("step", "test/return", "test/return_std"))
     if rows["step"] and not math.isnan(mean):
         version = f" in {version}" if (version := folder.details().get("simulator")) else ""
-        print(f"test return after {steps:,.0f} steps{version}: mean {mean:.1f}, s.d. {spread:.1f}")
+        scores = rows.get("test/normalized_score")
+        score = "" if scores is None else f", D4RL score {scores[-1]:.1f}"
+        print(f"test return after {steps:,.0f} steps{version}: mean {mean:.1f}, s.d. {spread:.1f}{score}")
     print(f"learning curve  {folder.curve}")
     for video in sorted(folder.videos.glob("*.mp4"))[:1]:
         print(f"video           {video}")

@@ -1,6 +1,8 @@
 """What all tests share."""
 
 import gin
+import h5py
+import numpy as np
 import pytest
 import torch
 
@@ -35,6 +37,30 @@ def clean_slate(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     yield
     gin.clear_config()
+
+
+@pytest.fixture(scope="session")
+def pendulum_file(tmp_path_factory):
+    """Six random episodes of the pendulum that sees all, as D4RL records: actions in the environment's own units."""
+    import gymnasium
+
+    import offpcc.domains  # noqa: F401 (registers it)
+
+    env, generator = gymnasium.make("pendulum-v0"), np.random.default_rng(4)
+    steps = []
+    for episode in range(6):
+        observation, over = env.reset(seed=episode)[0], False
+        while not over:
+            action = generator.uniform(-2, 2, 1).astype(np.float32)
+            following, reward, terminated, over, _ = env.step(action)
+            steps.append((observation, action, reward, terminated, over, following))
+            observation = following
+    names = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
+    file = tmp_path_factory.mktemp("data") / "swings.hdf5"
+    with h5py.File(file, "w") as data:
+        for name, column in zip(names, zip(*steps, strict=True), strict=True):
+            data[name] = np.array(column)
+    return file
 
 
 @pytest.fixture

@@ -155,7 +155,8 @@ def load_and_build(tmp_path, text, *command_line, algo="rsac"):
     learner = build("pendulum-p-v0", algo)
     algorithm, settings = learner.algorithm, configuration.anticipate(train)
     check_effects(bindings)
-    check_effects(bindings, {type(algorithm): algorithm.without_effect(), train: without_effect(algorithm, settings)})
+    idle = without_effect(algorithm, learner.interaction, learner.tests, settings)
+    check_effects(bindings, {type(algorithm): algorithm.without_effect(), train: idle})
     return learner
 
 

@@ -117,7 +117,7 @@ def test_each_of_three_environments_stores_the_same_in_all_modes(mode):
         interaction.randomness = [NumpyGenerator(5, 3, *([number] if number else []))]
         for _ in range(60):
             interaction.step(explore_at_random=True)
-        alone.append(episodes(interaction.buffer))
+        alone.append(episodes(interaction.stores[0]))
     together, _ = wander(VectorEnvironments(SyncVectorEnv([Wander] * 3, autoreset_mode=mode), SEEDS), 100)
     for mine in alone:
         firsts = [episode[0][0] for episode in mine]

@@ -1,7 +1,9 @@
-"""Buffers and augmentation."""
+"""Buffers, recorded data, and augmentation."""
 
 from offpcc.data.augmentation import RandomShift
+from offpcc.data.datasets import Dataset
+from offpcc.data.loading import load, qlearning_dataset
 from offpcc.data.recurrent_replay_buffer import RecurrentReplayBuffer
 from offpcc.data.replay_buffer import ReplayBuffer
 
-__all__ = ["RandomShift", "RecurrentReplayBuffer", "ReplayBuffer"]
+__all__ = ["Dataset", "RandomShift", "RecurrentReplayBuffer", "ReplayBuffer", "load", "qlearning_dataset"]

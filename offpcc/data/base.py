@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from offpcc.checks import PositiveInteger
 from offpcc.core import channels_first, channels_first_shape, channels_last
+from offpcc.data.datasets import Rows
 from offpcc.errors import UserError
 from offpcc.generators import NumpyGenerator
 
@@ -52,6 +53,11 @@ class BufferBase:
         self.randomness = NumpyGenerator(seed, 2)
         self.num_envs, self.frame_stack = num_envs, frame_stack
         self.frame_shape = self._frame_shape()
+        self.recorded = ""  # what tells recorded data from other data, if the buffer was filled with it
+
+    def __len__(self) -> int:
+        """What can be sampled."""
+        raise NotImplementedError
 
     def _frame_shape(self) -> tuple[int, ...]:
         shape, number = self.observation_shape, self.frame_stack
@@ -107,8 +113,11 @@ class BufferBase:
         """Refuse what could not be stored.
 
         Raises:
-            ValueError: there is no such environment, or `next_frames` are not `frames` moved on by one.
+            ValueError: what is held is recorded data, there is no such environment, or `next_frames` are not `frames`
+                moved on by one.
         """
+        if self.recorded:
+            raise ValueError(f"a transition pushed into a buffer of recorded data ({self.recorded}), which takes none")
         if not 0 <= env < self.num_envs:
             raise ValueError(
                 f"a transition of environment {env} pushed into a buffer of num_envs = {self.num_envs}; "
@@ -132,16 +141,39 @@ class BufferBase:
         # Bytes compare several times as fast, and hardly ever differ; 0.0 and -0.0, or two kinds of NaN, are equal.
         return a.tobytes() == b.tobytes() or np.array_equal(a, b, equal_nan=self.dtype.kind == "f")
 
+    def without_effect(self) -> dict[str, str]:
+        """Parameters that change nothing of this buffer, and why."""
+        return {"capacity": "recorded data is held whole"} if self.recorded else {}
+
     def episodes_per_env(self, num_steps: int, longest_episode: int | None) -> int:
         """Fewest episodes that each environment takes a part in; 0 where nothing limits their length."""
         return math.ceil(math.ceil(num_steps / self.num_envs) / longest_episode) if longest_episode else 0
 
-    def check_saved(self, state: Mapping[str, Any]) -> None:
-        """Refuse the state of a buffer with other parts.
+    def _take(self, rows: Rows, recorded: str) -> Rows:
+        """Begin to hold recorded data, and nothing else; its rows as they are stored.
 
         Raises:
-            UserError: naming the number that differs.
+            ValueError: the buffer is of several environments or of stacks, or holds something already.
         """
+        if self.num_envs > 1 or self.frame_stack > 1 or len(self):
+            raise ValueError(
+                f"recorded data fills a new buffer of num_envs = 1 and frame_stack = 1, not one of {self.num_envs} and "
+                f"{self.frame_stack} that holds {len(self)}"
+            )
+        self.recorded = recorded
+        return rows._replace(observations=channels_first(rows.observations, self.space_shape))
+
+    def check_saved(self, state: Mapping[str, Any]) -> None:
+        """Refuse the state of a buffer with other parts, or of one that was filled with other data.
+
+        Raises:
+            UserError: naming what differs.
+        """
+        if (saved := state["recorded"]) != self.recorded:
+            raise UserError(
+                f"the saved buffer held {saved or 'no recorded data'}, but this one holds "
+                f"{self.recorded or 'none'}: go on with the data that the run was made with, or start another run"
+            )
         for name in ("num_envs", "frame_stack"):
             if state[name] != getattr(self, name):
                 raise UserError(

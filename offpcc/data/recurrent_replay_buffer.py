@@ -15,6 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from offpcc.checks import NonnegativeInteger, PositiveInteger
 from offpcc.core import Batch
 from offpcc.data.base import BufferBase
+from offpcc.data.datasets import Rows
 from offpcc.errors import UserError
 from offpcc.registry import configurable
 
@@ -142,6 +143,16 @@ class RecurrentReplayBuffer(BufferBase):
             observations = np.moveaxis(sliding_window_view(frames, self.frame_stack, axis=0), -1, 1)
         self.episodes.append(Episode(frames, actions, rewards, terminated, observations))
 
+    def fill(self, rows: Rows, recorded: str) -> None:
+        """Hold recorded episodes, whatever the capacity; see `ReplayBuffer.fill`."""
+        rows = self._take(rows, recorded)
+        self.episodes = deque()
+        for start, stop in zip(rows.starts.tolist(), rows.stops.tolist(), strict=True):
+            steps = slice(start, stop - 1)
+            terminated = bool(rows.terminations[stop - 2, 0])
+            self._keep(rows.observations[start:stop], rows.actions[steps], rows.rewards[steps], terminated)
+        self._count()
+
     def _count(self) -> None:
         self.total_lengths = np.cumsum([len(episode.actions) for episode in self.episodes])
 
@@ -197,7 +208,8 @@ class RecurrentReplayBuffer(BufferBase):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Finished and unfinished episodes, and the generator."""
+        """Finished and unfinished episodes, of recorded data the name alone, and the generator."""
+        episodes = () if self.recorded else self.episodes
 
         def joined(arrays: list[np.ndarray]) -> torch.Tensor | None:
             return torch.from_numpy(np.concatenate(arrays)) if arrays else None
@@ -208,11 +220,12 @@ class RecurrentReplayBuffer(BufferBase):
         return {
             "num_envs": self.num_envs,
             "frame_stack": self.frame_stack,
-            "frames": joined([episode.frames for episode in self.episodes]),
-            "actions": joined([episode.actions for episode in self.episodes]),
-            "rewards": joined([episode.rewards for episode in self.episodes]),
-            "terminated": [episode.terminated for episode in self.episodes],
-            "lengths": [len(episode.actions) for episode in self.episodes],
+            "recorded": self.recorded,
+            "frames": joined([episode.frames for episode in episodes]),
+            "actions": joined([episode.actions for episode in episodes]),
+            "rewards": joined([episode.rewards for episode in episodes]),
+            "terminated": [episode.terminated for episode in episodes],
+            "lengths": [len(episode.actions) for episode in episodes],
             "unfinished": [
                 {"frames": stacked(e.frames), "actions": stacked(e.actions), "rewards": list(e.rewards)}
                 for e in self.unfinished
@@ -224,9 +237,12 @@ class RecurrentReplayBuffer(BufferBase):
         """Hold what `state` held.
 
         Raises:
-            UserError: it comes from a buffer of another number of environments or frames.
+            UserError: it comes from a buffer of another number of environments or frames, or filled with other data.
         """
         self.check_saved(state)
+        self.randomness.load_state_dict(state["randomness"])
+        if self.recorded:
+            return
         self.episodes.clear()
 
         def part(name: str, start: int, number: int) -> np.ndarray:
@@ -245,4 +261,3 @@ class RecurrentReplayBuffer(BufferBase):
             else Unfinished()
             for e in state["unfinished"]
         ]
-        self.randomness.load_state_dict(state["randomness"])

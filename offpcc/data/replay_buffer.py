@@ -13,6 +13,7 @@ from gymnasium import spaces
 from offpcc.checks import PositiveInteger
 from offpcc.core import Batch
 from offpcc.data.base import BufferBase
+from offpcc.data.datasets import Rows
 from offpcc.errors import UserError
 from offpcc.registry import configurable
 
@@ -178,6 +179,22 @@ class ReplayBuffer(BufferBase):
         self.num_transitions += 1
         ring.unfinished = not (terminated or truncated)
 
+    def fill(self, rows: Rows, recorded: str) -> None:
+        """Hold recorded transitions, whatever the capacity: the arrays are kept as they are, and not in checkpoints.
+
+        Args:
+            rows: of whole episodes.
+            recorded: what tells them from other data.
+
+        Raises:
+            ValueError: the buffer holds something, or is of several environments or of stacks.
+        """
+        rows = self._take(rows, recorded)
+        self.observations, self.actions, self.rewards, self.terminations, self.is_start = rows[:5]
+        self.capacity = self.ring_rows = len(rows.is_start)
+        self.rings = [Ring(self.ring_rows - 1, self.ring_rows)]
+        self.num_transitions = int(rows.is_start.sum())
+
     def sample(self) -> Batch:
         """`batch_size` windows with uniformly drawn starts."""
         if not self.num_transitions:
@@ -209,11 +226,13 @@ class ReplayBuffer(BufferBase):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """What is stored, and the generator."""
+        """What is stored, of recorded data the name alone, and the generator."""
+        arrays = {} if self.recorded else self._arrays()
         return {
             "num_envs": self.num_envs,
             "frame_stack": self.frame_stack,
-            "arrays": {name: torch.from_numpy(a[: self.size].copy()) for name, a in self._arrays().items()},
+            "recorded": self.recorded,
+            "arrays": {name: torch.from_numpy(a[: self.size].copy()) for name, a in arrays.items()},
             "rings": [vars(ring).copy() for ring in self.rings],
             "randomness": self.randomness.state_dict(),
         }
@@ -222,10 +241,13 @@ class ReplayBuffer(BufferBase):
         """Hold what `state` held.
 
         Raises:
-            UserError: it comes from a buffer of another capacity, and its rings do not fit this one, or of another
-                number of environments or frames.
+            UserError: it comes from a buffer of another capacity, and its rings do not fit this one, of another
+                number of environments or frames, or filled with other data.
         """
         self.check_saved(state)
+        self.randomness.load_state_dict(state["randomness"])
+        if self.recorded:
+            return
         rings = [Ring(**ring) for ring in state["rings"]]
         for ring in rings:
             wrapped = ring.cursor != ring.size - 1
@@ -242,4 +264,3 @@ class ReplayBuffer(BufferBase):
         for name, array in state["arrays"].items():
             getattr(self, name)[: self.size] = array.numpy()
         self.num_transitions = int(self.is_start.sum())
-        self.randomness.load_state_dict(state["randomness"])

@@ -4,10 +4,11 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box
-from pushing import ACTIONS, KINDS, OBSERVATIONS, Recorded, equal, pushes, space_of, through_a_file
+from pushing import ACTIONS, KINDS, OBSERVATIONS, Recorded, equal, pushes, same, space_of, through_a_file
 
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.errors import UserError
 
 pytestmark = pytest.mark.parametrize("buffer_class", [ReplayBuffer, RecurrentReplayBuffer])
@@ -124,3 +125,95 @@ def test_a_single_frame_counts(buffer_class):
     images = Box(0, 255, (12, 16, 16), np.uint8)
     assert made(buffer_class, images).bytes_per_step == 12 * 256 + 4 * 2 + 4 + 2
     assert made(buffer_class, images, frame_stack=4).bytes_per_step == 3 * 256 + 4 * 2 + 4 + 2
+
+
+# Recorded data ----------------------------------------------------------------------------------------------------
+
+ENDS = [(3, "terminated"), (1, "both"), (4, "truncated"), (1, "truncated"), (2, "terminated")]
+
+
+def as_data(episodes, kind="numbers"):
+    """The same episodes as recorded data; its actions stay out of [-1, 1], for they name themselves."""
+    steps = [
+        pushed for number, episode in enumerate(episodes, 1) for pushed in Recorded(number, *episode, 1, kind).pushes()
+    ]
+    observations, actions, rewards, following, terminated, truncated = zip(*steps, strict=True)
+    return Dataset.from_arrays(
+        observations=np.stack(observations),
+        actions=np.clip(np.stack(actions), -1, 1),
+        rewards=np.array(rewards, np.float32),
+        terminations=np.array(terminated),
+        truncations=np.array(truncated),
+        next_observations=np.stack(following),
+    )
+
+
+def pushed_and_filled(buffer_class, kind="numbers", **arguments):
+    pushed, filled = (made(buffer_class, space_of(kind, 1), **arguments) for _ in range(2))
+    for number, episode in enumerate(ENDS, 1):
+        for step in Recorded(number, *episode, 1, kind).pushes():
+            pushed.push(*step._replace(action=np.clip(step.action, -1, 1)))
+    filled.fill(as_data(ENDS, kind).rows(), "episodes")
+    return pushed, filled
+
+
+@pytest.mark.parametrize("kind", ["numbers", "pictures"])
+@pytest.mark.parametrize("window", [1, 3])
+def test_recorded_data_is_sampled_as_if_it_had_been_pushed(buffer_class, kind, window):
+    names = {ReplayBuffer: {"num_steps": window}, RecurrentReplayBuffer: {"segment_len": window, "burn_in": 1}}
+    pushed, filled = pushed_and_filled(buffer_class, kind, **names[buffer_class])
+    assert len(pushed) == len(filled) and pushed.num_transitions == filled.num_transitions == 11
+    for _ in range(3):
+        assert same(pushed.sample().without_padding(), filled.sample().without_padding())
+
+
+def test_recorded_data_is_held_whole_and_not_copied(buffer_class):
+    rows = as_data(ENDS).rows()
+    buffer = made(buffer_class, capacity=2)
+    buffer.fill(rows, "episodes")
+    assert len(starts(buffer.sample())) == 11
+    held = buffer.observations if buffer_class is ReplayBuffer else buffer.episodes[2].frames
+    assert np.shares_memory(held, rows.observations)
+
+
+def test_images_whose_channels_are_last_are_stored_with_channels_first(buffer_class):
+    images = np.arange(4 * 8 * 9 * 2, dtype=np.uint8).reshape(4, 8, 9, 2)
+    episode = (images, np.zeros((3, 2), np.float32), np.arange(3.0), True)
+    buffer = made(buffer_class, Box(0, 255, (8, 9, 2), np.uint8), batch_size=1)
+    buffer.fill(Dataset.from_episodes([episode]).rows(), "images")
+    batch = buffer.sample()
+    t = int(batch.rewards[0, 0, 0])
+    assert equal(batch.observations[0, 0], np.moveaxis(images[t], -1, 0))
+
+
+def test_a_buffer_of_recorded_data_takes_nothing_else(buffer_class):
+    pushed, filled = pushed_and_filled(buffer_class)
+    with pytest.raises(ValueError, match=r"recorded data \(episodes\), which takes none"):
+        filled.push(*pushes((1, "both"))[0])
+    with pytest.raises(ValueError, match="fills a new buffer"):
+        pushed.fill(as_data(ENDS).rows(), "episodes")
+    with pytest.raises(ValueError, match="num_envs = 1"):
+        made(buffer_class, num_envs=2).fill(as_data(ENDS).rows(), "episodes")
+
+
+def test_a_checkpoint_names_recorded_data_and_goes_on_with_it_alone(buffer_class):
+    pushed, filled = pushed_and_filled(buffer_class)
+    filled.sample()
+    state = through_a_file(filled.state_dict())
+    sizes = [value.numel() for value in torch.utils._pytree.tree_leaves(state) if isinstance(value, torch.Tensor)]
+    assert max(sizes, default=0) < 10, "arrays of the data are in the checkpoint"
+    _, again = pushed_and_filled(buffer_class)
+    again.load_state_dict(state)
+    assert same(filled.sample(), again.sample())
+    other = made(buffer_class)
+    other.fill(as_data(ENDS).rows(), "others")
+    for buffer, told in ((other, "others"), (pushed, "none")):
+        with pytest.raises(UserError, match=f"held episodes, but this one holds {told}"):
+            buffer.load_state_dict(state)
+    with pytest.raises(UserError, match="held no recorded data, but this one holds episodes"):
+        again.load_state_dict(through_a_file(pushed.state_dict()))
+
+
+def test_the_capacity_has_no_effect_on_recorded_data(buffer_class):
+    pushed, filled = pushed_and_filled(buffer_class)
+    assert "capacity" in filled.without_effect() and not pushed.without_effect()

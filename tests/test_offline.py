@@ -1,0 +1,351 @@
+"""Learning from recorded data: what the agent gets of it, what the run tells, and what is refused."""
+
+import csv
+import json
+
+import h5py
+import numpy as np
+import pytest
+from conftest import merged, rows
+
+import offpcc
+from offpcc import configuration
+from offpcc.assembly import build, run_name, what_is_named
+from offpcc.data import Dataset, load
+from offpcc.errors import UserError
+from offpcc.offline import read
+from offpcc.run_fns import Evaluation, columns_of
+
+SHORT = ("train.num_epochs=2", "train.num_steps_per_epoch=12")
+
+
+def figures(folder):
+    with (folder / "progress.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def offline(launch):
+    """Train a few steps from recorded data."""
+
+    def run(algo, *extra, bindings=()):
+        tests = ("train.num_test_episodes_per_epoch=1",) if "--env" in extra else ()
+        config = ("--config", "test/offline_short.gin", "--gin", *merged(*SHORT, *tests, *bindings))
+        return launch("--algo", algo, *config, *extra)
+
+    return run
+
+
+@pytest.fixture
+def changed(pendulum_file, tmp_path):
+    """A copy of the data with some columns replaced or, by None, left out."""
+
+    def write(name="odd.hdf5", **columns):
+        with h5py.File(pendulum_file) as source, h5py.File(tmp_path / name, "w") as target:
+            for key in source:
+                value = columns.pop(key, source[key][:])
+                if value is not None:
+                    target[key] = value
+            for key, value in columns.items():
+                target[key] = value
+        return tmp_path / name
+
+    return write
+
+
+# What an agent gets of the data ---------------------------------------------------------------------------------------
+
+
+def test_actions_come_from_the_units_of_the_environment(pendulum_file):
+    with h5py.File(pendulum_file) as file:
+        recorded = file["actions"][:]
+    assert np.abs(recorded).max() > 1.5
+    rows = read(pendulum_file, offpcc.make("pendulum-v0")).rows
+    assert np.allclose(rows.actions[rows.is_start], recorded / 2.0, atol=1e-6)
+    told = read(pendulum_file).notices
+    assert any("outside [-1, 1]" in notice for notice in told), "without the environment nobody knows their units"
+
+
+def test_what_a_file_tells_of_its_actions_wins(changed):
+    file = changed(**{"metadata/action_low": np.array([-4.0]), "metadata/action_high": np.array([4.0])})
+    with h5py.File(file) as data:
+        recorded = data["actions"][:]
+    for env in (None, offpcc.make("pendulum-v0")):
+        rows = read(file, env).rows
+        assert np.allclose(rows.actions[rows.is_start], recorded / 4.0, atol=1e-6)
+    assert np.allclose(load(file, action_range=(-1, 1)).actions, recorded / 4.0, atol=1e-6)
+
+
+def test_hidden_velocities_are_hidden_in_the_data_too(pendulum_file):
+    whole, hidden = read(pendulum_file, offpcc.make("pendulum-v0")), read(pendulum_file, offpcc.make("pendulum-p-v0"))
+    assert np.array_equal(hidden.rows.observations, whole.rows.observations[:, :2])
+    assert hidden.identity != whole.identity
+
+
+def test_statistics_are_those_of_the_view_over_the_transitions_starts(pendulum_file):
+    learner = build("pendulum-va-v0", "td3_bc", dataset=pendulum_file)
+    rows = learner.recording.rows
+    starts = rows.observations[rows.is_start].astype(np.float64)
+    observation = rows.observations[17]
+    expected = (observation - starts.mean(0)) / (starts.std(0) + 1e-3)
+    import torch
+
+    seen = learner.algorithm.normalization(torch.from_numpy(observation)).numpy()
+    assert np.allclose(seen, expected, atol=1e-4)
+    learner.algorithm.update_networks(learner.buffer.sample())
+    assert np.array_equal(seen, learner.algorithm.normalization(torch.from_numpy(observation)).numpy())
+
+
+def test_a_fraction_is_of_whole_episodes_from_the_start(pendulum_file):
+    recording = read(pendulum_file, fraction=0.4)
+    assert (recording.num_episodes, recording.num_transitions) == (3, 600)
+    assert np.array_equal(recording.rows.observations, read(pendulum_file).rows.observations[:603])
+
+
+def test_rewards_are_scaled_for_learning_by_the_range_of_returns(pendulum_file):
+    configuration.configure(None, "recorded.return_range = 1000.0", "ActorCritic.reward_scale = 2.0")
+    learner = build("pendulum-v0", "iql", dataset=pendulum_file)
+    returns = load(pendulum_file).returns
+    factor = 1000.0 / (returns.max() - returns.min())
+    assert learner.algorithm.reward_scale == pytest.approx(2.0 * factor)
+    with h5py.File(pendulum_file) as file:
+        raw = file["rewards"][:]
+    assert np.allclose(learner.recording.rows.rewards[learner.recording.rows.is_start][:, 0], raw)
+
+
+def test_what_the_wrappers_draw_follows_from_the_seed(pendulum_file):
+    configuration.configure(None, "make.wrappers = [@ObservationNoise]", "ObservationNoise.std = 0.1")
+    one, again, other = (read(pendulum_file, offpcc.make("pendulum-v0"), seed=seed) for seed in (1, 1, 2))
+    assert one.identity == again.identity != other.identity
+
+
+def test_data_of_ones_own_by_one_call():
+    generator = np.random.default_rng(0)
+    episodes = [
+        (generator.normal(size=(n + 1, 2)), generator.uniform(-1, 1, (n, 1)), np.ones(n), True) for n in (5, 9, 7)
+    ]
+    data = Dataset.from_episodes(episodes, name="mine")
+    learner = build(None, "riql", dataset=data, buffer={"batch_size": 2})
+    learner.train(offpcc.loggers.Loggers([]), num_epochs=1, num_steps_per_epoch=3)
+    assert learner.loop.num_updates == 3 and learner.interaction is None and learner.tests is None
+    assert learner.title == "mine riql"
+
+
+# What a run tells -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algo", ["td3_bc", "rbc", "sac"])
+def test_a_run_learns_from_the_data_and_is_tested_in_the_environment(offline, launch, pendulum_file, tmp_path, algo):
+    code, out, err = offline(algo, "--env", "pendulum-p-v0", "--dataset", pendulum_file)
+    assert code == 0, err
+    assert "learning from swings: 1,200 transitions in 6 episodes" in out
+    folder = tmp_path / "results" / "pendulum-p-v0_from_swings" / algo / "1"
+    last = figures(folder)[-1]
+    assert (last["step"], last["update"], last["train/return"]) == ("24", "24", "")
+    assert float(last["test/return"]) < 0.0 and "test/normalized_score" not in last
+    details = json.loads((folder / "run.json").read_text())
+    assert details["dataset"]["num_transitions"] == 1200 and details["env"] == "pendulum-p-v0"
+    assert list((folder / "videos").glob("*.mp4"))
+    code, out, err = launch("evaluate", folder, "--episodes", 2)
+    assert code == 0, err
+
+
+def test_without_an_environment_it_is_not_tested(offline, launch, pendulum_file, tmp_path):
+    code, out, err = offline("iql", "--dataset", pendulum_file)
+    assert code == 0, err
+    assert "no environment is named, so there are no tests" in out
+    folder = tmp_path / "results" / "swings" / "iql" / "1"
+    assert figures(folder)[-1]["test/return"] == "" and (folder / "curve.png").exists()
+    assert (folder / "actor_last.pt").exists()
+    code, _, err = launch("evaluate", folder)
+    assert code == 2 and "trained without an environment" in err
+    code, _, err = launch("--dataset", pendulum_file, "--algo", "iql", "--render")
+    assert code == 2 and "has no environment to be shown in" in err
+    code, out, err = launch("evaluate", folder, "--episodes", 1, "--env", "pendulum-v0")
+    assert code == 0, err
+
+
+def test_what_runs_are_called():
+    assert run_name("pendulum-p-v0", None) == "pendulum-p-v0"
+    assert run_name("pendulum-p-v0", "data/swings.hdf5") == "pendulum-p-v0_from_swings"
+    assert run_name(None, "minari:mine/swings-v0") == "minari:mine/swings-v0"
+    assert run_name(*what_is_named("hopper-medium-v2", None)) == "hopper-medium-v2"
+    assert (
+        run_name(*what_is_named("hopper-mujoco-p-v0", "hopper-medium-v2")) == "hopper-mujoco-p-v0_from_hopper-medium-v2"
+    )
+    assert what_is_named("kitchen-complete-v0", None) == (None, "kitchen-complete-v0")
+
+
+def test_a_table_has_scores_where_the_field_has_references():
+    learner = build("pendulum-v0", "sac")
+    assert "test/normalized_score" not in columns_of(learner.algorithm, learner.tests)
+    assert "test/normalized_score" not in columns_of(learner.algorithm, None)
+    assert "test/normalized_score" in columns_of(learner.algorithm, Evaluation(lambda: None, (0.0, 1.0)))
+
+
+def test_a_score_is_told_beside_the_return_whatever_the_simulators_version(quick, tmp_path):
+    pytest.importorskip("mujoco")
+    bindings = ("train.num_steps_per_epoch=20", "train.update_after=20", "train.num_epochs=1")
+    code, out, err = quick("sac", env="Hopper-v5", bindings=bindings)
+    assert code == 0, err
+    last = figures(tmp_path / "results" / "Hopper-v5" / "sac" / "1")[-1]
+    expected = 100.0 * (float(last["test/return"]) + 20.272305) / (3234.3 + 20.272305)
+    assert float(last["test/normalized_score"]) == pytest.approx(expected)
+    assert f"D4RL score {expected:.1f}" in out and "MuJoCo" in out
+
+
+@pytest.mark.parametrize("algo", ["td3_bc", "riql", "rcql_s", "bcq"])
+def test_resuming_is_exact(offline, pendulum_file, tmp_path, algo):
+    data = ("--env", "pendulum-p-v0", "--dataset", pendulum_file)
+    assert offline(algo, *data, "--results", "whole")[0] == 0
+    assert offline(algo, *data, "--results", "parts", bindings=["train.num_epochs=1"])[0] == 0
+    code, out, err = offline(algo, *data, "--results", "parts", "--resume")
+    assert code == 0 and "not exact" not in out, err
+    whole, parts = (tmp_path / name / "pendulum-p-v0_from_swings" / algo / "1" for name in ("whole", "parts"))
+    assert rows(whole) == rows(parts) and len(rows(whole)) == 3
+    assert (whole / "actor_last.pt").read_bytes() == (parts / "actor_last.pt").read_bytes()
+
+
+def test_a_run_does_not_go_on_with_other_data(offline, changed, pendulum_file, tmp_path):
+    file = changed("swings.hdf5")
+    assert offline("bc", "--dataset", file)[0] == 0
+    with h5py.File(file, "r+") as data:
+        data["rewards"][3] -= 0.5
+    code, _, err = offline("bc", "--dataset", file, "--resume", bindings=["train.num_epochs=3"])
+    assert code == 2 and "the saved buffer held swings (1,200 transitions" in err
+    with h5py.File(file, "r+") as data:
+        data["rewards"][3] += 0.5
+    code, _, err = offline(
+        "bc", "--dataset", file, "--resume", "--dataset_fraction", 0.5, bindings=["train.num_epochs=3"]
+    )
+    assert code == 2 and "(600 transitions" in err
+    assert offline("bc", "--dataset", file, "--resume", bindings=["train.num_epochs=3"])[0] == 0
+
+
+def test_an_online_run_records_itself_and_goes_on_doing_so(quick, launch, tmp_path):
+    one, two = tmp_path / "whole.hdf5", tmp_path / "parts.hdf5"
+    code, out, err = quick("rsac", "--results", "whole", "--save_dataset", one, bindings=["train.num_epochs=3"])
+    assert code == 0 and str(one) in out, err
+    assert quick("rsac", "--results", "parts", "--save_dataset", two, bindings=["train.num_epochs=2"])[0] == 0
+    more = ("--results", "parts", "--resume")
+    code, _, err = quick("rsac", *more, bindings=["train.num_epochs=3"])
+    assert code == 2 and "add --save_dataset" in err
+    code, out, err = quick("rsac", *more, "--save_dataset", two, bindings=["train.num_epochs=3"])
+    assert code == 0, err
+    assert one.read_bytes() == two.read_bytes()
+    data = load(one)
+    assert data.num_steps == 750 and data.lengths.tolist() == [200, 200, 200, 150]
+    assert data.metadata["env"] == "pendulum-p-v0"
+    assert not list(tmp_path.glob("*.shards"))
+    short = ("--config", "test/offline_short.gin", "--gin", *SHORT)
+    code, out, err = launch("--env", "pendulum-p-v0", "--dataset", one, "--algo", "riql", *short)
+    assert code == 0 and "750 transitions in 4 episodes" in out, err
+    code, _, err = launch("--env", "pendulum-va-v0", "--dataset", one, "--algo", "iql", *short)
+    assert code == 2 and "KeepIndices" in err
+
+
+def test_a_run_that_was_stopped_before_its_first_checkpoint_records_anew(quick, tmp_path):
+    one, two = tmp_path / "whole.hdf5", tmp_path / "parts.hdf5"
+    assert quick("sac", "--results", "whole", "--save_dataset", one)[0] == 0
+    assert quick("sac", "--results", "parts", "--save_dataset", two)[0] == 0
+    (tmp_path / "parts" / "pendulum-p-v0" / "sac" / "1" / "checkpoint.pt").unlink()
+    (tmp_path / "parts" / "pendulum-p-v0" / "sac" / "1" / "run.json").write_text('{"status": "running"}')
+    assert quick("sac", "--results", "parts", "--save_dataset", two, "--resume")[0] == 0
+    assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--save_dataset", "swings.txt"], ["swings.txt", ".hdf5"]),
+        (["--save_dataset", "there.hdf5"], ["there.hdf5", "not overwritten"]),
+        (["--save_dataset", "new.hdf5", "--run_id", "1", "2"], ["new.hdf5", "one file"]),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused(quick, tmp_path, arguments, words):
+    (tmp_path / "there.hdf5").write_bytes(b"mine")
+    code, _, err = quick("sac", *arguments)
+    assert code == 2
+    for word in words:
+        assert word in err
+    assert not (tmp_path / "results").exists() and (tmp_path / "there.hdf5").read_bytes() == b"mine"
+
+
+def test_learning_from_recorded_data_records_nothing(offline, pendulum_file, tmp_path):
+    code, _, err = offline("bc", "--dataset", pendulum_file, "--save_dataset", "new.hdf5")
+    assert code == 2 and "plays nothing" in err
+    assert not (tmp_path / "results").exists()
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["--env", "--dataset"]),
+        (["--env", "pendulum-v0", "--dataset_fraction", "0.5"], ["--dataset_fraction 0.5", "no effect"]),
+        (["--dataset", "FILE", "--dataset_fraction", "0"], ["0.0", "above 0"]),
+        (["--dataset", "FILE", "--dataset_fraction", "half"], ["half"]),
+        (["--dataset", "nowhere.hdf5"], ["nowhere.hdf5", "no file"]),
+        (["--dataset", "hoper-medium-v2"], ["hoper-medium-v2", "hopper-medium-v2"]),
+        (["--dataset", "minari:no/such-v0"], ["no/such-v0"]),
+        (["--dataset", "FILE", "--env", "pendulum-x-v0"], ["pendulum-x-v0", "did you mean"]),
+        (["--dataset", "FILE", "--env", "reacher-pomdp-v0"], ["actions are of 1 numbers", "of 2"]),
+        (["--dataset", "FILE", "--env", "MountainCarContinuous-v0"], ["3", "2"]),
+        (["--dataset", "FILE", "--gin", "ReplayBuffer.capacity=5"], ["ReplayBuffer.capacity", "held whole"]),
+        (["--dataset", "FILE", "--gin", "train.update_after=5"], ["train.update_after", "recorded data"]),
+        (["--dataset", "FILE", "--gin", "train.stop_return=5"], ["train.stop_return", "no test"]),
+        (["--dataset", "FILE", "--gin", "environments.num_envs=2"], ["environments", "no part"]),
+        (["--env", "pendulum-v0", "--gin", "recorded.return_range=1.0"], ["recorded", "no part"]),
+        (["--dataset", "FILE", "--gin", "recorded.return_range=-1.0"], ["recorded.return_range is -1.0"]),
+        (["--dataset", "FILE", "--gin", "recorded.max_episode_steps=0"], ["recorded.max_episode_steps is 0"]),
+    ],
+)
+def test_bad_input_gets_one_clear_message_and_leaves_nothing(launch, pendulum_file, tmp_path, arguments, words):
+    arguments = [str(pendulum_file) if word == "FILE" else word for word in arguments]
+    config = ["--config", "test/offline_short.gin", "--algo", "td3_bc"]
+    code, _, err = launch(*config, *arguments)
+    assert code == 2
+    assert "Traceback" not in err and "In call to configurable" not in err
+    for word in words:
+        assert word in err
+    assert not (tmp_path / "results").exists()
+
+
+STEPS = 1200
+NO_ENDS = {"terminals": np.zeros(STEPS, bool), "timeouts": None, "next_observations": None}
+
+
+@pytest.mark.parametrize(
+    ("algo", "columns", "words"),
+    [
+        ("td3_bc", {"rewards": None}, ["rewards missing"]),
+        ("td3_bc", {"rewards": np.zeros(STEPS - 1)}, ["1,199 rewards"]),
+        ("td3_bc", {"rewards": np.full(STEPS, np.nan)}, ["rewards[0] is nan"]),
+        ("td3_bc", {"actions": np.zeros(STEPS, np.int64)}, ["whole numbers", "recorded.action_range"]),
+        ("riql", NO_ENDS, ["does not say where any episode ends", "recorded.max_episode_steps"]),
+        ("td3_bc", {"timeouts": np.ones(STEPS, bool), "next_observations": None}, ["next_observations"]),
+        ("td3_bc", {"observations": np.zeros((STEPS, 0))}, ["observations of shape (1200, 0)"]),
+    ],
+)
+def test_bad_data_gets_one_clear_message_and_nothing_half_loaded(offline, changed, tmp_path, algo, columns, words):
+    code, _, err = offline(algo, "--dataset", changed(**columns))
+    assert code == 2
+    assert "Traceback" not in err and len(err.strip().splitlines()) == 1
+    for word in words:
+        assert word in err
+    assert not (tmp_path / "results").exists()
+
+
+def test_data_without_ends_does_for_an_agent_without_memory_or_with_a_time_limit(offline, changed):
+    file = changed(**NO_ENDS)
+    assert offline("td3_bc", "--dataset", file)[0] == 0
+    code, out, err = offline("riql", "--dataset", file, bindings=["recorded.max_episode_steps=200"])
+    assert code == 0 and "in 6 episodes" in out, err
+
+
+def test_returns_that_are_all_alike_have_no_range(changed):
+    configuration.configure(None, "recorded.return_range = 1000.0")
+    with pytest.raises(UserError, match="all episodes of odd have the return 0"):
+        read(changed(rewards=np.zeros(STEPS)))
