@@ -28,6 +28,7 @@ from offpcc.errors import UserError, first_line
 from offpcc.files import replacing
 from offpcc.interaction import Interaction
 from offpcc.loggers import ConsoleLogger, Logger
+from offpcc.loggers.terminal import download_bar
 from offpcc.offline import Recording, read
 from offpcc.registry import REGISTRY, from_specification
 from offpcc.run_fns import Callback, Evaluation, train
@@ -133,10 +134,12 @@ def build(
         if dataset is None:
             frames = num_stacked(example)
         else:
-            recording = read(dataset, example, fraction=dataset_fraction, seed=seed)
+            with download_bar() as bar:
+                recording = read(dataset, example, fraction=dataset_fraction, seed=seed, progress=bar)
         example.close()
     elif dataset is not None:
-        recording = read(dataset, fraction=dataset_fraction, seed=seed)
+        with download_bar() as bar:
+            recording = read(dataset, fraction=dataset_fraction, seed=seed, progress=bar)
         observations, actions = recording.observation_space, recording.action_space
     else:
         raise UserError("there is neither an environment nor a data set to learn from; name one of them")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gin
 
 from offpcc.assembly import Learner, save_actor
-from offpcc.errors import UserError
+from offpcc.checks import PositiveInteger, check, rules_of
 from offpcc.run_fns import Run
 from offpcc.runs import RunFolder, save_checkpoint
 
@@ -22,9 +22,10 @@ class Checkpoints:
         every: epochs between two checkpoints.
     """
 
-    def __init__(self, folder: RunFolder, learner: Learner, config: str, last_epoch: int, *, every: int = 1) -> None:
-        if not isinstance(every, int) or every < 1:
-            raise UserError(f"Checkpoints.every is {every!r}; it has to be a whole number of epochs, 1 or more")
+    def __init__(
+        self, folder: RunFolder, learner: Learner, config: str, last_epoch: int, *, every: PositiveInteger = 1
+    ) -> None:
+        check("Checkpoints", rules_of(Checkpoints), {"every": every})
         self.folder, self.learner, self.config = folder, learner, config
         self.last_epoch, self.every = last_epoch, every
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from rich.text import Text
 from offpcc import callbacks, configuration  # noqa: F401 (all that gin can configure is known before configs are read)
 from offpcc.assembly import load_actor, run_name, what_is_named
 from offpcc.domains import ENVIRONMENTS
-from offpcc.domains.doctor import FAULT, WARNING, examine
+from offpcc.domains.doctor import FAULT, WARNING, Finding, examine
 from offpcc.domains.making import describe, simulator
 from offpcc.domains.screen import has_screen
 from offpcc.errors import UserError
@@ -64,14 +65,19 @@ def check(options: argparse.Namespace) -> int:
     configuration.load(options.config, [])
     diagnosis = examine(options.env, options.steps, options.seed)
     console = Console()
-    for finding in diagnosis.findings:
+    tell(console, diagnosis.findings)
+    console.print(Text(diagnosis.verdict, "bold"), soft_wrap=True)
+    return 1 if diagnosis.of(FAULT) else 0
+
+
+def tell(console: Console, findings: Iterable[Finding]) -> None:
+    """Print findings of a doctor, of environments or of recorded data."""
+    for finding in findings:
         style = {FAULT: "bold red", WARNING: "yellow"}.get(finding.level, "green")
         line = Text.assemble((f"{finding.level:9}", style), (f"{finding.check:11}", "bold"), finding.found)
         console.print(line, soft_wrap=True)
         if finding.remedy:
             console.print(Text(f"{'':20}-> {finding.remedy}"), soft_wrap=True)
-    console.print(Text(diagnosis.verdict, "bold"), soft_wrap=True)
-    return 1 if diagnosis.of(FAULT) else 0
 
 
 def plot(options: argparse.Namespace) -> int:

@@ -5,28 +5,27 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import itertools
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import progress
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from offpcc import configuration, training  # noqa: F401 (all that gin can configure is known before configs are read)
+from offpcc.commands import tell
 from offpcc.data import d4rl
 from offpcc.data.datasets import Dataset
-from offpcc.data.doctor import Examination, examine, refused
-from offpcc.data.downloads import Progress
+from offpcc.data.doctor import examine, refused
 from offpcc.data.loading import MINARI, load
 from offpcc.data.spreads import Spread
-from offpcc.domains.doctor import FAULT, WARNING
+from offpcc.domains.doctor import FAULT
 from offpcc.domains.making import make
 from offpcc.domains.wrappers import action_bounds
 from offpcc.errors import UserError
 from offpcc.files import replacing
+from offpcc.loggers.terminal import download_bar
 from offpcc.offline import by_gin
 from offpcc.plotting import COLORS, METADATA, STYLE
 
@@ -59,7 +58,11 @@ def check_dataset(options: argparse.Namespace) -> int:
         else:
             data = data.fraction(options.dataset_fraction)
             diagnosis = examine(data, env=env)
-    _tell(console, diagnosis)
+    tell(console, diagnosis.findings)
+    if diagnosis.spreads:
+        # Figures are there to be read, so elsewhere than in a terminal nothing may be cut.
+        wide = console if console.is_terminal else Console(width=max(console.width, 120))
+        wide.print(_table(diagnosis.spreads))
     closing_words = "--output FILE.png draws returns and lengths"
     if data is None:
         closing_words = ""
@@ -79,28 +82,6 @@ def _is_there(source: str) -> bool:
     import minari
 
     return source.removeprefix(MINARI) in minari.list_local_datasets()
-
-
-@contextmanager
-def download_bar(console: Console) -> Iterator[Progress]:
-    """What `load` tells the progress of a download, shown in a terminal once there is one."""
-    columns = (progress.TextColumn("downloading"), progress.BarColumn(), progress.DownloadColumn())
-    with progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("downloading", total=None, visible=False)
-        yield lambda done, whole: bar.update(task, completed=done, total=whole, visible=True)
-
-
-def _tell(console: Console, diagnosis: Examination) -> None:
-    for finding in diagnosis.findings:
-        style = {FAULT: "bold red", WARNING: "yellow"}.get(finding.level, "green")
-        line = Text.assemble((f"{finding.level:9}", style), (f"{finding.check:11}", "bold"), finding.found)
-        console.print(line, soft_wrap=True)
-        if finding.remedy:
-            console.print(Text(f"{'':20}-> {finding.remedy}"), soft_wrap=True)
-    if diagnosis.spreads:
-        if not console.is_terminal:  # figures are there to be read, so nothing may be cut
-            console = Console(width=max(console.width, 120))
-        console.print(_table(diagnosis.spreads))
 
 
 def _table(spreads: tuple[Spread, ...]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -17,9 +18,11 @@ from gymnasium import spaces
 from offpcc import d4rl_names
 from offpcc.checks import PositiveInteger, PositiveNumber, check, rules_of
 from offpcc.data.columns import Array, Range
-from offpcc.data.datasets import Dataset, Rows
+from offpcc.data.datasets import Dataset
 from offpcc.data.downloads import Progress
+from offpcc.data.infos import seen_through
 from offpcc.data.loading import load
+from offpcc.data.rows import Rows
 from offpcc.domains.playback import view
 from offpcc.domains.wrappers import action_bounds
 from offpcc.errors import UserError
@@ -37,6 +40,7 @@ class Recording:
         num_episodes: in `rows`.
         mean_return: of the episodes, undiscounted, as recorded.
         has_ends: whether the data says of any episode where it ends.
+        recorded_in: the environment's name, if the data tells.
         reward_scale: what rewards are to be multiplied by, as gin has it.
         notices: what is odd about the data, each one sentence.
         identity: what tells it from other data, or from another view of it.
@@ -49,6 +53,7 @@ class Recording:
     num_episodes: int
     mean_return: float
     has_ends: bool
+    recorded_in: str | None
     reward_scale: float
     notices: tuple[str, ...]
     identity: str
@@ -156,6 +161,7 @@ def read(
         len(rows.starts),
         float(data.returns.mean()),
         bool((data.terminations | data.truncations)[data.stops - 1].any()),
+        _recorded_in(data.metadata),
         _reward_scale(data, settings["return_range"]),
         data.notices,
         _identity(data.name, rows),
@@ -184,7 +190,6 @@ def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> None:
 
 
 def _seen(data: Dataset, rows: Rows, env: gymnasium.Env[Any, Any], seed: int) -> Array:
-    seen_through = data.metadata.get("seen_through")
     return view(
         env,
         rows.observations,
@@ -193,8 +198,15 @@ def _seen(data: Dataset, rows: Rows, env: gymnasium.Env[Any, Any], seed: int) ->
         rows.starts,
         rows.stops,
         seed=seed,
-        seen_through=None if seen_through is None else json.loads(str(seen_through)),
+        seen_through=seen_through(data.metadata, data.name),
     )
+
+
+def _recorded_in(metadata: Mapping[str, Any]) -> str | None:
+    if "env_spec" in metadata:  # Minari's
+        with contextlib.suppress(ValueError, TypeError):
+            return str(json.loads(metadata["env_spec"])["id"])
+    return str(metadata["env"]) if "env" in metadata else None
 
 
 def _reward_scale(data: Dataset, return_range: float | None) -> float:

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -23,6 +24,7 @@ from offpcc import configuration, runs
 from offpcc.assembly import Learner, build, load_actor, run_name, what_is_named
 from offpcc.bindings import check_effects
 from offpcc.callbacks import Checkpoints
+from offpcc.checks import check, rules_of
 from offpcc.commands import choose_device, show
 from offpcc.core import is_image
 from offpcc.data.columns import available_bytes
@@ -71,8 +73,6 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
         UserError: the run exists and is not to be resumed, or something given is at fault.
     """
     env, dataset = what_is_named(options.env, options.dataset)
-    if dataset is None and options.dataset_fraction != 1.0:
-        raise UserError(f"--dataset_fraction {options.dataset_fraction} has no effect without a data set; leave it out")
     folder = RunFolder(configuration.results_folder(options.results), run_name(env, dataset), options.algo, run_id)
     if (status := folder.status()) and not options.resume:
         raise UserError(refusal(options, folder, status))
@@ -83,6 +83,37 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     file = options.config or (folder.config if folder.config.exists() else None)
     if file is None:
         raise UserError("training needs --config FILE.gin, such as --config configs/quickstart.gin; see configs/")
+    learner, config, settings = assemble(options, run_id, file)
+    messages = about_data(options, learner, settings["num_epochs"] * settings["num_steps_per_epoch"])
+    content = None
+    if status and folder.checkpoint.exists():
+        content = runs.read_checkpoint(folder.checkpoint)
+        runs.check_unchanged(content["config"], config)
+        if status == "finished" and runs.is_over(content, settings["num_epochs"]):
+            tell_finished(options, folder)
+            return
+        check_resumable(options, content, settings["num_epochs"])
+    if options.save_dataset is not None:
+        learner = learner.record(options.save_dataset, options.env, run_id, options.resume)
+    if content is not None:
+        messages += runs.resume(content, learner)
+        messages.append(f"going on in {folder.path} after epoch {learner.loop.epoch}, step {learner.loop.step:,}")
+    elif learner.recorder is not None:  # what was recorded before the first checkpoint is played again
+        learner.recorder.keep(0)
+    print(config, *messages, sep="\n", flush=True)
+    folder.create(config, runs.facts(env, options.algo, run_id, Path(file).stem, learner))
+    train_in(folder, options, learner, config, settings["num_epochs"])
+
+
+def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tuple[Learner, str, dict[str, Any]]:
+    """The parts of a run, the bindings in use, and the settings of `train`.
+
+    Raises:
+        UserError: something given is at fault.
+    """
+    env, dataset = what_is_named(options.env, options.dataset)
+    if dataset is None and options.dataset_fraction != 1.0:
+        raise UserError(f"--dataset_fraction {options.dataset_fraction} has no effect without a data set; leave it out")
     if tracking_wanted(options.track) and importlib.util.find_spec("wandb") is None:
         raise UserError(
             "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
@@ -91,17 +122,10 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     device = choose_device(options)
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(run_id)  # for users' environments and networks; offpcc's own parts have generators of their own
-    learner = build(
-        env,
-        options.algo,
-        seed=run_id,
-        device=device,
-        threads=None,
-        dataset=dataset,
-        dataset_fraction=options.dataset_fraction,
-    )
+    data = {"dataset": dataset, "dataset_fraction": options.dataset_fraction}
+    learner = build(env, options.algo, seed=run_id, device=device, threads=None, **data)
     settings = configuration.anticipate(train)
-    configuration.anticipate(Checkpoints)
+    check("Checkpoints", rules_of(Checkpoints), configuration.anticipate(Checkpoints))
     check_settings(**settings)
     algorithm, buffer = learner.algorithm, learner.buffer
     idle = {
@@ -110,39 +134,30 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
         train: without_effect(algorithm, learner.interaction, learner.tests, settings),
     }
     check_effects(bound, idle)
-    config, num_epochs = configuration.operative(), settings["num_epochs"]
-    learner.algorithm.actor_file()  # what could not be saved is refused now, not after an epoch
-    messages = about_data(options, learner, num_epochs * settings["num_steps_per_epoch"])
-    if env and is_image(learner.algorithm.observation_shape) and "mujoco" in sys.modules:
-        messages.append(f"frames are drawn by {backend()}, {frames_per_second(env):,.0f} a second")
-    if status and folder.checkpoint.exists():
-        content = runs.read_checkpoint(folder.checkpoint)
-        runs.check_unchanged(content["config"], config)
-        if status == "finished" and runs.is_over(content, num_epochs):
-            tell_finished(options, folder)
-            return
-        if num_epochs < content["num_epochs"]:
-            raise UserError(
-                f"train.num_epochs is {num_epochs}, but the run was made with {content['num_epochs']}: resuming may "
-                f"only raise it"
-            )
-        if (content["recorder"] is None) != (options.save_dataset is None):
-            done, now = (
-                ("did not record", "leave --save_dataset out")
-                if options.save_dataset
-                else ("recorded", "add --save_dataset with the same file")
-            )
-            raise UserError(f"the run {done} itself so far; to go on with it, {now}")
-        learner = recording_itself(options, learner, run_id)
-        messages += runs.resume(content, learner)
-        messages.append(f"going on in {folder.path} after epoch {learner.loop.epoch}, step {learner.loop.step:,}")
-    else:
-        learner = recording_itself(options, learner, run_id)
-        if learner.recorder is not None:  # of a run that was stopped before its first checkpoint
-            learner.recorder.keep(0)
-    print(config, *messages, sep="\n", flush=True)
-    folder.create(config, runs.facts(env, options.algo, run_id, Path(file).stem, learner))
-    console = ConsoleLogger(f"{learner.title} run {run_id}")
+    algorithm.actor_file()  # what could not be saved is refused now, not after an epoch
+    return learner, configuration.operative(), settings
+
+
+def check_resumable(options: argparse.Namespace, content: dict[str, Any], num_epochs: int) -> None:
+    """Refuse to go on to another end, or with other recording, than the run can.
+
+    Raises:
+        UserError: naming what differs.
+    """
+    if num_epochs < content["num_epochs"]:
+        raise UserError(
+            f"train.num_epochs is {num_epochs}, but the run was made with {content['num_epochs']}: resuming may only "
+            f"raise it"
+        )
+    if content["recorder"] is None and options.save_dataset:
+        raise UserError(f"--save_dataset {options.save_dataset}: the run did not record its first steps; leave it out")
+    if content["recorder"] is not None and not options.save_dataset:
+        raise UserError("the run recorded itself so far; to go on with it, add --save_dataset with the same file")
+
+
+def train_in(folder: RunFolder, options: argparse.Namespace, learner: Learner, config: str, num_epochs: int) -> None:
+    """Train to the end, and tell the result."""
+    console = ConsoleLogger(f"{learner.title} run {folder.run_id}")
     logger = open_loggers(options, folder, learner, console)
     started = time.monotonic()
     try:
@@ -150,7 +165,8 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
         if learner.recorder is not None:
             learner.recorder.cut()
             learner.recorder.merge()
-        picture(env, folder, device, logger, console.print)
+        env, _ = what_is_named(options.env, options.dataset)
+        picture(env, folder, learner.algorithm.device, logger, console.print)
         folder.note(status="finished", epochs=learner.loop.epoch, best_test_return=learner.loop.best_return)
     finally:
         logger.close()
@@ -160,17 +176,6 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     if learner.recorder is not None:
         print(f"data set        {options.save_dataset}")
     tell_result(folder)
-
-
-def recording_itself(options: argparse.Namespace, learner: Learner, run_id: int) -> Learner:
-    """The learner, which records what it plays if that was asked for.
-
-    Raises:
-        UserError: it is not to be had.
-    """
-    if options.save_dataset is None:
-        return learner
-    return learner.record(options.save_dataset, options.env, run_id, options.resume)
 
 
 def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
@@ -253,9 +258,14 @@ def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) ->
     """
     env, _ = what_is_named(options.env, options.dataset)
     if learner.recording is not None:
-        untested = f"{options.env} is not tested in any environment, so there are no tests" if options.env else ""
-        untested = untested or "no environment is named, so there are no tests; --env NAME tests the agent in one"
-        return [*learner.recording.lines(), *([] if env else [untested])]
+        told = [*learner.recording.lines()]
+        if options.env and not env:
+            told.append(f"{options.env} is not tested in any environment, so there are no tests")
+        elif not env:
+            one = learner.recording.recorded_in
+            advice = f"--env {one}, where the data was recorded, has some" if one else "--env NAME has some"
+            told.append(f"no environment is named, so there are no tests; {advice}")
+        return told + about_frames(env, learner)
     assert env is not None
     planned = learner.buffer.planned_bytes(num_steps, gymnasium.spec(env.rsplit(":", 1)[-1]).max_episode_steps)
     available = available_bytes()
@@ -264,7 +274,14 @@ def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) ->
             f"the replay buffer can come to {planned:,} bytes, but {available:,} bytes of memory are free; lower "
             f"{type(learner.buffer).__name__}.capacity or train.num_epochs"
         )
-    return [f"the replay buffer can come to {planned:,} bytes in {num_steps:,} steps"]
+    return [f"the replay buffer can come to {planned:,} bytes in {num_steps:,} steps", *about_frames(env, learner)]
+
+
+def about_frames(env: str | None, learner: Learner) -> list[str]:
+    """How images are drawn that a simulator draws."""
+    if env and is_image(learner.algorithm.observation_shape) and "mujoco" in sys.modules:
+        return [f"frames are drawn by {backend()}, {frames_per_second(env):,.0f} a second"]
+    return []
 
 
 def picture(

@@ -30,6 +30,18 @@ def test_the_readmes_example_runs(tmp_path, monkeypatch):
     assert (tmp_path / "actor.pt").exists()
 
 
+def test_the_readmes_example_of_own_data_runs(pendulum_file):
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    example = re.search(r"```python\n(data = offpcc.Dataset.*?)```", readme, re.DOTALL)[1]
+    data = offpcc.qlearning_dataset(pendulum_file)
+    names = {"offpcc": offpcc, "observations": data["observations"], "actions": data["actions"] / 2.0}
+    names |= {"rewards": data["rewards"], "terminations": data["terminals"]}
+    names["truncations"] = np.arange(len(data["rewards"])) % 200 == 199
+    short = "train(num_epochs=1, num_steps_per_epoch=2, num_test_episodes_per_epoch=1)"
+    exec(example.replace("train()", short), names)
+    assert names["agent"].act(np.zeros(2, np.float32)).shape == (1,)
+
+
 def test_build_train_act_save_load(tmp_path):
     learner = offpcc.build("pendulum-p-v0", "rsac", seed=1, algorithm=SMALL, buffer={"batch_size": 2})
     agent = learner.train(

@@ -10,10 +10,12 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from offpcc import dataset_commands
+from offpcc import dataset_commands, offline
 from offpcc.data import Dataset
-from offpcc.dataset_commands import check_dataset, download_bar, draw
+from offpcc.dataset_commands import check_dataset, draw
+from offpcc.domains.making import make
 from offpcc.errors import UserError
+from offpcc.loggers.terminal import download_bar
 
 
 def recorded(num_episodes=20, size=3, seed=0):
@@ -151,10 +153,33 @@ def test_an_environment_gives_sizes_and_the_bounds_of_actions(check, tmp_path):
     code, lines = check(file, env="pendulum-p-v0")
     assert code == 0
     assert not any("outside [-1, 1]" in line for line in lines)
-    assert any(line.startswith("ok       env        observations of shape (3,) are pendulum-p-v0's") for line in lines)
+    seen = "ok       env        the agent in pendulum-p-v0 sees float32 of shape (2,), where float32 of shape (3,) was"
+    assert any(line.startswith(seen) for line in lines)
     code, lines = check(written(tmp_path, "wide.hdf5", **recorded()), env="pendulum-p-v0")
     assert code == 1
-    assert any(line.startswith("FAULT    env        observations have the shape (5,)") for line in lines)
+    assert any(line.startswith("FAULT    env        the data holds observations of 5 numbers") for line in lines)
+
+
+def test_what_a_file_tells_of_its_actions_wins(check, tmp_path):
+    bounds = {"metadata/action_low": np.array([-8.0]), "metadata/action_high": np.array([8.0])}
+    _, lines = check(written(tmp_path, **pendulum(), **bounds), env="pendulum-p-v0")
+    assert any(re.match(r"ok +actions +1 numbers, from -0\.2\d* to 0\.2", line) for line in lines)
+
+
+def test_data_is_read_as_training_reads_it(check, tmp_path, monkeypatch):
+    file, options = written(tmp_path, **pendulum()), []
+
+    def load(source, *, progress, **given):
+        options.append((source, repr(given)))
+        return Dataset.from_arrays(**pendulum(actions=recorded()["actions"]))
+
+    for module in (dataset_commands, offline):
+        monkeypatch.setattr(module, "load", load)
+    (tmp_path / "data.gin").write_text("recorded.action_range = (-3.0, 3.0)\nrecorded.max_episode_steps = 40\n")
+    check(file, env="pendulum-p-v0", config="data.gin")
+    offline.read(str(file), make("pendulum-p-v0"))
+    assert options[0] == options[1]
+    assert "(-3.0, 3.0)" in options[0][1]
 
 
 def test_an_environment_that_there_is_not_is_refused(check, tmp_path):
@@ -174,7 +199,7 @@ def test_a_config_tells_bounds_and_wrappers(check, tmp_path):
     (tmp_path / "view.gin").write_text("make.wrappers = [@KeepIndices]\nKeepIndices.indices = (0, 1)\n")
     _, lines = check(written(tmp_path, "seen.hdf5", **pendulum(observations=recorded(size=0)["observations"])),
                         env="Pendulum-v1", config="view.gin")  # fmt: skip
-    assert any("observations of shape (2,) are Pendulum-v1's" in line for line in lines)
+    assert any("the agent in Pendulum-v1 sees float32 of shape (2,)" in line for line in lines)
 
 
 # The picture ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import shlex
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -275,6 +277,17 @@ def test_learning_from_recorded_data_records_nothing(offline, pendulum_file, tmp
     code, _, err = offline("bc", "--dataset", pendulum_file, "--save_dataset", "new.hdf5")
     assert code == 2 and "plays nothing" in err
     assert not (tmp_path / "results").exists()
+
+
+def test_the_two_lines_of_the_readme(launch, tmp_path):
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    section = readme[readme.index("## From recorded data") :]
+    record, learn = (shlex.split(line)[1:] for line in section.split("```")[1].strip().splitlines())
+    record[record.index("--steps") + 1] = "400"
+    assert launch(*record)[0] == 0
+    short = ("train.num_epochs=1", "train.num_steps_per_epoch=2", "train.num_test_episodes_per_epoch=1")
+    code, out, err = launch(*learn, "--gin", *short)
+    assert code == 0 and "400 transitions in 2 episodes" in out, err
 
 
 # What is refused ------------------------------------------------------------------------------------------------------

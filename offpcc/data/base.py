@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from offpcc.checks import PositiveInteger
 from offpcc.core import channels_first, channels_first_shape, channels_last
-from offpcc.data.datasets import Rows
+from offpcc.data.rows import Rows
 from offpcc.errors import UserError
 from offpcc.generators import NumpyGenerator
 

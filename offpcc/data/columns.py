@@ -117,7 +117,7 @@ def available_bytes() -> int | None:
         return None
 
 
-def _blocks(column: Column) -> Iterator[slice]:
+def blocks(column: Column) -> Iterator[slice]:
     """Parts of a column, of whole compressed chunks where it has any: none is opened twice."""
     rows = max(1, BLOCK_BYTES // max(1, math.prod(column.shape[1:]) * column.dtype.itemsize))
     chunk = (getattr(column, "chunks", None) or (1,))[0]
@@ -134,22 +134,33 @@ def read_numbers(column: Column, what: str, images: bool = False) -> Array:
     """
     dtype = np.dtype(np.uint8 if images and column.dtype == np.uint8 else np.float32)
     if isinstance(column, np.ndarray) and column.dtype == dtype:
-        for rows in _blocks(column):
-            _check_finite(column[rows], what, rows.start)
+        for rows in blocks(column):
+            check_finite(column[rows], what, rows.start)
         return column
     numbers = np.empty(column.shape, dtype)
-    for rows in _blocks(column):
-        numbers[rows] = _converted(column[rows], dtype)
-        _check_finite(numbers[rows], what, rows.start)
+    for rows in blocks(column):
+        numbers[rows] = converted(column[rows], dtype)
+        check_finite(numbers[rows], what, rows.start)
     return numbers
 
 
-def _converted(numbers: Array, dtype: np.dtype[Any]) -> Array:
+def converted(numbers: Array, dtype: np.dtype[Any]) -> Array:
+    """Numbers of another type."""
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
         return np.asarray(numbers).astype(dtype, copy=False)
 
 
-def _check_finite(numbers: Array, what: str, first: int) -> None:
+def check_finite(numbers: Array, what: str, first: int) -> None:
+    """Refuse what no network could take in.
+
+    Args:
+        numbers: some rows of a column.
+        what: they are.
+        first: the number of the first of these rows.
+
+    Raises:
+        UserError: one is NaN or infinite.
+    """
     if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
         return
     place = np.argwhere(~np.isfinite(numbers))[0]
@@ -172,18 +183,6 @@ def read_flags(column: Column, what: str) -> Array:
             raise UserError(f"{what}[{wrong[0]}] is {values[wrong[0]]}; it has to be 0 or 1, False or True")
     flags: Array = values.astype(np.bool_)
     return flags
-
-
-def time_limits(terminations: Array, most: int | None) -> Array:
-    """Truncations of episodes that terminate or last `most` steps."""
-    if not most:
-        return np.zeros(len(terminations), np.bool_)
-    steps = np.arange(len(terminations))
-    starts = np.zeros(len(terminations), np.int64)
-    starts[1:] = np.where(terminations[:-1], steps[1:], 0)
-    age = steps - np.maximum.accumulate(starts)
-    limits: Array = ((age + 1) % most == 0) & ~terminations
-    return limits
 
 
 def read_actions(column: Column, name: str, action_range: Range | None) -> tuple[Array, bool, list[str]]:
@@ -215,33 +214,3 @@ def read_actions(column: Column, name: str, action_range: Range | None) -> tuple
         f"{'' if action_range else '; if the recorder had other bounds, give them as action_range'}"
     )
     return np.clip(actions, -1.0, 1.0), False, [notice] if outside else []
-
-
-def read_last_observations(column: Column, observations: Array, ends: Array, name: str) -> tuple[Array, Array]:
-    """Next observations at the ends of episodes and where the data jumps; the steps of the jumps.
-
-    Raises:
-        UserError: one is NaN or infinite.
-    """
-    kept, jumps = [], []
-    for rows in _blocks(column):
-        after = _converted(column[rows], observations.dtype)
-        _check_finite(after, f"{name}: next_observations", rows.start)
-        following = observations[rows.start + 1 : rows.stop + 1]
-        jump = np.zeros(len(after), np.bool_)
-        jump[: len(following)] = _differ(after[: len(following)], following)
-        jump &= ~ends[rows]
-        kept.append(after[jump | ends[rows]])
-        jumps.append(rows.start + np.flatnonzero(jump))
-    return np.concatenate(kept), np.concatenate(jumps)
-
-
-def _differ(after: Array, following: Array) -> Array:
-    """Which rows differ by more than the tolerance."""
-    differ: Array = (after != following).reshape(len(after), math.prod(after.shape[1:])).any(axis=1)
-    places = np.flatnonzero(differ)
-    if following.dtype.kind == "f" and len(places):
-        size = np.maximum(np.abs(following[places]), np.abs(following).mean(axis=0))
-        beyond = np.abs(after[places] - following[places]) > TOLERANCE * size
-        differ[places] = beyond.reshape(len(places), -1).any(axis=1)
-    return differ

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ from typing import Any
 import h5py
 import numpy as np
 
+from offpcc.data.assembling import assemble
 from offpcc.data.columns import OTHER_NAMES, REQUIRED, Array, Column, Range
-from offpcc.data.datasets import Dataset, assemble
+from offpcc.data.datasets import Dataset
+from offpcc.data.infos import Recorded
 from offpcc.errors import UserError
 
 KEYS = (*REQUIRED, "truncations", "next_observations", *OTHER_NAMES.values())
@@ -25,35 +27,6 @@ BEGINNINGS = {  # of files that are often found in a data file's place
     b"version https://git-lfs": "a pointer of Git LFS in its place; fetch the file itself with `git lfs pull`",
     b"<": "a web page; the address that it was saved from does not give the file itself",
 }
-
-
-class Recorded(Mapping[str, Any]):
-    """Named things in a file, each read when it is asked for.
-
-    Args:
-        names: what there is in the file.
-        read: gives one of them.
-        known: what was read already, under other names.
-    """
-
-    def __init__(
-        self, names: tuple[str, ...], read: Callable[[str], Any], known: Mapping[str, Any] | None = None
-    ) -> None:
-        self.names, self.read, self.known = names, read, dict(known or {})
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self.known:
-            return self.known[name]
-        if name not in self.names:
-            raise KeyError(name)
-        return self.read(name)
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self.known
-        yield from (name for name in self.names if name not in self.known)
-
-    def __len__(self) -> int:
-        return len({*self.known, *self.names})
 
 
 def read_file(
@@ -106,13 +79,9 @@ def _read_hdf5(path: Path, options: Mapping[str, Any]) -> Dataset:
         with h5py.File(path, "r", rdcc_nbytes=0) as file:
             columns = {key: _column(file[key], f"{path}: {key}") for key in KEYS if file.get(key) is not None}
             _check_declared(columns, path)
-            return assemble(
-                columns,
-                infos=_recorded(file, "infos", path),
-                metadata=_recorded(file, "metadata", path, {key: _plain(value) for key, value in file.attrs.items()}),
-                found=map(str, file),
-                **options,
-            )
+            known = {key: _plain(value) for key, value in file.attrs.items()}
+            infos, metadata = _recorded(file, "infos", path), _recorded(file, "metadata", path, known)
+            return Dataset(**assemble(columns, found=map(str, file), infos=infos, metadata=metadata, **options))
     except (OSError, RuntimeError, KeyError) as error:  # what HDF5 makes of bytes that were changed or lost
         raise UserError(f"{path} is damaged or not whole ({error}); fetch or write it again") from None
 
@@ -209,7 +178,7 @@ def _read_npz(path: Path, options: Mapping[str, Any]) -> Dataset:
                 return Recorded(tuple(names), partial(_npz_value, path, prefix=f"{group}/"))
 
             infos, metadata = recorded("infos"), recorded("metadata")
-            return assemble(columns, found=members, infos=infos, metadata=metadata, **options)
+            return Dataset(**assemble(columns, found=members, infos=infos, metadata=metadata, **options))
     except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path} is damaged or not whole ({error}); fetch or write it again") from None
 

@@ -3,69 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from offpcc.data.columns import (
-    REQUIRED,
-    Array,
-    Column,
-    Range,
-    check_room,
-    check_shapes,
-    read_actions,
-    read_flags,
-    read_last_observations,
-    read_numbers,
-    time_limits,
-    with_our_names,
-)
+from offpcc.data.assembling import assemble, join
+from offpcc.data.columns import REQUIRED, Array, Column, Range
+from offpcc.data.infos import StepInfos
+from offpcc.data.rows import Rows as Rows
 from offpcc.errors import UserError
-
-
-class Rows(NamedTuple):
-    """Transitions as `ReplayBuffer` stores them, of all N episodes one after another.
-
-    An episode of L transitions takes L + 1 rows, ``o_t, a_t, r_t, d_t``, so that a transition's next observation is
-    the following row's; the last row, which is no start, holds the episode's last observation alone. A buffer may
-    keep these arrays as they are. Episode i of an agent with memory is a view of them: with
-    ``a, b = starts[i], stops[i]`` its observations are ``observations[a:b]``, its actions ``actions[a : b - 1]``.
-    """
-
-    observations: Array  # (R, *obs)
-    actions: Array  # (R, A)
-    rewards: Array  # (R, 1)
-    terminations: Array  # (R, 1), bool
-    is_start: Array  # (R,), bool
-    starts: Array  # (N,), each episode's first row
-    stops: Array  # (N,), the row after each episode's last
-
-
-class StepInfos(Mapping[str, Array]):
-    """What was recorded beside some of the steps, read when it is asked for.
-
-    Args:
-        recorded: of all steps.
-        steps: those that are wanted.
-        num_steps: of all steps; arrays of another length tell of no steps, and stay whole.
-    """
-
-    def __init__(self, recorded: Mapping[str, Array], steps: slice | Array, num_steps: int) -> None:
-        self.recorded, self.steps, self.num_steps = recorded, steps, num_steps
-
-    def __getitem__(self, name: str) -> Array:
-        array = np.asarray(self.recorded[name])
-        return array[self.steps] if array.ndim and len(array) == self.num_steps else array
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.recorded)
-
-    def __len__(self) -> int:
-        return len(self.recorded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +28,9 @@ class Dataset:
       `lengths` and `returns`, and its observation is the last that is known;
     * the last step of an episode that terminated is one: no value is taken of what follows it, and the observation
       before it, which is known to be an observation, stands in that place.
+
+    Some recorders look after the reset, so that an episode's last next observation is the first one of the next. No
+    step leads there: where such a recorder cut an episode, its last step is no transition either.
 
     Attributes:
         observations: (S, *obs), float32, or uint8 for images.
@@ -151,7 +103,7 @@ class Dataset:
             "timeouts": timeouts,
         }  # fmt: skip
         columns: dict[str, Column] = {key: np.asarray(value) for key, value in given.items() if value is not None}
-        return assemble(columns, name=name, max_episode_steps=max_episode_steps, action_range=action_range)
+        return Dataset(**assemble(columns, name=name, max_episode_steps=max_episode_steps, action_range=action_range))
 
     @staticmethod
     def from_episodes(
@@ -176,40 +128,7 @@ class Dataset:
         Raises:
             UserError: something is missing, does not fit or is no number.
         """
-        read = [_read_episode(episode, f"{name}, episode {number}") for number, episode in enumerate(episodes)]
-        if not read:
-            raise UserError(f"{name}: there are no episodes; give one or more")
-        for number, episode in enumerate(read):
-            for part in ("observations", "actions"):
-                here, first = getattr(episode, part), getattr(read[0], part)
-                if here.shape[1:] != first.shape[1:] or here.dtype != first.dtype:
-                    raise UserError(
-                        f"{name}, episode {number}: {part} of shape {here.shape[1:]} ({here.dtype}), but episode 0 has "
-                        f"{first.shape[1:]} ({first.dtype}); all are to be alike"
-                    )
-        lengths = np.array([len(episode.actions) for episode in read])
-        stops = np.cumsum(lengths)
-        terminated = np.array([episode.terminated for episode in read])
-        terminations, truncations = np.zeros((2, stops[-1]), np.bool_)
-        terminations[stops - 1], truncations[stops - 1] = terminated, ~terminated
-        actions, discrete, notices = read_actions(
-            np.concatenate([episode.actions for episode in read]), name, action_range
-        )
-        return Dataset(
-            observations=np.concatenate([episode.observations[:-1] for episode in read]),
-            actions=actions,
-            rewards=np.concatenate([episode.rewards for episode in read]),
-            terminations=terminations,
-            truncations=truncations,
-            stops=stops,
-            final_observations=np.stack([episode.observations[-1] for episode in read]),
-            last_is_transition=np.ones(len(read), np.bool_),
-            name=name,
-            source=source,
-            notices=tuple(notices),
-            discrete_actions=discrete,
-            metadata=metadata or {},
-        )
+        return Dataset(**join(episodes, name=name, source=source, action_range=action_range, metadata=metadata))
 
     @property
     def num_steps(self) -> int:
@@ -330,135 +249,3 @@ class Dataset:
             np.concatenate([[0], stops[:-1]]) if len(stops) else stops,
             stops,
         )
-
-
-def assemble(
-    columns: dict[str, Column],
-    *,
-    name: str,
-    source: str = "arrays",
-    max_episode_steps: int | None = None,
-    action_range: Range | None = None,
-    default_action_range: Range | None = None,
-    infos: Mapping[str, Array] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    found: Iterable[str] = (),
-) -> Dataset:
-    """Check columns and read them; see `Dataset.from_arrays`. Each is forgotten once it is read.
-
-    Lowest and highest action are those that the `metadata` tells, as recordings of offpcc do, else `action_range`,
-    else for actions that are no whole numbers `default_action_range`.
-
-    Raises:
-        UserError: something is missing, does not fit, is no number, or is too large for this machine.
-    """
-    columns = with_our_names(columns, name, found)
-    num_steps = check_shapes(columns, name)
-    check_room(columns, name)
-    terminations = read_flags(columns.pop("terminations"), f"{name}: terminations")
-    notices = []
-    if "truncations" in columns:
-        truncations = read_flags(columns.pop("truncations"), f"{name}: truncations")
-    else:
-        truncations = time_limits(terminations, max_episode_steps)
-        notices.append(
-            f"there are no truncations (timeouts): episodes are cut after {max_episode_steps} steps, which is taken to "
-            f"be the time limit"
-            if max_episode_steps
-            else "there are no truncations (timeouts): an episode that a time limit ended goes on in the next one, "
-            "unless max_episode_steps is given"
-        )
-    rewards = read_numbers(columns.pop("rewards"), f"{name}: rewards").reshape(num_steps)
-    if metadata and {"action_low", "action_high"} <= set(metadata):
-        action_range = metadata["action_low"], metadata["action_high"]
-    elif action_range is None and columns["actions"].dtype.kind == "f":
-        action_range = default_action_range
-    actions, discrete, action_notices = read_actions(columns.pop("actions"), name, action_range)
-    observations = read_numbers(columns.pop("observations"), f"{name}: observations", images=True)
-    ends = terminations | truncations
-    ends[-1] = True
-    if "next_observations" in columns:
-        final_observations, jumps = read_last_observations(columns.pop("next_observations"), observations, ends, name)
-        truncations[jumps] = ends[jumps] = True
-        stops = np.flatnonzero(ends) + 1
-        last_is_transition = np.ones(len(stops), np.bool_)
-        if len(jumps):
-            notices.append(
-                f"next_observations are not the following observations at {len(jumps):,} places inside episodes, the "
-                f"first at step {jumps[0]:,}: the data is cut there, as by a time limit"
-            )
-    else:
-        stops = np.flatnonzero(ends) + 1
-        final_observations, last_is_transition = observations[stops - 1], terminations[stops - 1]
-        lost = int((~last_is_transition).sum())
-        if lost == num_steps:
-            raise UserError(
-                f"{name}: there are no next_observations, and every episode is cut after one step, so nothing tells "
-                f"what any step led to; give next_observations, or longer episodes"
-            )
-        if lost:
-            notices.append(
-                f"there are no next_observations, so nothing tells what the last step of {lost:,} of {len(stops):,} "
-                f"episodes led to: it is no transition"
-            )
-    return Dataset(
-        observations=observations,
-        actions=actions,
-        rewards=rewards,
-        terminations=terminations,
-        truncations=truncations,
-        stops=stops,
-        final_observations=final_observations,
-        last_is_transition=last_is_transition,
-        name=name,
-        source=source,
-        notices=(*notices, *action_notices),
-        discrete_actions=discrete,
-        infos=infos or {},
-        metadata=metadata or {},
-    )
-
-
-class _Episode(NamedTuple):
-    observations: Array  # (L+1, *obs)
-    actions: Array  # (L, A), of the recorder's type and bounds
-    rewards: Array  # (L,)
-    terminated: bool
-
-
-def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str) -> _Episode:
-    if isinstance(episode, Mapping):
-        ends = [key for key in ("terminated", "terminations", "terminals") if key in episode]
-        keys = ("observations", "actions", "rewards", ends[0] if ends else "terminated")
-        missing = [key for key in keys if key not in episode]
-        if missing:
-            raise UserError(f"{where}: {', '.join(missing)} missing; found: {', '.join(map(str, episode))}")
-        given = [episode[key] for key in keys]
-    else:
-        given = list(episode)
-        if len(given) != 4:
-            raise UserError(
-                f"{where}: {len(given)} parts; an episode is (observations, actions, rewards, terminated), or a "
-                f"mapping of these names"
-            )
-    columns = {key: np.asarray(value) for key, value in zip(REQUIRED, given, strict=True)}
-    length = len(columns["actions"]) if columns["actions"].ndim else 0
-    count = len(columns["observations"]) if columns["observations"].ndim else 0
-    if length == 0 or count != length + 1:
-        raise UserError(
-            f"{where}: {count} observations and {length} actions; an episode has one observation more than actions, "
-            f"and one action at least"
-        )
-    terminated = columns["terminations"]
-    if terminated.ndim == 0:
-        terminated = np.append(np.zeros(length - 1, terminated.dtype), terminated)
-    check_shapes({**columns, "observations": columns["observations"][:-1], "terminations": terminated}, where)
-    flags = read_flags(terminated, f"{where}: terminations")
-    if flags[:-1].any():
-        raise UserError(f"{where}: it is terminated at step {int(flags.argmax())} of {length}; only its last may be")
-    return _Episode(
-        read_numbers(columns["observations"], f"{where}: observations", images=True),
-        columns["actions"],
-        read_numbers(columns["rewards"], f"{where}: rewards").reshape(length),
-        bool(flags[-1]),
-    )

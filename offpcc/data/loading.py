@@ -63,8 +63,8 @@ def load(
 def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Array]:
     """All transitions, with the keys of D4RL's function of this name.
 
-    Where a recording has ``next_observations``, these are given, and the steps at which an episode was cut stay in;
-    D4RL's function takes the following row in every case, and leaves these steps out.
+    Where a recording has ``next_observations``, these are given, and a step at which an episode was cut stays in if
+    they tell what it led to; D4RL's function takes the following row in every case, and leaves these steps out.
 
     Args:
         source: what `load` takes, or what it gave.

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from offpcc.checks import NonnegativeInteger, PositiveInteger
 from offpcc.core import Batch
 from offpcc.data.base import BufferBase
-from offpcc.data.datasets import Rows
+from offpcc.data.rows import Rows
 from offpcc.errors import UserError
 from offpcc.registry import configurable
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from offpcc.checks import PositiveInteger
 from offpcc.core import Batch
 from offpcc.data.base import BufferBase
-from offpcc.data.datasets import Rows
+from offpcc.data.rows import Rows
 from offpcc.errors import UserError
 from offpcc.registry import configurable
 

@@ -50,6 +50,11 @@ class Spread(NamedTuple):
         """Whether all are the same number."""
         return self.lowest == self.highest
 
+    @property
+    def text(self) -> str:
+        """In words, but for what they are."""
+        return f"from {self.lowest:,.5g} to {self.highest:,.5g}, median {self.median:,.5g}, mean {self.mean:,.5g}"
+
 
 def by_column(what: str, numbers: Array) -> list[Spread]:
     """Of each column; of all together if these are images, or too many."""

@@ -1,9 +1,12 @@
 """What a person sees while a run goes on."""
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+from rich import progress
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -74,6 +77,23 @@ class ConsoleLogger:
             # One row each, however narrow the terminal: a display that changes its height leaves debris.
             line.no_wrap, line.overflow = True, "ellipsis"
         return Group(title, bar, figures)
+
+
+@contextmanager
+def download_bar(console: Console | None = None) -> Iterator[Callable[[int, int | None], None]]:
+    """Shows in a terminal how far a download is, once there is one.
+
+    Args:
+        console: Where to write; the standard output by default.
+
+    Yields:
+        What is to be called with the bytes that came, and those of the whole file if they are known.
+    """
+    console = console or Console()
+    columns = (progress.TextColumn("downloading"), progress.BarColumn(), progress.DownloadColumn())
+    with progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("downloading", total=None, visible=False)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole, visible=True)
 
 
 def _steps(progress: Progress) -> str:

@@ -1,0 +1,87 @@
+"""What is odd about the numbers in recorded data: rewards, observations, actions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from offpcc.data.datasets import Dataset
+from offpcc.data.spreads import Spread
+from offpcc.domains.doctor import NOTE, OK, WARNING, Finding
+
+SPARSE = 0.99  # of rewards are 0: a batch of 256 then holds but two or three others
+UNLIKE = 1_000.0  # largest spread over smallest: networks that start alike for all columns hardly see the smaller
+NARROW = 0.1  # actions that never use a tenth of their range are likelier in other units than that timid
+AT_BOUND, SATURATED = 0.999, 0.5  # half of all numbers at a bound: a squashed policy's likelihoods say little there
+
+
+def rewards(data: Dataset, spread: Spread) -> Finding:
+    """Whether rewards tell good from bad."""
+    if spread.is_constant:
+        if data.terminations.any():
+            remedy = "fine if only how long an episode lasts matters"
+            return Finding("rewards", NOTE, f"always {spread.lowest:.4g}", remedy)
+        remedy = "nothing tells good from bad: only imitation (bc) learns from it"
+        return Finding("rewards", WARNING, f"always {spread.lowest:.4g}, and no episode terminated", remedy)
+    zeros = float((data.rewards == 0).mean())
+    text = f"from {spread.lowest:.4g} to {spread.highest:.4g}, mean {spread.mean:.4g}, {zeros:.1%} of them 0"
+    if zeros >= SPARSE:
+        others = int(np.logical_or.reduceat(data.rewards != 0, data.starts).sum())
+        text = f"{text}; {others:,} of {data.num_episodes:,} episodes hold others"
+        return Finding("rewards", NOTE, text, "sparse: see that enough episodes reach what is rewarded")
+    return Finding("rewards", OK, text)
+
+
+def _range_text(data: Dataset, spreads: Sequence[Spread]) -> str:
+    shape, bounds = data.observations.shape[1:], (min(s.lowest for s in spreads), max(s.highest for s in spreads))
+    return f"observations are {data.observations.dtype} of shape {shape}, from {bounds[0]:.4g} to {bounds[1]:.4g}"
+
+
+def observed(data: Dataset, spreads: Sequence[Spread]) -> list[Finding]:
+    """Whether columns of observations stand still, or are of other sizes than others."""
+    found = []
+    if constant := [place for place, spread in enumerate(spreads) if spread.is_constant]:
+        text = f"{len(constant):,} of {len(spreads):,} columns never change ({_runs(constant)})"
+        remedy = "hide them by DropIndices, unless the environment of the tests shows the same numbers there"
+        found.append(Finding("observed", WARNING, text, remedy))
+    moving = [spread for spread in spreads if not spread.is_constant]
+    if moving:
+        small, large = min(moving, key=lambda s: s.std), max(moving, key=lambda s: s.std)
+        if large.std > UNLIKE * small.std:
+            text = f"{large.what} spreads by {large.std:.3g}, but {small.what} by {small.std:.3g} only"
+            remedy = "bind ActorCritic.normalize_observations = True"
+            found.append(Finding("observed", NOTE, text, remedy))
+    return found or [Finding("observed", OK, _range_text(data, spreads))]
+
+
+def _runs(places: Sequence[int]) -> str:
+    """0, 1, 2, 5 -> 0 to 2, 5."""
+    starts = [place for place in places if place - 1 not in places]
+    stops = [place for place in places if place + 1 not in places]
+    runs = zip(starts, stops, strict=True)
+    return ", ".join(f"{start}" if start == stop else f"{start} to {stop}" for start, stop in runs)
+
+
+def _action_text(data: Dataset) -> str:
+    at_bound = float((np.abs(data.actions) >= AT_BOUND).mean())
+    lowest, highest = data.actions.min(), data.actions.max()
+    return f"{data.actions.shape[1]} numbers, from {lowest:.4g} to {highest:.4g}, {at_bound:.1%} of them at a bound"
+
+
+def actions(data: Dataset, spreads: Sequence[Spread], told: Sequence[Finding]) -> list[Finding]:
+    """Whether actions are of another kind, or in other units, than agents expect; beside what the reader told of it."""
+    found = [*told]
+    if data.discrete_actions:
+        return found
+    if stuck := [place for place, spread in enumerate(spreads) if spread.is_constant]:
+        text = f"{len(stuck)} of {len(spreads)} numbers never change ({_runs(stuck)})"
+        remedy = "nothing can be learned of what they do; leave them out of the action"
+        found.append(Finding("actions", WARNING, text, remedy))
+    if (far := float(np.abs(data.actions).max())) < NARROW:
+        remedy = "if the recorder had other bounds than [-1, 1], bind recorded.action_range to them"
+        found.append(Finding("actions", NOTE, f"none is beyond {far:.4g}; {_action_text(data)}", remedy))
+    if float((np.abs(data.actions) >= AT_BOUND).mean()) > SATURATED:
+        remedy = "likelihoods of actions say little there: td3_bc, which takes none, is the safer choice"
+        found.append(Finding("actions", NOTE, _action_text(data), remedy))
+    return found or [Finding("actions", OK, _action_text(data))]

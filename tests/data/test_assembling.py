@@ -1,0 +1,197 @@
+"""Columns, and episodes, put together: actions, what is refused, and one way that equals the other."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recordings import flags, recorded
+
+from offpcc.data import columns
+from offpcc.data.assembling import assemble
+from offpcc.data.datasets import Dataset
+from offpcc.errors import UserError
+
+# Actions ----------------------------------------------------------------------------------------------------------
+
+
+def test_actions_outside_are_clipped_once_and_told():
+    actions = np.array([[0.5], [1.5], [-3.0], [1.0], [-1.0], [1.000001]], np.float32)
+    data = Dataset.from_arrays(**recorded(actions=actions))
+    assert data.actions[:, 0].tolist() == [0.5, 1.0, -1.0, 1.0, -1.0, 1.0]
+    assert actions[2, 0] == -3.0
+    (notice,) = [notice for notice in data.notices if "clipped" in notice]
+    assert "2 of 6 actions" in notice and "up to 3" in notice and "action_range" in notice
+
+
+def test_rounding_beyond_one_is_clipped_without_a_word():
+    data = Dataset.from_arrays(**recorded(actions=np.full((6, 1), 1.0000001, np.float32)))
+    assert data.actions.max() == 1.0
+    assert not any("clipped" in notice for notice in data.notices)
+
+
+def test_actions_of_other_bounds_are_scaled():
+    actions = np.array([[-2.0, 0.0], [2.0, 10.0], [0.0, 5.0]] * 2)
+    data = Dataset.from_arrays(**recorded(actions=actions), action_range=([-2, 0], [2, 10]))
+    assert data.actions[:3].tolist() == [[-1, -1], [1, 1], [0, 0]]
+    assert not any("clipped" in notice for notice in data.notices)
+
+
+@pytest.mark.parametrize("bounds", [(1, -1), (0, np.inf), ([-1, -1, -1], [1, 1, 1])])
+def test_bounds_that_do_not_fit_are_refused(bounds):
+    with pytest.raises(UserError, match="action_range"):
+        Dataset.from_arrays(**recorded(actions=np.zeros((6, 2))), action_range=bounds)
+
+
+def test_whole_numbers_are_discrete_actions():
+    data = Dataset.from_arrays(**recorded(actions=np.array([0, 1, 2, 3, 0, 1])))
+    assert data.discrete_actions
+    assert data.actions[:, 0].tolist() == [0, 1, 2, 3, 0, 1]
+    assert any("discrete" in notice for notice in data.notices)
+
+
+# Bad data ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"rewards": np.zeros(5)}, "5 rewards, but 6 observations"),
+        ({"actions": np.zeros((7, 1))}, "7 actions, but 6 observations"),
+        ({"truncations": np.zeros(2)}, "2 truncations, but 6 observations"),
+        ({"observations": np.zeros(6)}, "observations of shape (6,)"),
+        ({"observations": np.zeros((0, 3))}, "observations of shape (0, 3)"),
+        ({"observations": np.zeros((6, 0))}, "observations of shape (6, 0)"),
+        ({"actions": np.zeros((6, 1, 1))}, "actions of shape (6, 1, 1)"),
+        ({"actions": np.zeros((6, 0))}, "actions of shape (6, 0)"),
+        ({"rewards": np.zeros((6, 2))}, "rewards of shape (6, 2)"),
+        ({"rewards": np.float32(0)}, "0 rewards, but 6 observations"),
+        (
+            {"next_observations": np.zeros((6, 3))},
+            "next_observations of shape (6, 3), but observations of shape (6, 2)",
+        ),
+        ({"rewards": np.array([None] * 6)}, "rewards holds object"),
+        ({"actions": np.array(["a"] * 6)}, "actions holds <U1"),
+        ({"actions": np.zeros((6, 1), complex)}, "actions holds complex128"),
+        ({"rewards": [1, 2, np.nan, 4, np.inf, 6]}, "rewards[2] is nan"),
+        ({"rewards": [1, 2, 3, 4, 5, -1e39]}, "rewards[5] is -inf (as float32)"),
+        ({"observations": np.diag([0, 0, np.inf, 0, 0, 0])}, "observations[2, 2] is inf"),
+        ({"actions": np.where(flags(6, 3), np.nan, 0)[:, None]}, "actions[3, 0] is nan"),
+        ({"next_observations": np.full((6, 2), np.nan)}, "next_observations[0, 0] is nan"),
+        ({"terminations": [0, 1, 2, 0, 0, 0]}, "terminations[2] is 2"),
+        ({"truncations": [0, 1, np.nan, 0, 0, 0]}, "truncations[2] is nan"),
+    ],
+)
+def test_bad_arrays_get_one_message(changed, message):
+    with pytest.raises(UserError, match=re.escape(f"mine: {message}")):
+        Dataset.from_arrays(**recorded(**changed), name="mine")
+
+
+def test_the_first_bad_number_is_told_in_later_blocks_too(monkeypatch):
+    monkeypatch.setattr(columns, "BLOCK_BYTES", 16)
+    observations = np.zeros((6, 2), np.float64)
+    observations[5, 1] = np.nan
+    with pytest.raises(UserError, match=re.escape("observations[5, 1] is nan")):
+        Dataset.from_arrays(**recorded(observations=observations))
+
+
+def test_missing_columns_are_named_with_those_found():
+    given = recorded()
+    del given["terminations"]
+    with pytest.raises(UserError, match=r"terminations \(terminals\) missing; found: actions, observations, rewards"):
+        Dataset.from_arrays(**given)
+
+
+def test_two_names_of_the_same_are_refused():
+    with pytest.raises(UserError, match="terminations and terminals are two names"):
+        Dataset.from_arrays(**recorded(), terminals=np.zeros(6, bool))
+
+
+def test_what_memory_cannot_hold_is_refused_before_it_is_read(monkeypatch):
+    class Huge:
+        dtype = np.dtype(np.float64)
+
+        def __init__(self, *shape):
+            self.shape = shape
+
+        def __getitem__(self, rows):
+            raise AssertionError("it was read")
+
+    declared = {"observations": Huge(10**13, 3), "actions": Huge(10**13, 1)}
+    declared |= {key: Huge(10**13) for key in ("rewards", "terminations")}
+    monkeypatch.setattr(columns, "available_bytes", lambda: 2**34)
+    with pytest.raises(UserError, match=r"10,000,000,000,000 steps take .* bytes of memory are free"):
+        assemble(declared, name="huge")
+
+
+def test_available_memory_is_told_here():
+    available = columns.available_bytes()
+    assert available is None or available > 0
+
+
+# From episodes ----------------------------------------------------------------------------------------------------
+
+
+def episode(length, terminated=True, first=0.0):
+    observations = first + np.arange(length + 1)[:, None] * np.ones((1, 2))
+    return observations, np.full((length, 1), 0.5), np.arange(length), terminated
+
+
+def test_episodes_are_joined():
+    named = dict(zip(("observations", "actions", "rewards", "terminals"), episode(3, first=100.0), strict=True))
+    named["terminals"] = [False, False, True]
+    data = Dataset.from_episodes([episode(2, False), named, episode(1, True, 200.0)])
+    assert data.lengths.tolist() == [2, 3, 1]
+    assert data.terminations.tolist() == flags(6, 4, 5).tolist()
+    assert data.truncations.tolist() == flags(6, 1).tolist()
+    assert data.final_observations[:, 0].tolist() == [2, 103, 201]
+    assert data.num_transitions == 6
+    assert data.observations.dtype == data.actions.dtype == data.rewards.dtype == np.float32
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=5))
+def test_episodes_equal_their_arrays(given):
+    episodes = [episode(length, terminated, 100.0 * i) for i, (length, terminated) in enumerate(given)]
+    joined = Dataset.from_episodes(episodes)
+    ends = np.cumsum([length for length, _ in given]) - 1
+    flat = Dataset.from_arrays(
+        observations=np.concatenate([e[0][:-1] for e in episodes]),
+        next_observations=np.concatenate([e[0][1:] for e in episodes]),
+        actions=np.concatenate([e[1] for e in episodes]),
+        rewards=np.concatenate([e[2] for e in episodes]),
+        terminals=flags(ends[-1] + 1, *[end for end, (_, terminated) in zip(ends, given, strict=True) if terminated]),
+        timeouts=flags(
+            ends[-1] + 1, *[end for end, (_, terminated) in zip(ends, given, strict=True) if not terminated]
+        ),
+    )
+    for name, value in vars(flat).items():
+        if isinstance(value, np.ndarray):
+            assert value.dtype == getattr(joined, name).dtype, name
+            assert value.tolist() == getattr(joined, name).tolist(), name
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ((np.zeros((3, 2)), np.zeros((3, 1)), np.zeros(3), True), "3 observations and 3 actions"),
+        ((np.zeros((1, 2)), np.zeros((0, 1)), np.zeros(0), True), "1 observations and 0 actions"),
+        ((np.zeros((3, 2)), np.zeros((2, 1)), np.zeros(3), True), "3 rewards, but 2 observations"),
+        ((np.zeros((3, 2)), np.zeros((2, 1)), [0, np.nan], True), "rewards[1] is nan"),
+        ((np.zeros((3, 2)), np.zeros((2, 1)), [0, 0], [1, 0]), "terminated at step 0 of 2"),
+        ((np.zeros((3, 2)), np.zeros((2, 1)), [0, 0]), "3 parts"),
+        ((np.zeros((3, 5)), np.zeros((2, 1)), [0, 0], True), "observations of shape (5,)"),
+        ((np.zeros((3, 2)), np.zeros((2, 4)), [0, 0], True), "actions of shape (4,)"),
+        ({"observations": np.zeros((3, 2)), "actions": np.zeros((2, 1))}, "rewards, terminated missing"),
+    ],
+)
+def test_bad_episodes_are_named(bad, message):
+    with pytest.raises(UserError, match=re.escape(message)) as told:
+        Dataset.from_episodes([episode(2), bad], name="mine")
+    assert told.value.message.startswith("mine, episode 1")
+
+
+def test_no_episodes_are_refused():
+    with pytest.raises(UserError, match="there are no episodes"):
+        Dataset.from_episodes([])

@@ -1,0 +1,260 @@
+"""Where recorded episodes end: flags, jumps, time limits, and recorders that look after the reset."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from recordings import flags, following, recorded
+
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, load, qlearning_dataset
+from offpcc.data.datasets import Dataset
+from offpcc.errors import UserError
+
+SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+
+# Ends -------------------------------------------------------------------------------------------------------------
+
+
+def test_no_next_observation_lies_across_an_end():
+    given = recorded(9, terminations=flags(9, 2), truncations=flags(9, 5))
+    given["observations"][3:] += 1000
+    given["observations"][6:] += 1000
+    data = Dataset.from_arrays(**given)
+    step = np.abs(data.next_observations - data.observations)[data.is_transition, 0]
+    assert step.max() == 1.0
+    assert data.num_transitions == 7  # neither the one that timed out nor the last
+    assert any("2 of 3 episodes" in notice for notice in data.notices)
+
+
+def test_a_time_limit_is_no_termination_and_a_step_that_is_both_is_one():
+    data = Dataset.from_arrays(**recorded(6, terminations=flags(6, 1), truncations=flags(6, 1, 3)))
+    assert data.terminations.tolist() == flags(6, 1).tolist()
+    assert data.last_is_transition.tolist() == [True, False, False]
+    assert data.rows().terminations[:, 0].sum() == 1
+
+
+def test_returns_count_the_last_step_which_is_no_transition():
+    data = Dataset.from_arrays(**recorded(6, truncations=flags(6, 2)))
+    assert data.num_transitions == 4
+    assert data.returns.tolist() == [1 + 2 + 3, 4 + 5 + 6]
+    assert data.lengths.tolist() == [3, 3]
+
+
+def test_where_nothing_follows_a_terminal_its_own_observation_stands():
+    data = Dataset.from_arrays(**recorded(4, terminations=flags(4, 1)))
+    assert data.final_observations.tolist() == [[1, 10], [3, 30]]
+    assert data.rows().observations[:, 0].tolist() == [0, 1, 1, 2, 3]
+
+
+def test_next_observations_at_ends_are_the_recorded_ones():
+    given = recorded(4, truncations=flags(4, 1))
+    given["next_observations"] = following(given["observations"])
+    given["next_observations"][1] = [77, 78]
+    data = Dataset.from_arrays(**given)
+    assert data.final_observations.tolist() == [[77, 78], [4, 31]]
+    assert data.num_transitions == 4
+    assert not data.notices
+
+
+@pytest.mark.parametrize(
+    "size, relative, jumps", [(1.0, 1e-6, 0), (1.0, 1e-3, 1), (1e-6, 1e-6, 0), (1e-6, 1e-3, 1), (1e6, 1e-6, 0)]
+)
+def test_a_jump_is_told_from_rounding_at_every_scale(size, relative, jumps):
+    observations = np.random.default_rng(0).uniform(1.0, 2.0, (50, 3)).astype(np.float32) * np.float32(size)
+    after = following(observations)
+    after[20] += np.float32(relative * size)
+    data = Dataset.from_arrays(**recorded(50, observations=observations, next_observations=after))
+    assert data.truncations.sum() == jumps
+    assert data.num_episodes == 1 + jumps
+    assert len([notice for notice in data.notices if "first at step 20:" in notice]) == jumps
+
+
+def test_one_value_of_an_image_makes_a_jump():
+    images = np.random.default_rng(0).integers(0, 256, (6, 3, 8, 8), dtype=np.uint8)
+    after = np.concatenate([images[1:], images[:1]])
+    after[2, 0, 0, 0] += 1
+    data = Dataset.from_arrays(**recorded(6, observations=images, next_observations=after))
+    assert data.observations.dtype == data.final_observations.dtype == data.rows().observations.dtype == np.uint8
+    assert data.stops.tolist() == [3, 6]
+
+
+def test_without_truncations_a_time_limit_can_be_given():
+    given = recorded(9, terminations=flags(9, 1))
+    del given["truncations"]
+    data = Dataset.from_arrays(**given, max_episode_steps=3)
+    assert data.lengths.tolist() == [2, 3, 3, 1]
+    assert data.truncations.tolist() == flags(9, 4, 7).tolist()
+    assert "3 steps" in data.notices[0]
+    ended = Dataset.from_arrays(**{**given, "terminations": flags(9, 2)}, max_episode_steps=3)
+    assert ended.truncations.tolist() == flags(9, 5, 8).tolist()
+    joined = Dataset.from_arrays(**given)
+    assert joined.lengths.tolist() == [2, 7]
+    assert "max_episode_steps" in joined.notices[0]
+
+
+def test_a_time_limit_is_not_counted_where_truncations_are_given():
+    data = Dataset.from_arrays(**recorded(6, truncations=flags(6, 4)), max_episode_steps=2)
+    assert data.lengths.tolist() == [5, 1]
+
+
+# After the reset --------------------------------------------------------------------------------------------------
+
+
+def episodes(*lengths, terminated=(), looks_late=True):
+    """Step t of episode i shows 1,000 i + t; all are cut but some. A late recorder saw the next one's start instead."""
+    starts = 1000.0 * np.arange(len(lengths) + 1)
+    ends = np.cumsum(lengths) - 1
+    observations = np.concatenate([start + np.arange(length) for start, length in zip(starts, lengths, strict=False)])
+    after = observations + 1
+    if looks_late:
+        after[ends] = starts[1:]
+    terminals = np.isin(np.arange(len(observations)), ends[list(terminated)])
+    return {
+        "observations": observations[:, None].astype(np.float32),
+        "actions": np.zeros((len(observations), 1), np.float32),
+        "rewards": np.ones(len(observations), np.float32),
+        "terminals": terminals,
+        "timeouts": np.isin(np.arange(len(observations)), ends) & ~terminals,
+        "next_observations": after[:, None].astype(np.float32),
+    }
+
+
+def test_the_last_step_of_a_cut_episode_is_no_transition_where_the_recorder_looked_after_the_reset():
+    given = episodes(3, 2, 4)
+    before = {name: column.copy() for name, column in given.items()}
+    data = Dataset.from_arrays(**given)
+    assert data.last_is_transition.tolist() == [False, False, False], "the last too, whose follower was not recorded"
+    assert data.final_observations[:, 0].tolist() == [2, 1001, 2003]
+    assert data.num_transitions == 6
+    assert (data.lengths.tolist(), data.returns.tolist()) == ([3, 2, 4], [3, 2, 4])
+    (notice,) = data.notices
+    assert "2 of 3 cut episodes" in notice and "of a cut episode led to: it is no transition" in notice
+    assert all((given[name] == before[name]).all() for name in given)
+
+
+def test_a_recorder_that_looks_before_the_reset_loses_nothing():
+    data = Dataset.from_arrays(**episodes(3, 2, 4, looks_late=False))
+    assert data.final_observations[:, 0].tolist() == [3, 1002, 2004]
+    assert (data.num_transitions, data.notices) == (9, ())
+
+
+def test_nothing_has_to_be_known_of_what_follows_a_termination():
+    given = episodes(3, 2, 4, 2, terminated=[0, 2])
+    data = Dataset.from_arrays(**given)
+    assert data.last_is_transition.tolist() == [True, False, True, False]
+    given["timeouts"][2] = True  # both at once is a termination
+    assert Dataset.from_arrays(**given).last_is_transition.tolist() == [True, False, True, False]
+    data = Dataset.from_arrays(**episodes(3, 2, 4, terminated=[0, 1, 2]))
+    assert (data.num_transitions, data.notices) == (9, ())
+
+
+@pytest.mark.parametrize(("num_cut", "lost"), [(11, range(11)), (12, [3])])
+def test_few_starts_among_last_observations_are_chance(num_cut, lost):
+    """Of all but the last, which nothing follows, a tenth is a habit."""
+    given = episodes(*[2] * num_cut, looks_late=False)
+    given["next_observations"][7] = given["observations"][8]
+    data = Dataset.from_arrays(**given)
+    assert np.flatnonzero(~data.last_is_transition).tolist() == [*lost]
+    assert f"1 of {num_cut} cut episodes" in data.notices[0]
+
+
+def test_single_steps_in_any_order_keep_what_they_led_to():
+    t = np.random.default_rng(0).permutation(100).astype(np.float32)
+    data = Dataset.from_arrays(
+        observations=t[:, None],
+        next_observations=t[:, None] + 1,
+        actions=np.zeros((100, 1)),
+        rewards=t,
+        terminals=np.zeros(100),
+        timeouts=np.ones(100),
+    )
+    in_order = int((t[1:] == t[:-1] + 1).sum())
+    assert 0 < in_order < 10
+    assert data.num_transitions == 100 - in_order
+
+
+def test_no_reset_follows_a_jump_or_the_end_of_the_recording():
+    given = episodes(3, 4, 5)
+    given["timeouts"][-1] = False
+    given["next_observations"][4] += 0.5
+    data = Dataset.from_arrays(**given)
+    assert data.stops.tolist() == [3, 5, 7, 12]
+    assert data.last_is_transition.tolist() == [False, True, False, True]
+    assert data.final_observations[:, 0].tolist() == [2, 1002.5, 1003, 3000]
+
+
+def test_where_the_recording_goes_on_after_a_time_limit_one_step_of_each_piece_is_lost():
+    given = recorded(9, truncations=flags(9, 2, 5))
+    data = Dataset.from_arrays(**given, next_observations=following(given["observations"]))
+    assert np.flatnonzero(~data.is_transition).tolist() == [2, 5]
+    assert data.next_observations[data.is_transition, 0].tolist() == [1, 2, 4, 5, 7, 8, 9]
+
+
+def test_resets_in_images_and_at_time_limits_that_were_given():
+    images = np.random.default_rng(0).integers(0, 256, (6, 3, 8, 8), dtype=np.uint8)
+    after = np.concatenate([images[1:], images[:1]])
+    given = recorded(6, observations=images, next_observations=after)
+    del given["truncations"]
+    data = Dataset.from_arrays(**given, max_episode_steps=3)
+    assert data.last_is_transition.tolist() == [False, False]
+    assert data.final_observations.dtype == np.uint8
+    assert (data.final_observations == images[[2, 5]]).all()
+
+
+def test_where_no_step_is_left_the_data_is_refused():
+    with pytest.raises(UserError, match=r"mine: every episode is cut after one step.* from before a reset"):
+        Dataset.from_arrays(**episodes(1, 1, 1), name="mine")
+    assert Dataset.from_arrays(**episodes(1, 2, 1)).rows().observations[:, 0].tolist() == [1000, 1001]
+
+
+def test_episodes_that_hold_the_next_ones_start_are_told_too():
+    parts = [(1000.0 * i + np.array([[0.0], [1.0], [1000.0]]), np.zeros((2, 1)), np.ones(2), i == 1) for i in range(3)]
+    data = Dataset.from_episodes(parts)
+    assert data.last_is_transition.tolist() == [False, True, False]
+    assert data.final_observations[:, 0].tolist() == [1, 2000, 2001]
+    assert "1 of 2 cut episodes" in data.notices[0]
+
+
+def moves(observations, terminations, counts):
+    """How far steps lead whose value goes on."""
+    goes_on = counts & (terminations == 0)
+    return set((observations[:, 1:, 0] - observations[:, :-1, 0])[goes_on].tolist())
+
+
+def test_no_value_is_bootstrapped_across_a_reset():
+    data = Dataset.from_arrays(**episodes(6, 1, 4, 5, 3, terminated=[2]))
+    rows = data.rows()
+    counts = rows.is_start[:-1]
+    steps = np.diff(rows.observations[:, 0])
+    assert set(steps[counts & ~rows.terminations[:-1, 0]].tolist()) == {1.0}
+    assert rows.is_start.sum() == data.num_transitions == 15
+    spaces = Box(-np.inf, np.inf, (1,)), Box(-1, 1, (1,))
+    buffers = [
+        ReplayBuffer(*spaces, batch_size=300),
+        ReplayBuffer(*spaces, batch_size=300, num_steps=3),
+        RecurrentReplayBuffer(*spaces, batch_size=100),
+        RecurrentReplayBuffer(*spaces, batch_size=100, segment_len=2),
+    ]
+    for buffer in buffers:
+        buffer.fill(rows, "episodes")
+        batch = buffer.sample()
+        observations, ended, mask = (part.numpy() for part in (batch.observations, batch.terminations, batch.mask))
+        assert moves(observations, ended[..., 0], mask[..., 0] > 0) == {1.0}
+    taken = qlearning_dataset(data)
+    goes_on = ~taken["terminals"]
+    assert set((taken["next_observations"] - taken["observations"])[goes_on, 0].tolist()) == {1.0}
+
+
+@pytest.mark.parametrize("name", ["hopper-opolo-expert", "halfcheetah-opolo-medium", "walker2d-opolo-medium"])
+def test_no_cut_episode_of_real_recordings_leads_to_a_start(name):
+    path = SHARED / f"{name}.hdf5"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    data = load(path)
+    starts = data.observations[data.starts]
+    cut = data.final_observations[data.truncations[data.stops - 1]]
+    assert len(cut) >= 7
+    spread = np.abs(starts - starts.mean(0)).max()
+    assert np.abs(cut - starts.mean(0)).max(axis=1).min() > 10 * spread

@@ -1,0 +1,108 @@
+"""Whether recorded data fits an environment: what its agent will see of it, and what it could not see."""
+
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from gymnasium.wrappers import FrameStackObservation, NormalizeObservation
+from recordings import flags, recorded
+
+from offpcc.data import env_findings
+from offpcc.data.datasets import Dataset
+from offpcc.data.env_findings import fits
+from offpcc.domains.doctor import FAULT, OK
+from offpcc.domains.wrappers import DropIndices, PreviousAction
+
+
+class Cart(gymnasium.Env):
+    """Two numbers, or as many as are wanted; it is never played."""
+
+    def __init__(self, size=2):
+        self.observation_space, self.action_space = Box(-99, 99, (size,), np.float32), Box(-1, 1, (1,), np.float32)
+
+
+class Ant(Cart):
+    pass
+
+
+def data(size=2, **metadata):
+    given = recorded(20, truncations=flags(20, 9))
+    observations = np.random.default_rng(0).normal(size=(20, size)).astype(np.float32)
+    return replace(Dataset.from_arrays(**{**given, "observations": observations}), metadata=metadata)
+
+
+def only(findings, level):
+    assert [finding.check for finding in findings] == ["env"]
+    assert findings[0].level == level
+    return findings[0].found
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "shape"),
+    [
+        (lambda env: env, (2,)),
+        (lambda env: DropIndices(env, (1,)), (1,)),
+        (lambda env: FrameStackObservation(env, 3), (3, 2)),
+        (PreviousAction, (3,)),
+    ],
+)
+def test_what_the_agent_will_see_is_told(wrapped, shape):
+    found = only(fits(data(), wrapped(Cart())), OK)
+    assert f"the agent in Cart sees float32 of shape {shape}, where float32 of shape (2,) was recorded" in found
+    assert "its actions have 1 numbers" in found
+
+
+def test_data_that_was_recorded_through_the_wrappers_fits_too():
+    assert "of shape (1,), where float32 of shape (1,)" in only(fits(data(size=1), DropIndices(Cart(), (1,))), OK)
+    told = '["DropIndices(indices=[1])"]'
+    assert "of shape (1,)" in only(fits(data(size=1, seen_through=told), DropIndices(Cart(), (1,))), OK)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda: (data(size=4), DropIndices(Cart(), (1,))), ["4 numbers", "2 numbers of its own", "1 numbers after"]),
+        (lambda: (data(seen_through='["Flicker()"]'), Cart()), ["recorded through Flicker()", "no wrapper"]),
+        (lambda: (data(seen_through="Flicker"), Cart()), ["metadata/seen_through is 'Flicker'"]),
+        (lambda: (data(), NormalizeObservation(Cart())), ["NormalizeObservation", "learns as it goes"]),
+        (lambda: (data(size=111), Cart(27)), ["111 numbers", "27 numbers"]),
+    ],
+)
+def test_what_it_could_not_see_is_a_fault(made, words):
+    found = only(fits(*made()), FAULT)
+    for word in words:
+        assert word in found
+
+
+def test_ants_contact_forces_are_left_away():
+    found = only(fits(data(size=111), Ant(27)), OK)
+    assert "sees float32 of shape (27,), where float32 of shape (111,) was recorded" in found
+
+
+def test_actions_of_another_size_are_a_fault_beside_others():
+    wide = replace(data(size=3), actions=np.zeros((20, 2), np.float32))
+    sizes, actions = [finding.found for finding in fits(wide, Cart())][::-1]
+    assert "actions have 2 numbers, but Cart takes 1" in actions and "3 numbers" in sizes
+    narrow = replace(data(), actions=wide.actions)
+    assert "actions have 2 numbers" in only(fits(narrow, Cart()), FAULT)
+
+
+def test_the_first_episode_that_has_a_transition_is_shown_and_no_other(monkeypatch):
+    given = recorded(9, truncations=flags(9, 0, 5))
+    data, shown = Dataset.from_arrays(**given), []
+    assert data.last_is_transition.tolist() == [False, False, False]
+
+    def see(env, observations, actions, rewards, starts, stops, **options):
+        shown.append((observations[:, 0].tolist(), starts.tolist(), stops.tolist()))
+        return observations
+
+    monkeypatch.setattr(env_findings, "view", see)
+    fits(data, Cart())
+    monkeypatch.setattr(env_findings, "STEPS", 2)
+    fits(data, Cart())
+    assert shown == [([1, 2, 3, 4, 5], [0], [5]), ([1, 2, 3], [0], [3])]
+    alone = data.select([0])
+    assert "its actions" in only(fits(alone, Cart()), OK)
+    assert len(shown) == 2

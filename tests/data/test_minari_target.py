@@ -1,0 +1,132 @@
+"""Recordings as Minari data sets."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from collected import ENV, left, run
+
+from offpcc.data import minari_target
+from offpcc.data.loading import load
+from offpcc.errors import UserError
+from offpcc.playing import Seeds
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def minari(here, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(here / "minari"))
+    return pytest.importorskip("minari")
+
+
+def assert_alike(one, other):
+    assert one.stops.tolist() == other.stops.tolist()
+    for name in ("observations", "rewards", "terminations", "truncations", "final_observations", "last_is_transition"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    assert one.actions == pytest.approx(other.actions, abs=1e-6)
+
+
+@pytest.mark.parametrize("env", [ENV, "pendulum-img-v0"])
+@pytest.mark.parametrize("block", [1, 2**25])
+def test_minari_reads_the_same_data_back(minari, monkeypatch, env, block):
+    monkeypatch.setattr(minari_target, "BLOCK_BYTES", block)
+    file = run(env=env, minari="pendulum/mine/random-v0", seed=2)
+    assert_alike(load("minari:pendulum/mine/random-v0"), load(file))
+    recorded = minari.load_dataset("pendulum/mine/random-v0")
+    assert (recorded.total_episodes, recorded.total_steps) == (3, 450)
+    assert recorded.action_space.high.tolist() == [2]
+    assert recorded.storage.metadata["algorithm_name"] == "random"
+    seeds = [one["seed"] for one in recorded.storage.get_episode_metadata(range(3))]
+    assert seeds == [Seeds.of(2, number).reset for number in range(3)]
+    recovered = recorded.recover_environment()
+    assert recovered.observation_space == recorded.observation_space
+    episode = recorded[1]
+    assert np.array_equal(recovered.reset(seed=seeds[1])[0], episode.observations[0])
+    observation, *_ = recovered.step(episode.actions[0])
+    assert np.allclose(observation, episode.observations[1], atol=1e-5)
+    assert left(Path("minari"))[0] == "pendulum"
+
+
+def test_minari_data_is_there_wholly_or_not_at_all(minari, monkeypatch):
+    def full(*arguments):
+        real(*arguments)
+        raise OSError(28, "No space left on device")
+
+    real = minari_target._fill
+    with monkeypatch.context() as patch:
+        patch.setattr(minari_target, "_fill", full)
+        with pytest.raises(UserError, match=r"--minari mine-v0 cannot be written .*No space left.* with --resume"):
+            run(minari="mine-v0")
+    assert left(Path("minari")) == []
+    Path("minari/.unfinished-mine-v0/mine-v0").mkdir(parents=True)
+    run(minari="mine-v0", resume=True)
+    assert_alike(load("minari:mine-v0"), load("data.hdf5"))
+    assert [path.name for path in Path("minari").iterdir()] == ["mine-v0"]
+    assert os.environ["MINARI_DATASETS_PATH"] == str(Path("minari").resolve())
+    run(minari="mine-v0", resume=True)
+
+
+def test_an_environment_that_cannot_be_written_down_is_left_out(minari):
+    run(env="dicing-v0", steps=25, minari="dicing-v0")
+    assert minari.load_dataset("dicing-v0").env_spec is None
+    assert load("minari:dicing-v0").lengths.tolist() == [10, 10, 5]
+
+
+def test_minari_ids_are_checked_before_anything_is_recorded(minari, here):
+    for name, message in (
+        ("mine", "is no id of a Minari data set"),
+        ("mine v0", "is no id"),
+        ("../mine-v0", "is no id"),
+        ("m/mine-v0", r"is no id .*\(of two letters or more\)"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run(minari=name)
+    assert left(here) == []
+    run("a.hdf5", steps=20, minari="mine-v0")
+    with pytest.raises(UserError, match=r"--minari mine-v0 is there already, in .*; raise its version"):
+        run("b.hdf5", steps=20, minari="mine-v0")
+    with pytest.raises(UserError, match="mine-v0 is there already"):
+        run("a.hdf5", steps=30, minari="mine-v0", resume=True)
+    assert not Path("b.hdf5").exists()
+
+
+def test_without_minari_the_remedy_is_told(here, monkeypatch):
+    for module in ("minari", "minari.dataset.minari_dataset"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=r"--minari mine-v0 needs the Minari package.*pip install 'offpcc\[offline\]'"):
+        run(minari="mine-v0")
+    assert left(here) == []
+
+
+def test_a_minari_that_changes_images_is_refused_for_them(minari, here, monkeypatch):
+    monkeypatch.setattr(minari, "create_dataset_from_buffers", lambda dataset_id, buffer: None)
+    with pytest.raises(UserError, match="changes images"):
+        run(env="pendulum-img-v0", minari="mine-v0")
+    assert left(here) == []
+
+
+def test_the_id_may_be_given_as_data_sets_are_named(minari, capsys):
+    run(steps=20, minari="minari:mine-v0")
+    assert "Minari's minari:mine-v0\n" in capsys.readouterr().out
+    assert len(load("minari:mine-v0").rewards) == 20
+
+
+def test_stopped_while_minari_is_written(minari, monkeypatch, capsys):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(minari_target, "_fill", interrupted)
+        with pytest.raises(AssertionError):
+            run(steps=20, minari="mine-v0")
+    assert "stopped; data.hdf5 is written, minari:mine-v0 is not" in capsys.readouterr().err
+    assert left(Path("minari")) == []
+    run(steps=20, minari="mine-v0", resume=True)
+    assert_alike(load("minari:mine-v0"), load("data.hdf5"))
