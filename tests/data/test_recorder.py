@@ -1,74 +1,20 @@
-"""Recording transitions: what is read back, and what a kill, a full disk or a wrong file does to it."""
+"""Recording transitions: what is read back, and what a kill, a full disk or other settings do to it."""
 
 import io
-import itertools
 import resource
-import tracemalloc
+from pathlib import Path
 
-import gymnasium
 import h5py
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from played import HIGH, IMAGE, LOW, VECTOR, recorder, transitions, whole
 
-from offpcc.data import recorder as recording
 from offpcc.data.loading import load
-from offpcc.data.recorder import Recorder, is_unfinished, read_episodes, shards_folder
+from offpcc.data.recording_file import read_episodes
+from offpcc.data.shards import Shards, is_unfinished, shards_folder
 from offpcc.domains.making import make
 from offpcc.errors import UserError
-
-LOW, HIGH = np.float32([-2, 0]), np.float32([4, 1])
-
-
-class Shown(gymnasium.Env):
-    """Tells spaces; the tests make up what happens."""
-
-    action_space = Box(LOW, HIGH)
-
-    def __init__(self, shape=(3,), dtype="float32"):
-        bounds = (0, 255) if dtype == "uint8" else (-np.inf, np.inf)
-        self.observation_space = Box(*bounds, shape, np.dtype(dtype).type)
-
-
-gymnasium.register("recorded-v0", entry_point=Shown)
-VECTOR, IMAGE = {}, {"shape": (1, 16, 16), "dtype": "uint8"}
-
-
-def transitions(lengths, num_envs=1, shape=(3,), dtype="float32", seed=0):
-    """What `Recorder.push` takes, of environments side by side; every third episode terminates, others are cut."""
-    draws = np.random.default_rng(seed)
-
-    def observation():
-        return draws.integers(0, 255, shape, np.uint8) if dtype == "uint8" else draws.normal(size=shape).astype(dtype)
-
-    def episodes(env):
-        for number, length in enumerate(lengths[env::num_envs]):
-            before = observation()
-            for t in range(length):
-                after, over = observation(), t == length - 1
-                terminated = over and number % 3 == 0
-                action = draws.uniform(-1, 1, 2).astype(np.float32)
-                yield before, action, draws.normal(), after, terminated, over and not terminated, env
-                before = after
-
-    streams = [list(episodes(env)) for env in range(num_envs)]
-    return [step for steps in itertools.zip_longest(*streams) for step in steps if step]
-
-
-def recorder(file, resume=False, num_envs=1, metadata=None, **shown):
-    made = make("recorded-v0", kwargs=shown)
-    return Recorder(file, made, metadata=metadata or {"seed": 3}, num_envs=num_envs, resume=resume)
-
-
-def whole(file, steps, **options):
-    """A recording that nothing disturbed; its bytes."""
-    one = recorder(file, **options)
-    for step in steps:
-        one.push(*step)
-    one.cut()
-    one.merge()
-    return file.read_bytes()
 
 
 def saved(state):
@@ -180,14 +126,6 @@ def test_observations_that_an_environment_writes_over_are_copied(tmp_path):
     assert np.array_equal(load(tmp_path / "data.hdf5").next_observations, expected)
 
 
-def test_images_are_compressed_and_vectors_are_not(tmp_path):
-    whole(tmp_path / "vectors.hdf5", transitions([3]))
-    whole(tmp_path / "images.hdf5", transitions([3], **IMAGE), **IMAGE)
-    with h5py.File(tmp_path / "vectors.hdf5") as vectors, h5py.File(tmp_path / "images.hdf5") as images:
-        assert {vectors[key].compression for key in ("observations", "actions", "rewards")} == {None}
-        assert {images[key].compression for key in ("observations", "next_observations")} == {"gzip"}
-
-
 @pytest.mark.parametrize(
     "place, value, told", [(0, np.nan, "observations"), (3, np.inf, "observations"), (2, 1e40, "rewards")]
 )
@@ -210,22 +148,6 @@ def test_another_shape_is_an_error(tmp_path):
 def test_merging_nothing_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="no episode has ended"):
         recorder(tmp_path / "data.hdf5").merge()
-
-
-def test_merging_takes_little_memory(tmp_path):
-    one = recorder(tmp_path / "data.hdf5", shape=(1_000,))
-    steps = transitions([100], shape=(1_000,))
-    for _ in range(80):
-        for step in steps:
-            one.push(*step)
-    tracemalloc.start()
-    try:
-        one.merge()
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert (tmp_path / "data.hdf5").stat().st_size > 60e6
-    assert peak < 20e6
 
 
 # Stopped and gone on with -------------------------------------------------------------------------------------------
@@ -275,73 +197,13 @@ def test_a_run_that_had_ended_is_trained_on(tmp_path):
     assert (tmp_path / "data.hdf5").read_bytes() == expected
 
 
-def test_a_record_that_is_not_whole_is_dropped_and_no_other(tmp_path):
-    """Wherever a write was broken off, and whatever the disk made of it."""
-    file = tmp_path / "data.hdf5"
-    steps = transitions([3, 4, 2])
-    one = recorder(file)
-    for step in steps:
-        one.push(*step)
-    one.close()
-    shard = shards_folder(file) / "000001.episodes"
-    content = shard.read_bytes()
-    stops = [record.stop for record in one.shards.records]
-    assert stops[-1] == len(content)
-    for size in (*range(stops[1] - 3, stops[1] + 30), stops[1], len(content) - 1, 1, 0):
-        shard.write_bytes(content[:size])
-        again = recorder(file, resume=True)
-        assert again.num_episodes == sum(stop <= size for stop in stops), size
-        assert shard.stat().st_size == max([stop for stop in stops if stop <= size], default=0)
-        for step in steps[sum(again.lengths) :]:
-            again.push(*step)
-        again.close()
-        assert shard.read_bytes() == content
-    for place in (stops[0], stops[0] + 9, stops[0] + 14, stops[1] - 1):
-        shard.write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
-        again = recorder(file, resume=True)
-        assert again.lengths == [3]
-        again.close()
-
-
-def test_the_file_does_not_depend_on_how_episodes_lie_in_shards(tmp_path, monkeypatch):
-    steps = transitions([5, 2, 9, 1, 4, 6], **IMAGE)
-    expected = whole(tmp_path / "whole.hdf5", steps, **IMAGE)
-    monkeypatch.setattr(recording, "SHARD_BYTES", 2_000)
-    file = tmp_path / "data.hdf5"
-    one = recorder(file, **IMAGE)
-    for step in steps:
-        one.push(*step)
-    one.close()
-    assert len(list(shards_folder(file).glob("*.episodes"))) > 2
-    for kept in (6, 5, 3, 1, 0):
-        again = recorder(file, resume=True, **IMAGE)
-        again.keep(kept)
-        assert again.lengths == [5, 2, 9, 1, 4, 6][:kept]
-        for step in steps[sum(again.lengths) :]:
-            again.push(*step)
-        again.close()
-    recorder(file, resume=True, **IMAGE).merge()
-    assert file.read_bytes() == expected
-
-
-def test_the_file_does_not_depend_on_the_size_of_what_comes_at_a_time(tmp_path, monkeypatch):
-    """Blocks that are smaller than an episode, and larger, hold the same rows."""
-    steps = transitions([5, 2, 9])
-    expected = load(tmp_path / "a.hdf5") if whole(tmp_path / "a.hdf5", steps) else None
-    monkeypatch.setattr(recording, "BLOCK_BYTES", 40)
-    whole(tmp_path / "b.hdf5", steps)
-    data = load(tmp_path / "b.hdf5")
-    for name in ("observations", "actions", "rewards", "terminations", "truncations", "final_observations"):
-        assert np.array_equal(getattr(data, name), getattr(expected, name))
-
-
 def test_killed_between_the_file_and_the_removal_of_its_shards(tmp_path, monkeypatch):
     file = tmp_path / "data.hdf5"
     steps = transitions([5, 2, 9])
     expected = whole(tmp_path / "whole.hdf5", steps[:-3])
 
     with monkeypatch.context() as patch:
-        patch.setattr(recording.Shards, "remove", recording.Shards.close)
+        patch.setattr(Shards, "remove", Shards.close)
         whole(file, steps[:-3])
     assert is_unfinished(file) and file.read_bytes() == expected
     one = recorder(file, resume=True)
@@ -351,23 +213,6 @@ def test_killed_between_the_file_and_the_removal_of_its_shards(tmp_path, monkeyp
     one.cut()
     one.merge()
     assert file.read_bytes() == expected
-
-
-def test_killed_while_shards_are_removed(tmp_path):
-    """What is left without its description is no recording, and somebody else's file stays."""
-    file = tmp_path / "data.hdf5"
-    one = recorder(file)
-    for step in transitions([5]):
-        one.push(*step)
-    one.close()
-    (shards_folder(file) / "about.json").unlink()
-    (shards_folder(file) / "notes.txt").touch()
-    again = recorder(file)
-    assert again.num_episodes == 0
-    for step in transitions([2]):
-        again.push(*step)
-    again.merge()
-    assert [path.name for path in shards_folder(file).iterdir()] == ["notes.txt"]
 
 
 def test_a_full_disk_loses_nothing_that_was_finished(tmp_path):
@@ -406,20 +251,16 @@ def test_a_full_disk_loses_nothing_that_was_finished(tmp_path):
     assert file.read_bytes() == expected
 
 
+def test_where_nothing_can_be_made_nothing_is_said_to_be_kept(tmp_path, monkeypatch):
+    def refused(*arguments, **options):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with pytest.raises(UserError, match=r"cannot be written \(Read-only file system\); name a file elsewhere$"):
+        recorder(tmp_path / "data.hdf5")
+
+
 # Refused ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_recording_is_not_overwritten(tmp_path):
-    file = tmp_path / "data.hdf5"
-    one = recorder(file)
-    one.close()
-    with pytest.raises(UserError, match=r"data.hdf5.shards holds an unfinished recording.*--resume"):
-        recorder(file)
-    one = recorder(file, resume=True)
-    one.push(*transitions([1])[0])
-    one.merge()
-    with pytest.raises(UserError, match=r"data.hdf5 is there and is not overwritten.*--resume"):
-        recorder(file)
 
 
 @pytest.mark.parametrize("finished", [False, True])
@@ -438,41 +279,6 @@ def test_other_settings_are_refused_by_name(tmp_path, finished):
         with pytest.raises(UserError, match=message):
             recorder(file, resume=True, **options)
     assert shards_folder(file).exists() is not finished
-
-
-def test_two_processes_do_not_write_one_recording(tmp_path):
-    one = recorder(tmp_path / "data.hdf5")
-    with pytest.raises(UserError, match="is being written by another process"):
-        recorder(tmp_path / "data.hdf5", resume=True)
-    one.close()
-    recorder(tmp_path / "data.hdf5", resume=True).close()
-
-
-def test_a_file_of_others_is_not_gone_on_with(tmp_path):
-    for content in (b"", b"text"):
-        (tmp_path / "data.hdf5").write_bytes(content)
-        with pytest.raises(UserError, match="is no recording of offpcc's, or is damaged"):
-            recorder(tmp_path / "data.hdf5", resume=True)
-    with h5py.File(tmp_path / "data.hdf5", "w") as file:
-        file["rewards"] = [1.0]
-    with pytest.raises(UserError, match="is no recording of offpcc's"):
-        recorder(tmp_path / "data.hdf5", resume=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["data.hdf5"]
-
-
-def test_files_that_cannot_be_made_are_refused_and_nothing_is_made(tmp_path):
-    (tmp_path / "a_file").touch()
-    (tmp_path / "folder.hdf5").mkdir()
-    for name, message in (
-        ("folder.hdf5", "is a folder; name a file in it"),
-        ("data.npz", r"data.npz does not end in .hdf5 or .h5"),
-        ("data", r"data does not end in"),
-        ("a_file/data.hdf5", r"a_file is a file, not a folder"),
-        (f"{'x' * 300}.hdf5", "cannot be made"),
-    ):
-        with pytest.raises(UserError, match=message):
-            recorder(tmp_path / name)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a_file", "folder.hdf5"]
 
 
 def test_a_state_whose_episodes_are_gone_is_refused(tmp_path):

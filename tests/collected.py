@@ -1,0 +1,60 @@
+"""`offpcc collect` in this process, and what it is tested with."""
+
+import functools
+from argparse import Namespace
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import torch
+
+from offpcc.algorithms import ALGORITHMS
+from offpcc.assembly import save_actor
+from offpcc.collecting import collect
+from offpcc.domains.making import make
+from offpcc.networks.encoders import Recurrent
+
+ENV = "pendulum-p-v0"
+
+
+class Dicing(gymnasium.Env):
+    """Draws from everybody's generators, which it should not."""
+
+    observation_space = gymnasium.spaces.Box(-9, 9, (3,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.float32([np.random.random(), torch.rand(()).item(), 0]), {}
+
+    def step(self, action):
+        return np.float32([np.random.random(), torch.rand(()).item(), 0]), 0.0, False, False, {}
+
+
+gymnasium.register("brief-v0", entry_point="offpcc.domains.pendulum:Pendulum", max_episode_steps=20)
+gymnasium.register("dicing-v0", entry_point=Dicing, max_episode_steps=10)
+
+
+def run(out="data.hdf5", **options):
+    """The command, in this process; the file."""
+    given = {
+        "env": ENV, "actor": "random", "steps": 450, "minari": None, "seed": 0, "deterministic": False,
+        "resume": False, "config": None, "device": "cpu", "threads": 1,
+    }  # fmt: skip
+    code = collect(Namespace(out=Path(out), **{**given, **options}))
+    assert code == 0
+    return Path(out)
+
+
+def agent(file, algo="sac", env=ENV, **arguments):
+    """An actor that nobody trained, with small networks."""
+    example = make(env)
+    if algo.startswith("r"):
+        arguments["encoder"] = functools.partial(Recurrent, hidden_dim=8, num_layers=1)
+    algorithm = ALGORITHMS[algo](example.observation_space, example.action_space, seed=1, hidden_dims=(8,), **arguments)
+    save_actor(algorithm, Path(file))
+    return str(file)
+
+
+def left(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
