@@ -55,11 +55,16 @@ EVIDENCE := pendulum-p-v0+rsac+evidence/pendulum dmc-cartpole-balance-p-v0+rsac+
   $(foreach algo,ddpg td3 sac,pendulum-v0+$(algo)+evidence/pendulum) \
   $(foreach algo,sac rsac_s rtd3 rdpg,pendulum-p-v0+$(algo)+evidence/pendulum)
 
-evidence: $(EVIDENCE)
+# About an hour each, so one id each.
+HOURS := water-maze-simple-pomdp-v0+rsac+evidence/water_maze bumps-normal-test-v0+rsac+evidence/bumps \
+  $(foreach algo,rsac sac,hopper-bullet-p-v0+$(algo)+evidence/hopper_p)
 
-$(EVIDENCE): $(VENV)/installed
+evidence: $(EVIDENCE) $(HOURS)
+
+$(EVIDENCE) $(HOURS): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
-	  --config $(word 3,$(subst +, ,$@)).gin --run_id 1 2 3 --threads 1 --results results/evidence --resume
+	  --config $(word 3,$(subst +, ,$@)).gin --run_id $(if $(filter $@,$(HOURS)),1,1 2 3) \
+	  --threads 1 --results results/evidence --resume
 
 gallery: $(VENV)/installed
 	$(RUN) offpcc/launch.py envs --gallery results/published/gallery.png
