@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from offpcc.assembly import Agent as Agent
+    from offpcc.agent import Agent as Agent
     from offpcc.assembly import build as build
     from offpcc.configuration import configure as configure
     from offpcc.data.datasets import Dataset as Dataset
@@ -28,7 +28,7 @@ except PackageNotFoundError:  # run from a checkout that is not installed
 __all__ = ["Agent", "Dataset", "__version__", "build", "configurable", "configure", "make", "qlearning_dataset"]
 
 _HOMES = {
-    "Agent": "offpcc.assembly",
+    "Agent": "offpcc.agent",
     "Dataset": "offpcc.data.datasets",
     "build": "offpcc.assembly",
     "configurable": "offpcc.registry",

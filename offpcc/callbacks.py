@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gin
 
-from offpcc.assembly import Learner, save_actor
+from offpcc.agent import save_actor
+from offpcc.assembly import Learner
 from offpcc.checks import PositiveInteger, check, rules_of
 from offpcc.run_fns import Run
 from offpcc.runs import RunFolder, save_checkpoint

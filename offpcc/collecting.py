@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from offpcc import configuration
+from offpcc.agent import load_actor
 from offpcc.algorithms import ALGORITHMS, ActorCritic
-from offpcc.assembly import load_actor
 from offpcc.commands import choose_device, place
 from offpcc.core import is_image
 from offpcc.data.loading import MINARI
@@ -34,7 +34,7 @@ from offpcc.errors import UserError
 from offpcc.playing import Seeds, play
 from offpcc.runs import RunFolder
 from offpcc.showing import open_environment
-from offpcc.training import program
+from offpcc.telling import program
 
 RANDOM = "random"
 REDRAWN_AFTER = 0.2  # seconds

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from offpcc import callbacks, configuration  # noqa: F401 (all that gin can configure is known before configs are read)
-from offpcc.assembly import load_actor, run_name, what_is_named
+from offpcc.agent import load_actor
+from offpcc.assembly import run_name, what_is_named
 from offpcc.domains import ENVIRONMENTS
 from offpcc.domains.doctor import FAULT, WARNING, Finding, examine
 from offpcc.domains.making import describe, simulator

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 from offpcc import __version__
-from offpcc.assembly import Learner, read_tensors
+from offpcc.agent import read_tensors
+from offpcc.assembly import Learner
 from offpcc.configuration import CHECKOUT, values
 from offpcc.domains.making import simulator
 from offpcc.errors import UserError
@@ -86,7 +87,9 @@ class RunFolder:
         for file in (self.actor_best, self.actor_last, *others):
             if file.is_file():
                 return file
-        raise UserError(f"there is no saved actor in {self.path}; train one first, or put its file there")
+        ids = sorted(path.name for path in self.path.glob("*") if RunFolder.at(path).status())
+        remedy = f"name a run in it, such as {self.path / ids[0]}" if ids else "train one first, or put its file there"
+        raise UserError(f"there is no saved actor in {self.path}; {remedy}")
 
     def note(self, **facts: Any) -> None:
         """Add facts to run.json."""

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import math
-import os
 import random
-import shlex
-import shutil
 import sys
 import time
 import traceback
@@ -16,25 +12,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 
 from offpcc import configuration, runs
-from offpcc.assembly import Learner, build, load_actor, run_name, what_is_named
+from offpcc.agent import load_actor
+from offpcc.assembly import Learner, build, run_name, what_is_named
 from offpcc.bindings import check_effects
 from offpcc.callbacks import Checkpoints
 from offpcc.checks import check, rules_of
 from offpcc.commands import choose_device, show
-from offpcc.core import is_image
-from offpcc.data.columns import available_bytes
-from offpcc.domains.opengl import backend
 from offpcc.errors import UserError
 from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
-from offpcc.plotting import plot_run, read_progress
+from offpcc.plotting import plot_run
 from offpcc.run_fns import check_settings, columns_of, train, without_effect
 from offpcc.runs import RunFolder
-from offpcc.showing import frames_per_second, record_episodes
+from offpcc.showing import record_episodes
+from offpcc.telling import about_data, refusal, tell_finished, tell_result
 
 
 def train_all(options: argparse.Namespace) -> int:
@@ -178,54 +172,6 @@ def train_in(folder: RunFolder, options: argparse.Namespace, learner: Learner, c
     tell_result(folder)
 
 
-def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
-    """Why an existing run is not started, and what to do instead."""
-    here, other = folder.run_id, folder.next_free_id()
-    resume = command(options, folder, here, "--resume")
-    further = command(options, folder, here, "--resume", "--gin", "train.num_epochs=N")
-    ways = {
-        "finished": [
-            ("show what it learned", command(options, folder, here, "--render")),
-            ("train on, to a larger number N of epochs", further),
-        ],
-        "unfinished": [("go on with it", resume)],
-    }[status]
-    ways.append(("start another", command(options, folder, other)))
-    told = "".join(f"\n  {what}:\n    {how}" for what, how in ways)
-    return f"run {here} in {folder.path} is {status} and is not overwritten{told}"
-
-
-def command(options: argparse.Namespace, folder: RunFolder, run_id: int, *extra: str) -> str:
-    """The command that starts run `run_id` with the same options; where no config was given, with that of `folder`."""
-    words = [*program(), *(["--env", options.env] if options.env else [])]
-    if options.dataset:
-        words += ["--dataset", options.dataset]
-    if options.dataset_fraction != 1.0 and "--render" not in extra:
-        words += ["--dataset_fraction", str(options.dataset_fraction)]
-    words += ["--algo", options.algo]
-    if "--render" in extra:  # a saved actor needs nothing but its folder
-        words += ["--results", options.results] if options.results else []
-        return shlex.join([*words, "--run_id", str(run_id), *extra])
-    words += ["--config", options.config or os.path.relpath(folder.config), "--run_id", str(run_id)]
-    for name in ("device", "threads", "results"):
-        words += [f"--{name}", str(value)] if (value := getattr(options, name)) not in (None, 1) else []
-    words += ["--track"] if options.track else []
-    if options.save_dataset and run_id == folder.run_id:
-        words += ["--save_dataset", str(options.save_dataset)]
-    bound_anew = {text.partition("=")[0] for text in extra}
-    kept = [text for text in options.gin if text.partition("=")[0].strip() not in bound_anew]
-    words += ["--gin", *kept] if kept else []
-    return shlex.join([*words, *extra])
-
-
-def program() -> list[str]:
-    """The words that start this program as it was started."""
-    script = Path(sys.argv[0])
-    if script.name == "launch.py":
-        return [os.path.relpath(path) for path in (sys.executable, script)]
-    return [script.name if shutil.which(script.name) else str(script)]
-
-
 def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learner, console: ConsoleLogger) -> Loggers:
     """All that is told of the run's progress."""
     loop = learner.loop
@@ -250,40 +196,6 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
     return Loggers(logs)
 
 
-def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) -> list[str]:
-    """What there is to learn from: the recorded data, or what the buffer can come to.
-
-    Raises:
-        UserError: more than the machine has free.
-    """
-    env, _ = what_is_named(options.env, options.dataset)
-    if learner.recording is not None:
-        told = [*learner.recording.lines()]
-        if options.env and not env:
-            told.append(f"{options.env} is not tested in any environment, so there are no tests")
-        elif not env:
-            one = learner.recording.recorded_in
-            advice = f"--env {one}, where the data was recorded, has some" if one else "--env NAME has some"
-            told.append(f"no environment is named, so there are no tests; {advice}")
-        return told + about_frames(env, learner)
-    assert env is not None
-    planned = learner.buffer.planned_bytes(num_steps, gymnasium.spec(env.rsplit(":", 1)[-1]).max_episode_steps)
-    available = available_bytes()
-    if available is not None and planned > available:
-        raise UserError(
-            f"the replay buffer can come to {planned:,} bytes, but {available:,} bytes of memory are free; lower "
-            f"{type(learner.buffer).__name__}.capacity or train.num_epochs"
-        )
-    return [f"the replay buffer can come to {planned:,} bytes in {num_steps:,} steps", *about_frames(env, learner)]
-
-
-def about_frames(env: str | None, learner: Learner) -> list[str]:
-    """How images are drawn that a simulator draws."""
-    if env and is_image(learner.algorithm.observation_shape) and "mujoco" in sys.modules:
-        return [f"frames are drawn by {backend()}, {frames_per_second(env):,.0f} a second"]
-    return []
-
-
 def picture(
     env: str | None, folder: RunFolder, device: torch.device, logger: Logger, announce: Callable[[str], None]
 ) -> None:
@@ -299,26 +211,3 @@ def picture(
         announce(f"there is no video: {error}")
     else:
         logger.artifact("video", videos[0])
-
-
-def tell_result(folder: RunFolder) -> None:
-    """Name the figures and files a person wants."""
-    rows = read_progress(folder.progress)
-    if rows["step"]:
-        steps, mean, spread = (rows[name][-1] for name in ("step", "test/return", "test/return_std"))
-    if rows["step"] and not math.isnan(mean):
-        version = f" in {version}" if (version := folder.details().get("simulator")) else ""
-        scores = rows.get("test/normalized_score")
-        score = "" if scores is None else f", D4RL score {scores[-1]:.1f}"
-        print(f"test return after {steps:,.0f} steps{version}: mean {mean:.1f}, s.d. {spread:.1f}{score}")
-    print(f"learning curve  {folder.curve}")
-    for video in sorted(folder.videos.glob("*.mp4"))[:1]:
-        print(f"video           {video}")
-    print(f"folder          {folder.path}")
-
-
-def tell_finished(options: argparse.Namespace, folder: RunFolder) -> None:
-    """Show a finished run, and how to train another."""
-    print(f"run {folder.run_id} is finished; there is nothing left to do")
-    tell_result(folder)
-    print(f"to train another:\n  {command(options, folder, folder.next_free_id())}")

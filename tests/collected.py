@@ -8,8 +8,8 @@ import gymnasium
 import numpy as np
 import torch
 
+from offpcc.agent import save_actor
 from offpcc.algorithms import ALGORITHMS
-from offpcc.assembly import save_actor
 from offpcc.collecting import collect
 from offpcc.domains.making import make
 from offpcc.networks.encoders import Recurrent

@@ -20,7 +20,7 @@ LEVELS = [
     {"environments", "offline"},
     {"algorithms", "interaction"},
     {"bookkeeping"},
-    {"run_fns"},
+    {"run_fns", "agent"},
     {"assembly"},
 ]
 ALLOWED_BESIDE = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from collected import ENV, agent, run
 
-from offpcc.assembly import load_actor
+from offpcc.agent import load_actor
 from offpcc.core import Step
 from offpcc.data.loading import load
 from offpcc.domains.making import make

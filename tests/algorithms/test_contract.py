@@ -13,8 +13,8 @@ import torch
 from gymnasium.spaces import Box
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from offpcc.agent import load_actor, save_actor
 from offpcc.algorithms import ALGORITHMS, BCQ, CQL, DDPG, SAC, TD3, TD3BC
-from offpcc.assembly import load_actor, save_actor
 from offpcc.core import Batch, Step
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.environments import LocalEnvironments

@@ -24,8 +24,8 @@ from references import (
 )
 from torch.distributions import Normal, kl_divergence
 
+from offpcc.agent import load_actor, save_actor
 from offpcc.algorithms import BC, BCQ, CQL, IQL, TD3BC
-from offpcc.assembly import load_actor, save_actor
 from offpcc.core import Step
 from offpcc.learning import Multiplier
 

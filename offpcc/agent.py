@@ -1,0 +1,118 @@
+"""An agent in one environment, and actors in files."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from offpcc.algorithms import ActorCritic
+from offpcc.algorithms.acting import ACTOR_FORMAT
+from offpcc.core import Memory, Step
+from offpcc.errors import UserError, first_line
+from offpcc.files import replacing
+from offpcc.registry import from_specification
+
+
+class Agent:
+    """An actor that keeps its memory, previous action and time between calls, for one environment.
+
+    Args:
+        algorithm: acts.
+        action_space: of the environment, if it is not scaled to [-1, 1] as `offpcc.make` does.
+    """
+
+    def __init__(self, algorithm: ActorCritic, action_space: spaces.Box | None = None) -> None:
+        self.algorithm = algorithm
+        self.action_space = action_space
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget: a new episode begins."""
+        self._memory: Memory = None
+        self._is_first = True
+        self._previous_action = np.zeros((1, self.algorithm.action_dim), np.float32)
+
+    def act(self, observation: np.ndarray, previous_reward: float = 0.0, *, deterministic: bool = True) -> np.ndarray:
+        """The action for `observation`, in the units of `action_space`.
+
+        Args:
+            observation: of the environment.
+            previous_reward: what the last action brought, for agents that have it as an input.
+            deterministic: the policy's mode, or a sample.
+        """
+        reward = np.full((1, 1), previous_reward, np.float32)
+        step = Step(np.asarray(observation)[None], self._previous_action, reward, np.array([self._is_first]))
+        action, self._memory = self.algorithm.act(step, self._memory, deterministic=deterministic)
+        self._previous_action, self._is_first = action, False
+        if self.action_space is None:
+            chosen: np.ndarray = action[0]
+            return chosen
+        low, high = self.action_space.low, self.action_space.high
+        scaled = low + (high - low) * (action[0].reshape(low.shape) + 1.0) / 2.0
+        return np.array(scaled, np.float32)
+
+    def save(self, file: str | Path) -> None:
+        """Write the actor to one file that needs nothing but itself."""
+        save_actor(self.algorithm, Path(file))
+
+    @classmethod
+    def load(
+        cls, file: str | Path, *, device: str | torch.device = "cpu", action_space: spaces.Box | None = None
+    ) -> Agent:
+        """Read what `save` wrote; executes and imports nothing that the file names.
+
+        Raises:
+            UserError: the file cannot be read, or names a class that is not known here.
+        """
+        return cls(load_actor(Path(file), device), action_space)
+
+
+def save_actor(algorithm: ActorCritic, file: Path) -> None:
+    """Write what `act` uses."""
+    with replacing(file) as temporary, temporary.open("wb") as opened:  # given a name, torch would write it into it
+        torch.save(algorithm.actor_file(), opened)
+
+
+def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
+    """An algorithm that acts as the saved one does; it is not for further training.
+
+    Raises:
+        UserError: the file cannot be read, or names a class that is not known here.
+    """
+    content = read_tensors(file, "actor", ACTOR_FORMAT)
+    try:
+        algorithm: ActorCritic = from_specification(content["algorithm"], device=device)
+        for name, part in algorithm.actor_parts().items():
+            part.load_state_dict(content["weights"][name])
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(f"{file} describes no actor that can be built here ({first_line(error)})") from error
+    return algorithm
+
+
+def read_tensors(file: Path, kind: str, format_version: int) -> dict[str, Any]:
+    """A file of tensors and plain data; nothing in it is executed.
+
+    Raises:
+        UserError: it is missing, damaged, foreign or of a newer format.
+    """
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+        found, version = content["kind"], content["format"]
+    except FileNotFoundError:
+        raise UserError(f"{file} does not exist; train first, or correct the path") from None
+    except pickle.UnpicklingError as error:  # torch's own words advise to execute what is in the file
+        raise UserError(f"{file} is no {kind} of offpcc, or is damaged; give the right file") from error
+    except Exception as error:
+        raise UserError(f"{file} is no {kind} of offpcc, or is damaged ({first_line(error)})") from error
+    if found != kind:
+        raise UserError(f"{file} is not of the kind {kind!r} but {found!r}; give the right file")
+    if version != format_version:
+        raise UserError(
+            f"{file} has format {version}, this offpcc reads {format_version}: use the version that wrote it"
+        )
+    return content  # type: ignore[no-any-return]
