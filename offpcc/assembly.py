@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,15 +19,16 @@ from offpcc.agent import Agent
 from offpcc.algorithms import ALGORITHMS, ActorCritic
 from offpcc.bookkeeping import Loop
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data.loading import MINARI
 from offpcc.data.recorder import Recorder
 from offpcc.domains.making import make
 from offpcc.domains.wrappers import num_stacked
 from offpcc.environments import environments as build_environments
-from offpcc.errors import UserError, first_line
+from offpcc.errors import DataWarning, UserError, first_line
 from offpcc.interaction import Interaction
 from offpcc.loggers import ConsoleLogger, Logger
 from offpcc.loggers.terminal import download_bar
-from offpcc.offline import Recording, read
+from offpcc.offline import OfflineData, read
 from offpcc.registry import REGISTRY
 from offpcc.run_fns import Callback, Evaluation, train
 
@@ -41,7 +43,7 @@ class Learner:
     tests: Evaluation | None  # None where there is no environment
     loop: Loop
     title: str = ""
-    recording: Recording | None = None  # the recorded data in the buffer
+    recording: OfflineData | None = None  # the recorded data in the buffer
     recorder: Recorder | None = None  # records all that is played
 
     def train(self, logger: Logger | None = None, callbacks: Sequence[Callback] = (), **settings: Any) -> Agent:
@@ -66,7 +68,7 @@ class Learner:
                 part.close()
 
     def record(self, file: Path, env: str, seed: int, resume: bool = False) -> Learner:
-        """The same learner, which from now on records all that it plays; `recorder.merge` writes the file.
+        """This learner, which from now on records all that it plays; `recorder.merge` writes the file.
 
         Args:
             file: to be written, in D4RL's format; see `Recorder`.
@@ -79,6 +81,10 @@ class Learner:
         """
         if self.interaction is None:
             raise UserError(f"{file}: learning from recorded data plays nothing that could be recorded")
+        if self.recorder is not None:
+            raise UserError(
+                f"{file}: what is played is recorded already, into {self.recorder.file}; one file is enough"
+            )
         example, algorithm = make(env), type(self.algorithm).__name__
         about = {"algorithm": algorithm, "actor": "the learning one", "seed": seed}
         recorder = Recorder(file, example, metadata=about, num_envs=self.interaction.num_envs, resume=resume)
@@ -148,9 +154,11 @@ def build(
     stored = {"frame_stack": frames, "device": device, "seed": seed, **(buffer or {})}
     make_env = functools.partial(make, env) if env else None
     tests = Evaluation(make_env, d4rl_names.reference_returns(env)) if env and make_env else None
-    title = f"{run_name(env, dataset)} {algo}"
+    title = f"{run_name(env, dataset, dataset_fraction)} {algo}"
     storage: ReplayBuffer | RecurrentReplayBuffer
     if recording is not None:
+        for notice in recording.notices:
+            warnings.warn(f"{recording.name}: {notice.text}", DataWarning, stacklevel=2)
         storage = _storage(learner, observations, actions, stored)
         _learn_from(recording, learner, storage)
         return Learner(learner, storage, None, tests, Loop(), title, recording)
@@ -168,7 +176,7 @@ def _storage(
     return RecurrentReplayBuffer(observations, actions, **arguments)
 
 
-def _learn_from(recording: Recording, algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer) -> None:
+def _learn_from(recording: OfflineData, algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer) -> None:
     """Fill the buffer, and let the algorithm know what it needs to know of the data as a whole.
 
     Raises:
@@ -195,15 +203,17 @@ def what_is_named(
     return env if d4rl_names.task(env) else None, env if dataset is None else dataset
 
 
-def run_name(env: str | None, dataset: str | Path | Dataset | None) -> str:
-    """What a run is called by: its environment, its data, or both, as in "pendulum-p-v0_from_medium"."""
+def run_name(env: str | None, dataset: str | Path | Dataset | None, fraction: float = 1.0) -> str:
+    """What a run is called by: its environment, its data, or both, as in "pendulum-p-v0_from_medium_0.1"."""
     if isinstance(dataset, Dataset):
         dataset = dataset.name
-    elif dataset is not None and Path(dataset).suffix in d4rl_names.SUFFIXES:
-        dataset = Path(dataset).stem
+    elif dataset is not None and not str(dataset).startswith(MINARI):
+        path = Path(dataset)
+        dataset = path.stem if path.suffix in d4rl_names.SUFFIXES or len(path.parts) > 1 else str(dataset)
+    part = "" if fraction == 1.0 else f"_{fraction:g}"
     if env is None or dataset is None or env == dataset:
-        return str(env or dataset)
-    return f"{env}_from_{dataset}"
+        return f"{env or dataset}{part}"
+    return f"{env}_from_{dataset}{part}"
 
 
 def find_algorithm(name: str) -> type[ActorCritic]:

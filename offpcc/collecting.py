@@ -25,9 +25,10 @@ from offpcc.commands import choose_device, place
 from offpcc.core import is_image
 from offpcc.data.loading import MINARI
 from offpcc.data.minari_target import check_free, check_id, check_lossless, minari_folder, write_minari
-from offpcc.data.recorder import Merged, Recorder, settings_of
+from offpcc.data.recorder import Merged, Recorder
 from offpcc.data.recording_file import check_new, check_output, read_finished
-from offpcc.data.shards import check_same, is_unfinished, remove_leftovers, shards_folder
+from offpcc.data.recording_settings import go_on, settings_of
+from offpcc.data.shards import is_unfinished, remove_leftovers, shards_folder
 from offpcc.domains import ENVIRONMENTS
 from offpcc.domains.making import make
 from offpcc.errors import UserError
@@ -66,12 +67,14 @@ def collect(options: argparse.Namespace) -> int:
         if minari:
             check_lossless(minari, env)
         if there == options.steps:
-            check_same(settings_of(env, facts), read_finished(file).settings, file)
+            go_on(settings_of(env, facts), read_finished(file).settings, file)
             remove_leftovers(shards_folder(file))  # of a process that was killed in its last moments
             print(f"{file} is finished, with {there:,} steps; there is nothing left to record")
         else:
             print(f"recording {name} in {place(options.env)}", flush=True)
             with closing(Recorder(file, env, metadata=facts, resume=options.resume)) as recorder:
+                if recorder.message is not None:
+                    print(recorder.message, flush=True)
                 try:
                     record(recorder, env, actor, options)
                     tell(recorder.merge())
@@ -118,13 +121,20 @@ def find_actor(options: argparse.Namespace) -> tuple[str, ActorCritic | None, di
     algorithm = next((name for name, cls in ALGORITHMS.items() if cls is type(actor)), type(actor).__name__)
     told = {
         "algorithm": algorithm,
-        "actor": str(file),
+        "actor": called(run, file),
         "actor_sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-        "device": device.type,  # another one, or other threads, may round otherwise
+        "device": device.type,
         "threads": torch.get_num_threads(),
         "config": config,
     }
     return str(file), actor, {**facts, **told}
+
+
+def called(run: RunFolder, file: Path) -> str:
+    """What a recording calls an actor: by its run and its file, and never by where these lie."""
+    details = run.details()
+    known = [str(details[key]) for key in ("env", "algo", "run_id") if details.get(key) is not None]
+    return "/".join([*known, file.name])
 
 
 def made_by(env: str) -> str:

@@ -85,7 +85,7 @@ def plot(options: argparse.Namespace) -> int:
     """Draw curves and print the figures under them."""
     try:
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        summaries = plot_runs(options.folder, options.output, metric=options.metric)
+        summaries = plot_runs(options.folder, options.output, metric=options.metric, announce=print)
     except NoRunsError as error:
         raise UserError(str(error)) from error
     except KeyError as error:
@@ -165,7 +165,8 @@ def show(options: argparse.Namespace, run_id: int) -> None:
     if options.gin:
         raise UserError(f"--gin {options.gin[0]!r} has no effect on a saved actor; leave it out")
     env, dataset = what_is_named(options.env, options.dataset)
-    folder = RunFolder(configuration.results_folder(options.results), run_name(env, dataset), options.algo, run_id)
+    name = run_name(env, dataset, options.dataset_fraction)
+    folder = RunFolder(configuration.results_folder(options.results), name, options.algo, run_id)
     if env is None:
         raise UserError(f"{folder.path} has no environment to be shown in: name one to `offpcc evaluate --env`")
     configuration.load_for_actor(options.config, folder.config)

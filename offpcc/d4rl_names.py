@@ -123,15 +123,17 @@ PACKAGES = (  # that these environments are in, by pip's names
     (r".+-bullet-", "pybullet-envs-gymnasium"),
     (r".+", "mujoco"),
 )
-_BODIES = "|".join(LOCOMOTION)
+_BODIES, _QUALITIES = "|".join(LOCOMOTION), "|".join(QUALITIES)
 REFERENCED = (  # names of D4RL, and of environments with the same task and reward, whatever their simulator's version
-    (rf"bullet-({_BODIES})-.+|({_BODIES})bulletenv-v\d+|({_BODIES})-bullet(?:-.+)?-v\d+", BULLET),
+    (rf"bullet-({_BODIES})-(?:{_QUALITIES})-v\d+|({_BODIES})bulletenv-v\d+|({_BODIES})-bullet(?:-[pv])?-v\d+", BULLET),
     (r"(halfcheetah|ant)-p-v\d+", BULLET),
-    (rf"({_BODIES})(?:-(?:{'|'.join(QUALITIES)}|random-expert))?-v\d+", LOCOMOTION),
-    (rf"({_BODIES})-mujoco(?:-.+)?-v\d+|mujoco/({_BODIES})/.+", LOCOMOTION),
+    (rf"({_BODIES})(?:-(?:{_QUALITIES}|random-expert))?-v\d+", LOCOMOTION),
+    (rf"({_BODIES})-mujoco(?:-[pv])?-v\d+|mujoco/({_BODIES})/.+", LOCOMOTION),
+    # gymnasium-robotics' own hands are not among them: their pen goes on where it was dropped, and since version 1.2.1
+    # of the package the others' -v1 are rewarded for keeping away.
     (r"(pen|hammer|door|relocate)(?:-(?:human|cloned|expert)(?:-longhorizon)?)?-v\d+", ADROIT),
-    (r"adroithand(pen|hammer|door|relocate)-v\d+|d4rl/(pen|hammer|door|relocate)/.+", ADROIT),
-    (r"(antmaze)-.+", {"antmaze": (0.0, 1.0)}),
+    (r"d4rl/(pen|hammer|door|relocate)/.+", ADROIT),
+    (rf"(antmaze)-(?:{'|'.join(ANT_MAZES)})-v\d+", {"antmaze": (0.0, 1.0)}),
     (r"(kitchen)-(?:complete|partial|mixed)-v0", {"kitchen": (0.0, 4.0)}),
 )
 

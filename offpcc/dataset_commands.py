@@ -18,15 +18,14 @@ from offpcc.commands import tell
 from offpcc.data import d4rl
 from offpcc.data.datasets import Dataset
 from offpcc.data.doctor import examine, refused
-from offpcc.data.loading import MINARI, load
+from offpcc.data.loading import MINARI
 from offpcc.data.spreads import Spread
 from offpcc.domains.doctor import FAULT
 from offpcc.domains.making import make
-from offpcc.domains.wrappers import action_bounds
 from offpcc.errors import UserError
 from offpcc.files import replacing
 from offpcc.loggers.terminal import download_bar
-from offpcc.offline import by_gin
+from offpcc.offline import load_by_gin
 from offpcc.plotting import COLORS, METADATA, STYLE
 
 if TYPE_CHECKING:
@@ -38,19 +37,12 @@ BARS = 30  # of a histogram: fine enough to show two levels of skill, coarse eno
 def check_dataset(options: argparse.Namespace) -> int:
     """Print what is odd about recorded data; the exit code says whether anything would spoil learning."""
     configuration.load(options.config, [])
-    settings, console = by_gin(), Console()
-    data = None
+    console, data = Console(), None
     with ExitStack() as stack:
         env = stack.enter_context(closing(make(options.env))) if options.env else None
         try:
             with download_bar(console) as bar:
-                data = load(
-                    options.dataset,
-                    max_episode_steps=settings["max_episode_steps"],
-                    action_range=settings["action_range"],
-                    default_action_range=None if env is None else action_bounds(env),
-                    progress=bar,
-                )
+                data = load_by_gin(options.dataset, bar)
         except UserError as error:
             if not _is_there(options.dataset):
                 raise

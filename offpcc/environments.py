@@ -18,6 +18,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
+from offpcc.domains.levels import name_of
 from offpcc.domains.recall import Recall, recall_in_worker
 from offpcc.errors import UserError
 
@@ -223,11 +224,6 @@ class VectorEnvironments:
     def close(self) -> None:
         """See `Environments.close`."""
         self.envs.close()
-
-
-def name_of(env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> str:
-    """Its id, or its class where it is not registered."""
-    return env.spec.id if env.spec else type(env.unwrapped).__name__
 
 
 @gin.configurable(denylist=["make_env", "seed"])  # type: ignore[untyped-decorator]

@@ -16,6 +16,10 @@ class UserError(Exception):
         return 2
 
 
+class DataWarning(UserWarning):
+    """Something about recorded data that a person should know, and that does not keep an agent from learning."""
+
+
 def first_line(error: Exception) -> str:
     """What an error says, in one line."""
     text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error).strip()

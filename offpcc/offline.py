@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,21 @@ from gymnasium import spaces
 
 from offpcc import d4rl_names
 from offpcc.checks import PositiveInteger, PositiveNumber, check, rules_of
-from offpcc.data.columns import Array, Range
+from offpcc.data.columns import Array, Range, blocks, check_room
 from offpcc.data.datasets import Dataset
 from offpcc.data.downloads import Progress
-from offpcc.data.infos import seen_through
+from offpcc.data.env_findings import bounds_for, told_of_rewards
+from offpcc.data.infos import recorded_in, seen_through
 from offpcc.data.loading import load
+from offpcc.data.notices import Notice
 from offpcc.data.rows import Rows
+from offpcc.domains.levels import name_of
 from offpcc.domains.playback import view
-from offpcc.domains.wrappers import action_bounds
 from offpcc.errors import UserError
 
 
 @dataclass(frozen=True)
-class Recording:
+class OfflineData:
     """Recorded data, ready for a buffer.
 
     Attributes:
@@ -38,11 +39,11 @@ class Recording:
         source: where it came from.
         num_transitions: in `rows`.
         num_episodes: in `rows`.
-        mean_return: of the episodes, undiscounted, as recorded.
+        mean_return: of whole episodes if there are any, else of all; undiscounted, as recorded.
         has_ends: whether the data says of any episode where it ends.
         recorded_in: the environment's name, if the data tells.
         reward_scale: what rewards are to be multiplied by, as gin has it.
-        notices: what is odd about the data, each one sentence.
+        notices: what is odd about the data.
         identity: what tells it from other data, or from another view of it.
     """
 
@@ -55,7 +56,7 @@ class Recording:
     has_ends: bool
     recorded_in: str | None
     reward_scale: float
-    notices: tuple[str, ...]
+    notices: tuple[Notice, ...]
     identity: str
 
     @property
@@ -78,23 +79,34 @@ class Recording:
 
     def statistics(self) -> tuple[Array, Array]:
         """Mean and standard deviation, float64, of the observations that transitions start from."""
-        chosen = self.rows.observations if self.rows.is_start.all() else self.rows.observations[self.rows.is_start]
-        return chosen.mean(0, dtype=np.float64), chosen.std(0, dtype=np.float64)
+        mean = self._mean_of(lambda observations: observations)
+        return mean, np.sqrt(self._mean_of(lambda observations: np.square(observations - mean)))
+
+    def _mean_of(self, function: Callable[[Array], Array]) -> Array:
+        """The mean of a function of these observations, float64; in blocks, for all of them at once would take room."""
+        observations, is_start = self.rows.observations, self.rows.is_start
+        parts = (observations[rows][is_start[rows]] for rows in blocks(observations))
+        total = sum(function(part.astype(np.float64)).sum(0) for part in parts)
+        return np.asarray(total / self.num_transitions)
 
     def facts(self) -> dict[str, Any]:
         """What run.json tells of it."""
         named = ("name", "source", "num_transitions", "num_episodes", "mean_return", "reward_scale", "identity")
         return {name: getattr(self, name) for name in named}
 
-    def lines(self) -> Iterator[str]:
-        """What a person is told of it."""
+    def lines(self, reads_rewards: bool = True) -> Iterator[str]:
+        """What a person is told of it.
+
+        Args:
+            reads_rewards: whether what is learned depends on rewards.
+        """
         yield (
             f"learning from {self.name}: {self.num_transitions:,} transitions in {self.num_episodes:,} episodes, mean "
             f"return {self.mean_return:.1f}{told_score(self.name, self.mean_return)}; {self.num_bytes:,} bytes"
         )
-        if self.reward_scale != 1.0:
+        if reads_rewards and self.reward_scale != 1.0:
             yield f"rewards are multiplied by {self.reward_scale:.6g} (recorded.return_range)"
-        yield from (f"note: {notice}" for notice in self.notices)
+        yield from (f"note: {notice.text}" for notice in self.notices)
 
 
 @gin.configurable("recorded", module="offpcc")  # type: ignore[untyped-decorator]
@@ -110,6 +122,34 @@ def by_gin(
     return settings
 
 
+def without_effect(algorithm: Any) -> dict[str, str]:
+    """Bindings of ``recorded`` that change nothing for an algorithm, and why."""
+    return {} if algorithm.has_critics else {"return_range": f"{type(algorithm).__name__} reads no rewards"}
+
+
+def load_by_gin(source: str | Path | Dataset, progress: Progress | None = None) -> Dataset:
+    """Recorded data as it was recorded, read as gin has it.
+
+    Args:
+        source: what `offpcc.data.load` takes, or what it gave.
+        progress: of a download.
+
+    Raises:
+        UserError: it is not to be had, is not whole, or does not fit what gin binds.
+    """
+    settings = by_gin()
+    action_range = settings["action_range"]
+    if not isinstance(source, str | Path | Dataset):
+        raise UserError(
+            f"the data set is given as {type(source).__name__}; give a file, a name, minari:ID or what "
+            f"offpcc.Dataset.from_arrays makes of arrays"
+        )
+    if isinstance(source, Dataset):
+        return source.with_range(action_range)
+    limit = settings["max_episode_steps"]
+    return load(source, max_episode_steps=limit, action_range=action_range, progress=progress)
+
+
 def read(
     source: str | Path | Dataset,
     env: gymnasium.Env[Any, Any] | None = None,
@@ -117,17 +157,17 @@ def read(
     fraction: float = 1.0,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Recording:
+) -> OfflineData:
     """Recorded data as an agent learns from it.
 
-    gin may bind ``recorded.return_range``, the difference that the largest and the smallest return of an episode are
-    scaled to for learning (1000 in IQL, arXiv:2110.06169), ``recorded.max_episode_steps`` and
+    gin may bind ``recorded.return_range``, the difference that the largest and the smallest return of a whole episode
+    are scaled to for learning (1000 in IQL, arXiv:2110.06169), ``recorded.max_episode_steps`` and
     ``recorded.action_range`` (see `offpcc.data.load`).
 
     Args:
         source: what `offpcc.data.load` takes, or what it gave.
-        env: made by `offpcc.make`, whose wrappers show the agent its part of what was recorded; it is used up. None
-            to learn from what was recorded as it is.
+        env: made by `offpcc.make`, whose bounds actions are scaled by if the data tells none, and whose wrappers show
+            the agent its part of what was recorded; it is used up. None to learn from what was recorded as it is.
         fraction: as few whole episodes from the start as hold this part of the steps.
         seed: of what those wrappers draw, such as noise.
         progress: of a download.
@@ -135,37 +175,34 @@ def read(
     Raises:
         UserError: it is not to be had, is not whole, cannot be learned from, or does not fit the environment.
     """
-    settings = by_gin()
-    if isinstance(source, Dataset):
-        data = source
-    else:
-        data = load(
-            source,
-            max_episode_steps=settings["max_episode_steps"],
-            action_range=settings["action_range"],
-            default_action_range=None if env is None else action_bounds(env),
-            progress=progress,
-        )
+    data = load_by_gin(source, progress)
     _check_actions(data, env)
     data = data.fraction(fraction)
-    rows = data.rows()
+    bounds = bounds_for(data, env)
+    about, wrappers = _about(data, env, bounds), seen_through(data.metadata, data.name)
+    check_room(data.bytes_of_rows, f"{data.name}: {data.num_transitions:,} transitions, as agents draw them,")
+    rows = data.rows(bounds)
     if not len(rows.starts):
         raise UserError(f"{data.name}: there are no transitions in it; give longer episodes, or next_observations")
+    del data  # what nobody else holds makes room for what the agent sees
     if env is not None:
-        rows = rows._replace(observations=_seen(data, rows, env, seed))
-    return Recording(
-        rows,
-        data.name,
-        data.source,
-        int(rows.is_start.sum()),
-        len(rows.starts),
-        float(data.returns.mean()),
-        bool((data.terminations | data.truncations)[data.stops - 1].any()),
-        _recorded_in(data.metadata),
-        _reward_scale(data, settings["return_range"]),
-        data.notices,
-        _identity(data.name, rows),
-    )
+        rows = rows._replace(observations=_seen(rows, env, seed, wrappers, about["name"]))
+    about |= {"num_transitions": int(rows.is_start.sum()), "num_episodes": len(rows.starts)}
+    return OfflineData(rows, **about, identity=_identity(about["name"], rows))
+
+
+def _about(data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | None) -> dict[str, Any]:
+    """What `OfflineData` tells of recorded data beside its transitions."""
+    notices = [*data.notices, *data.told_of_actions(bounds), *([] if env is None else told_of_rewards(env))]
+    return {
+        "name": data.name,
+        "source": data.source,
+        "mean_return": float(data.whole_returns.mean()),
+        "has_ends": bool((data.terminations | data.truncations)[data.stops - 1].any()),
+        "recorded_in": recorded_in(data.metadata, data.name),
+        "reward_scale": _reward_scale(data, by_gin()["return_range"]),
+        "notices": tuple(notices),
+    }
 
 
 def told_score(name: str, mean_return: float) -> str:
@@ -189,34 +226,25 @@ def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> None:
         )
 
 
-def _seen(data: Dataset, rows: Rows, env: gymnasium.Env[Any, Any], seed: int) -> Array:
-    return view(
-        env,
-        rows.observations,
-        rows.actions,
-        rows.rewards,
-        rows.starts,
-        rows.stops,
-        seed=seed,
-        seen_through=seen_through(data.metadata, data.name),
-    )
-
-
-def _recorded_in(metadata: Mapping[str, Any]) -> str | None:
-    if "env_spec" in metadata:  # Minari's
-        with contextlib.suppress(ValueError, TypeError):
-            return str(json.loads(metadata["env_spec"])["id"])
-    return str(metadata["env"]) if "env" in metadata else None
+def _seen(rows: Rows, env: gymnasium.Env[Any, Any], seed: int, wrappers: Sequence[str] | None, name: str) -> Array:
+    """What the agent sees of the recorded observations."""
+    space = env.observation_space
+    if space.shape and (space.shape, space.dtype) != (rows.observations.shape[1:], rows.observations.dtype):
+        one = np.dtype(space.dtype).itemsize * math.prod(space.shape)
+        check_room(len(rows.observations) * one, f"{name}: the observations of {name_of(env)}")
+    observations, actions, rewards = rows.observations, rows.actions, rows.rewards
+    return view(env, observations, actions, rewards, rows.starts, rows.stops, seed=seed, seen_through=wrappers)
 
 
 def _reward_scale(data: Dataset, return_range: float | None) -> float:
     if return_range is None:
         return 1.0
-    difference = float(data.returns.max() - data.returns.min())
+    returns = data.whole_returns
+    difference = float(returns.max() - returns.min())
     if difference <= 0.0:
         raise UserError(
-            f"recorded.return_range is {return_range}, but all episodes of {data.name} have the return "
-            f"{data.returns[0]:.6g}; leave the binding out"
+            f"recorded.return_range is {return_range}, but all whole episodes of {data.name} have the return "
+            f"{returns[0]:.6g}; leave rewards as they are by --gin recorded.return_range=None"
         )
     return return_range / difference
 

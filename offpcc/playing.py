@@ -18,7 +18,7 @@ import torch
 
 from offpcc.algorithms import ActorCritic
 from offpcc.core import Memory, Step
-from offpcc.environments import name_of
+from offpcc.domains.levels import name_of
 from offpcc.interaction import refuse_endless
 from offpcc.learning import Noise
 

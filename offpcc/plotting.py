@@ -3,7 +3,7 @@
 import csv
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -134,7 +134,12 @@ def plot_run(folder: Path, file: Path) -> None:
 
 
 def plot_runs(
-    folders: Sequence[Path], file: Path, *, metric: str = "test/return", labels: Sequence[str] | None = None
+    folders: Sequence[Path],
+    file: Path,
+    *,
+    metric: str = "test/return",
+    labels: Sequence[str] | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> list[Summary]:
     """Compare groups of runs, a group being the runs that differ in their id only.
 
@@ -147,12 +152,13 @@ def plot_runs(
         metric: The column of `progress.csv` to plot.
         labels: Names for the legend, one per group in the order in which `folders` gives them; the
             algorithms' names by default.
+        announce: Told which groups are left out, as none of their runs has the metric at a step that all have reached.
 
     Returns:
         A summary of each group.
 
     Raises:
-        NoRunsError: If a folder holds no runs, or a group's runs have no number at a common step.
+        NoRunsError: If a folder holds no runs, or no group's runs have a number at a common step.
         KeyError: If a run's `progress.csv` lacks the metric.
         ValueError: If the number of labels is not that of groups.
     """
@@ -164,13 +170,26 @@ def plot_runs(
     if len(names) != len(groups):
         raise ValueError(f"{len(names)} labels for {len(groups)} groups of runs: {', '.join(map(str, groups))}")
 
-    environments = list(dict.fromkeys(group.parent.name for group in groups))
+    curves: dict[Path, tuple[int, _Curve]] = {}
+    missing = []
+    for group, runs in groups.items():
+        try:
+            curves[group] = _mean_over_runs(group, list(runs), metric)
+        except NoRunsError as error:
+            missing.append(str(error))
+    if not curves:
+        raise NoRunsError(missing[0])
+    for fault in missing:
+        (announce or (lambda text: None))(f"left out: {fault}")
+    environments = list(dict.fromkeys(group.parent.name for group in curves))
     figure, panels = _panels(environments, metric.replace("/", " ").replace("_", " "))
     axes_of = dict(zip(environments, panels.flat, strict=False))
     styles = {name: i for i, name in enumerate(dict.fromkeys(names))}
     summaries = []
-    for (group, runs), name in zip(groups.items(), names, strict=True):
-        num_runs, curve = _mean_over_runs(group, list(runs), metric)
+    for group, name in zip(groups, names, strict=True):
+        if group not in curves:
+            continue
+        num_runs, curve = curves[group]
         color, line_style = COLORS[styles[name] % 6], LINE_STYLES[styles[name] // 6 % 4]
         noun = "run" if num_runs == 1 else "runs"
         _draw(

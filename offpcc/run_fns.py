@@ -14,7 +14,8 @@ import numpy as np
 from offpcc.bookkeeping import AverageStats, Clock, Loop, columns, summary
 from offpcc.checks import NonnegativeInteger, NonnegativeNumber, Number, PositiveInteger, check, rules_of
 from offpcc.core import Algorithm, Buffer, Memory, Step
-from offpcc.environments import MakeEnv, name_of
+from offpcc.domains.levels import name_of
+from offpcc.environments import MakeEnv
 from offpcc.errors import UserError
 from offpcc.interaction import EpisodeResult, Interaction, refuse_endless
 from offpcc.loggers import Logger
@@ -159,11 +160,12 @@ def train(
 ) -> Loop:
     """Train until `num_epochs` have ended, or a test reaches `stop_return`.
 
-    A memoryless agent makes its updates every `update_every` steps. One with memory makes those it owes when its
-    episode ends, so that its networks never change in mid-episode, and what is owed at the end is paid. With several
-    environments side by side, it does so when any of their episodes ends; the others go on with the new networks and
-    the old memory (as in R2D2, Kapturowski et al. 2019). Each step of each environment counts, and an epoch ends with
-    the first step of all of them that completes it.
+    From recorded data, each step makes the updates that it owes. A memoryless agent in an environment makes its updates
+    every `update_every` steps. One with memory makes those it owes when its episode ends, so that its networks never
+    change in mid-episode, and what is owed at the end is paid. With several environments side by side, it does so when
+    any of their episodes ends; the others go on with the new networks and the old memory (as in R2D2, Kapturowski et
+    al. 2019). Each step of each environment counts, and an epoch ends with the first step of all of them that
+    completes it.
 
     Args:
         algorithm: learns and acts.
@@ -222,7 +224,7 @@ def train(
         loop.step += num_steps
         loop.owed += updates_per_step * num_steps * (not exploring)
         round_ends = loop.step // update_every > (loop.step - num_steps) // update_every
-        if round_ends if interaction is None or algorithm.memoryless else interaction.over.any():
+        if interaction is None or (round_ends if algorithm.memoryless else interaction.over.any()):
             pay()
         clock.report("exploring at random" if exploring else "learning")
         if loop.step >= (loop.epoch + 1) * num_steps_per_epoch:

@@ -14,8 +14,8 @@ import numpy as np
 from offpcc.algorithms import ActorCritic
 from offpcc.domains.making import make
 from offpcc.errors import UserError
+from offpcc.filming import video
 from offpcc.interaction import EpisodeResult
-from offpcc.recording import video
 from offpcc.run_fns import run_episodes
 
 SHOWN_SEED = 1_000_000  # of the first episode shown; tests use other seeds

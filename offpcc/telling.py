@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import gymnasium
 
+from offpcc import d4rl_names
 from offpcc.assembly import Learner, what_is_named
 from offpcc.core import is_image
 from offpcc.data.columns import available_bytes
@@ -20,6 +22,8 @@ from offpcc.errors import UserError
 from offpcc.plotting import read_progress
 from offpcc.runs import RunFolder
 from offpcc.showing import frames_per_second
+
+OLD_BODIES = re.compile(r"^(Hopper|HalfCheetah|Walker2d|Ant)-v[0-3]$")  # no longer to be had; v4 is what v2 was
 
 
 def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) -> list[str]:
@@ -30,11 +34,13 @@ def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) ->
     """
     env, _ = what_is_named(options.env, options.dataset)
     if learner.recording is not None:
-        told = [*learner.recording.lines()]
+        told = [*learner.recording.lines(learner.algorithm.has_critics)]
+        if env in d4rl_names.FILES:
+            told.append(f"tested in {d4rl_names.task(env)}")
         if options.env and not env:
             told.append(f"{options.env} is not tested in any environment, so there are no tests")
         elif not env:
-            one = learner.recording.recorded_in
+            one = OLD_BODIES.sub(r"\1-v4", learner.recording.recorded_in or "")
             advice = f"--env {one}, where the data was recorded, has some" if one else "--env NAME has some"
             told.append(f"no environment is named, so there are no tests; {advice}")
         return told + about_frames(env, learner)

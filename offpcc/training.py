@@ -8,6 +8,7 @@ import random
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from offpcc import configuration, runs
+from offpcc import configuration, offline, runs
 from offpcc.agent import load_actor
 from offpcc.assembly import Learner, build, run_name, what_is_named
 from offpcc.bindings import check_effects
 from offpcc.callbacks import Checkpoints
 from offpcc.checks import check, rules_of
 from offpcc.commands import choose_device, show
-from offpcc.errors import UserError
+from offpcc.errors import DataWarning, UserError
 from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
 from offpcc.plotting import plot_run
 from offpcc.run_fns import check_settings, columns_of, train, without_effect
@@ -37,7 +38,7 @@ def train_all(options: argparse.Namespace) -> int:
         raise UserError(f"--run_id {' '.join(map(str, options.run_id))} names a run twice; give each id once")
     if options.save_dataset and len(options.run_id) > 1:
         raise UserError(f"--save_dataset {options.save_dataset} is one file, but there are several run ids; give one")
-    if options.env is None and options.dataset is None:
+    if not options.env and not options.dataset:
         raise UserError(
             "there is nothing to learn from; name an environment with --env, or recorded data with --dataset"
         )
@@ -67,7 +68,8 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
         UserError: the run exists and is not to be resumed, or something given is at fault.
     """
     env, dataset = what_is_named(options.env, options.dataset)
-    folder = RunFolder(configuration.results_folder(options.results), run_name(env, dataset), options.algo, run_id)
+    name = run_name(env, dataset, options.dataset_fraction)
+    folder = RunFolder(configuration.results_folder(options.results), name, options.algo, run_id)
     if (status := folder.status()) and not options.resume:
         raise UserError(refusal(options, folder, status))
     if status == "finished" and not folder.checkpoint.exists():
@@ -89,11 +91,15 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
         check_resumable(options, content, settings["num_epochs"])
     if options.save_dataset is not None:
         learner = learner.record(options.save_dataset, options.env, run_id, options.resume)
+    if learner.recorder is not None and learner.recorder.message:
+        messages.append(learner.recorder.message)
     if content is not None:
         messages += runs.resume(content, learner)
         messages.append(f"going on in {folder.path} after epoch {learner.loop.epoch}, step {learner.loop.step:,}")
     elif learner.recorder is not None:  # what was recorded before the first checkpoint is played again
         learner.recorder.keep(0)
+    if options.resume and not status:
+        messages.append(f"there is no run in {folder.path} to go on with, so one is begun")
     print(config, *messages, sep="\n", flush=True)
     folder.create(config, runs.facts(env, options.algo, run_id, Path(file).stem, learner))
     train_in(folder, options, learner, config, settings["num_epochs"])
@@ -117,7 +123,8 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(run_id)  # for users' environments and networks; offpcc's own parts have generators of their own
     data = {"dataset": dataset, "dataset_fraction": options.dataset_fraction}
-    learner = build(env, options.algo, seed=run_id, device=device, threads=None, **data)
+    with warnings.catch_warnings(action="ignore", category=DataWarning):  # printed by `about_data`
+        learner = build(env, options.algo, seed=run_id, device=device, threads=None, **data)
     settings = configuration.anticipate(train)
     check("Checkpoints", rules_of(Checkpoints), configuration.anticipate(Checkpoints))
     check_settings(**settings)
@@ -126,6 +133,7 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
         type(algorithm): algorithm.without_effect(),
         type(buffer): buffer.without_effect(),
         train: without_effect(algorithm, learner.interaction, learner.tests, settings),
+        offline.by_gin: offline.without_effect(algorithm),
     }
     check_effects(bound, idle)
     algorithm.actor_file()  # what could not be saved is refused now, not after an epoch
@@ -184,7 +192,7 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
         details = folder.details()
         weights_and_biases = WandbLogger(
             folder.path,
-            environment=run_name(*what_is_named(options.env, options.dataset)),
+            environment=learner.title.rsplit(" ", 1)[0],
             algorithm=options.algo,
             config_name=details["config_name"],
             run_id=folder.run_id,

@@ -56,5 +56,11 @@ def agent(file, algo="sac", env=ENV, **arguments):
     return str(file)
 
 
+def unit_actions(data):
+    """The actions of all steps as agents learn from them, in [-1, 1]."""
+    rows = data.rows()
+    return np.concatenate([rows.actions[start : stop - 1] for start, stop in zip(rows.starts, rows.stops, strict=True)])
+
+
 def left(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))

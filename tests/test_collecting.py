@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import h5py
@@ -50,11 +51,13 @@ def test_a_runs_folder_names_its_actor_and_the_environments_wrappers(here):
     data = load(run(env="pendulum-v0", actor=str(folder), steps=20))
     assert data.observations.shape == (20, 2)
     assert data.metadata["seen_through"] == '["DropIndices(indices=[2])"]'
-    assert data.metadata["actor"].endswith("actor_last.pt")
+    assert data.metadata["actor"] == "actor_last.pt"
     assert "DropIndices.indices = (2,)" in data.metadata["config"]
     assert "lr" not in data.metadata["config"]
     shutil.copy("td3.pt", folder / "actor_best.pt")
-    assert load(run("b.hdf5", env="pendulum-v0", actor=str(folder), steps=9)).metadata["algorithm"] == "td3"
+    (folder / "run.json").write_text('{"env": "pendulum-v0", "algo": "td3", "run_id": 0}')
+    told = load(run("b.hdf5", env="pendulum-v0", actor=str(folder), steps=9)).metadata
+    assert (told["algorithm"], told["actor"]) == ("td3", "pendulum-v0/td3/0/actor_best.pt")
 
 
 def test_what_was_recorded_is_told_and_the_next_command_is_one(here, capsys):
@@ -223,7 +226,7 @@ def test_other_settings_are_refused_by_name(here, finished, monkeypatch):
     for name, options in (
         ("seed is 1", {"seed": 1}),
         ("env is pendulum-p-concat5-v0|env is pendulum-v-v0", {"env": "pendulum-v-v0", "actor": "random"}),
-        ("actor is other.pt|algorithm is td3", {"actor": other}),
+        ("algorithm is td3", {"actor": other}),
         ("deterministic is True", {"deterministic": True}),
         ("seen_through is .*Flicker", {"config": "noisy.gin"}),
     ):
@@ -232,6 +235,44 @@ def test_other_settings_are_refused_by_name(here, finished, monkeypatch):
     shutil.copy(other, actor)
     with pytest.raises(UserError, match=r"(algorithm|actor_sha256) is .* was recorded with"):
         run(actor=actor, resume=True)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_the_same_agent_elsewhere_and_another_version_go_on(here, finished, monkeypatch, capsys):
+    """What tells of the agent is its content; where it lies, which may tell who you are, is nowhere in the file."""
+    actor = agent("actor.pt")
+    expected = run("whole.hdf5", actor=actor).read_bytes()
+    with monkeypatch.context() as patch, nullcontext() if finished else pytest.raises(AssertionError):
+        patch.setattr("offpcc.data.recording_settings.__version__", "0.0.1")
+        if not finished:
+            patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        run(actor=actor, steps=300)
+    (here / "elsewhere").mkdir()
+    shutil.move(actor, "elsewhere")
+    capsys.readouterr()
+    data = load(run(actor=str(here / "elsewhere" / ".." / "elsewhere" / "actor.pt"), resume=True))
+    told = capsys.readouterr().out
+    assert "this resume may not be exact: offpcc is " in told and "was recorded with 0.0.1\n" in told
+    assert data.metadata["offpcc"].startswith("0.0.1, then ")
+    assert data.metadata["actor"] == "actor.pt"
+    assert str(here).encode() not in Path("data.hdf5").read_bytes()
+    whole = load("whole.hdf5")
+    assert data.num_steps == 450 and (data.observations == whole.observations).all()
+    assert (data.rewards == whole.rewards).all()
+    assert run("data2.hdf5", actor="elsewhere/actor.pt").read_bytes() == expected
+
+
+def test_a_damaged_recording_is_refused_as_a_whole(here, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(AssertionError):
+        patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        run()
+    shard = shards_folder(Path("data.hdf5")) / "000001.episodes"
+    content = bytearray(shard.read_bytes())
+    content[100] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(UserError, match=r"is damaged at byte 0, .* keep the 0 episodes .* after `truncate -s 0 "):
+        run(resume=True)
+    assert shard.read_bytes() == content
 
 
 # Refused --------------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def test_time_limits(name, steps):
         ("HopperBulletEnv-v0", 20.058972, 0.0),
         ("halfcheetah-p-v0", 2381.6725, 100.0),
         ("pen-cloned-v1", 3076.8331017826877, 100.0),
-        ("AdroitHandDoor-v1", 2880.5693087298737, 100.0),
+        ("door-v0", 2880.5693087298737, 100.0),
         ("D4RL/relocate/human-v2", 4233.877797728884, 100.0),
         ("maze2d-umaze-v1", 161.86, 100.0),
         ("maze2d-umaze-dense-v1", 68.537689, 0.0),
@@ -98,11 +98,38 @@ def test_scores(name, return_, score):
 
 @pytest.mark.parametrize(
     "name",
-    ["Pendulum-v1", "pendulum-p-v0", "AdroitHandDoorSparse-v1", "Humanoid-v4", "PointMaze_UMaze-v3", "AntMaze_UMaze-v4",
-     "dmc-cartpole-balance-v0", "CartPole-v1", "walk-hopper", ""],
+    ["Pendulum-v1", "pendulum-p-v0", "AdroitHandDoor-v1", "AdroitHandPen-v1", "AdroitHandDoorSparse-v1", "Humanoid-v4",
+     "PointMaze_UMaze-v3", "AntMaze_UMaze-v4", "D4RL/antmaze/umaze-v1", "antmaze-mine-v0", "hopper-mujoco-mine-v0",
+     "bullet-hopper-mine-v0", "dmc-cartpole-balance-v0", "CartPole-v1", "walk-hopper", ""],
 )  # fmt: skip
 def test_where_there_are_no_references_there_is_no_score(name):
     assert normalized_score(name, 100.0) is None
+
+
+BODIES = ("HalfCheetah", "Hopper", "Walker2d", "Ant")
+SCORED = {  # with D4RL's task and reward, up to what a simulator's version changes
+    *(f"{body}-v{version}" for body in BODIES for version in (2, 3, 4, 5)),
+    "HalfCheetahBulletEnv-v0", "HopperBulletEnv-v0", "Walker2DBulletEnv-v0", "AntBulletEnv-v0",
+    *(f"{body.lower()}-{simulator}{hidden}-v0" for body in BODIES for simulator in ("mujoco", "bullet")
+      for hidden in ("", "-p", "-v")),
+    "halfcheetah-p-v0", "ant-p-v0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("package", [None, "gymnasium_robotics", "pybullet_envs_gymnasium"])
+def test_of_all_environments_that_are_registered_only_those_of_the_task_have_a_score(package):
+    import gymnasium
+
+    if package:
+        gymnasium.register_envs(pytest.importorskip(package))
+    environments = {name for name in gymnasium.registry if name not in d4rl_names.FILES}
+    scored = {name for name in environments if normalized_score(name, 1.0) is not None}
+    assert scored == SCORED & environments
+    assert {"Hopper-v4", "Ant-v5", "hopper-mujoco-p-v0", "ant-p-v0"} <= scored
+    if package == "gymnasium_robotics":
+        assert "AdroitHandDoor-v1" in environments
+    if package == "pybullet_envs_gymnasium":
+        assert "HopperBulletEnv-v0" in scored
 
 
 def test_every_name_of_d4rl_has_a_score():

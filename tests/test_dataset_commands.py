@@ -117,7 +117,7 @@ def test_minari_data_that_is_refused_is_a_fault(check, monkeypatch, tmp_path):
     def refuse(*arguments, **options):
         raise UserError("minari:mine/of-it-v0: rewards[0] is nan")
 
-    monkeypatch.setattr(dataset_commands, "load", refuse)
+    monkeypatch.setattr(offline, "load", refuse)
     monkeypatch.setattr(minari, "list_local_datasets", lambda: {"mine/of-it-v0": {}})
     code, lines = check("minari:mine/of-it-v0")
     assert (code, lines[0]) == (1, "FAULT    reading    minari:mine/of-it-v0: rewards[0] is nan")
@@ -153,6 +153,9 @@ def test_an_environment_gives_sizes_and_the_bounds_of_actions(check, tmp_path):
     code, lines = check(file, env="pendulum-p-v0")
     assert code == 0
     assert not any("outside [-1, 1]" in line for line in lines)
+    assert any(
+        re.match(r"ok +actions +actions are taken to be in the environment's units, \[-2, 2\]", x) for x in lines
+    )
     seen = "ok       env        the agent in pendulum-p-v0 sees float32 of shape (2,), where float32 of shape (3,) was"
     assert any(line.startswith(seen) for line in lines)
     code, lines = check(written(tmp_path, "wide.hdf5", **recorded()), env="pendulum-p-v0")
@@ -162,8 +165,14 @@ def test_an_environment_gives_sizes_and_the_bounds_of_actions(check, tmp_path):
 
 def test_what_a_file_tells_of_its_actions_wins(check, tmp_path):
     bounds = {"metadata/action_low": np.array([-8.0]), "metadata/action_high": np.array([8.0])}
-    _, lines = check(written(tmp_path, **pendulum(), **bounds), env="pendulum-p-v0")
-    assert any(re.match(r"ok +actions +1 numbers, from -0\.2\d* to 0\.2", line) for line in lines)
+    file = written(tmp_path, **pendulum(), **bounds)
+    with h5py.File(file, "r+") as data:
+        data["actions"][3] = 7.999
+    _, lines = check(file, env="pendulum-p-v0")
+    assert any(
+        re.match(r"ok +actions +1 numbers, from -1\.99\d* to 7\.999, 0\.1% of them at a bound", line) for line in lines
+    )
+    assert not any("the environment's units" in line for line in lines)
 
 
 def test_data_is_read_as_training_reads_it(check, tmp_path, monkeypatch):
@@ -173,12 +182,11 @@ def test_data_is_read_as_training_reads_it(check, tmp_path, monkeypatch):
         options.append((source, repr(given)))
         return Dataset.from_arrays(**pendulum(actions=recorded()["actions"]))
 
-    for module in (dataset_commands, offline):
-        monkeypatch.setattr(module, "load", load)
+    monkeypatch.setattr(offline, "load", load)
     (tmp_path / "data.gin").write_text("recorded.action_range = (-3.0, 3.0)\nrecorded.max_episode_steps = 40\n")
     check(file, env="pendulum-p-v0", config="data.gin")
     offline.read(str(file), make("pendulum-p-v0"))
-    assert options[0] == options[1]
+    assert len(options) == 2 and options[0] == options[1]
     assert "(-3.0, 3.0)" in options[0][1]
 
 

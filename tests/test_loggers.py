@@ -312,7 +312,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from offpcc.loggers import WandbLogger
-from offpcc.recording import video
+from offpcc.filming import video
 assert "wandb" not in sys.modules
 folder = Path({folder!r})
 folder.mkdir(exist_ok=True)

@@ -3,19 +3,25 @@
 import csv
 import json
 import shlex
+import tracemalloc
+import weakref
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 from conftest import merged, rows
+from gymnasium.wrappers import ClipReward
 
 import offpcc
 from offpcc import configuration
+from offpcc import offline as offline_module
 from offpcc.assembly import build, run_name, what_is_named
 from offpcc.data import Dataset, load
+from offpcc.data import columns as data_columns
+from offpcc.domains.wrappers import Concatenate
 from offpcc.errors import UserError
-from offpcc.offline import read
+from offpcc.offline import read, without_effect
 from offpcc.run_fns import Evaluation, columns_of
 
 SHORT = ("train.num_epochs=2", "train.num_steps_per_epoch=12")
@@ -64,8 +70,33 @@ def test_actions_come_from_the_units_of_the_environment(pendulum_file):
     assert np.abs(recorded).max() > 1.5
     rows = read(pendulum_file, offpcc.make("pendulum-v0")).rows
     assert np.allclose(rows.actions[rows.is_start], recorded / 2.0, atol=1e-6)
-    told = read(pendulum_file).notices
-    assert any("outside [-1, 1]" in notice for notice in told), "without the environment nobody knows their units"
+    assert [notice.kind for notice in read(pendulum_file, offpcc.make("pendulum-v0")).notices] == ["units"]
+    (notice,) = read(pendulum_file).notices
+    assert notice.kind == "clipped", "without the environment nobody knows their units"
+
+
+def as_dataset(file):
+    with h5py.File(file) as data:
+        return Dataset.from_arrays(**{key: data[key][:] for key in data}, name="mine")
+
+
+def test_arrays_of_ones_own_are_scaled_like_a_file(pendulum_file):
+    data = as_dataset(pendulum_file)
+    for env in ("pendulum-v0", "pendulum-p-v0"):
+        own, filed = (read(source, offpcc.make(env)) for source in (data, pendulum_file))
+        for name in own.rows._fields:
+            assert np.array_equal(getattr(own.rows, name), getattr(filed.rows, name)), name
+    assert np.abs(own.rows.actions).max() > 0.9 and (np.abs(own.rows.actions) >= 1.0).mean() < 0.01
+    told = "\n".join(own.lines())
+    assert "note: actions are taken to be in the environment's units, [-2, 2]" in told
+
+
+def test_bounds_by_gin_are_those_of_ones_own_arrays_too(pendulum_file):
+    configuration.configure(None, "recorded.action_range = (-4.0, 4.0)")
+    for source in (pendulum_file, as_dataset(pendulum_file)):
+        recording = read(source, offpcc.make("pendulum-v0"))
+        assert recording.notices == ()
+        assert 0.45 < np.abs(recording.rows.actions).max() <= 0.5
 
 
 def test_what_a_file_tells_of_its_actions_wins(changed):
@@ -75,7 +106,9 @@ def test_what_a_file_tells_of_its_actions_wins(changed):
     for env in (None, offpcc.make("pendulum-v0")):
         rows = read(file, env).rows
         assert np.allclose(rows.actions[rows.is_start], recorded / 4.0, atol=1e-6)
-    assert np.allclose(load(file, action_range=(-1, 1)).actions, recorded / 4.0, atol=1e-6)
+    data = load(file, action_range=(-1, 1))
+    assert np.array_equal(data.actions, recorded)
+    assert np.allclose(data.rows().actions.max(), recorded.max() / 4.0, atol=1e-6)
 
 
 def test_hidden_velocities_are_hidden_in_the_data_too(pendulum_file):
@@ -113,6 +146,93 @@ def test_rewards_are_scaled_for_learning_by_the_range_of_returns(pendulum_file):
     with h5py.File(pendulum_file) as file:
         raw = file["rewards"][:]
     assert np.allclose(learner.recording.rows.rewards[learner.recording.rows.is_start][:, 0], raw)
+
+
+def test_a_piece_that_the_recordings_end_cut_counts_in_no_return(changed, pendulum_file):
+    with h5py.File(pendulum_file) as file:
+        columns = {key: file[key][:-150] for key in file}
+        returns = file["rewards"][:].reshape(6, 200).sum(1, dtype=np.float64)
+    configuration.configure(None, "recorded.return_range = 1000.0")
+    piece = read(changed(**columns))
+    assert (piece.num_episodes, piece.num_transitions) == (6, 1050)
+    assert piece.mean_return == pytest.approx(returns[:5].mean())
+    assert piece.reward_scale == pytest.approx(1000.0 / (returns[:5].max() - returns[:5].min()))
+    configuration.configure(None)
+    told = {"metadata/whole_episodes": 3, "metadata/offpcc": "1.0"}
+    assert read(changed("own.hdf5", **told)).mean_return == pytest.approx(returns[:3].mean())
+
+
+def test_statistics_are_taken_in_blocks(pendulum_file, monkeypatch):
+    recording = read(pendulum_file)
+    chosen = recording.rows.observations[recording.rows.is_start].astype(np.float64)
+    for size in (2**22, 100):
+        monkeypatch.setattr(data_columns, "BLOCK_BYTES", size)
+        mean, std = recording.statistics()
+        assert mean.dtype == std.dtype == np.float64
+        assert np.allclose(mean, chosen.mean(0), rtol=1e-12) and np.allclose(std, chosen.std(0), rtol=1e-12)
+
+
+def test_statistics_take_little_memory(monkeypatch):
+    steps = 200_000
+    data = Dataset.from_arrays(
+        observations=np.random.default_rng(0).normal(1000.0, 0.1, (steps, 11)).astype(np.float32),
+        actions=np.zeros((steps, 1), np.float32),
+        rewards=np.zeros(steps, np.float32),
+        terminations=np.arange(steps) % 100 == 99,
+        truncations=np.zeros(steps, bool),
+    )
+    recording = read(data)
+    monkeypatch.setattr(data_columns, "BLOCK_BYTES", 2**18)
+    tracemalloc.start()
+    mean, std = recording.statistics()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.3 * recording.rows.observations.nbytes
+    assert np.allclose(mean, 1000.0, atol=0.01) and np.allclose(std, 0.1, rtol=0.02)
+
+
+@pytest.mark.parametrize(("free", "words"), [(20_000, "swings: 1,200 transitions"), (60_000, "pendulum-v0")])
+def test_what_memory_cannot_hold_beside_the_data_is_refused(pendulum_file, monkeypatch, free, words):
+    data = load(pendulum_file)
+    env = offpcc.make("pendulum-v0", wrappers=[lambda env: Concatenate(env, 8)])
+    monkeypatch.setattr(data_columns, "available_bytes", lambda: free)
+    with pytest.raises(UserError, match=f"{words}.* bytes of memory are free"):
+        read(data, env)
+    monkeypatch.setattr(data_columns, "available_bytes", lambda: 130_000)
+    assert read(data, env).rows.observations.shape == (1206, 24)
+
+
+def test_what_was_recorded_is_let_go_of_before_it_is_seen(pendulum_file, monkeypatch):
+    held = []
+
+    def loaded(*arguments, **options):
+        data = load(*arguments, **options)
+        held.append(weakref.ref(data))
+        return data
+
+    def see(env, observations, *arguments, **options):
+        assert held[0]() is None
+        return observations
+
+    monkeypatch.setattr(offline_module, "load", loaded)
+    monkeypatch.setattr(offline_module, "view", see)
+    read(pendulum_file, offpcc.make("pendulum-v0"))
+
+
+def test_what_changes_rewards_in_tests_is_told(pendulum_file):
+    env = ClipReward(offpcc.make("pendulum-v0"), -1.0, 1.0)
+    assert [notice.kind for notice in read(pendulum_file, env).notices] == ["units", "rewards"]
+    assert any("ClipReward" in line for line in read(pendulum_file, env).lines())
+
+
+def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(pendulum_file):
+    configuration.configure(None, "recorded.return_range = 1000.0")
+    recording = read(pendulum_file)
+    assert any("rewards are multiplied" in line for line in recording.lines())
+    assert not any("rewards are multiplied" in line for line in recording.lines(reads_rewards=False))
+    algorithms = {algo: build(None, algo, dataset=pendulum_file).algorithm for algo in ("rbc", "td3_bc")}
+    assert without_effect(algorithms["rbc"]) == {"return_range": "RecurrentBC reads no rewards"}
+    assert without_effect(algorithms["td3_bc"]) == {}
 
 
 def test_what_the_wrappers_draw_follows_from_the_seed(pendulum_file):
@@ -196,12 +316,18 @@ def test_a_score_is_told_beside_the_return_whatever_the_simulators_version(quick
     assert f"D4RL score {expected:.1f}" in out and "MuJoCo" in out
 
 
-@pytest.mark.parametrize("algo", ["td3_bc", "riql", "rcql_s", "bcq"])
-def test_resuming_is_exact(offline, pendulum_file, tmp_path, algo):
+NOISE = ("make.wrappers=[@ObservationNoise]", "ObservationNoise.std=0.1")  # drawn once, from the run's seed
+
+
+@pytest.mark.parametrize(
+    ("algo", "wrappers"),
+    [("td3_bc", ()), ("riql", ()), ("rcql_s", ()), ("bcq", ()), ("td3_bc", NOISE), ("riql", NOISE)],
+)
+def test_resuming_is_exact(offline, pendulum_file, tmp_path, algo, wrappers):
     data = ("--env", "pendulum-p-v0", "--dataset", pendulum_file)
-    assert offline(algo, *data, "--results", "whole")[0] == 0
-    assert offline(algo, *data, "--results", "parts", bindings=["train.num_epochs=1"])[0] == 0
-    code, out, err = offline(algo, *data, "--results", "parts", "--resume")
+    assert offline(algo, *data, "--results", "whole", bindings=wrappers)[0] == 0
+    assert offline(algo, *data, "--results", "parts", bindings=[*wrappers, "train.num_epochs=1"])[0] == 0
+    code, out, err = offline(algo, *data, "--results", "parts", "--resume", bindings=wrappers)
     assert code == 0 and "not exact" not in out, err
     whole, parts = (tmp_path / name / "pendulum-p-v0_from_swings" / algo / "1" for name in ("whole", "parts"))
     assert rows(whole) == rows(parts) and len(rows(whole)) == 3
@@ -217,10 +343,10 @@ def test_a_run_does_not_go_on_with_other_data(offline, changed, pendulum_file, t
     assert code == 2 and "the saved buffer held swings (1,200 transitions" in err
     with h5py.File(file, "r+") as data:
         data["rewards"][3] += 0.5
-    code, _, err = offline(
-        "bc", "--dataset", file, "--resume", "--dataset_fraction", 0.5, bindings=["train.num_epochs=3"]
-    )
-    assert code == 2 and "(600 transitions" in err
+    part = ("--dataset_fraction", 0.5)
+    assert offline("bc", "--dataset", file, *part, "--resume")[0] == 0
+    half = tmp_path / "results" / "swings_0.5" / "bc" / "1"
+    assert json.loads((half / "run.json").read_text())["dataset"]["num_transitions"] == 600
     assert offline("bc", "--dataset", file, "--resume", bindings=["train.num_epochs=3"])[0] == 0
 
 
@@ -304,7 +430,7 @@ def test_the_two_lines_of_the_readme(launch, tmp_path):
         (["--dataset", "hoper-medium-v2"], ["hoper-medium-v2", "hopper-medium-v2"]),
         (["--dataset", "minari:no/such-v0"], ["no/such-v0"]),
         (["--dataset", "FILE", "--env", "pendulum-x-v0"], ["pendulum-x-v0", "did you mean"]),
-        (["--dataset", "FILE", "--env", "reacher-pomdp-v0"], ["actions are of 1 numbers", "of 2"]),
+        (["--dataset", "FILE", "--env", "reacher-pomdp-v0"], ["actions of 1 numbers", "takes 2"]),
         (["--dataset", "FILE", "--env", "MountainCarContinuous-v0"], ["3", "2"]),
         (["--dataset", "FILE", "--gin", "ReplayBuffer.capacity=5"], ["ReplayBuffer.capacity", "held whole"]),
         (["--dataset", "FILE", "--gin", "train.update_after=5"], ["train.update_after", "recorded data"]),
@@ -360,5 +486,18 @@ def test_data_without_ends_does_for_an_agent_without_memory_or_with_a_time_limit
 
 def test_returns_that_are_all_alike_have_no_range(changed):
     configuration.configure(None, "recorded.return_range = 1000.0")
-    with pytest.raises(UserError, match="all episodes of odd have the return 0"):
-        read(changed(rewards=np.zeros(STEPS)))
+    file = changed(rewards=np.zeros(STEPS))
+    with pytest.raises(UserError, match="all whole episodes of odd have the return 0") as told:
+        read(file)
+    remedy = told.value.message.split("--gin ")[1]
+    configuration.configure(None, remedy.replace("=", " = "))
+    assert read(file).reward_scale == 1.0
+
+
+def test_what_a_paper_binds_can_be_taken_back_where_returns_are_all_alike(launch, changed):
+    """Expert data may be so; IQL's own file binds a range."""
+    command = ("--algo", "iql", "--config", "algorithms/iql.gin", "--dataset", changed(rewards=np.ones(STEPS)))
+    code, _, err = launch(*command)
+    assert code == 2 and "--gin recorded.return_range=None" in err
+    code, out, err = launch(*command, "--gin", "recorded.return_range=None", *SHORT)
+    assert code == 0 and "rewards are multiplied" not in out, err

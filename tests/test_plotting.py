@@ -173,3 +173,12 @@ def test_runs_without_a_common_step_are_an_error(tmp_path):
     with pytest.raises(NoRunsError, match="common step"):
         plot_runs([tmp_path], tmp_path / "c.png")
     assert not (tmp_path / "c.png").exists()
+
+
+def test_runs_without_tests_are_left_out_beside_others_and_named(tmp_path):
+    write_run(tmp_path / "env" / "sac" / "1", [1.0, 2.0])
+    write_run(tmp_path / "env" / "iql" / "1", [None, None])
+    told = []
+    summaries = plot_runs([tmp_path], tmp_path / "c.png", announce=told.append)
+    assert [summary.label for summary in summaries] == ["sac"]
+    assert len(told) == 1 and "left out" in told[0] and "iql" in told[0]

@@ -7,20 +7,36 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
+from offpcc.data.actions import checked_range
 from offpcc.data.columns import (
     REQUIRED,
     Array,
     Column,
     Range,
+    bytes_kept,
     check_room,
     check_shapes,
-    read_actions,
     read_flags,
     read_numbers,
     with_our_names,
 )
-from offpcc.data.ends import LastSteps, last_steps, time_limits, without_resets
+from offpcc.data.ends import LastSteps, last_steps, time_limits
+from offpcc.data.infos import Recorded, action_range, is_own_recording
+from offpcc.data.notices import Notice
 from offpcc.errors import UserError
+
+WHOLE, LARGEST = "whole_episodes", 64  # a number in the metadata, and its bytes at most
+
+
+class About(NamedTuple):
+    """What is told of recorded data beside its steps; see `Dataset`."""
+
+    name: str
+    source: str = "arrays"
+    max_episode_steps: int | None = None
+    action_range: Range | None = None
+    infos: Mapping[str, Array] | None = None
+    metadata: Mapping[str, Any] | None = None
 
 
 class Parts(TypedDict):
@@ -34,93 +50,111 @@ class Parts(TypedDict):
     stops: Array
     final_observations: Array
     last_is_transition: Array
+    is_whole: Array
+    action_range: Range | None
+    discrete_actions: bool
+    notices: tuple[Notice, ...]
     name: str
     source: str
-    notices: tuple[str, ...]
-    discrete_actions: bool
     infos: Mapping[str, Array]
     metadata: Mapping[str, Any]
 
 
-def assemble(
-    columns: dict[str, Column],
-    *,
-    name: str,
-    source: str = "arrays",
-    max_episode_steps: int | None = None,
-    action_range: Range | None = None,
-    default_action_range: Range | None = None,
-    infos: Mapping[str, Array] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    found: Iterable[str] = (),
-) -> Parts:
+class _Steps(NamedTuple):
+    """All steps, read."""
+
+    observations: Array
+    actions: Array  # (S, A), as recorded
+    rewards: Array
+    terminations: Array
+    truncations: Array
+    has_choices: bool  # actions are whole numbers
+
+
+def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()) -> Parts:
     """Check columns and read them; see `Dataset.from_arrays`. Each is forgotten once it is read.
 
-    Lowest and highest action are those that the `metadata` tells, as recordings of offpcc do, else `action_range`,
-    else for actions that are no whole numbers `default_action_range`.
+    Args:
+        columns: by their names, ours or D4RL's.
+        about: what is told beside them.
+        found: what else there was, for messages.
 
     Raises:
         UserError: something is missing, does not fit, is no number, or is too large for this machine.
     """
+    name = about.name
     columns = with_our_names(columns, name, found)
     num_steps = check_shapes(columns, name)
-    check_room(columns, name)
+    check_room(bytes_kept(columns), f"{name}: {num_steps:,} steps")
     terminations = read_flags(columns.pop("terminations"), f"{name}: terminations")
-    notices = []
-    if "truncations" in columns:
-        truncations = read_flags(columns.pop("truncations"), f"{name}: truncations")
-    else:
-        truncations = time_limits(terminations, max_episode_steps)
-        notices.append(
-            f"there are no truncations (timeouts): episodes are cut after {max_episode_steps} steps, which is taken to "
-            f"be the time limit"
-            if max_episode_steps
-            else "there are no truncations (timeouts): an episode that a time limit ended goes on in the next one, "
-            "unless max_episode_steps is given"
-        )
+    truncations, notices = _truncations(columns.pop("truncations", None), terminations, about)
+    is_end = terminations | truncations
     rewards = read_numbers(columns.pop("rewards"), f"{name}: rewards").reshape(num_steps)
-    if metadata and {"action_low", "action_high"} <= set(metadata):
-        action_range = metadata["action_low"], metadata["action_high"]
-    elif action_range is None and columns["actions"].dtype.kind == "f":
-        action_range = default_action_range
-    actions, discrete, action_notices = read_actions(columns.pop("actions"), name, action_range)
+    has_choices = columns["actions"].dtype.kind in "iub"
+    actions = read_numbers(columns.pop("actions"), f"{name}: actions").reshape(num_steps, -1)
     observations = read_numbers(columns.pop("observations"), f"{name}: observations", images=True)
-    last = last_steps(observations, terminations, truncations, columns.pop("next_observations", None), name)
-    _check_transitions(last, num_steps, name)
-    return Parts(
-        observations=observations,
-        actions=actions,
-        rewards=rewards,
-        terminations=terminations,
-        truncations=truncations,
-        stops=last.stops,
-        final_observations=last.final_observations,
-        last_is_transition=last.is_transition,
-        name=name,
-        source=source,
-        notices=(*notices, *last.notices, *action_notices),
-        discrete_actions=discrete,
-        infos=infos or {},
-        metadata=metadata or {},
-    )
+    num_whole = _num_whole(about.metadata or {}, name)
+    following = columns.pop("next_observations", None)
+    last = last_steps(observations, terminations, truncations, following, name, is_sure=num_whole is not None)
+    is_whole = is_end[last.stops - 1]
+    is_whole[num_whole:] &= num_whole is None
+    steps = _Steps(observations, actions, rewards, terminations, truncations, has_choices)
+    return _parts(steps, last, is_whole, [*notices, *last.notices], about)
 
 
-def join(
-    episodes: Iterable[Mapping[str, Any] | Sequence[Any]],
-    *,
-    name: str,
-    source: str,
-    action_range: Range | None = None,
-    metadata: Mapping[str, Any] | None = None,
-) -> Parts:
+def _num_whole(metadata: Mapping[str, Any], name: str) -> int | None:
+    """How many episodes a recording of offpcc's has before those that its end cut; None for other data."""
+    if not is_own_recording(metadata):
+        return None
+    told = metadata.within(WHOLE, LARGEST) if isinstance(metadata, Recorded) else metadata[WHOLE]
+    if not isinstance(told, int | np.integer):
+        raise UserError(f"{name}: metadata/{WHOLE} is no whole number; mend it, or leave it out")
+    return max(0, int(told))
+
+
+def _truncations(column: Column | None, terminations: Array, about: About) -> tuple[Array, list[Notice]]:
+    if column is not None:
+        return read_flags(column, f"{about.name}: truncations"), []
+    limit = about.max_episode_steps
+    if limit:
+        text = f"episodes are cut after {limit} steps, which is taken to be the time limit"
+        notice = Notice("time limit", f"there are no truncations (timeouts): {text}")
+    else:
+        text = "an episode that a time limit ended goes on in the next one, unless max_episode_steps is given"
+        notice = Notice("no time limits", f"there are no truncations (timeouts): {text}")
+    return time_limits(terminations, limit), [notice]
+
+
+def join(episodes: Iterable[Mapping[str, Any] | Sequence[Any]], about: About) -> Parts:
     """Check episodes and join them; see `Dataset.from_episodes`.
 
     Raises:
         UserError: something is missing, does not fit or is no number.
     """
+    name = about.name
     read = [_read_episode(episode, f"{name}, episode {number}") for number, episode in enumerate(episodes)]
     if not read:
         raise UserError(f"{name}: there are no episodes; give one or more")
+    _check_alike(read, name)
+    stops = np.cumsum([len(episode.actions) for episode in read])
+    terminated = np.array([episode.terminated for episode in read])
+    terminations, truncations = np.zeros((2, stops[-1]), np.bool_)
+    terminations[stops - 1], truncations[stops - 1] = terminated, ~terminated
+    actions = np.concatenate([episode.actions for episode in read])
+    steps = _Steps(
+        np.concatenate([episode.observations[:-1] for episode in read]),
+        read_numbers(actions, f"{name}: actions").reshape(len(actions), -1),
+        np.concatenate([episode.rewards for episode in read]),
+        terminations,
+        truncations,
+        has_choices=actions.dtype.kind in "iub",
+    )
+    every = np.ones(len(read), np.bool_)
+    last = LastSteps(stops, np.stack([episode.observations[-1] for episode in read]), every, [])
+    return _parts(steps, last, every, [], about)
+
+
+def _check_alike(read: Sequence[_Episode], name: str) -> None:
     for number, episode in enumerate(read):
         for part in ("observations", "actions"):
             here, first = getattr(episode, part), getattr(read[0], part)
@@ -129,32 +163,30 @@ def join(
                     f"{name}, episode {number}: {part} of shape {here.shape[1:]} ({here.dtype}), but episode 0 has "
                     f"{first.shape[1:]} ({first.dtype}); all are to be alike"
                 )
-    lengths = np.array([len(episode.actions) for episode in read])
-    stops = np.cumsum(lengths)
-    terminated = np.array([episode.terminated for episode in read])
-    terminations, truncations = np.zeros((2, stops[-1]), np.bool_)
-    terminations[stops - 1], truncations[stops - 1] = terminated, ~terminated
-    actions, discrete, notices = read_actions(np.concatenate([episode.actions for episode in read]), name, action_range)
-    observations = np.concatenate([episode.observations[:-1] for episode in read])
-    final_observations = np.stack([episode.observations[-1] for episode in read])
-    told = LastSteps(stops, final_observations, np.ones(len(read), np.bool_), [])
-    last = without_resets(told, observations, ~terminated)
-    _check_transitions(last, len(observations), name)
+
+
+def _parts(steps: _Steps, last: LastSteps, is_whole: Array, notices: Iterable[Notice], about: About) -> Parts:
+    name, metadata = about.name, about.metadata or {}
+    _check_transitions(last, len(steps.rewards), name)
+    told = action_range(metadata, name)
+    told = about.action_range if told is None else told
     return Parts(
-        observations=observations,
-        actions=actions,
-        rewards=np.concatenate([episode.rewards for episode in read]),
-        terminations=terminations,
-        truncations=truncations,
+        observations=steps.observations,
+        actions=steps.actions,
+        rewards=steps.rewards,
+        terminations=steps.terminations,
+        truncations=steps.truncations,
         stops=last.stops,
         final_observations=last.final_observations,
         last_is_transition=last.is_transition,
+        is_whole=is_whole,
+        action_range=None if told is None else checked_range(told, steps.actions.shape[1], name),
+        discrete_actions=steps.has_choices and told is None,
+        notices=tuple(notices),
         name=name,
-        source=source,
-        notices=(*last.notices, *notices),
-        discrete_actions=discrete,
-        infos={},
-        metadata=metadata or {},
+        source=about.source,
+        infos=about.infos or {},
+        metadata=metadata,
     )
 
 

@@ -89,23 +89,24 @@ def check_shapes(columns: Mapping[str, Column], name: str) -> int:
     return num_steps
 
 
-def check_room(columns: Mapping[str, Column], name: str) -> None:
+def check_room(num_bytes: int, what: str) -> None:
     """Refuse what could not be held.
 
     Raises:
-        UserError: it takes more memory than there is.
+        UserError: `what` takes more memory than there is.
     """
-    kept = sum(
-        math.prod(column.shape) * min(column.dtype.itemsize, 4)
-        for key, column in columns.items()
-        if key != "next_observations"
-    )
     available = available_bytes()
-    if available is not None and kept > available:
+    if available is not None and num_bytes > available:
         raise UserError(
-            f"{name}: {columns['observations'].shape[0]:,} steps take {kept:,} bytes, but {available:,} bytes of "
-            f"memory are free; is the file damaged? If not, split it"
+            f"{what} take {num_bytes:,} bytes, but {available:,} bytes of memory are free; is the data damaged? If "
+            f"not, split it, or take a part of it (--dataset_fraction)"
         )
+
+
+def bytes_kept(columns: Mapping[str, Column]) -> int:
+    """Bytes of what stays in memory of columns that are read."""
+    sizes = {key: math.prod(column.shape) * min(column.dtype.itemsize, 4) for key, column in columns.items()}
+    return sum(size for key, size in sizes.items() if key != "next_observations")
 
 
 def available_bytes() -> int | None:
@@ -183,34 +184,3 @@ def read_flags(column: Column, what: str) -> Array:
             raise UserError(f"{what}[{wrong[0]}] is {values[wrong[0]]}; it has to be 0 or 1, False or True")
     flags: Array = values.astype(np.bool_)
     return flags
-
-
-def read_actions(column: Column, name: str, action_range: Range | None) -> tuple[Array, bool, list[str]]:
-    """Actions (S, A) in [-1, 1], whether they are discrete instead, and what is to be told of them.
-
-    Raises:
-        UserError: one is NaN or infinite, or `action_range` does not fit.
-    """
-    actions = read_numbers(column, f"{name}: actions").reshape(column.shape[0], -1)
-    if column.dtype.kind in "iub" and action_range is None:
-        told = "actions are whole numbers, so they are taken to be discrete: agents for continuous control cannot learn"
-        return actions, True, [f"{told} from them; give action_range if they are not"]
-    if action_range is not None:
-        low, high = (np.asarray(bound, np.float32) for bound in action_range)
-        if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
-            raise UserError(f"{name}: action_range is {action_range}; it has to be two finite bounds, the lower first")
-        if not {low.shape, high.shape} <= {(), (1,), actions.shape[1:]}:
-            raise UserError(
-                f"{name}: actions are of {actions.shape[1]} numbers, but the bounds that they are to be scaled from "
-                f"(action_range, or those of the environment) of {max(low.size, high.size)}"
-            )
-        actions = 2.0 * (actions - low) / (high - low) - 1.0
-    far = max(float(actions.max()), -float(actions.min()))
-    if far <= 1.0:
-        return actions, False, []
-    outside = int((np.abs(actions) > 1.0 + TOLERANCE).any(axis=1).sum())
-    notice = (
-        f"{outside:,} of {len(actions):,} actions lie outside [-1, 1], up to {far:.4g}, and are clipped to it"
-        f"{'' if action_range else '; if the recorder had other bounds, give them as action_range'}"
-    )
-    return np.clip(actions, -1.0, 1.0), False, [notice] if outside else []

@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import zipfile
 from pathlib import Path
 
 import h5py
@@ -17,9 +16,11 @@ import numpy as np
 from offpcc.d4rl_names import ADDRESS, FILES, SUFFIXES
 from offpcc.data.columns import Array
 from offpcc.data.d4rl_files import KNOWN
-from offpcc.data.dataset_files import is_hdf5
+from offpcc.data.dataset_files import read_everything
 from offpcc.data.downloads import DownloadError, Progress, download
-from offpcc.errors import UserError
+from offpcc.data.hdf5_items import is_hdf5
+from offpcc.data.untrusted import DAMAGE, printable
+from offpcc.errors import UserError, first_line
 
 D4RL_KEYS = ("observations", "actions", "rewards", "terminals")  # that every file of D4RL has
 
@@ -68,7 +69,7 @@ def obtain(name: str, progress: Progress | None = None) -> Path:
             url,
             folder / file,
             known=KNOWN.get(file),
-            accept=lambda path: None if is_hdf5(path) else "what came is no HDF5 file",
+            accept=_fault_of,
             progress=progress,
         )
     except DownloadError as error:
@@ -82,35 +83,37 @@ def raw_arrays(path: Path) -> dict[str, Array]:
     Raises:
         UserError: the file cannot be read, or lacks observations, actions, rewards or terminals of one length.
     """
-    arrays: dict[str, Array] = {}
-
-    def keep(name: str, item: h5py.Dataset | h5py.Group) -> None:
-        if isinstance(item, h5py.Dataset):
-            arrays[name] = item[()]
-
-    try:
-        if is_hdf5(path):
-            with h5py.File(path, "r") as file:
-                file.visititems(keep)
-        else:
-            with np.load(path, allow_pickle=False) as file:
-                arrays.update(file)
-    except (OSError, RuntimeError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:  # NumPy's are many
-        raise UserError(f"{path} cannot be read ({error}); fetch or write it again") from None
+    arrays = read_everything(path)
     missing = [key for key in D4RL_KEYS if key not in arrays]
     if missing:
-        raise UserError(f"{path}: {', '.join(missing)} missing; found: {', '.join(arrays)}")
-    num_steps = len(np.atleast_1d(arrays["rewards"]))
-    for key in D4RL_KEYS:
-        shape = arrays[key].shape
-        if shape[:1] != (num_steps,) or (key in ("rewards", "terminals") and shape[1:] not in ((), (1,))):
+        raise UserError(f"{path}: {', '.join(missing)} missing; found: {', '.join(printable(arrays))}")
+    columns = {key: np.asarray(arrays[key]) for key in D4RL_KEYS}
+    for key, column in columns.items():
+        if column.dtype.kind not in "fiub":
+            raise UserError(f"{path}: {key} holds {column.dtype}, no numbers; every column is to be an array of them")
+    num_steps = len(np.atleast_1d(columns["rewards"]))
+    for key, column in columns.items():
+        one_number = key in ("rewards", "terminals")
+        if column.shape[:1] != (num_steps,) or (one_number and column.shape[1:] not in ((), (1,))):
             raise UserError(
-                f"{path}: {key} of shape {shape} beside {num_steps:,} rewards; each is to have one row a step, of one "
-                f"number for rewards and terminals"
+                f"{path}: {key} of shape {column.shape} beside {num_steps:,} rewards; each is to have one row a step, "
+                f"of one number for rewards and terminals"
             )
     for key in ("rewards", "terminals"):
         arrays[key] = arrays[key].reshape(num_steps)
     return arrays
+
+
+def _fault_of(path: Path) -> str | None:
+    """What is wrong with the form of a file that came, which is all that is known of many."""
+    if not is_hdf5(path):
+        return "what came is no HDF5 file"
+    try:
+        with h5py.File(path, "r") as file:
+            missing = [key for key in D4RL_KEYS if key not in file]
+    except DAMAGE as error:
+        return f"what came is damaged or not whole ({first_line(error)})"
+    return f"what came lacks {', '.join(missing)}" if missing else None
 
 
 def _writable() -> Path | None:

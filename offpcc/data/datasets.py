@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from offpcc.data.assembling import assemble, join
+from offpcc.data.actions import checked_range, in_units, told_of_actions
+from offpcc.data.assembling import About, assemble, join
 from offpcc.data.columns import REQUIRED, Array, Column, Range
 from offpcc.data.infos import StepInfos
+from offpcc.data.notices import Notice
 from offpcc.data.rows import Rows as Rows
 from offpcc.errors import UserError
 
@@ -34,17 +36,19 @@ class Dataset:
 
     Attributes:
         observations: (S, *obs), float32, or uint8 for images.
-        actions: (S, A), float32, in [-1, 1] unless they are discrete.
+        actions: (S, A), float32, as they were recorded: in units of the recorder's own.
         rewards: (S,), float32.
         terminations: (S,), bool: the task ended; a time limit is False.
         truncations: (S,), bool: the episode was cut, or the recording jumps.
         stops: (E,), one after each episode's last step.
         final_observations: (E, *obs), the last observation of each episode.
         last_is_transition: (E,), whether the next observation of an episode's last step is known, or not needed.
+        is_whole: (E,), whether it ended before the recording did.
+        action_range: lowest and highest action, which stand for -1 and 1, if the data or its user tells them.
+        discrete_actions: actions are numbers of choices, not to be scaled or learned from here.
+        notices: what a reader of the data should be told.
         name: of the data set, for messages.
         source: where it came from.
-        notices: what a reader of the data should be told, each one sentence.
-        discrete_actions: actions are numbers of choices, not to be clipped or learned from here.
         infos: what was recorded beside the steps, read when it is asked for.
         metadata: what was recorded about the whole, read when it is asked for.
     """
@@ -57,10 +61,12 @@ class Dataset:
     stops: Array
     final_observations: Array
     last_is_transition: Array
+    is_whole: Array
+    action_range: Range | None = None
+    discrete_actions: bool = False
+    notices: tuple[Notice, ...] = ()
     name: str = "data"
     source: str = "arrays"
-    notices: tuple[str, ...] = ()
-    discrete_actions: bool = False
     infos: Mapping[str, Array] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -91,7 +97,8 @@ class Dataset:
             terminals: another name of `terminations`, D4RL's.
             timeouts: another name of `truncations`, D4RL's.
             max_episode_steps: where there are no truncations, the time limit that the recorder had.
-            action_range: lowest and highest action of the recording, which become -1 and 1.
+            action_range: lowest and highest action of the recording, which are to stand for -1 and 1; if it is not
+                given, the bounds of the environment are that the agent is for.
             name: for messages.
 
         Raises:
@@ -103,7 +110,8 @@ class Dataset:
             "timeouts": timeouts,
         }  # fmt: skip
         columns: dict[str, Column] = {key: np.asarray(value) for key, value in given.items() if value is not None}
-        return Dataset(**assemble(columns, name=name, max_episode_steps=max_episode_steps, action_range=action_range))
+        about = About(name, max_episode_steps=max_episode_steps, action_range=action_range)
+        return Dataset(**assemble(columns, about))
 
     @staticmethod
     def from_episodes(
@@ -128,7 +136,7 @@ class Dataset:
         Raises:
             UserError: something is missing, does not fit or is no number.
         """
-        return Dataset(**join(episodes, name=name, source=source, action_range=action_range, metadata=metadata))
+        return Dataset(**join(episodes, About(name, source, action_range=action_range, metadata=metadata)))
 
     @property
     def num_steps(self) -> int:
@@ -166,6 +174,12 @@ class Dataset:
         return np.add.reduceat(self.rewards, self.starts, dtype=np.float64)
 
     @property
+    def whole_returns(self) -> Array:
+        """(W,), float64: the returns of whole episodes; where there is none, of all."""
+        returns = self.returns
+        return returns[self.is_whole] if self.is_whole.any() else returns
+
+    @property
     def is_transition(self) -> Array:
         """(S,), bool."""
         mask = np.ones(self.num_steps, np.bool_)
@@ -184,6 +198,13 @@ class Dataset:
     def num_bytes(self) -> int:
         """Bytes of the arrays."""
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
+
+    @property
+    def bytes_of_rows(self) -> int:
+        """Bytes of the arrays that `rows` makes."""
+        arrays = (self.observations, self.actions, self.rewards, self.terminations, self.is_transition)
+        num_episodes = int((self.lengths > ~self.last_is_transition).sum())
+        return sum(int(array[0].nbytes) for array in arrays) * (self.num_transitions + num_episodes)
 
     def select(self, episodes: Sequence[int] | Array) -> Dataset:
         """The data of these episodes, by number, in this order; neighbours are not copied.
@@ -209,6 +230,7 @@ class Dataset:
             stops=np.cumsum(stops - starts),
             final_observations=self.final_observations[part],
             last_is_transition=self.last_is_transition[part],
+            is_whole=self.is_whole[part],
             infos=StepInfos(self.infos, steps, self.num_steps) if self.infos else self.infos,
         )
 
@@ -223,10 +245,60 @@ class Dataset:
         wanted = math.ceil(part * self.num_steps - 1e-6)  # 0.1 * 30 is above 3
         return self.select(np.arange(int(np.searchsorted(self.stops, wanted)) + 1))
 
-    def rows(self) -> Rows:
-        """All transitions as buffers store them; episodes without one are left out."""
+    def with_range(self, action_range: Range | None) -> Dataset:
+        """The same data with these bounds of actions, where it has none of its own; see `from_arrays`.
+
+        Raises:
+            UserError: they do not fit.
+        """
+        if action_range is None or self.action_range is not None:
+            return self
+        bounds = checked_range(action_range, self.actions.shape[1], self.name)
+        return replace(self, action_range=bounds, discrete_actions=False)
+
+    def unit_actions(self, action_bounds: Range | None = None) -> Array:
+        """Actions as agents have them, (S, A) in [-1, 1], anew; choices are left as they are.
+
+        They are scaled by `action_range`, else by `action_bounds`, else taken as they are; and clipped.
+
+        Args:
+            action_bounds: lowest and highest action of the environment that the data is for.
+
+        Raises:
+            UserError: bounds do not fit the actions.
+        """
+        if self.discrete_actions:
+            return self.actions.copy()
+        given = action_bounds if self.action_range is None else self.action_range
+        bounds = None if given is None else checked_range(given, self.actions.shape[1], self.name)
+        scaled = in_units(self.actions, bounds)
+        return np.clip(scaled, -1.0, 1.0, out=scaled)
+
+    def told_of_actions(self, action_bounds: Range | None = None) -> list[Notice]:
+        """What a reader should be told of actions that `rows` scales.
+
+        Args:
+            action_bounds: see `unit_actions`.
+
+        Raises:
+            UserError: bounds do not fit the actions.
+        """
+        if self.discrete_actions:
+            text = "actions are whole numbers, so they are taken to be discrete: agents for continuous control cannot"
+            return [Notice("choices", f"{text} learn from them; give action_range if they are not")]
+        return told_of_actions(self.actions, self.action_range, action_bounds, self.name)
+
+    def rows(self, action_bounds: Range | None = None) -> Rows:
+        """All transitions as buffers store them; episodes without one are left out.
+
+        Args:
+            action_bounds: see `unit_actions`.
+
+        Raises:
+            UserError: bounds do not fit the actions.
+        """
         mask = self.is_transition
-        whole = mask.all()
+        is_every = mask.all()
         lengths = self.lengths - ~self.last_is_transition
         kept = lengths > 0
         stops = np.cumsum(lengths[kept] + 1)
@@ -235,14 +307,14 @@ class Dataset:
 
         def placed(array: Array) -> Array:
             out = np.zeros((len(is_start), *array.shape[1:]), array.dtype)
-            out[is_start] = array if whole else array[mask]
+            out[is_start] = array if is_every else array[mask]
             return out
 
         observations = placed(self.observations)
         observations[stops - 1] = self.final_observations[kept]
         return Rows(
             observations,
-            placed(self.actions),
+            placed(self.unit_actions(action_bounds)),
             placed(self.rewards[:, None]),
             placed(self.terminations[:, None]),
             is_start,

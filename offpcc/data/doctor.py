@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import gymnasium
 
 from offpcc.d4rl_names import normalized_score, reference_returns
-from offpcc.data import env_findings, episode_findings, number_findings
+from offpcc.data import env_findings, episode_findings, infos, number_findings
 from offpcc.data.datasets import Dataset
 from offpcc.data.episode_findings import BEFORE_RESET, MARK_ENDS
+from offpcc.data.infos import recorded_in
 from offpcc.data.motion import Motion
+from offpcc.data.notices import Kind
 from offpcc.data.spreads import Spread, by_column
 from offpcc.domains.doctor import FAULT, NOTE, OK, WARNING, Diagnosis, Finding
+from offpcc.domains.levels import name_of
 from offpcc.errors import UserError
 
 __all__ = ["Examination", "examine", "refused"]
@@ -24,31 +28,28 @@ FEW_EPISODES = 5  # agents with memory draw whole episodes, and so few show litt
 LONGEST_NOTE = 200  # characters of what a file says of itself
 FILE_TELLS = ("env", "algorithm", "algorithm_name", "actor", "simulator", "note")
 
-# What the loader says of data, by words in it: whose check that is, its level, its remedy.
-NOTICES = (
-    (
-        "actions are whole numbers",
-        "actions",
-        FAULT,
-        "bind recorded.action_range to their bounds if they are no choices",
-    ),
-    (
-        "actions lie outside",
+# What is told of data by the kind of notice: whose check that is, its level, its remedy.
+NOTICES: dict[Kind, tuple[str, str, str]] = {
+    "choices": ("actions", FAULT, "bind recorded.action_range to their bounds if they are no choices"),
+    "clipped": (
         "actions",
         WARNING,
         "fine if the environment clipped them too; else bind recorded.action_range to its bounds",
     ),
-    (
-        "next_observations are not the following",
+    "units": ("actions", OK, ""),
+    "scaled": ("actions", NOTE, "fine if the recorder was as timid as that"),
+    "jumps": (
         "jumps",
         WARNING,
         "fine if episodes were cut there without a flag; else look for rows that were lost or shuffled",
     ),
-    ("as after a reset", "resets", NOTE, f"fine; to keep these steps, {BEFORE_RESET}"),
-    ("there are no next_observations", "jumps", NOTE, "fine; record next_observations to keep these steps"),
-    ("episodes are cut after", "ends", NOTE, ""),
-    ("there are no truncations", "ends", WARNING, MARK_ENDS),
-)
+    "no next observations": ("jumps", NOTE, "fine; record next_observations to keep these steps"),
+    "no time limits": ("ends", WARNING, MARK_ENDS),
+    "time limit": ("ends", NOTE, ""),
+    "resets": ("resets", NOTE, f"fine; to keep these steps, {BEFORE_RESET}"),
+    "rewards": ("rewards", NOTE, "fine if they were recorded through the same wrapper"),
+    "remark": ("remark", NOTE, ""),
+}
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,14 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
         env: To learn for and to test in, made by `offpcc.domains.making.make`; its episode is lost. What its wrappers
             hide may have been recorded. Its name tells the references of scores where the data's does not.
     """
+    bounds = env_findings.bounds_for(data, env)
+    notices = [*data.notices, *data.told_of_actions(bounds)]
+    if env is not None:
+        notices += env_findings.told_of_rewards(env)
     told = defaultdict[str, list[Finding]](list)
-    for notice in data.notices:
-        finding = _noticed(notice)
-        told[finding.check].append(finding)
+    for kind, text in notices:
+        check, level, remedy = NOTICES[kind]
+        told[check].append(Finding(check, level, text, remedy))
     lengths, returns = Spread.of("episode length", data.lengths), Spread.of("episode return", data.returns)
     rewards = Spread.of("reward", data.rewards)
     numbers, actions = by_column("observation", data.observations), by_column("action", data.actions)
@@ -97,8 +102,9 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
         episode_findings.returns(data, returns),
         *_score(data, env),
         number_findings.rewards(data, rewards),
+        *told.pop("rewards", []),
         *number_findings.observed(data, numbers),
-        *number_findings.actions(data, actions, told.pop("actions", [])),
+        *number_findings.actions(data, actions, told.pop("actions", []), bounds),
         episode_findings.copies(data),
         *(env_findings.fits(data, env) if env is not None else []),
         *(finding for left in told.values() for finding in left),
@@ -106,17 +112,21 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
     return Examination(data.name, tuple(findings), (lengths, returns, rewards, *numbers, *actions))
 
 
-def _noticed(notice: str) -> Finding:
-    for words, check, level, remedy in NOTICES:
-        if words in notice:
-            return Finding(check, level, notice, remedy)
-    return Finding("remark", NOTE, notice)
-
-
 def _source(data: Dataset) -> Finding:
-    told = {key: " ".join(str(data.metadata[key]).split()) for key in FILE_TELLS if key in data.metadata}
+    try:
+        recorded_in(data.metadata, data.name)
+    except UserError as error:
+        return Finding("source", FAULT, error.message)
+    told = {key: " ".join(_told(data, key).split()) for key in FILE_TELLS}
     text = [f"{key}: {value}" for key, value in told.items() if value and len(value) <= LONGEST_NOTE]
     return Finding("source", OK, "; ".join([data.source, *text]))
+
+
+def _told(data: Dataset, key: str) -> str:
+    """What the data tells of itself, empty where it is no text."""
+    with contextlib.suppress(UserError):
+        return infos.text(data.metadata, key, data.name) or ""
+    return ""
 
 
 def _size(data: Dataset) -> Finding:
@@ -131,8 +141,8 @@ def _size(data: Dataset) -> Finding:
 
 
 def _score(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> list[Finding]:
-    for name in (data.name, env_findings.name_of(env) if env is not None else "", str(data.metadata.get("env", ""))):
+    for name in (data.name, name_of(env) if env is not None else "", _told(data, "env")):
         if reference_returns(name) is not None:
-            score = normalized_score(name, float(data.returns.mean()))
+            score = normalized_score(name, float(data.whole_returns.mean()))
             return [Finding("score", OK, f"the mean return is D4RL's score {score:.1f}, by the references of {name}")]
     return []

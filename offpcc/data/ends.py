@@ -7,11 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from offpcc.data.columns import TOLERANCE, Array, Column, blocks, check_finite, converted
+from offpcc.data.columns import BLOCK_BYTES, TOLERANCE, Array, Column, blocks, check_finite, converted
+from offpcc.data.notices import Notice
 
-# Of the cut episodes, as many as lead to the start of the next one if the recorder looked after each reset: not all,
-# for some of their followers may have been left out. Fewer are chance, as among single steps in any order.
+# Of episodes that another follows, as many as lead to its start if the recorder looked after each reset: not all, for
+# some of their followers may have been left out. Fewer are chance, as among single steps in any order.
 HABIT = 0.1
+ENOUGH = 10  # cut episodes tell by themselves: many recorders look before the reset at a time limit alone
+# Of observations inside episodes. A start that is as frequent there, such as the zeros of a sensor that flickers, may
+# be a last observation, too; by chance it is one for less than half a habit where it is rarer.
+COMMON = 0.05
+SAMPLE = 10_000  # observations that frequencies are taken from
 
 
 class LastSteps(NamedTuple):
@@ -20,7 +26,7 @@ class LastSteps(NamedTuple):
     stops: Array  # (E,), one after it
     final_observations: Array  # (E, *obs), what it led to; where that is not known, what it was taken at
     is_transition: Array  # (E,), bool: what it led to is known, or not needed
-    notices: list[str]
+    notices: list[Notice]
 
 
 def time_limits(terminations: Array, most: int | None) -> Array:
@@ -36,9 +42,22 @@ def time_limits(terminations: Array, most: int | None) -> Array:
 
 
 def last_steps(
-    observations: Array, terminations: Array, truncations: Array, next_observations: Column | None, name: str
+    observations: Array,
+    terminations: Array,
+    truncations: Array,
+    next_observations: Column | None,
+    name: str,
+    is_sure: bool = False,
 ) -> LastSteps:
     """The last steps of all episodes; where `next_observations` jump, `truncations` are set.
+
+    Args:
+        observations: (S, *obs).
+        terminations: (S,), bool.
+        truncations: (S,), bool.
+        next_observations: (S, *obs), if there are any.
+        name: of the data, for messages.
+        is_sure: the recorder is known to have looked before each reset.
 
     Raises:
         UserError: a next observation is NaN or infinite.
@@ -50,56 +69,88 @@ def last_steps(
     final_observations, jumps = _read_last(next_observations, observations, ends, name)
     ends[jumps] = True
     stops = np.flatnonzero(ends) + 1
-    # No reset follows a jump, nor an end that nothing but the recording's marks.
-    is_cut = (truncations & ~terminations)[stops - 1]
-    truncations[jumps] = True
-    last = without_resets(LastSteps(stops, final_observations, np.ones(len(stops), np.bool_), []), observations, is_cut)
+    last = LastSteps(stops, final_observations, np.ones(len(stops), np.bool_), [])
+    if not is_sure:
+        # No reset follows a jump, nor an end that nothing but the recording's marks: neither is an end here.
+        last = without_resets(last, observations, terminations[stops - 1], truncations[stops - 1])
     if len(jumps):
-        last.notices.append(
+        truncations[jumps] = True
+        text = (
             f"next_observations are not the following observations at {len(jumps):,} places inside episodes, the "
             f"first at step {jumps[0]:,}: the data is cut there, as by a time limit"
         )
+        last.notices.append(Notice("jumps", text))
     return last
 
 
 def _without_next_observations(observations: Array, terminations: Array, stops: Array) -> LastSteps:
     terminated = terminations[stops - 1]
     lost = int((~terminated).sum())
-    notice = (
+    text = (
         f"there are no next_observations, so nothing tells what the last step of {lost:,} of {len(stops):,} "
         f"episodes led to: it is no transition"
     )
-    return LastSteps(stops, observations[stops - 1], terminated, [notice] if lost else [])
+    notices = [Notice("no next observations", text)] if lost else []
+    return LastSteps(stops, observations[stops - 1], terminated, notices)
 
 
-def without_resets(last: LastSteps, observations: Array, is_cut: Array) -> LastSteps:
-    """Last steps of which none leads across a reset, though the recorder may have looked after it.
+def without_resets(last: LastSteps, observations: Array, terminated: Array, truncated: Array) -> LastSteps:
+    """Last steps of which none that counts leads across a reset, though the recorder may have looked after it.
 
-    Such a step of an episode that was cut leads to the first observation of the following one. If that is the
-    recorder's habit, it is taken to have been so at every cut: also where the following episode is not there, or is
-    another.
+    Such a step leads to the first observation of the following episode. If that is the recorder's habit, it is taken
+    to have been so at every episode that was cut, not terminated: also where the following one is not there, or is
+    another. What a termination leads to does not count.
 
     Args:
         last: what was recorded.
         observations: (S, *obs).
-        is_cut: (E,), bool: the recorder cut the episode, which was not terminated.
+        terminated: (E,), bool.
+        truncated: (E,), bool.
     """
-    followed = np.flatnonzero(is_cut[:-1])
-    following = observations[last.stops[followed]]
-    resets = followed[~_differ(last.final_observations[followed], following)]
-    if not len(resets):
+    is_cut = truncated & ~terminated
+    followed = np.flatnonzero((terminated | truncated)[:-1])
+    starts = observations[last.stops[followed]]
+    leads_there = ~_differ(last.final_observations[followed], starts)
+    if not leads_there.any() or not is_cut.any():
         return last
-    is_habit = len(resets) >= HABIT * len(followed)
-    lost = np.flatnonzero(is_cut) if is_habit else resets
+    tells = ~_are_among(starts, _common(observations, last.stops))
+    followed, leads_there = followed[tells], leads_there[tells]
+    of_cut = is_cut[followed]
+    judged = leads_there[of_cut] if of_cut.sum() >= ENOUGH else leads_there
+    is_habit = bool(judged.any()) and judged.mean() >= HABIT
+    lost = np.flatnonzero(is_cut) if is_habit else followed[leads_there & of_cut]
+    if not len(lost):
+        return last
     final_observations, is_transition = last.final_observations.copy(), last.is_transition.copy()
     final_observations[lost] = observations[last.stops[lost] - 1]
     is_transition[lost] = False
-    notice = (
-        f"{len(resets):,} of {is_cut.sum():,} cut episodes lead to the first observation of the next one, as after a "
-        f"reset, so nothing tells what the last step of {'a cut episode' if is_habit else 'these'} led to: it is no "
-        f"transition"
+    text = (
+        f"{leads_there.sum() if is_habit else len(lost):,} of {len(followed):,} episodes that another follows lead to "
+        f"its first observation, as after a reset, so nothing tells what the last step of "
+        f"{'a cut episode' if is_habit else 'those that were cut'} led to: {len(lost):,} are no transitions"
     )
-    return LastSteps(last.stops, final_observations, is_transition, [*last.notices, notice])
+    return LastSteps(last.stops, final_observations, is_transition, [*last.notices, Notice("resets", text)])
+
+
+def _common(observations: Array, stops: Array) -> Array:
+    """Observations that are frequent inside episodes, (C, *obs): of a sample, starts left out."""
+    is_inside = np.ones(len(observations), np.bool_)
+    is_inside[0] = is_inside[stops[:-1]] = False
+    inside = np.flatnonzero(is_inside)
+    # Of images fewer are taken, but enough to see what is common.
+    size = min(SAMPLE, max(BLOCK_BYTES // observations[0].nbytes, math.ceil(5 / COMMON)))
+    if len(inside) > size:
+        inside = np.random.default_rng(0).choice(inside, size, replace=False)
+    values, counts = np.unique(observations[inside], axis=0, return_counts=True)
+    return values[(counts > 1) & (counts >= COMMON * len(inside))]
+
+
+def _are_among(observations: Array, values: Array) -> Array:
+    """Which observations are one of the values."""
+    found = np.zeros(len(observations), np.bool_)
+    for value in values:
+        found |= (observations == value).reshape(len(observations), -1).all(axis=1)
+    return found
 
 
 def _read_last(column: Column, observations: Array, ends: Array, name: str) -> tuple[Array, Array]:

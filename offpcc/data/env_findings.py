@@ -7,26 +7,44 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.wrappers import NormalizeReward
 
-from offpcc.data.columns import Array
+from offpcc.data.columns import Array, Range
 from offpcc.data.datasets import Dataset
 from offpcc.data.infos import seen_through
+from offpcc.data.notices import Notice
 from offpcc.domains.doctor import FAULT, OK, Finding
+from offpcc.domains.levels import name_of
 from offpcc.domains.playback import view
+from offpcc.domains.wrappers import action_bounds
 from offpcc.errors import UserError
 
 STEPS = 1_000  # of one episode that are shown: what fits one fits all, and all may take minutes
 
 
-def name_of(env: gymnasium.Env[Any, Any]) -> str:
-    """What messages call it by."""
-    return env.spec.id if env.spec else type(env.unwrapped).__name__
+def bounds_for(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Range | None:
+    """Lowest and highest action of the environment, if it takes as many numbers as were recorded."""
+    if env is None or data.actions.shape[1] != math.prod(env.action_space.shape or (1,)):
+        return None
+    low, high = action_bounds(env)
+    return low.ravel(), high.ravel()
+
+
+def told_of_rewards(env: gymnasium.Env[Any, Any]) -> list[Notice]:
+    """What a reader of data should be told of an environment whose wrappers change rewards."""
+    changing, level = [], env
+    while isinstance(level, gymnasium.Wrapper):
+        if isinstance(level, gymnasium.RewardWrapper | NormalizeReward):
+            changing.append(type(level).__name__)
+        level = level.env
+    text = f"{', '.join(changing)} of {name_of(env)} makes rewards other ones in tests, and leaves recorded ones alone"
+    return [Notice("rewards", f"{text}: compare returns with care")] if changing else []
 
 
 def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     """Whether training in the environment could read the data. The environment's episode is lost."""
     name, found = name_of(env), []
-    actions, wanted = data.actions.shape[1], math.prod(env.action_space.shape or ())
+    actions, wanted = data.actions.shape[1], math.prod(env.action_space.shape or (1,))
     if actions != wanted:
         text = f"actions have {actions} numbers, but {name} takes {wanted}"
         found.append(Finding("env", FAULT, text, "name the environment it was recorded in"))
@@ -46,7 +64,7 @@ def _first_episode_seen(data: Dataset, env: gymnasium.Env[Any, Any]) -> Array | 
     has_any = data.lengths > ~data.last_is_transition
     if not has_any.any():
         return None
-    rows = data.select([int(has_any.argmax())]).rows()
+    rows = data.select([int(has_any.argmax())]).rows(bounds_for(data, env))
     stop = min(len(rows.is_start), STEPS + 1)
     return view(
         env,

@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from offpcc.data.columns import Array
+from offpcc.data.columns import Array, Range
 from offpcc.errors import UserError
+
+ACTION_KEYS = ("action_low", "action_high")
+MOST_BYTES = 2**16  # of a fact about a recording
+SHOWN = 80  # letters of what is wrong, in a message
 
 
 class StepInfos(Mapping[str, Array]):
@@ -40,28 +44,35 @@ class Recorded(Mapping[str, Any]):
 
     Args:
         names: what there is in the file.
-        read: gives one of them.
-        known: what was read already, under other names.
+        read: gives one of them, or refuses one that is larger than so many bytes.
+        source: where they are, for messages.
     """
 
-    def __init__(
-        self, names: tuple[str, ...], read: Callable[[str], Any], known: Mapping[str, Any] | None = None
-    ) -> None:
-        self.names, self.read, self.known = names, read, dict(known or {})
+    def __init__(self, names: tuple[str, ...], read: Callable[[str, int | None], Any], source: str) -> None:
+        self.names, self.read, self.source = dict.fromkeys(names), read, source
 
     def __getitem__(self, name: str) -> Any:
-        if name in self.known:
-            return self.known[name]
+        return self.within(name, None)
+
+    def within(self, name: str, most_bytes: int | None) -> Any:
+        """One of them.
+
+        Raises:
+            KeyError: there is none of this name.
+            UserError: it cannot be read, or is larger than `most_bytes`.
+        """
         if name not in self.names:
             raise KeyError(name)
-        return self.read(name)
+        return self.read(name, most_bytes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names  # nothing is read for it
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.known
-        yield from (name for name in self.names if name not in self.known)
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len({*self.known, *self.names})
+        return len(self.names)
 
 
 def seen_through(metadata: Mapping[str, Any], name: str) -> list[str] | None:
@@ -74,13 +85,123 @@ def seen_through(metadata: Mapping[str, Any], name: str) -> list[str] | None:
     Raises:
         UserError: what is told of them cannot be read.
     """
-    if "seen_through" not in metadata:
+    told = text(metadata, "seen_through", name)
+    if told is None:
         return None
-    told = str(metadata["seen_through"])
+    wrappers = _parsed(told)
+    if not isinstance(wrappers, list) or not all(isinstance(wrapper, str) for wrapper in wrappers):
+        raise _fault(metadata, "seen_through", name, f"is {told[:SHOWN]!r}, no list of texts in JSON")
+    return wrappers
+
+
+def action_range(metadata: Mapping[str, Any], name: str) -> Range | None:
+    """Lowest and highest action of the recorder, each one number or one for each number of an action; None if unknown.
+
+    Args:
+        metadata: of the recording.
+        name: of the data, for messages.
+
+    Raises:
+        UserError: what is told of them cannot be read, or they are no bounds.
+    """
+    low, high = (_numbers(metadata, key, name) for key in ACTION_KEYS)
+    if low is None and high is None:
+        return None
+    if low is None or high is None:
+        there, missing = ACTION_KEYS if high is None else reversed(ACTION_KEYS)
+        raise _fault(metadata, there, name, f"is there without {missing}", "write both, or leave both out")
+    for key, bound in zip(ACTION_KEYS, (low, high), strict=True):
+        if bound.ndim > 1 or not bound.size or not np.isfinite(bound).all():
+            raise _fault(metadata, key, name, f"is {_shown(bound)}, not one finite number for each of an action's")
+    if low.size != high.size or not (low < high).all():
+        raise _fault(metadata, "action_low", name, f"is {_shown(low)}, which is not below action_high, {_shown(high)}")
+    return low, high
+
+
+def recorded_in(metadata: Mapping[str, Any], name: str = "the data") -> str | None:
+    """The name of the environment that was recorded, by ``env``, or by the ``env_spec`` of Minari; None if unknown.
+
+    Args:
+        metadata: of the recording.
+        name: of the data, for messages.
+
+    Raises:
+        UserError: what is told of it cannot be read.
+    """
+    told = text(metadata, "env_spec", name)
+    if told is None:
+        return text(metadata, "env", name)
+    spec = _parsed(told)
+    if not isinstance(spec, dict) or not isinstance(spec.get("id"), str):
+        raise _fault(metadata, "env_spec", name, f"is {told[:SHOWN]!r}, no environment's specification with an id")
+    return str(spec["id"])
+
+
+def is_own_recording(metadata: Mapping[str, Any]) -> bool:
+    """Whether offpcc's recorder wrote it, so that what it says of episodes' ends is the truth."""
+    return "whole_episodes" in metadata and "offpcc" in metadata
+
+
+def text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
+    """What the metadata says in words under a key; None if nothing.
+
+    Args:
+        metadata: of the recording.
+        key: what is asked for.
+        name: of the data, for messages.
+
+    Raises:
+        UserError: it cannot be read, or is no text of reasonable length.
+    """
+    value = _small(metadata, key, name)
+    if value is None:
+        return None
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.item()
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if not isinstance(value, str):
+        raise _fault(metadata, key, name, f"is {_shown(value)}, no text")
+    if len(value) > MOST_BYTES:
+        raise _fault(metadata, key, name, f"is a text of {len(value):,} letters, more than {MOST_BYTES:,}")
+    return str(value)
+
+
+def _numbers(metadata: Mapping[str, Any], key: str, name: str) -> Array | None:
+    """float32; what it cannot hold is infinite."""
+    value = _small(metadata, key, name)
+    if value is None:
+        return None
     try:
-        wrappers = json.loads(told)
-    except ValueError:
-        wrappers = None
-    if not isinstance(wrappers, list):
-        raise UserError(f"{name}: metadata/seen_through is {told[:80]!r}, no list in JSON; mend it, or leave it out")
-    return list(map(str, wrappers))
+        numbers = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        numbers = np.asarray(None)
+    if numbers.dtype.kind not in "fiu" or numbers.nbytes > MOST_BYTES:
+        raise _fault(metadata, key, name, f"is {_shown(value)}, not a few numbers")
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32)
+
+
+def _small(metadata: Mapping[str, Any], key: str, name: str) -> Any:
+    if key not in metadata:
+        return None
+    return metadata.within(key, MOST_BYTES) if isinstance(metadata, Recorded) else metadata[key]
+
+
+def _parsed(told: str) -> Any:
+    try:
+        return json.loads(told)
+    except (ValueError, RecursionError):  # lists in lists in lists
+        return None
+
+
+def _shown(value: Any) -> str:
+    words = " ".join(repr(value.tolist() if isinstance(value, np.ndarray | np.generic) else value).split())
+    return words if len(words) <= SHOWN else f"{words[:SHOWN]}..."
+
+
+def _fault(
+    metadata: Mapping[str, Any], key: str, name: str, fault: str, remedy: str = "mend it, or leave it out"
+) -> UserError:
+    where = metadata.source if isinstance(metadata, Recorded) else f"{name}: metadata"
+    return UserError(f"{where}/{key} {fault}; {remedy}")

@@ -12,6 +12,7 @@ from offpcc.data.dataset_files import read_file
 from offpcc.data.datasets import Dataset
 from offpcc.data.downloads import Progress
 from offpcc.data.minari_source import read_minari
+from offpcc.data.notices import Notice
 from offpcc.errors import UserError
 
 MINARI = "minari:"
@@ -22,7 +23,6 @@ def load(
     *,
     max_episode_steps: int | None = None,
     action_range: Range | None = None,
-    default_action_range: Range | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """Recorded data.
@@ -32,9 +32,8 @@ def load(
             ``$D4RL_DATASET_DIR`` and ``~/.d4rl/datasets``, and fetched if it is one of D4RL's.
         max_episode_steps: the time limit of the recorder, for data that does not tell where it cut an episode; D4RL's
             own for its names.
-        action_range: lowest and highest action of the recorder, which become -1 and 1, for data that does not tell;
-            Minari's does, and so do the files of `offpcc collect`.
-        default_action_range: the same, for actions that are no whole numbers; what they were made for may tell it.
+        action_range: lowest and highest action of the recorder, which are to stand for -1 and 1, for data that does not
+            tell; Minari's does, and so do the files of `offpcc collect`.
         progress: see `download`.
 
     Raises:
@@ -42,7 +41,7 @@ def load(
     """
     text = str(source)
     if text.startswith(MINARI):
-        return read_minari(text.removeprefix(MINARI))
+        return read_minari(text.removeprefix(MINARI)).with_range(action_range)
     path = Path(text).expanduser()
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the file with the data in it")
@@ -54,10 +53,9 @@ def load(
     else:
         name = d4rl_names.NAMES.get(path.name, path.stem)
     limit = max_episode_steps or d4rl_names.max_episode_steps(name)
-    dataset = read_file(
-        path, name=name, max_episode_steps=limit, action_range=action_range, default_action_range=default_action_range
-    )
-    return replace(dataset, notices=(*dataset.notices, *d4rl_names.remarks(name)))
+    dataset = read_file(path, name=name, max_episode_steps=limit, action_range=action_range)
+    remarks = [Notice("remark", words) for words in d4rl_names.remarks(name)]
+    return replace(dataset, notices=(*dataset.notices, *remarks))
 
 
 def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Array]:
@@ -70,7 +68,8 @@ def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Array]:
         source: what `load` takes, or what it gave.
 
     Returns:
-        ``observations`` and ``next_observations`` (N, *obs), ``actions`` (N, A), ``rewards`` (N,), ``terminals`` (N,).
+        ``observations`` and ``next_observations`` (N, *obs), ``actions`` (N, A) as they were recorded, ``rewards``
+        (N,), ``terminals`` (N,).
 
     Raises:
         UserError: see `load`.

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from gymnasium import spaces
 
-from offpcc.data.columns import Array
+from offpcc.data.columns import Array, available_bytes
 from offpcc.data.datasets import Dataset
+from offpcc.data.hdf5_items import declared_bytes, names_in, own_item
+from offpcc.data.notices import Notice
+from offpcc.data.untrusted import DAMAGE, check_declared
 from offpcc.errors import UserError
 
-READING = (AssertionError, KeyError, OSError, RuntimeError)  # what Minari raises of files that are not whole
+READING = (AssertionError, AttributeError, *DAMAGE)  # what Minari raises of files that are not whole
+FILE = "main_data.hdf5"  # with the steps of a data set, unless they are stored in another format
+COPIES = 2  # of what was read that are there while episodes are joined
 AGAIN = "fetch it again, or update Minari"
 GOES_ON = "an episode goes on after the goal is reached (Minari issue 296), so rewards of one come many times"
 
@@ -22,8 +30,8 @@ def read_minari(name: str) -> Dataset:
     """A Minari data set that is on this machine.
 
     Observations that are a dictionary of vectors, as the maze tasks have, are joined in the order of the space, as
-    ``gymnasium.wrappers.FlattenObservation`` does for the environment. Actions are scaled from the bounds of their
-    space to [-1, 1].
+    ``gymnasium.wrappers.FlattenObservation`` does for the environment. The range of actions is that of their space, if
+    it is bounded.
 
     Args:
         name: its id, such as ``D4RL/door/human-v2``.
@@ -39,7 +47,7 @@ def read_minari(name: str) -> Dataset:
         recorded = minari.load_dataset(name)
     except FileNotFoundError:
         raise UserError(_not_here(name, list(minari.list_local_datasets()))) from None
-    except (*READING, ImportError, ValueError) as error:
+    except (*READING, ImportError) as error:
         raise UserError(f"minari:{name} cannot be read ({error}); {AGAIN}") from None
     label = f"minari:{name}"
     observation_space, action_space = recorded.observation_space, recorded.action_space
@@ -56,8 +64,9 @@ def read_minari(name: str) -> Dataset:
         for episode in recorded.iterate_episodes()
     )
     try:
+        _check_file(Path(recorded.storage.data_path) / FILE)
         dataset = Dataset.from_episodes(
-            episodes,
+            _that_fit(episodes, label),
             action_range=(action_space.low.ravel(), action_space.high.ravel()) if bounded else None,
             name=label,
             source=str(recorded.storage.data_path),
@@ -65,10 +74,35 @@ def read_minari(name: str) -> Dataset:
         )
     except READING as error:
         raise UserError(f"{label} cannot be read ({error}); {AGAIN}") from None
-    notices = [GOES_ON] if "antmaze" in name else []
+    notices = [Notice("remark", GOES_ON)] if "antmaze" in name else []
     if isinstance(observation_space, spaces.Dict):
-        notices.append(f"observations are {', '.join(observation_space.spaces)} joined, as FlattenObservation does")
+        joined = ", ".join(observation_space.spaces)
+        notices.append(Notice("remark", f"observations are {joined} joined, as FlattenObservation does"))
     return replace(dataset, notices=(*dataset.notices, *notices))
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what Minari would read from elsewhere, or could not hold; what it reads from other formats is counted."""
+    if not path.is_file():
+        return
+    with h5py.File(path, "r") as file:
+        for name in names_in(file):
+            item = own_item(file, name, path)
+            check_declared(declared_bytes(item), item.shape or (), name, path)
+
+
+def _that_fit(episodes: Iterable[dict[str, Any]], label: str) -> Iterator[dict[str, Any]]:
+    """Episodes, as long as there is room to join them."""
+    available, taken = available_bytes(), 0
+    for number, episode in enumerate(episodes):
+        arrays = [np.asarray(array) for array in episode.values()]
+        taken += COPIES * sum(array.size * min(array.dtype.itemsize, 4) for array in arrays)
+        if available is not None and taken > available:
+            raise UserError(
+                f"{label}: its first {number + 1:,} episodes take {taken:,} bytes while they are joined, but "
+                f"{available:,} bytes of memory were free; split it"
+            )
+        yield episode
 
 
 def _joined(observations: Any, space: spaces.Space[Any], label: str) -> Array:

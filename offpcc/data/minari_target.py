@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 
 from offpcc.data.recording_file import read_episodes, read_finished
+from offpcc.data.recording_settings import latest
 from offpcc.domains.wrappers import UnitAction
 from offpcc.errors import UserError, first_line
 
@@ -154,7 +155,7 @@ def _about(file: Path, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
         "action_space": inner.action_space,
         "algorithm_name": told["algorithm"],
         "description": f"{told['actor']} in {told['env']}, seed {told['seed']}, recorded by offpcc {told['offpcc']}",
-        "requirements": [told["simulator"].lower().replace(" ", "==")] if "simulator" in told else None,
+        "requirements": [latest(told["simulator"]).lower().replace(" ", "==")] if "simulator" in told else None,
     }
     return about | ({"jpeg_encoding": False} if env.observation_space.dtype == np.uint8 else {})
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from offpcc.data.columns import Array, Range
 from offpcc.data.datasets import Dataset
 from offpcc.data.spreads import Spread
 from offpcc.domains.doctor import NOTE, OK, WARNING, Finding
@@ -63,14 +64,16 @@ def _runs(places: Sequence[int]) -> str:
     return ", ".join(f"{start}" if start == stop else f"{start} to {stop}" for start, stop in runs)
 
 
-def _action_text(data: Dataset) -> str:
-    at_bound = float((np.abs(data.actions) >= AT_BOUND).mean())
+def _action_text(data: Dataset, units: Array) -> str:
+    at_bound = float((np.abs(units) >= AT_BOUND).mean())
     lowest, highest = data.actions.min(), data.actions.max()
     return f"{data.actions.shape[1]} numbers, from {lowest:.4g} to {highest:.4g}, {at_bound:.1%} of them at a bound"
 
 
-def actions(data: Dataset, spreads: Sequence[Spread], told: Sequence[Finding]) -> list[Finding]:
-    """Whether actions are of another kind, or in other units, than agents expect; beside what the reader told of it."""
+def actions(
+    data: Dataset, spreads: Sequence[Spread], told: Sequence[Finding], action_bounds: Range | None
+) -> list[Finding]:
+    """Whether actions are of another kind, or in other units, than agents expect; beside what is `told` of that."""
     found = [*told]
     if data.discrete_actions:
         return found
@@ -78,10 +81,12 @@ def actions(data: Dataset, spreads: Sequence[Spread], told: Sequence[Finding]) -
         text = f"{len(stuck)} of {len(spreads)} numbers never change ({_runs(stuck)})"
         remedy = "nothing can be learned of what they do; leave them out of the action"
         found.append(Finding("actions", WARNING, text, remedy))
-    if (far := float(np.abs(data.actions).max())) < NARROW:
-        remedy = "if the recorder had other bounds than [-1, 1], bind recorded.action_range to them"
-        found.append(Finding("actions", NOTE, f"none is beyond {far:.4g}; {_action_text(data)}", remedy))
-    if float((np.abs(data.actions) >= AT_BOUND).mean()) > SATURATED:
+    units = data.unit_actions(action_bounds)
+    text = _action_text(data, units)
+    if (far := float(np.abs(units).max())) < NARROW:
+        remedy = "if the recorder had other bounds, bind recorded.action_range to them"
+        found.append(Finding("actions", NOTE, f"none is beyond {far:.1%} of the way to a bound; {text}", remedy))
+    if float((np.abs(units) >= AT_BOUND).mean()) > SATURATED:
         remedy = "likelihoods of actions say little there: td3_bc, which takes none, is the safer choice"
-        found.append(Finding("actions", NOTE, _action_text(data), remedy))
-    return found or [Finding("actions", OK, _action_text(data))]
+        found.append(Finding("actions", NOTE, text, remedy))
+    return found if any(finding.level != OK for finding in found) else [*found, Finding("actions", OK, text)]

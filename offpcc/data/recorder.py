@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,16 +9,13 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-import torch
 
-from offpcc import __version__
 from offpcc.data.columns import Array
 from offpcc.data.recording_file import check_new, check_output, read_episodes, read_finished, write_recording
+from offpcc.data.recording_settings import go_on, settings_of
 from offpcc.data.records import Ending, Episode, Layout
 from offpcc.data.recurrent_replay_buffer import Unfinished
-from offpcc.data.shards import Shards, check_same, is_unfinished, shards_folder
-from offpcc.domains.making import simulator
-from offpcc.domains.playback import observation_wrappers
+from offpcc.data.shards import Shards, is_unfinished, shards_folder
 from offpcc.domains.wrappers import action_bounds
 from offpcc.errors import UserError, first_line
 
@@ -47,13 +43,16 @@ class Recorder:
         file: what is to be written; its episodes lie in a folder beside it until `merge`.
         env: one like those that are played in, made by `offpcc.make`: tells spaces, bounds and wrappers.
         metadata: about the recording, in plain values; None for what is not known. With those of `env` they are in
-            the file's group ``metadata``, and a recording that is gone on with has to have the same.
+            the file's group ``metadata``, and a recording that is gone on with keeps them; see `recording_settings`.
         num_envs: N.
         resume: whether to go on with a recording that is there, finished or not.
 
+    Attributes:
+        message: what makes a recording that is gone on with inexact; None if nothing does.
+
     Raises:
-        UserError: the file cannot be written, it or a part of it is there and not to be gone on with, or was made with
-            other metadata.
+        UserError: the file cannot be written, it or a part of it is there and not to be gone on with, is damaged, or
+            was made with other metadata.
     """
 
     def __init__(
@@ -71,15 +70,17 @@ class Recorder:
         self._centre, self._radius = high / 2 + low / 2, high / 2 - low / 2  # as UnitAction has them
         dtype = np.dtype(np.uint8 if env.observation_space.dtype == np.uint8 else np.float32)
         self._layout = Layout(env.observation_space.shape, dtype, len(low))
-        self.file, self.settings = file, settings_of(env, metadata)
+        self.file, self.message = file, None
+        settings = settings_of(env, metadata)
         self._unfinished = [Unfinished() for _ in range(num_envs)]
         check_output(file)
         if not resume:
             check_new(file)
         elif file.is_file():
-            check_same(self.settings, read_finished(file).settings, file)
+            settings, self.message = go_on(settings, read_finished(file).settings, file)
         with _writing(file):
-            self.shards = Shards(shards_folder(file), self.settings, self._layout)
+            self.shards = Shards(shards_folder(file), settings, self._layout)
+            self.message = self.shards.message or self.message
             try:
                 self._go_on()
             except BaseException:
@@ -135,7 +136,7 @@ class Recorder:
         """
         before, after = self._read(observation), self._read(next_observation)
         if self._unfinished[env].actions and not np.array_equal(before, self._unfinished[env].frames[-1]):
-            self._finish(env, Ending.CUT)
+            self._finish(env, Ending.TRUNCATED)
         episode = self._unfinished[env]
         if not episode.actions:
             episode.frames.append(before)
@@ -143,7 +144,7 @@ class Recorder:
         episode.actions.append(np.array(action, np.float32))
         episode.rewards.append(float(reward))
         if terminated or truncated:
-            self._finish(env, Ending.TERMINATED if terminated else Ending.CUT)
+            self._finish(env, Ending.TERMINATED if terminated else Ending.TRUNCATED)
 
     def _read(self, observation: np.ndarray) -> Array:
         shape, dtype, _ = self._layout
@@ -160,8 +161,8 @@ class Recorder:
         for name, numbers in zip(("observations", "actions", "rewards"), finished[:3], strict=True):
             if not np.isfinite(numbers).all():
                 raise UserError(
-                    f"{name} of an episode of {self.settings['env']} hold a NaN or an infinite number (as float32), "
-                    f"and cannot be learned from; `offpcc check` looks for where it comes from"
+                    f"{name} of an episode of {self.shards.settings['env']} hold a NaN or an infinite number (as "
+                    f"float32), and cannot be learned from; `offpcc check` looks for where it comes from"
                 )
         with _writing(self.file):
             self.shards.append(finished)
@@ -178,24 +179,13 @@ class Recorder:
                 f"recorded {num_episodes:,}; they were changed or removed: put them back, or start another run"
             )
         self._unfinished = [Unfinished() for _ in self._unfinished]
-        with _writing(self.file):
-            self.shards.keep(num_episodes)
+        self.shards.keep(num_episodes)
 
     def state_dict(self) -> dict[str, Any]:
         """How many episodes are written, all of which the disk itself has from now on, and those under way."""
         with _writing(self.file):
             self.shards.sync()
-        return {
-            "num_episodes": self.num_episodes,
-            "unfinished": [
-                {
-                    "frames": torch.from_numpy(np.stack(episode.frames)) if episode.frames else None,
-                    "actions": torch.from_numpy(np.stack(episode.actions)) if episode.actions else None,
-                    "rewards": list(episode.rewards),
-                }
-                for episode in self._unfinished
-            ],
-        }
+        return {"num_episodes": self.num_episodes, "unfinished": [one.state_dict() for one in self._unfinished]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state`: what was recorded since is dropped.
@@ -204,12 +194,8 @@ class Recorder:
             UserError: what was recorded before is not there.
         """
         self.keep(state["num_episodes"])
-        self._unfinished = [
-            Unfinished(list(saved["frames"].numpy()), list(saved["actions"].numpy()), list(saved["rewards"]))
-            if saved["rewards"]
-            else Unfinished()
-            for saved in state["unfinished"]
-        ]
+        for episode, saved in zip(self._unfinished, state["unfinished"], strict=True):
+            episode.load_state_dict(saved)
 
     def cut(self) -> None:
         """End the episodes under way, since the recording ends; one that goes on plays them again."""
@@ -230,7 +216,7 @@ class Recorder:
         with _writing(self.file):
             merged = self.shards.folder / "merged.hdf5"
             returns = write_recording(
-                merged, self.shards, num_steps=num_steps, num_whole=num_whole, settings=self.settings
+                merged, self.shards, num_steps=num_steps, num_whole=num_whole, settings=self.shards.settings
             )
             merged.replace(self.file)
             self.shards.remove()
@@ -240,22 +226,6 @@ class Recorder:
     def close(self) -> None:
         """Let go of the shards, which stay for another time."""
         self.shards.close()
-
-
-def settings_of(env: gymnasium.Env[Any, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What a recording tells of itself: `metadata`, and what the environment shows and takes."""
-    low, high = action_bounds(env)
-    told = {
-        "env": env.spec.id if env.spec else type(env.unwrapped).__name__,
-        "offpcc": __version__,
-        "simulator": simulator(),
-        "observation": f"{np.dtype(env.observation_space.dtype)} {env.observation_space.shape}",
-        "action_low": low.astype(np.float32).tolist(),
-        "action_high": high.astype(np.float32).tolist(),
-        "seen_through": json.dumps(observation_wrappers(env)),
-        **metadata,
-    }
-    return {name: value for name, value in told.items() if value is not None}
 
 
 @contextmanager

@@ -102,6 +102,11 @@ class _Output(io.FileIO):
             self._fault = self._fault or error
             return size or 0
 
+    def __exit__(self, *raised: Any) -> None:
+        """Close the file; what went wrong with it says more than what HDF5 makes of that."""
+        super().__exit__(*raised)
+        self.check()
+
     def check(self) -> None:
         """Raise what went wrong.
 
@@ -166,7 +171,11 @@ def read_episodes(file: Path, first: int = 0) -> Iterator[Episode]:
                 np.concatenate([recorded["observations"][start:stop], last]),
                 recorded["actions"][start:stop],
                 recorded["rewards"][start:stop],
-                Ending.UNFINISHED if number >= num_whole else Ending.TERMINATED if terminals[stop - 1] else Ending.CUT,
+                Ending.UNFINISHED
+                if number >= num_whole
+                else Ending.TERMINATED
+                if terminals[stop - 1]
+                else Ending.TRUNCATED,
             )
 
 
@@ -178,17 +187,17 @@ def read_finished(file: Path) -> Finished:
     """
     try:
         with h5py.File(file, "r") as recorded:
-            settings = {name: _plain(value[()]) for name, value in recorded["metadata"].items()}
+            settings = {name: _setting(value[()]) for name, value in recorded["metadata"].items()}
             del settings[NUM_WHOLE]
             return Finished(settings, len(recorded["rewards"]))
-    except (AttributeError, KeyError, OSError, RuntimeError) as error:
+    except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
             f"{file} is no recording of offpcc's, or is damaged ({first_line(error)}), so it cannot be gone on with; "
             f"give another file"
         ) from None
 
 
-def _plain(value: Any) -> Any:
+def _setting(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

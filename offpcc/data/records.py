@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import struct
 import zlib
 from typing import IO, Any, NamedTuple
@@ -20,7 +21,7 @@ CHECKSUM = struct.Struct("<I")
 class Ending(enum.IntEnum):
     """How an episode ended."""
 
-    CUT = 0  # by a time limit, or because it was left
+    TRUNCATED = 0  # by a time limit, or because it was left
     TERMINATED = 1
     UNFINISHED = 2  # the recording ended before it; played further if the recording goes on
 
@@ -103,6 +104,16 @@ def read_record(file: IO[bytes]) -> Record | None:
             return Record(length, Ending(ending), content)
     file.seek(start)
     return None
+
+
+def is_followed(file: IO[bytes]) -> bool:
+    """Whether a whole record lies somewhere behind the place in a file, at which there is none."""
+    start = file.tell()
+    for found in re.finditer(re.escape(MARK), file.read()):
+        file.seek(start + found.start())
+        if read_record(file) is not None:
+            return True
+    return False
 
 
 def _checksum(head: bytes, content: bytes) -> int:

@@ -38,6 +38,16 @@ class Unfinished:
     actions: list[np.ndarray] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
 
+    def state_dict(self) -> dict[str, Any]:
+        """All of it, as tensors; None for what has no steps yet."""
+        frames, actions = (torch.from_numpy(np.stack(a)) if a else None for a in (self.frames, self.actions))
+        return {"frames": frames, "actions": actions, "rewards": list(self.rewards)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Hold what `state` held."""
+        self.frames, self.actions = ([] if state[n] is None else list(state[n].numpy()) for n in ("frames", "actions"))
+        self.rewards = list(state["rewards"])
+
 
 @configurable
 class RecurrentReplayBuffer(BufferBase):
@@ -214,9 +224,6 @@ class RecurrentReplayBuffer(BufferBase):
         def joined(arrays: list[np.ndarray]) -> torch.Tensor | None:
             return torch.from_numpy(np.concatenate(arrays)) if arrays else None
 
-        def stacked(arrays: list[np.ndarray]) -> torch.Tensor | None:
-            return torch.from_numpy(np.stack(arrays)) if arrays else None
-
         return {
             "num_envs": self.num_envs,
             "frame_stack": self.frame_stack,
@@ -226,10 +233,7 @@ class RecurrentReplayBuffer(BufferBase):
             "rewards": joined([episode.rewards for episode in episodes]),
             "terminated": [episode.terminated for episode in episodes],
             "lengths": [len(episode.actions) for episode in episodes],
-            "unfinished": [
-                {"frames": stacked(e.frames), "actions": stacked(e.actions), "rewards": list(e.rewards)}
-                for e in self.unfinished
-            ],
+            "unfinished": [episode.state_dict() for episode in self.unfinished],
             "randomness": self.randomness.state_dict(),
         }
 
@@ -255,9 +259,5 @@ class RecurrentReplayBuffer(BufferBase):
             self._keep(frames, part("actions", at, length), part("rewards", at, length), terminated)
             at += length
         self._count()
-        self.unfinished = [
-            Unfinished(list(e["frames"].numpy()), list(e["actions"].numpy()), list(e["rewards"]))
-            if e["rewards"]
-            else Unfinished()
-            for e in state["unfinished"]
-        ]
+        for episode, saved in zip(self.unfinished, state["unfinished"], strict=True):
+            episode.load_state_dict(saved)

@@ -3,8 +3,9 @@
 They lie in a folder beside the file that is to be, ``FILE.shards``, as records one after another in shards
 ``000001.episodes``, ``000002.episodes`` and so on. What was written is never changed again. So a process that is
 killed loses the episodes that were under way and no other: at most the record it was writing is not whole, which is
-dropped when the recording is opened again. They are no HDF5, because a file of it that is open when the process dies
-may be lost as a whole, and because a file for each episode would be thousands where episodes are short.
+dropped when the recording is gone on with. What is dropped is removed only where something else is about to be written.
+They are no HDF5, because a file of it that is open when the process dies may be lost as a whole, and because a file
+for each episode would be thousands where episodes are short.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import fcntl
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from offpcc.data.records import Ending, Episode, Layout, read_record
+from offpcc.data.recording_settings import go_on
+from offpcc.data.records import Ending, Episode, Layout, is_followed, read_record
 from offpcc.errors import UserError
 from offpcc.files import read_json, write_json
 
@@ -43,18 +46,19 @@ class Shards:
 
     Args:
         folder: is made if it is not there.
-        settings: what the recording is of; those of a folder that is there have to be the same.
+        settings: what the recording is of; see `go_on` for a folder that is there.
         layout: of the episodes.
 
     Raises:
-        UserError: the settings are others, or another process has the folder.
+        UserError: the settings are others, episodes are damaged, or another process has the folder.
         OSError: the folder cannot be read or written.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], layout: Layout) -> None:
         self.folder, self.layout = folder, layout
         self.places: list[Place] = []
-        self._file: FileIO | None = None  # the shard that is appended to
+        self.message: str | None = None  # what is not exact
+        self._file: FileIO | None = None  # the shard that is appended to, while all that is dropped is removed
         self._number = 0  # of it
         folder.mkdir(parents=True, exist_ok=True)
         self._lock: int | None = self._hold()
@@ -79,30 +83,53 @@ class Shards:
     def _open(self, settings: dict[str, Any]) -> None:
         about = self.folder / "about.json"
         if about.is_file():
-            check_same({"format": FORMAT, **settings}, _described(about), self.folder)
+            self.settings, self.message = go_on(settings, _described(about), self.folder)
             self._scan()
         else:  # nothing is there, or what is left of a recording whose file is written
+            self.settings = settings
             clear(self.folder)
-            write_json(about, {"format": FORMAT, "settings": settings})
-            self.keep(0)
+            self._describe()
+
+    def _describe(self) -> None:
+        write_json(self.folder / "about.json", {"format": FORMAT, "settings": self.settings})
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:06d}.episodes"
 
+    def _numbers(self) -> list[int]:
+        """Of the shards that are there."""
+        return sorted(int(path.stem) for path in self.folder.glob("*.episodes") if OURS.fullmatch(path.name))
+
     def _scan(self) -> None:
-        """Find all whole episodes; whatever is behind the last of them is dropped."""
-        for path in map(self._path, itertools.count(1)):
-            if not path.is_file():
-                break
-            with path.open("rb") as file:
+        """Find all whole episodes.
+
+        Raises:
+            UserError: what lies behind them is more than the rest of a write that was broken off.
+        """
+        numbers = self._numbers()
+        for number, found in enumerate(numbers, 1):
+            if found != number:
+                raise self._damage(number, 0, numbers)
+            with self._path(number).open("rb") as file:
                 start = 0
                 while (record := read_record(file)) is not None:
                     stop = file.tell()
-                    self.places.append(Place(int(path.stem), start, stop, record.length, record.ending))
+                    self.places.append(Place(number, start, stop, record.length, record.ending))
                     start = stop
-            if start < path.stat().st_size:
-                break
-        self.keep(len(self.places))
+                is_full = 0 < start == os.fstat(file.fileno()).st_size
+                if is_followed(file) if number == numbers[-1] else not is_full:
+                    raise self._damage(number, start, numbers)
+
+    def _damage(self, number: int, start: int, numbers: list[int]) -> UserError:
+        """That the episode at a place is lost, while others behind it are there."""
+        path, later = self._path(number), [self._path(other) for other in numbers if other > number]
+        cut = [shlex.join(["truncate", "-s", str(start), str(path)])] if number in numbers else []
+        removal = [shlex.join(["rm", *map(str, later)])] if later else []
+        fault = f"is damaged at byte {start:,}" if cut else "is missing"
+        return UserError(
+            f"{path} {fault}, and episodes that were recorded after it are there: put it back from a copy, or keep the "
+            f"{len(self.places):,} episodes before it and record the others anew, after `{' && '.join(cut + removal)}`"
+        )
 
     def append(self, episode: Episode) -> None:
         """Put an episode behind the others; from now on, only the machine's failure could lose it.
@@ -110,10 +137,11 @@ class Shards:
         Raises:
             OSError: it cannot be written; nothing of it is left.
         """
-        assert self._file is not None
-        file, start = self._file, self._file.seek(0, os.SEEK_END)
+        file = self._settle()
+        start = file.seek(0, os.SEEK_END)
         if start >= SHARD_BYTES:
-            file, start = self._begin(self._number + 1), 0
+            self.sync()
+            file, start = self._begin(self._number + 1, 0), 0
         data = self.layout.pack(episode)
         left = memoryview(data)
         try:
@@ -125,27 +153,44 @@ class Shards:
             raise
         self.places.append(Place(self._number, start, start + len(data), len(episode.rewards), episode.ending))
 
-    def _begin(self, number: int) -> FileIO:
-        """Append to another shard from now on; its file."""
-        self.sync()
-        if self._file is not None:
-            self._file.close()
-        self._file, self._number = self._path(number).open("ab", buffering=0), number
-        return self._file
-
     def sync(self) -> None:
         """Wait until the disk itself has all that was appended."""
-        if self._file is not None:
-            os.fsync(self._file.fileno())
+        os.fsync(self._settle().fileno())
 
     def keep(self, number: int) -> None:
-        """Forget all episodes but the first `number`."""
-        shard, stop = (self.places[number - 1].shard, self.places[number - 1].stop) if number else (1, 0)
-        for path in sorted(self.folder.glob("*.episodes"), reverse=True):  # the last first: what is left is whole
-            if int(path.stem) > shard:
-                path.unlink()
-        self._begin(shard).truncate(stop)
+        """Forget all episodes but the first `number`; they are removed where something else is about to be written."""
         del self.places[number:]
+        self._let_go()
+
+    def _settle(self) -> FileIO:
+        """Have nothing on disk but the places, and the file to append to."""
+        if self._file is not None:
+            return self._file
+        assert self._lock is not None
+        if self.message is not None:
+            self._describe()
+        shard, stop = (self.places[-1].shard, self.places[-1].stop) if self.places else (1, 0)
+        for number in reversed(self._numbers()):  # the last first: what is left is whole
+            if number > shard:
+                self._path(number).unlink()
+        return self._begin(shard, stop)
+
+    def _begin(self, number: int, size: int) -> FileIO:
+        """Append to a shard from now on, behind its first bytes; its file."""
+        self._let_go()
+        file = self._path(number).open("ab", buffering=0)
+        try:
+            file.truncate(size)
+        except OSError:
+            file.close()
+            raise
+        self._file, self._number = file, number
+        return file
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = None
 
     def __iter__(self) -> Iterator[Episode]:
         """All episodes, one at a time."""
@@ -166,19 +211,24 @@ class Shards:
 
     def close(self) -> None:
         """Let go of the folder."""
-        if self._file is not None:
-            self._file.close()
+        self._let_go()
         if self._lock is not None:
             os.close(self._lock)
-        self._file = self._lock = None
+        self._lock = None
 
 
 def _described(about: Path) -> dict[str, Any]:
     try:
         known = read_json(about)
-        return {"format": known["format"], **known["settings"]}
+        version, settings = known["format"], dict(known["settings"])
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{about} is damaged, or of something else; remove its folder, or give another file") from None
+    if version != FORMAT:
+        raise UserError(
+            f"{about} is of format {version}, and this offpcc writes {FORMAT}; go on with the one that began it, or "
+            f"give another file"
+        )
+    return settings
 
 
 def shards_folder(file: Path) -> Path:
@@ -204,18 +254,3 @@ def remove_leftovers(folder: Path) -> None:
         clear(folder)
         with suppress(OSError):
             folder.rmdir()
-
-
-def check_same(now: Mapping[str, Any], before: Mapping[str, Any], where: Path) -> None:
-    """Refuse to go on with other settings.
-
-    Raises:
-        UserError: naming the first that differs.
-    """
-    for name in (*now, *before):
-        if now.get(name) != before.get(name):
-            raise UserError(
-                f"{name} is {now.get(name, 'not known')}, but {where} was recorded with "
-                f"{before.get(name, 'no such value')}: a recording that is gone on with keeps its settings; give the "
-                f"same, or another file"
-            )

@@ -49,11 +49,11 @@ def _register() -> None:
         if d4rl_names.task(name) and name not in gymnasium.registry:
             gymnasium.register(
                 id=name,
-                entry_point="offpcc.d4rl_tasks:simulator",
+                entry_point="offpcc.d4rl_tasks.simulators:simulator",
                 max_episode_steps=d4rl_names.max_episode_steps(name),
                 additional_wrappers=(
-                    WrapperSpec("AsRecorded", "offpcc.d4rl_tasks:as_recorded", {"name": name}),
-                    WrapperSpec("RecordedTask", "offpcc.d4rl_tasks:RecordedTask", {"name": name}),
+                    WrapperSpec("AsRecorded", "offpcc.d4rl_tasks.simulators:as_recorded", {"name": name}),
+                    WrapperSpec("RecordedTask", "offpcc.d4rl_tasks.recorded_task:RecordedTask", {"name": name}),
                 ),
                 kwargs={"name": name},
             )

@@ -22,6 +22,7 @@ from offpcc.errors import UserError, first_line
 __all__ = ["UnsuitableEnvironment", "describe", "make", "simulator"]
 
 
+OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score")
 Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
 
 
@@ -112,7 +113,11 @@ def make(
     is_image = len(env.observation_space.shape or ()) == 3
     if env.observation_space.dtype != np.float32 and not is_image:
         env = Float32Observation(env)
-    return EpisodeReturn(UnitAction(env))
+    made = EpisodeReturn(UnitAction(env))
+    for method in OF_RECORDED_TASKS:  # which D4RL's users call on what they have made
+        if env.has_wrapper_attr(method):
+            setattr(made, method, env.get_wrapper_attr(method))
+    return made
 
 
 def describe(name: str) -> dict[str, Any]:

@@ -16,6 +16,11 @@ def recorded(num_steps=6, **changed):
     return {**given, **changed}
 
 
+def texts(data, kind=None):
+    """What is told of data; of one kind."""
+    return [notice.text for notice in data.notices if kind in (None, notice.kind)]
+
+
 def flags(num_steps, *true):
     return np.isin(np.arange(num_steps), true)
 

@@ -1,4 +1,4 @@
-"""Columns, and episodes, put together: actions, what is refused, and one way that equals the other."""
+"""Columns, and episodes, put together: what is refused, and one way that equals the other."""
 
 import re
 
@@ -9,47 +9,9 @@ from hypothesis import strategies as st
 from recordings import flags, recorded
 
 from offpcc.data import columns
-from offpcc.data.assembling import assemble
+from offpcc.data.assembling import About, assemble
 from offpcc.data.datasets import Dataset
 from offpcc.errors import UserError
-
-# Actions ----------------------------------------------------------------------------------------------------------
-
-
-def test_actions_outside_are_clipped_once_and_told():
-    actions = np.array([[0.5], [1.5], [-3.0], [1.0], [-1.0], [1.000001]], np.float32)
-    data = Dataset.from_arrays(**recorded(actions=actions))
-    assert data.actions[:, 0].tolist() == [0.5, 1.0, -1.0, 1.0, -1.0, 1.0]
-    assert actions[2, 0] == -3.0
-    (notice,) = [notice for notice in data.notices if "clipped" in notice]
-    assert "2 of 6 actions" in notice and "up to 3" in notice and "action_range" in notice
-
-
-def test_rounding_beyond_one_is_clipped_without_a_word():
-    data = Dataset.from_arrays(**recorded(actions=np.full((6, 1), 1.0000001, np.float32)))
-    assert data.actions.max() == 1.0
-    assert not any("clipped" in notice for notice in data.notices)
-
-
-def test_actions_of_other_bounds_are_scaled():
-    actions = np.array([[-2.0, 0.0], [2.0, 10.0], [0.0, 5.0]] * 2)
-    data = Dataset.from_arrays(**recorded(actions=actions), action_range=([-2, 0], [2, 10]))
-    assert data.actions[:3].tolist() == [[-1, -1], [1, 1], [0, 0]]
-    assert not any("clipped" in notice for notice in data.notices)
-
-
-@pytest.mark.parametrize("bounds", [(1, -1), (0, np.inf), ([-1, -1, -1], [1, 1, 1])])
-def test_bounds_that_do_not_fit_are_refused(bounds):
-    with pytest.raises(UserError, match="action_range"):
-        Dataset.from_arrays(**recorded(actions=np.zeros((6, 2))), action_range=bounds)
-
-
-def test_whole_numbers_are_discrete_actions():
-    data = Dataset.from_arrays(**recorded(actions=np.array([0, 1, 2, 3, 0, 1])))
-    assert data.discrete_actions
-    assert data.actions[:, 0].tolist() == [0, 1, 2, 3, 0, 1]
-    assert any("discrete" in notice for notice in data.notices)
-
 
 # Bad data ---------------------------------------------------------------------------------------------------------
 
@@ -122,7 +84,7 @@ def test_what_memory_cannot_hold_is_refused_before_it_is_read(monkeypatch):
     declared |= {key: Huge(10**13) for key in ("rewards", "terminations")}
     monkeypatch.setattr(columns, "available_bytes", lambda: 2**34)
     with pytest.raises(UserError, match=r"10,000,000,000,000 steps take .* bytes of memory are free"):
-        assemble(declared, name="huge")
+        assemble(declared, About("huge"))
 
 
 def test_available_memory_is_told_here():

@@ -166,7 +166,7 @@ def test_time_limits_of_names_cut_files_that_tell_of_none(folders):
 )
 def test_what_is_odd_about_a_set_is_told(folders, name, words):
     put(folders[0], f"{name}.hdf5", content())
-    notices = [notice for notice in load(name).notices if "D4RL issue" in notice]
+    notices = [notice.text for notice in load(name).notices if "D4RL issue" in notice.text]
     assert len(notices) == len(words)
     assert all(word in notice for word, notice in zip(words, notices, strict=True))
 
@@ -226,6 +226,28 @@ def test_what_ends_early_without_a_length_is_no_hdf5_file_or_not_the_known_one(s
     assert_nothing_came(folders, "broke off after 3,000 of")
 
 
+def test_what_came_without_a_hash_has_at_least_the_form_of_data(server, folders):
+    server.files[ASKED], server.cut, server.tell_length = content(), 3000, False
+    assert_nothing_came(folders, "what came is damaged or not whole")
+    server.files[ASKED], server.cut = content(rewards=None, actions=None), None
+    assert_nothing_came(folders, "what came lacks actions, rewards")
+
+
+@pytest.mark.parametrize(
+    "name, file, told",
+    [
+        ("maze2d-umaze-v1", None, True),
+        ("hopper-medium-v2", FILE, False),
+        ("mine", "mine.hdf5", False),
+    ],
+)
+def test_data_whose_hash_nobody_published_is_told_of(folders, name, file, told):
+    file = file or d4rl_names.FILES[name].rsplit("/", 1)[-1]
+    assert (file in d4rl_names.NAMES and file not in KNOWN) == told
+    put(folders[0], file, content())
+    assert any("no hash of this file is published" in str(notice) for notice in load(name).notices) == told
+
+
 def test_a_page_in_the_place_of_the_file_is_not_kept(server, folders):
     server.files[ASKED] = b"<html>please log in</html>"
     assert_nothing_came(folders, "no HDF5 file")
@@ -278,6 +300,26 @@ def test_a_failed_download_leaves_the_old_file(server, tmp_path):
     with pytest.raises(DownloadError):
         download(f"{server.url}/file", tmp_path / "file")
     assert [path.read_bytes() for path in left(tmp_path)] == [b"old"]
+
+
+# As it is in the file ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"rewards": "none"}, "rewards holds <U4, no numbers"),
+        ({"rewards": 1.0}, "beside 1 rewards"),
+        ({"actions": np.zeros((49, 1))}, r"actions of shape \(49, 1\) beside 50 rewards"),
+        ({"rewards": np.zeros((50, 2))}, r"rewards of shape \(50, 2\)"),
+        ({"terminals": np.zeros((50, 2))}, "terminals of shape"),
+        ({"observations": None, "terminals": None}, "observations, terminals missing; found: actions, rewards, timeou"),
+    ],
+)
+def test_arrays_that_are_not_of_one_length_are_refused(tmp_path, changed, message):
+    put(tmp_path, "data.hdf5", content(**changed))
+    with pytest.raises(UserError, match=message):
+        d4rl.raw_arrays(tmp_path / "data.hdf5")
 
 
 # As D4RL gives it -------------------------------------------------------------------------------------------------

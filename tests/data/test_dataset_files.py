@@ -6,6 +6,7 @@ import re
 import tracemalloc
 import warnings
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 
 from offpcc.d4rl_names import normalized_score
-from offpcc.data import columns, dataset_files
-from offpcc.data.dataset_files import read_file
+from offpcc.data import columns, dataset_files, infos
+from offpcc.data.d4rl import raw_arrays
+from offpcc.data.dataset_files import read_everything, read_file
 from offpcc.data.loading import load
 from offpcc.errors import UserError
 
@@ -143,7 +145,7 @@ def test_infos_and_metadata_are_read_when_they_are_asked_for(tmp_path, file, mon
     with pytest.raises(KeyError):
         data.infos["none"]
     path.unlink()
-    with pytest.raises(OSError):
+    with pytest.raises(UserError, match=r"data\.(npz|hdf5) cannot be read .*No such file"):
         data.infos["qpos"]
 
 
@@ -181,8 +183,10 @@ def test_objects_are_refused_and_never_unpickled(tmp_path):
             return (Path.touch, (tmp_path / "sprung",))
 
     write(tmp_path / "data.npz", arrays() | {"infos/trap": np.array([Trap()] * 250)})
-    with pytest.raises(ValueError, match="Object arrays cannot be loaded"):
+    with pytest.raises(UserError, match="infos/trap holds objects, which are not read"):
         read_file(tmp_path / "data.npz").infos["trap"]
+    with pytest.raises(UserError, match="infos/trap holds objects, which are not read"):
+        read_everything(tmp_path / "data.npz")
     write(tmp_path / "data.npz", arrays() | {"rewards": np.array([Trap()] * 250)})
     with pytest.raises(UserError, match="rewards holds object"):
         read_file(tmp_path / "data.npz")
@@ -236,22 +240,62 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path, file, options):
             read_file(path)
 
 
-@pytest.mark.parametrize("file, options", FORMATS)
-def test_changed_bytes_end_in_a_message_or_in_data(tmp_path, file, options):
-    path = write(tmp_path / file, arrays(), **options)
-    content, draws = path.read_bytes(), np.random.default_rng(0)
+def everything_told(path):
+    """All that can be asked of a file; refusals are counted, and anything else is raised."""
     refused = 0
-    for _ in range(150):
+    try:
+        data = read_file(path)
+    except UserError:
+        return 1
+    assert data.num_steps >= 1
+    metadata = data.metadata
+    asked = [
+        *(partial(data.infos.__getitem__, name) for name in data.infos),
+        *(partial(metadata.__getitem__, name) for name in metadata),
+        *(partial(read, metadata, "mine") for read in (infos.seen_through, infos.action_range, infos.recorded_in)),
+        partial(raw_arrays, path),
+    ]
+    for ask in asked:
+        try:
+            ask()
+        except UserError as error:
+            refused += 1
+            error.message.encode()
+    return refused
+
+
+FACTS = {
+    "infos/qpos": np.arange(250.0),
+    "metadata/action_low": np.float32([-1, -1]),
+    "metadata/action_high": np.float32([1, 1]),
+    "metadata/seen_through": "[]",
+    "metadata/env_spec": '{"id": "Hopper-v4"}',
+}
+
+
+@pytest.mark.parametrize("file, options", FORMATS)
+@pytest.mark.parametrize("facts", [{}, FACTS])
+def test_changed_bytes_end_in_a_message_or_in_data(tmp_path, file, options, facts):
+    path = write(tmp_path / file, arrays(), **options)
+    if file.endswith("npz"):
+        path = write(path, facts | arrays(), **options)
+    else:
+        with h5py.File(path, "a") as opened:
+            opened.attrs.update({"env": "Hopper-v4"} if facts else {})
+            for key, value in facts.items():
+                opened[key] = value
+    assert everything_told(path) == 0
+    content, draws = path.read_bytes(), np.random.default_rng(0)
+    reach = len(content) if facts else 4000
+    refused = 0
+    for _ in range(75):
         changed = bytearray(content)
-        for place in draws.integers(0, min(len(content), 4000), 5):
+        for place in draws.integers(0, min(len(content), reach), 20 if facts else 5):
             changed[place] = draws.integers(256)
         path.write_bytes(changed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            try:
-                assert read_file(path).num_steps >= 1
-            except UserError:
-                refused += 1
+            refused += everything_told(path) > 0
     assert refused > 10
 
 
@@ -316,14 +360,13 @@ def test_real_recordings_have_the_counts_returns_and_remarks_that_are_known(name
     data = load(path)
     lost = AFTER_RESET.get(name, 0)
     assert (data.num_steps, data.num_transitions, data.num_episodes) == (steps, steps - lost, ended + timed_out)
-    assert any("as after a reset" in notice for notice in data.notices) == bool(lost)
+    told = [notice.text for notice in (*data.notices, *data.told_of_actions())]
+    assert any("as after a reset" in text for text in told) == bool(lost)
     assert (data.terminations.sum(), data.truncations.sum()) == (ended, timed_out)
     assert round(data.returns.mean()) == mean
     computed = normalized_score(env, data.returns.mean())
     assert computed is None if score is None else round(computed, 0 if isinstance(score, int) else 1) == score
-    assert any("clipped" in notice for notice in data.notices) == (name in CLIPPED)
-    assert (
-        data.discrete_actions == any("discrete" in notice for notice in data.notices) == (name == "cartpole-sb-expert")
-    )
-    assert np.abs(data.actions).max() <= 1.0
-    assert len(data.notices) <= 1
+    assert any("clipped" in text for text in told) == (name in CLIPPED)
+    assert data.discrete_actions == any("discrete" in text for text in told) == (name == "cartpole-sb-expert")
+    assert np.abs(data.unit_actions()).max() <= 1.0
+    assert len(told) <= 1

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from recordings import flags, following, recorded
 
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, columns
+from offpcc.data.assembling import About, assemble
 from offpcc.data.datasets import Dataset
 from offpcc.errors import UserError
 
@@ -16,7 +17,7 @@ from offpcc.errors import UserError
 
 @st.composite
 def recordings(draw):
-    num_steps = draw(st.integers(1, 14))
+    num_steps = draw(st.integers(1, 20))
     terminations = draw(st.lists(st.booleans(), min_size=num_steps, max_size=num_steps))
     truncations = draw(st.lists(st.booleans(), min_size=num_steps, max_size=num_steps))
     jumps = draw(st.lists(st.booleans(), min_size=num_steps, max_size=num_steps))
@@ -37,9 +38,13 @@ def model(observations, next_observations, terminations, truncations):
         unknown = [t for t in lasts if not terminations[t]]
     else:
         cuts = [t for t in lasts if truncations[t] and not terminations[t]]
-        compared = [t for t in cuts if t + 1 < count]
-        reset = [t for t in compared if (next_observations[t] == observations[t + 1]).all()]
-        unknown = cuts if reset and len(reset) / len(compared) >= 0.1 else reset
+        followed = [t for t in lasts if t + 1 < count and (truncations[t] or terminations[t])]
+        reset = [t for t in followed if (next_observations[t] == observations[t + 1]).all()]
+        judged = [t for t in followed if t in cuts]
+        if len(judged) < 10:
+            judged = followed
+        is_habit = any(t in reset for t in judged) and sum(t in reset for t in judged) / len(judged) >= 0.1
+        unknown = cuts if is_habit else [t for t in reset if t in cuts]
 
     def after(t):
         if next_observations is not None:
@@ -81,7 +86,7 @@ def test_episodes_and_cuts_are_those_of_a_plain_model(recording):
         steps = [t for t, _, _ in episode]
         assert rows.observations[a : b - 1].tolist() == observations[steps].tolist()
         assert tuple(rows.observations[b - 1]) == episode[-1][1]
-        assert rows.actions[a : b - 1].tolist() == data.actions[steps].tolist()
+        assert rows.actions[a : b - 1].tolist() == given["actions"][steps].tolist()
         assert rows.rewards[a : b - 1, 0].tolist() == given["rewards"][steps].tolist()
         assert rows.terminations[a : b - 1, 0].tolist() == [terminated for _, _, terminated in episode]
         assert rows.is_start[a:b].tolist() == [True] * len(steps) + [False]
@@ -110,15 +115,16 @@ def three_episodes():
     """Of 3, 2 and 5 steps, the last of which was cut off by the recording's end."""
     given = recorded(10, terminations=flags(10, 2), truncations=flags(10, 4))
     given["next_observations"] = following(given["observations"])
-    given["next_observations"][4] += 0.5
+    given["next_observations"][[2, 4]] += 0.5
     return Dataset.from_arrays(**given)
 
 
 def test_selected_episodes_keep_their_ends():
     data = three_episodes().select([2, 0])
+    assert data.is_whole.tolist() == [False, True]
     assert data.lengths.tolist() == [5, 3]
     assert data.observations[:, 0].tolist() == [5, 6, 7, 8, 9, 0, 1, 2]
-    assert data.next_observations[:, 0].tolist() == [6, 7, 8, 9, 10, 1, 2, 3]
+    assert data.next_observations[:, 0].tolist() == [6, 7, 8, 9, 10, 1, 2, 3.5]
     assert data.num_transitions == 8
     assert data.returns.tolist() == [40, 6]
 
@@ -150,6 +156,39 @@ def test_what_is_no_fraction_is_refused(part):
         three_episodes().fraction(part)
 
 
+# Whole episodes ---------------------------------------------------------------------------------------------------
+
+
+def test_returns_of_whole_episodes_are_without_the_piece_that_the_recordings_end_cut():
+    data = three_episodes()
+    assert data.is_whole.tolist() == [True, True, False]
+    assert (data.returns.tolist(), data.whole_returns.tolist()) == ([6, 9, 40], [6, 9])
+    alone = data.select([2])
+    assert alone.whole_returns.tolist() == [40]
+
+
+def test_what_an_own_recording_tells_of_its_end_wins_over_the_flag_there():
+    given = {key: np.asarray(column) for key, column in recorded(10, truncations=flags(10, 4, 7, 9)).items()}
+    given["next_observations"] = following(given["observations"])
+    for metadata, whole in (
+        ({"offpcc": "1.0", "whole_episodes": 2}, [True, True, False]),
+        ({"offpcc": "1.0", "whole_episodes": np.int64(0)}, [False, False, False]),
+        ({"whole_episodes": 2}, [True, True, True]),
+    ):
+        data = Dataset(**assemble(given, About("mine", metadata=metadata)))
+        assert data.is_whole.tolist() == whole
+    for odd in ("two", np.arange(2), 1.5):
+        with pytest.raises(UserError, match="metadata/whole_episodes is no whole number"):
+            assemble(given, About("mine", metadata={"offpcc": "1.0", "whole_episodes": odd}))
+
+
+def test_a_place_where_next_observations_jump_is_no_end_of_a_whole_episode():
+    given = recorded(6, truncations=flags(6, 5))
+    given["next_observations"] = following(given["observations"])
+    given["next_observations"][2] += 0.5
+    assert Dataset.from_arrays(**given).is_whole.tolist() == [False, True]
+
+
 # Rows and buffers -------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +200,7 @@ def test_rows_are_what_buffers_hold_after_every_transition_was_pushed(recording)
     given["next_observations"] = following(given["observations"]) + jumps[:, None]
     assume(any(model(given["observations"], given["next_observations"], terminations, truncations)))
     data = Dataset.from_arrays(**given)
+    flat_names = ("observations", "actions", "rewards", "terminations", "is_start")
     spaces = Box(-np.inf, np.inf, (2,)), Box(-1, 1, (1,))
     flat, whole = ReplayBuffer(*spaces), RecurrentReplayBuffer(*spaces)
     after = data.next_observations
@@ -172,8 +212,9 @@ def test_rows_are_what_buffers_hold_after_every_transition_was_pushed(recording)
             flat.push(*step)
             whole.push(*step)
     rows = data.rows()
+    assert data.bytes_of_rows == sum(getattr(rows, name).nbytes for name in flat_names)
     assert len(rows.is_start) == flat.size
-    for name in ("observations", "actions", "rewards", "terminations", "is_start"):
+    for name in flat_names:
         stored = getattr(flat, name)[: flat.size]
         assert stored.dtype == getattr(rows, name).dtype and stored.tolist() == getattr(rows, name).tolist(), name
     assert len(whole) == len(rows.starts)

@@ -3,13 +3,18 @@
 import os
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
-from recordings import flags, following, recorded
+from recordings import flags, following, recorded, texts
 
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, load, qlearning_dataset
+import offpcc
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, ends, load, qlearning_dataset
+from offpcc.data.assembling import About, assemble
 from offpcc.data.datasets import Dataset
+from offpcc.data.recorder import Recorder
+from offpcc.domains.wrappers import Flicker
 from offpcc.errors import UserError
 
 SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
@@ -25,7 +30,7 @@ def test_no_next_observation_lies_across_an_end():
     step = np.abs(data.next_observations - data.observations)[data.is_transition, 0]
     assert step.max() == 1.0
     assert data.num_transitions == 7  # neither the one that timed out nor the last
-    assert any("2 of 3 episodes" in notice for notice in data.notices)
+    assert "2 of 3 episodes" in texts(data, "no next observations")[0]
 
 
 def test_a_time_limit_is_no_termination_and_a_step_that_is_both_is_one():
@@ -68,7 +73,7 @@ def test_a_jump_is_told_from_rounding_at_every_scale(size, relative, jumps):
     data = Dataset.from_arrays(**recorded(50, observations=observations, next_observations=after))
     assert data.truncations.sum() == jumps
     assert data.num_episodes == 1 + jumps
-    assert len([notice for notice in data.notices if "first at step 20:" in notice]) == jumps
+    assert len([text for text in texts(data, "jumps") if "first at step 20:" in text]) == jumps
 
 
 def test_one_value_of_an_image_makes_a_jump():
@@ -86,12 +91,12 @@ def test_without_truncations_a_time_limit_can_be_given():
     data = Dataset.from_arrays(**given, max_episode_steps=3)
     assert data.lengths.tolist() == [2, 3, 3, 1]
     assert data.truncations.tolist() == flags(9, 4, 7).tolist()
-    assert "3 steps" in data.notices[0]
+    assert "3 steps" in texts(data, "time limit")[0]
     ended = Dataset.from_arrays(**{**given, "terminations": flags(9, 2)}, max_episode_steps=3)
     assert ended.truncations.tolist() == flags(9, 5, 8).tolist()
     joined = Dataset.from_arrays(**given)
     assert joined.lengths.tolist() == [2, 7]
-    assert "max_episode_steps" in joined.notices[0]
+    assert "max_episode_steps" in texts(joined, "no time limits")[0]
 
 
 def test_a_time_limit_is_not_counted_where_truncations_are_given():
@@ -130,7 +135,8 @@ def test_the_last_step_of_a_cut_episode_is_no_transition_where_the_recorder_look
     assert data.num_transitions == 6
     assert (data.lengths.tolist(), data.returns.tolist()) == ([3, 2, 4], [3, 2, 4])
     (notice,) = data.notices
-    assert "2 of 3 cut episodes" in notice and "of a cut episode led to: it is no transition" in notice
+    assert notice.kind == "resets"
+    assert "2 of 2 episodes that another follows" in notice.text and "3 are no transitions" in notice.text
     assert all((given[name] == before[name]).all() for name in given)
 
 
@@ -157,7 +163,8 @@ def test_few_starts_among_last_observations_are_chance(num_cut, lost):
     given["next_observations"][7] = given["observations"][8]
     data = Dataset.from_arrays(**given)
     assert np.flatnonzero(~data.last_is_transition).tolist() == [*lost]
-    assert f"1 of {num_cut} cut episodes" in data.notices[0]
+    assert f"1 of {num_cut - 1} episodes" in texts(data, "resets")[0]
+    assert f"{len(lost)} are no transitions" in texts(data, "resets")[0]
 
 
 def test_single_steps_in_any_order_keep_what_they_led_to():
@@ -209,12 +216,140 @@ def test_where_no_step_is_left_the_data_is_refused():
     assert Dataset.from_arrays(**episodes(1, 2, 1)).rows().observations[:, 0].tolist() == [1000, 1001]
 
 
-def test_episodes_that_hold_the_next_ones_start_are_told_too():
+# What tells of the habit ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [9, 4, 0])
+def test_a_habit_that_terminations_show_counts_for_what_was_cut(cut):
+    """Nine of ten episodes terminate, as hoppers do; of the one that was cut nothing may tell by itself."""
+    given = episodes(*[3] * 10, terminated=[i for i in range(10) if i != cut])
+    end = 3 * cut + 2
+    given["next_observations"][end] = 7777.0  # the start of an episode that was left out
+    data = Dataset.from_arrays(**given)
+    assert np.flatnonzero(~data.last_is_transition).tolist() == [cut]
+    assert data.final_observations[cut, 0] == 1000 * cut + 2
+    assert "of 9 episodes" in texts(data, "resets")[0]
+    buffer = ReplayBuffer(Box(-np.inf, np.inf, (1,)), Box(-1, 1, (1,)), batch_size=300)
+    buffer.fill(data.rows(), "episodes")
+    batch = buffer.sample()
+    observations, ended, mask = (part.numpy() for part in (batch.observations, batch.terminations, batch.mask))
+    assert moves(observations, ended[..., 0], mask[..., 0] > 0) == {1.0}
+
+
+def test_many_cut_episodes_tell_by_themselves():
+    """A recorder that keeps the last observation at time limits alone, where values go on."""
+    given = episodes(*[3] * 40, terminated=range(0, 40, 2))
+    last = np.flatnonzero(given["timeouts"])
+    given["next_observations"][last] = given["observations"][last] + 1
+    data = Dataset.from_arrays(**given)
+    assert data.last_is_transition.all() and data.notices == ()
+    assert data.final_observations[1::2, 0].tolist() == [1000.0 * i + 3 for i in range(1, 40, 2)]
+    few = Dataset.from_arrays(**{name: column[: 3 * 20] for name, column in given.items()})
+    assert (~few.last_is_transition).sum() == 10, "nine that another follows are too few to tell"
+
+
+def test_terminations_alone_lose_nothing():
+    given = episodes(3, 2, 4, terminated=[0, 1, 2])
+    data = Dataset.from_arrays(**given)
+    assert (data.last_is_transition.all(), data.notices) == (True, ())
+
+
+def blind(given, seed=0, chance=0.5):
+    """What a sensor that flickers shows of a recording: next observations are still the following ones."""
+    draws = np.random.default_rng(seed).uniform(size=(2, len(given["observations"]))) < chance
+    is_end = given["timeouts"] | given["terminals"]
+    given["observations"][draws[0]] = 0.0
+    shown = np.concatenate([given["observations"][1:], np.zeros((1, 1), np.float32)])
+    given["next_observations"] = np.where(is_end[:, None], given["next_observations"], shown)
+    given["next_observations"][is_end & draws[1]] = 0.0
+    return given
+
+
+def test_what_is_common_inside_episodes_tells_nothing():
+    given = blind(episodes(*[20] * 30, looks_late=False))
+    data = Dataset.from_arrays(**given)
+    last_and_first = given["next_observations"][19:-1:20], given["observations"][20::20]
+    assert (last_and_first[0] == last_and_first[1]).sum() > 3, "both zero"
+    assert data.last_is_transition.all() and data.notices == ()
+
+
+def test_a_late_recorder_is_found_out_behind_a_sensor_that_flickers():
+    """By starts that are seen; then steps to those that are not seen are lost, too."""
+    given = blind(episodes(*[20] * 30))
+    last = np.flatnonzero(given["timeouts"])[:-1]
+    given["next_observations"][last] = given["observations"][last + 1]
+    data = Dataset.from_arrays(**given)
+    assert not data.last_is_transition.any()
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_observations_that_are_always_the_same_tell_nothing(images):
+    given = episodes(*[20] * 30)
+    shape, dtype = ((600, 3, 64, 64), np.uint8) if images else ((600, 2), np.float32)
+    given["observations"] = given["next_observations"] = np.full(shape, 7, dtype)
+    data = Dataset.from_arrays(**given)
+    assert data.last_is_transition.all() and data.notices == ()
+
+
+def test_a_start_that_is_always_the_same_tells_a_late_recorder():
+    given = episodes(*[20] * 30)
+    given["observations"][::20] = -5.0
+    given["next_observations"][19::20] = -5.0
+    assert not Dataset.from_arrays(**given).last_is_transition.any()
+
+
+def test_once_is_not_common():
+    """Of nine observations inside, two are each as a start that is led to."""
+    given = episodes(4, 4, 4)
+    given["observations"][[2, 6]] = given["next_observations"][[1, 5]] = given["observations"][[4, 8]]
+    assert not Dataset.from_arrays(**given).last_is_transition.any()
+
+
+def test_frequencies_are_taken_from_a_sample(monkeypatch):
+    given = blind(episodes(*[20] * 30, looks_late=False))
+    monkeypatch.setattr(ends, "SAMPLE", 50)
+    assert Dataset.from_arrays(**given).last_is_transition.all()
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_the_recorder_states_is_not_doubted(own):
+    """Chance, in a world of a few places: by numbers alone nobody could tell it from a late recorder."""
+    given = episodes(*[3] * 12)
+    metadata = {"offpcc": "1.0", "whole_episodes": 12} if own else {"whole_episodes": 12}
+    data = Dataset(**assemble(given, About("mine", metadata=metadata)))
+    assert data.last_is_transition.all() == own
+    assert bool(texts(data, "resets")) == (not own)
+
+
+def test_episodes_with_an_observation_more_than_actions_say_what_they_led_to():
     parts = [(1000.0 * i + np.array([[0.0], [1.0], [1000.0]]), np.zeros((2, 1)), np.ones(2), i == 1) for i in range(3)]
     data = Dataset.from_episodes(parts)
-    assert data.last_is_transition.tolist() == [False, True, False]
-    assert data.final_observations[:, 0].tolist() == [1, 2000, 2001]
-    assert "1 of 2 cut episodes" in data.notices[0]
+    assert data.last_is_transition.all() and data.notices == ()
+    assert data.final_observations[:, 0].tolist() == [1000, 2000, 3000]
+
+
+@pytest.mark.parametrize("wrapped", ["Flicker", "nothing to see"])
+def test_own_recordings_of_what_flickers_or_stands_still_lose_no_step(tmp_path, wrapped):
+    class Hidden(gymnasium.ObservationWrapper):
+        def observation(self, observation):
+            return np.zeros_like(observation)
+
+    def make_one():
+        env = offpcc.make("pendulum-v0", kwargs={"max_episode_steps": 10})
+        return Flicker(env, 0.5) if wrapped == "Flicker" else Hidden(env)
+
+    env, generator = make_one(), np.random.default_rng(0)
+    recorder = Recorder(tmp_path / "own.hdf5", env, metadata={})
+    for number in range(12):
+        before, over = env.reset(seed=number)[0], False
+        while not over:
+            action = generator.uniform(-1, 1, 1).astype(np.float32)
+            after, reward, terminated, truncated, _ = env.step(action)
+            recorder.push(before, action, float(reward), after, terminated, truncated)
+            before, over = after, terminated or truncated
+    recorder.merge()
+    data = load(tmp_path / "own.hdf5")
+    assert (data.num_transitions, data.notices) == (120, ())
 
 
 def moves(observations, terminations, counts):

@@ -6,12 +6,19 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
-from gymnasium.wrappers import FrameStackObservation, NormalizeObservation
+from gymnasium.wrappers import (
+    ClipReward,
+    FrameStackObservation,
+    NormalizeObservation,
+    NormalizeReward,
+    TimeLimit,
+    TransformReward,
+)
 from recordings import flags, recorded
 
 from offpcc.data import env_findings
 from offpcc.data.datasets import Dataset
-from offpcc.data.env_findings import fits
+from offpcc.data.env_findings import bounds_for, fits, told_of_rewards
 from offpcc.domains.doctor import FAULT, OK
 from offpcc.domains.wrappers import DropIndices, PreviousAction
 
@@ -106,3 +113,49 @@ def test_the_first_episode_that_has_a_transition_is_shown_and_no_other(monkeypat
     alone = data.select([0])
     assert "its actions" in only(fits(alone, Cart()), OK)
     assert len(shown) == 2
+
+
+# Bounds and rewards -----------------------------------------------------------------------------------------------
+
+
+def test_actions_are_shown_in_the_environments_units(monkeypatch):
+    shown = []
+    monkeypatch.setattr(env_findings, "view", lambda env, observations, actions, *_, **__: shown.append(actions))
+    env = Cart()
+    env.action_space = Box(-4, 4, (1,), np.float32)
+    fits(data(), env)
+    fits(data().with_range((-2, 2)), env)
+    recorded_ones = data().actions[:9]
+    assert np.allclose(shown[0][:9], recorded_ones / 4) and np.allclose(shown[1][:9], recorded_ones / 2)
+
+
+def test_bounds_of_another_size_are_none():
+    env = Cart()
+    assert [bound.tolist() for bound in bounds_for(data(), env)] == [[-1], [1]]
+    env.action_space = Box(-1, 1, (2,), np.float32)
+    assert bounds_for(data(), env) is None and bounds_for(data(), None) is None
+
+
+class Cost(gymnasium.RewardWrapper):
+    def reward(self, reward):
+        return -reward
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "names"),
+    [
+        (Cost, "Cost"),
+        (NormalizeReward, "NormalizeReward"),
+        (lambda env: TransformReward(env, abs), "TransformReward"),
+        (lambda env: TimeLimit(ClipReward(Cost(env), -1, 1), 5), "ClipReward, Cost"),
+        (lambda env: DropIndices(TimeLimit(env, 5), (1,)), None),
+        (lambda env: env, None),
+    ],
+)
+def test_wrappers_that_change_rewards_are_told(wrapped, names):
+    notices = told_of_rewards(wrapped(Cart()))
+    if names is None:
+        assert not notices
+    else:
+        (notice,) = notices
+        assert notice.kind == "rewards" and notice.text.startswith(f"{names} of Cart makes rewards other ones in tests")

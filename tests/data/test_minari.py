@@ -1,13 +1,17 @@
 """Recorded data in Minari's format."""
 
+import json
 import sys
 import warnings
 
 import gymnasium
+import h5py
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
+from offpcc.data import minari_source
+from offpcc.data.infos import recorded_in
 from offpcc.data.loading import load
 from offpcc.errors import UserError
 
@@ -68,9 +72,11 @@ def test_episodes_of_an_environment_are_read(minari):
     assert np.flatnonzero(data.truncations).tolist() == [19, 39, 59]
     assert np.array_equal(data.observations, np.concatenate([e[0][:-1] for e in episodes]))
     assert np.array_equal(data.final_observations, np.stack([e[0][-1] for e in episodes]))
-    assert np.allclose(data.actions, np.concatenate([np.stack(e[1]) for e in episodes]) / 2)
+    recorded = np.concatenate([np.stack(e[1]) for e in episodes])
+    assert np.array_equal(data.actions, recorded)
+    assert np.allclose(data.unit_actions(), recorded / 2)
     assert data.returns.tolist() == [190, 190, 190]
-    assert data.notices == ()
+    assert not data.notices and not data.told_of_actions()
     assert data.metadata["dataset_id"] == "pendulum/random-v0"
 
 
@@ -84,9 +90,10 @@ def test_ends_and_unbounded_actions(minari):
     data = load("minari:mine/antmaze-v0")
     assert data.terminations.tolist() == [False, True, False, False, False, False]
     assert data.truncations.tolist() == [False] * 5 + [True]
-    assert data.actions[:, 0].tolist() == [0.5, 0.5, 1, 1, 1, 1]
-    assert any("clipped" in notice for notice in data.notices)
-    assert any("goes on after the goal" in notice for notice in data.notices)
+    assert data.actions[:, 0].tolist() == [0.5, 0.5, 3, 3, 3, 3]
+    assert data.unit_actions()[:, 0].tolist() == [0.5, 0.5, 1, 1, 1, 1]
+    assert any("clipped" in notice.text for notice in data.told_of_actions())
+    assert any("goes on after the goal" in notice.text for notice in data.notices)
 
 
 def test_dictionaries_of_vectors_are_joined_as_gymnasium_flattens_them(minari):
@@ -106,7 +113,7 @@ def test_dictionaries_of_vectors_are_joined_as_gymnasium_flattens_them(minari):
     single = {"observation": vectors(2)[1], "desired_goal": goals[1], "achieved_goal": {"x": np.float32([2.0])}}
     assert data.observations[1].tolist() == gymnasium.spaces.flatten(space, single).tolist()
     assert data.observations.shape == (2, 6)
-    assert any("joined" in notice for notice in data.notices)
+    assert any("joined" in notice.text for notice in data.notices)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +159,67 @@ def test_a_damaged_data_set_is_refused(minari, tmp_path):
     (tmp_path / "mine" / "here-v0" / "data" / "metadata.json").write_text("{}")
     with pytest.raises(UserError, match="minari:mine/here-v0 cannot be read"):
         load("minari:mine/here-v0")
+
+
+def recorded_file(minari, folder):
+    """The file of a data set of two episodes."""
+    episodes = [(vectors(4, number), np.zeros((4, 1), np.float32), [False] * 3 + [True]) for number in range(2)]
+    record(minari, "mine/here-v0", VECTOR, Box(-1, 1, (1,)), episodes)
+    return folder / "mine" / "here-v0" / "data" / "main_data.hdf5"
+
+
+def changed(path, key, change):
+    with h5py.File(path, "a") as file:
+        del file[key]
+        change(file, key)
+
+
+@pytest.mark.parametrize(
+    "key, change, message",
+    [
+        ("observations", lambda file, key: file.__setitem__(key, h5py.ExternalLink("x", "y")), "is a link"),
+        ("observations", lambda file, key: file.__setitem__(key, h5py.SoftLink("/nowhere")), "is a link"),
+        ("rewards", lambda file, key: file.create_dataset(key, (4,), "f4", external=[("x", 0, 16)]), "in other files"),
+        ("actions", lambda file, key: file.create_dataset(key, (10**7, 10**7), "f4", chunks=True), "would be 400,0"),
+        ("infos/x", lambda file, key: file.create_dataset(key, (10**7, 10**7), "f4", chunks=True), "would be 400,0"),
+        ("actions", lambda file, key: file.__setitem__(key, np.zeros((3, 1))), "cannot be read|3 actions|4 rewards"),
+        ("rewards", lambda file, key: file.__setitem__(key, np.zeros(0)), "cannot be read|0 actions"),
+        ("rewards", lambda file, key: file.__setitem__(key, 1.0), "cannot be read"),
+    ],
+)  # fmt: skip
+def test_a_file_that_lies_is_refused(minari, tmp_path, key, change, message):
+    path = recorded_file(minari, tmp_path)
+    with h5py.File(path, "a") as file:
+        if f"episode_1/{key}" not in file:
+            file[f"episode_1/{key}"] = 0
+    changed(path, f"episode_1/{key}", change)
+    with pytest.raises(UserError, match=message):
+        load("minari:mine/here-v0")
+
+
+def test_more_than_there_is_room_for_is_refused(minari, tmp_path, monkeypatch):
+    recorded_file(minari, tmp_path)
+    # 5 observations of 3, 4 actions and rewards of 4 bytes, and 4 terminations of one, twice
+    monkeypatch.setattr(minari_source, "available_bytes", lambda: 2 * 2 * (60 + 16 + 16 + 4))
+    assert load("minari:mine/here-v0").num_steps == 8
+    monkeypatch.setattr(minari_source, "available_bytes", lambda: 2 * 2 * (60 + 16 + 16 + 4) - 1)
+    with pytest.raises(
+        UserError, match="minari:mine/here-v0: its first 2 episodes take 384 bytes while they are joined"
+    ):
+        load("minari:mine/here-v0")
+
+
+def test_the_environment_is_told(minari, tmp_path):
+    recorded_file(minari, tmp_path)
+    assert recorded_in(load("minari:mine/here-v0").metadata) is None
+    file = tmp_path / "mine" / "here-v0" / "data" / "metadata.json"
+    specification = gymnasium.make("Pendulum-v1").spec.to_json()
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"env_spec": specification}))
+    assert recorded_in(load("minari:mine/here-v0").metadata) == "Pendulum-v1"
+    for wrong in ('{"a": 1}', "[" * 200_000, 3):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"env_spec": wrong}))
+        with pytest.raises(UserError, match="minari:mine/here-v0 cannot be read"):
+            load("minari:mine/here-v0")
 
 
 def test_without_the_package_the_remedy_is_told(monkeypatch):

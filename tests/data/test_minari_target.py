@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from collected import ENV, left, run
+from collected import ENV, left, run, unit_actions
 
 from offpcc.data import minari_target
 from offpcc.data.loading import load
@@ -30,7 +30,7 @@ def assert_alike(one, other):
     assert one.stops.tolist() == other.stops.tolist()
     for name in ("observations", "rewards", "terminations", "truncations", "final_observations", "last_is_transition"):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
-    assert one.actions == pytest.approx(other.actions, abs=1e-6)
+    assert unit_actions(one) == pytest.approx(unit_actions(other), abs=1e-6)
 
 
 @pytest.mark.parametrize("env", [ENV, "pendulum-img-v0"])

@@ -1,20 +1,27 @@
 """Recording transitions: what is read back, and what a kill, a full disk or other settings do to it."""
 
 import io
+import re
 import resource
 from pathlib import Path
 
+import gymnasium
 import h5py
 import numpy as np
 import pytest
 import torch
+from collected import unit_actions
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from played import HIGH, IMAGE, LOW, VECTOR, recorder, transitions, whole
 
 from offpcc.data.loading import load
+from offpcc.data.recorder import Recorder
 from offpcc.data.recording_file import read_episodes
 from offpcc.data.shards import Shards, is_unfinished, shards_folder
 from offpcc.domains.making import make
+from offpcc.environments import LocalEnvironments, VectorEnvironments, environment_seed
 from offpcc.errors import UserError
+from offpcc.interaction import Interaction
 
 
 def saved(state):
@@ -35,12 +42,12 @@ def test_what_was_played_is_read_back_step_by_step(tmp_path, shown):
     data = load(tmp_path / "data.hdf5")
     assert data.notices == ()
     assert data.lengths.tolist() == [5, 1, 7, 4, 3]
-    after = data.next_observations
+    after, taken = data.next_observations, unit_actions(data)
     assert data.is_transition.all()
     for i, (observation, action, reward, following, terminated, truncated, _) in enumerate(steps):
         assert np.array_equal(data.observations[i], observation)
         assert np.array_equal(after[i], following)
-        assert data.actions[i] == pytest.approx(action, abs=1e-6)
+        assert taken[i] == pytest.approx(action, abs=1e-6)
         assert data.rewards[i] == np.float32(reward)
         assert (data.terminations[i], data.truncations[i]) == (terminated, truncated)
     assert data.observations.dtype == steps[0][0].dtype
@@ -148,6 +155,81 @@ def test_another_shape_is_an_error(tmp_path):
 def test_merging_nothing_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="no episode has ended"):
         recorder(tmp_path / "data.hdf5").merge()
+
+
+# Gymnasium's vector environments ----------------------------------------------------------------------------------
+
+
+class Wander(gymnasium.Env):
+    """A walk whose episodes are of random lengths, some ended by the task, some cut, some of one step."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.left = self.np_random.normal(), int(self.np_random.integers(1, 8))
+        return self.seen(), {}
+
+    def step(self, action):
+        self.place += float(action[0]) + self.np_random.normal()
+        self.left -= 1
+        over, cut = self.left == 0, bool(self.place > 0)
+        return self.seen(), self.place, over and not cut, over and cut, {}
+
+    def seen(self):
+        return np.array([self.place, self.left], np.float32)
+
+
+gymnasium.register("wandering-v0", entry_point=Wander)
+SEEDS = [environment_seed(5, number) for number in range(3)]
+
+
+class AtRandom:
+    """Needs no agent: only its memory is asked for."""
+
+    memoryless = True
+
+
+def wandered(file, side_by_side, num_steps):
+    """The file of at least `num_steps` of random exploration in all environments together."""
+    one = Recorder(file, make("wandering-v0"), metadata={"seed": 5}, num_envs=side_by_side.num_envs)
+    interaction = Interaction(side_by_side, AtRandom(), one, seed=5)
+    while num_steps > 0:
+        num_steps -= interaction.step(explore_at_random=True)
+    side_by_side.close()
+    one.cut()
+    one.merge()
+    return file
+
+
+def vector(num_envs, mode):
+    return VectorEnvironments(SyncVectorEnv([Wander] * num_envs, autoreset_mode=mode), SEEDS[:num_envs])
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_vector_environment_gives_the_file_of_a_single_one(tmp_path, mode):
+    """However it starts anew: no step that only resets is in it, and each episode's last observation is its own."""
+    expected = wandered(tmp_path / "alone.hdf5", LocalEnvironments(Wander, SEEDS[:1]), 100)
+    file = wandered(tmp_path / "vector.hdf5", vector(1, mode), 100)
+    assert load(expected).num_steps == 100 and load(expected).num_episodes > 20
+    assert file.read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_three_side_by_side_give_the_episodes_of_single_ones(tmp_path, mode):
+    expected = wandered(tmp_path / "local.hdf5", LocalEnvironments(Wander, SEEDS), 300)
+    file = wandered(tmp_path / "vector.hdf5", vector(3, mode), 300)
+    if mode != AutoresetMode.NEXT_STEP:  # a step in which one of them only resets changes the order of ends
+        assert file.read_bytes() == expected.read_bytes()
+    wanted, recorded = ([one for one in read_episodes(f) if one.ending < 2] for f in (expected, file))
+    by_observations = {one.observations.tobytes(): one for one in recorded}
+    pairs = [(one, by_observations.get(one.observations.tobytes())) for one in wanted]
+    shared = [pair for pair in pairs if pair[1] is not None]
+    assert len(shared) >= len(wanted) - 20 > 50  # steps are shared out otherwise where some only reset
+    for one, other in shared:
+        assert one.ending is other.ending
+        assert np.array_equal(one.actions, other.actions) and np.array_equal(one.rewards, other.rewards)
 
 
 # Stopped and gone on with -------------------------------------------------------------------------------------------
@@ -273,7 +355,7 @@ def test_other_settings_are_refused_by_name(tmp_path, finished):
     one.close()
     for message, options in (
         ("seed is 4, but .* was recorded with 3", {"metadata": {"seed": 4}}),
-        ("actor is me, but .* was recorded with no such value", {"metadata": {"seed": 3, "actor": "me"}}),
+        ("agent is me, but .* was recorded with no such value", {"metadata": {"seed": 3, "agent": "me"}}),
         (r"observation is float32 \(5,\), but .* was recorded with float32 \(3,\)", {"shape": (5,)}),
     ):
         with pytest.raises(UserError, match=message):
@@ -287,7 +369,37 @@ def test_a_state_whose_episodes_are_gone_is_refused(tmp_path):
         one.push(*step)
     state = one.state_dict()
     one.close()
-    (shards_folder(tmp_path / "data.hdf5") / "000001.episodes").unlink()
-    again = recorder(tmp_path / "data.hdf5", resume=True)
-    with pytest.raises(UserError, match="has 0 episodes, but the run that is gone on with had recorded 2"):
-        again.load_state_dict(state)
+    shard = shards_folder(tmp_path / "data.hdf5") / "000001.episodes"
+    content = shard.read_bytes()
+    for left, num_episodes in ((content[:-1], 1), (b"", 0), (None, 0)):
+        shard.unlink() if left is None else shard.write_bytes(left)
+        again = recorder(tmp_path / "data.hdf5", resume=True)
+        message = f"has {num_episodes} episodes, but the run that is gone on with had recorded 2"
+        with pytest.raises(UserError, match=message):
+            again.load_state_dict(state)
+        again.close()
+        assert left is None or shard.read_bytes() == left
+
+
+def test_what_is_recorded_by_another_version_tells_of_both(tmp_path, monkeypatch):
+    """While the recording is unfinished, and when it was finished and goes on; once for each change."""
+    file, steps = tmp_path / "data.hdf5", transitions([3, 4, 2, 5])
+    stops = (3, 7, 9, 14)
+    for number, (version, told) in enumerate((("1", None), ("2", "with 1$"), ("2", None), ("3", "with 2$"))):
+        monkeypatch.setattr("offpcc.data.recording_settings.__version__", version)
+        one = recorder(file, resume=True)
+        if told is None:
+            assert one.message is None
+        else:
+            one.close()  # without having written: it is not made by this version yet
+            one = recorder(file, resume=True)
+            told = f"this resume may not be exact: offpcc is {version}, but .*data.hdf5.* was recorded {told}"
+            assert re.match(told, one.message)
+        for step in steps[sum(one.lengths) : stops[number]]:
+            one.push(*step)
+        if number == 2:
+            one.merge()
+        one.close()
+    recorder(file, resume=True).merge()
+    assert load(file).metadata["offpcc"] == "1, then 2, then 3"
+    assert load(file).num_steps == 14

@@ -59,6 +59,22 @@ def test_a_file_of_others_is_not_gone_on_with(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["data.hdf5"]
 
 
+@pytest.mark.parametrize("damage", ["bytes", "group", "rewards"])
+def test_what_a_damaged_file_tells_of_itself_is_no_traceback(tmp_path, damage):
+    whole(tmp_path / "data.hdf5", transitions([3]))
+    with h5py.File(tmp_path / "data.hdf5", "r+") as file:
+        name = "rewards" if damage == "rewards" else "metadata/env"
+        del file[name]
+        if damage == "group":
+            file.create_group(name)
+        else:
+            file[name] = b"\xffrecorded-v0" if damage == "bytes" else 3.0
+    before = (tmp_path / "data.hdf5").read_bytes()
+    with pytest.raises(UserError, match=r"is no recording of offpcc's, or is damaged \(.*give another file"):
+        recorder(tmp_path / "data.hdf5", resume=True)
+    assert (tmp_path / "data.hdf5").read_bytes() == before
+
+
 def test_files_that_cannot_be_made_are_refused_and_nothing_is_made(tmp_path):
     (tmp_path / "a_file").touch()
     (tmp_path / "folder.hdf5").mkdir()

@@ -5,12 +5,12 @@ import io
 import numpy as np
 import pytest
 
-from offpcc.data.records import Ending, Episode, Layout, read_record
+from offpcc.data.records import Ending, Episode, Layout, is_followed, read_record
 
 LAYOUTS = [Layout((3,), np.dtype(np.float32), 2), Layout((1, 8, 8), np.dtype(np.uint8), 1)]
 
 
-def episode(layout, length, ending=Ending.CUT):
+def episode(layout, length, ending=Ending.TRUNCATED):
     draws = np.random.default_rng(length)
     observations = draws.integers(0, 255, (length + 1, *layout.shape)).astype(layout.dtype)
     actions, rewards = draws.normal(size=(length, layout.action_dim)), draws.normal(size=length)
@@ -42,10 +42,29 @@ def test_a_record_that_lacks_or_has_changed_a_byte_is_none(layout, tmp_path):
             assert file.seek(0, io.SEEK_CUR) == 0
 
 
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["vectors", "images"])
+def test_a_whole_record_is_found_behind_what_is_none(layout, tmp_path):
+    whole = layout.pack(episode(layout, 4))
+    broken = whole[:-1] + bytes([whole[-1] ^ 1])
+    for content, found in (
+        (b"", False),
+        (whole[:-1], False),
+        (broken, False),
+        (bytes(len(whole)), False),
+        (b"EPISEPIS" + whole[:-1], False),
+        (broken + whole, True),
+        (whole[:20] + whole, True),
+        (b"EPI" + whole + broken, True),
+    ):
+        (tmp_path / "records").write_bytes(content)
+        with (tmp_path / "records").open("rb") as file:
+            assert is_followed(file) is found
+
+
 def test_where_an_episode_ends():
     for ending, terminations, truncations in (
         (Ending.TERMINATED, [False, False, True], [False] * 3),
-        (Ending.CUT, [False] * 3, [False, False, True]),
+        (Ending.TRUNCATED, [False] * 3, [False, False, True]),
         (Ending.UNFINISHED, [False] * 3, [False, False, True]),
     ):
         one = episode(LAYOUTS[0], 3, ending)

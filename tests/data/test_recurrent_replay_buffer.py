@@ -23,6 +23,7 @@ from pushing import (
 )  # fmt: skip
 
 from offpcc.data import RecurrentReplayBuffer
+from offpcc.data.recurrent_replay_buffer import Unfinished
 from offpcc.errors import UserError
 from offpcc.generators import NumpyGenerator
 
@@ -365,6 +366,17 @@ def test_a_restored_episode_keeps_no_others_memory():
     buffer, other = filled(made(), (4, "both"), (2, "both"), (3, "left")), made()
     other.load_state_dict(buffer.state_dict())
     assert all(array.flags.owndata for episode in other.episodes for array in episode[:3])
+
+
+@pytest.mark.parametrize("num_steps", [0, 3])
+def test_an_episode_under_way_is_saved_and_goes_on(num_steps):
+    episode = filled(made(), (num_steps, "left")).unfinished[0] if num_steps else Unfinished()
+    other = filled(made(), (5, "left")).unfinished[0]  # which is forgotten
+    other.load_state_dict(through_a_file(episode.state_dict()))
+    assert str(other) == str(episode) and len(other.rewards) == num_steps
+    for part in (other.frames, other.actions, other.rewards):
+        part.append(np.zeros(2))
+    assert len(episode.rewards) == num_steps
 
 
 # Sizes and faults -----------------------------------------------------------------------------------------------

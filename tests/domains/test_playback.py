@@ -3,7 +3,6 @@
 import random
 from collections import deque
 
-import gin
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from gymnasium.wrappers import (
     AddRenderObservation,
     ClipReward,
     DelayObservation,
-    DtypeObservation,
     FlattenObservation,
     FrameStackObservation,
     MaxAndSkipObservation,
@@ -25,109 +23,21 @@ from gymnasium.wrappers import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wandering import LENGTHS, assert_same, noisy, record, refusal, seen, wandering
 
 from offpcc.domains import missing_package, playback
+from offpcc.domains.levels import observation_wrappers
 from offpcc.domains.making import make
-from offpcc.domains.playback import Playback, observation_wrappers, shapes, view
+from offpcc.domains.playback import Playback
 from offpcc.domains.wrappers import (
     Concatenate,
     DropIndices,
     Flicker,
     Float32Observation,
     KeepIndices,
-    ObservationNoise,
     PreviousAction,
 )
 from offpcc.errors import UserError
-
-LENGTHS = (25, 1, 12)  # steps of each episode
-
-
-class Tap(gym.Wrapper):
-    """Notes what the environment itself observes."""
-
-    def __init__(self, env):
-        super().__init__(env)
-        self.noted = []
-
-    def reset(self, **kwargs):
-        observation, info = self.env.reset(**kwargs)
-        self.noted.append(np.array(observation))
-        return observation, info
-
-    def step(self, action):
-        observation, *rest = self.env.step(action)
-        self.noted.append(np.array(observation))
-        return observation, *rest
-
-
-class Wandering(gym.Env):
-    """A random walk in a box; its reward is the sum of the first two actions."""
-
-    def __init__(self, size=3, dtype=np.float32, shape=None):
-        self.shape = shape or (size,)
-        self.observation_space = Box(0, 255, self.shape, dtype) if shape else Box(-5, 5, self.shape, dtype)
-        self.action_space = Box(np.float32([-2, 0]), np.float32([2, 3]))
-
-    def observe(self):
-        space = self.observation_space
-        numbers = self.np_random.uniform(space.low, space.high).astype(np.float32)
-        return numbers.astype(space.dtype)  # what float32 can hold, as recordings do
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observe(), {}
-
-    def step(self, action):
-        return self.observe(), float(np.sum(action)), False, False, {}
-
-    def render(self):
-        return np.zeros((4, 4, 3), np.uint8)
-
-
-def wandering(*wrappers, **kwargs):
-    gym.register("Wandering-v0", entry_point=lambda **given: Wandering(**given), max_episode_steps=100)
-    try:
-        return make("Wandering-v0", wrappers=list(wrappers), kwargs=kwargs)
-    finally:
-        del gym.registry["Wandering-v0"]
-
-
-def record(env, lengths=LENGTHS, seed=0, into=np.float32):
-    """Random episodes: what a recording of the environment's own observations holds, and what the wrappers showed."""
-    innermost = env
-    while isinstance(innermost.env, gym.Wrapper):
-        innermost = innermost.env
-    tap = innermost.env = Tap(innermost.env)
-    generator = np.random.default_rng(seed)
-    shown, actions, rewards, starts, stops = [], [], [], [], []
-    for number, length in enumerate(lengths):
-        starts.append(len(shown))
-        shown.append(env.reset(seed=seed + number)[0])
-        for _ in range(length):
-            action = generator.uniform(-1, 1, env.action_space.shape).astype(np.float32)
-            observation, reward, terminated, truncated, _ = env.step(action)
-            shown.append(observation)
-            actions.append(action)
-            rewards.append([reward])
-            if terminated or truncated:
-                break
-        actions.append(np.zeros_like(action))
-        rewards.append([0.0])
-        stops.append(len(shown))
-    innermost.env = tap.env
-    rows = {
-        "observations": np.array(tap.noted).astype(into),
-        "actions": np.array(actions),
-        "rewards": np.array(rewards, np.float32),
-        "starts": np.array(starts),
-        "stops": np.array(stops),
-    }
-    return rows, np.array(shown)
-
-
-def seen(env, rows, seed=0, **kwargs):
-    return view(env, **rows, seed=seed, **kwargs)
 
 
 def part(rows, episodes):
@@ -135,18 +45,6 @@ def part(rows, episodes):
     stop = rows["stops"][episodes - 1]
     cut = {name: rows[name][:stop] for name in ("observations", "actions", "rewards")}
     return {**cut, "starts": rows["starts"][:episodes], "stops": rows["stops"][:episodes]}
-
-
-def assert_same(got, expected):
-    assert got.dtype == expected.dtype and got.shape == expected.shape
-    assert got.tobytes() == expected.tobytes()
-
-
-def refusal(env, rows, **kwargs):
-    with pytest.raises(UserError) as told:
-        seen(env, rows, **kwargs)
-    assert "\n" not in told.value.message
-    return told.value.message
 
 
 # Exactness ---------------------------------------------------------------------------------------------------------
@@ -340,10 +238,6 @@ def flickering(probability=0.3):
     return wandering(lambda env: Flicker(env, probability))
 
 
-def noisy(std=0.5):
-    return wandering(lambda env: ObservationNoise(env, std))
-
-
 def own_generator():
     class Own(gym.ObservationWrapper):
         def reset(self, *, seed=None, options=None):
@@ -384,105 +278,6 @@ def test_what_is_drawn_comes_from_the_seed_and_the_episodes_number(made):
     stop = other["stops"][1]
     other["observations"][stop:] = rows["observations"][rows["starts"][2] :]
     assert_same(seen(made(), other, seed=5)[stop:], first[rows["starts"][2] :])
-
-
-# Which level was recorded ------------------------------------------------------------------------------------------
-
-
-def test_a_recording_tells_what_it_was_seen_through():
-    rows, shown = record(make("pendulum-p-v0"))
-    through = observation_wrappers(make("pendulum-p-v0"))
-    assert through == ["KeepIndices(indices=[0, 1])"]
-    positions = {**rows, "observations": shown}
-    expected = record(make("pendulum-p-concat5-v0"))[1]
-    assert_same(seen(make("pendulum-p-concat5-v0"), positions, seen_through=through), expected)
-    assert seen(make("pendulum-p-v0"), positions, seen_through=through) is shown
-
-
-def test_noise_is_added_once():
-    noise = observation_wrappers(noisy())
-    rows, shown = record(wandering())
-    assert seen(noisy(), rows, seen_through=noise) is rows["observations"]
-    assert (seen(noisy(), rows, seen_through=[]) != shown).any()
-    assert_same(seen(noisy(), rows), seen(noisy(), rows, seen_through=[]))  # not known: the innermost that fits
-
-
-def test_a_recording_seen_otherwise_is_refused():
-    rows, shown = record(make("pendulum-p-v0"))
-    message = refusal(
-        make("pendulum-va-v0"), {**rows, "observations": shown}, seen_through=["KeepIndices(indices=[0, 1])"]
-    )
-    assert "recorded through KeepIndices(indices=[0, 1])" in message
-    assert "pendulum-va-v0 sees through KeepIndices(indices=[2]), PreviousAction()" in message
-    message = refusal(make("pendulum-v0"), rows, seen_through=["KeepIndices(indices=[0, 1])"])
-    assert "pendulum-v0 sees through no wrapper" in message
-    message = refusal(make("pendulum-p-v0"), {**rows, "observations": shown}, seen_through=[])
-    assert "observations of 2 numbers, but pendulum-p-v0 has 3 numbers of its own; name" in message
-
-
-def test_a_recording_that_fits_nowhere_is_refused():
-    rows, _ = record(wandering(size=4))
-    message = refusal(make("pendulum-va-v0"), rows)
-    assert "observations of 4 numbers, but pendulum-va-v0 has 3 numbers of its own" in message
-    assert "1 numbers after KeepIndices(indices=[2]), 2 numbers after PreviousAction()" in message
-
-
-def test_vectors_are_refused_where_images_are_seen():
-    rows, _ = record(make("pendulum-v0"))
-    message = refusal(make("pendulum-img-v0"), rows)
-    assert "pendulum-img-v0 shows images, but the data holds observations of 3 numbers" in message
-    assert "offpcc collect --env pendulum-img-v0" in message
-
-
-def test_wrappers_are_described_alike_wherever_they_come_from():
-    gin.parse_config(
-        "make.wrappers = [@KeepIndices, @gymnasium.DelayObservation]\nKeepIndices.indices = (0, 1)\n"
-        "gymnasium.DelayObservation.delay = 2"
-    )
-    assert observation_wrappers(make("Pendulum-v1")) == ["KeepIndices(indices=[0, 1])", "DelayObservation(delay=2)"]
-    assert observation_wrappers(make("Pendulum-v1", wrappers=[lambda env: KeepIndices(env, range(2))])) == [
-        "KeepIndices(indices=[0, 1])"
-    ]
-    first, second = (observation_wrappers(wandering(_transformed)) for _ in range(2))
-    assert first == second and "0x" not in first[0] and first[0].startswith("TransformObservation(")
-
-
-@pytest.mark.filterwarnings("ignore:.*precision lowered", "ignore:overflow encountered in cast")
-def test_what_changes_no_observation_is_not_described():
-    unchanging = (
-        lambda env: TimeLimit(env, 5), lambda env: StickyAction(env, 0.1), lambda env: ClipReward(env, -1, 1),
-        lambda env: DtypeObservation(env, np.float64), gym.wrappers.NormalizeReward,
-        gym.wrappers.RecordEpisodeStatistics, lambda env: gym.wrappers.RescaleAction(env, np.float32(0), np.float32(1)),
-    )  # fmt: skip
-    env = wandering(*unchanging)
-    assert observation_wrappers(env) == [] and shapes(env) == [(3,)]
-
-    class RemainingTime(TimeLimit):
-        def step(self, action):
-            observation, *rest = super().step(action)
-            return observation / self._elapsed_steps, *rest
-
-    assert observation_wrappers(wandering(lambda env: RemainingTime(env, 5))) == ["RemainingTime(max_episode_steps=5)"]
-    assert observation_wrappers(wandering(lambda env: DtypeObservation(env, np.float16))) != []
-
-
-def test_shapes_go_from_the_inside_out():
-    assert shapes(make("pendulum-va-concat10-v0")) == [(3,), (1,), (2,), (20,)]
-    assert shapes(make("pendulum-img-v0")) == [(3,), (1, 40, 40)]
-
-    class Parts(gym.ObservationWrapper):
-        def __init__(self, env):
-            super().__init__(env)
-            self.observation_space = gym.spaces.Dict(part=env.observation_space)
-
-        def observation(self, observation):
-            return {"part": observation}
-
-    env = wandering(Parts, FlattenObservation)
-    assert shapes(env) == [(3,), None, (3,)]
-    rows, shown = record(env)
-    assert_same(seen(env, rows), shown)
-    assert "several parts after Parts()" in refusal(env, record(wandering(size=9))[0])
 
 
 # What cannot be played ---------------------------------------------------------------------------------------------

@@ -3,18 +3,20 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import ClipReward, TimeLimit
 
 from offpcc.data import doctor, motion, spreads
 from offpcc.data.datasets import Dataset
 from offpcc.data.doctor import examine, refused
 from offpcc.data.loading import load
 from offpcc.data.motion import Motion
+from offpcc.data.notices import Kind, Notice
 from offpcc.data.spreads import Spread
 from offpcc.domains.doctor import FAULT, NOTE, OK, WARNING
 from offpcc.errors import UserError
@@ -241,7 +243,7 @@ PLANTED = {
     no_timeouts_key: [("ends", WARNING, ["no truncations"]), ("leaps", WARNING, ["leap"])],
     lost_rows: [("jumps", WARNING, ["at 2 places"])],
     unmarked_resets: [("leaps", WARNING, ["after 2 steps inside"])],
-    resets_as_last_observations: [("resets", NOTE, ["as after a reset", "it is no transition"])],
+    resets_as_last_observations: [("resets", NOTE, ["as after a reset", "are no transitions"])],
     repeated_last_observations: [("resets", NOTE, ["is the observation itself"])],
     terminals_inside: [("continues", WARNING, ["terminated episodes go on in the next"])],
     pieces: [("continues", NOTE, ["23 of 23 cut episodes go on in the next"])],
@@ -252,8 +254,8 @@ PLANTED = {
     sparse_rewards: [("rewards", NOTE, ["5 of 20 episodes hold others"])],
     dead_columns: [("observed", WARNING, ["3 of 6 columns never change (0, 4 to 5)"])],
     unlike_columns: [("observed", NOTE, ["observation 1 spreads by"])],
-    torques: [("actions", WARNING, ["outside [-1, 1], up to 1.99"])],
-    timid: [("actions", NOTE, ["none is beyond 0.0"])],
+    torques: [("actions", WARNING, ["outside [-1, 1], up to -1.99"])],
+    timid: [("actions", NOTE, ["none is beyond 5.0% of the way to a bound"])],
     stuck_action: [("actions", WARNING, ["1 of 2 numbers never change (1)"])],
     bang_bang: [("actions", NOTE, ["100.0% of them at a bound"])],
     choices: [("actions", FAULT, ["whole numbers"])],
@@ -488,27 +490,49 @@ def test_what_the_loader_says_is_told():
     data = Dataset.from_arrays(**given, max_episode_steps=LIMIT)
     (finding,) = odd(examine(data), "ends")
     assert (finding.level, "cut after 60 steps" in finding.found) == (NOTE, True)
-    (finding,) = odd(examine(replace(Dataset.from_arrays(**recorded()), notices=("rewards are late",))))
+    notices = (Notice("remark", "rewards are late"),)
+    (finding,) = odd(examine(replace(Dataset.from_arrays(**recorded()), notices=notices)))
     assert (finding.check, finding.level, finding.found) == ("remark", NOTE, "rewards are late")
 
 
-def test_every_notice_of_the_loader_has_its_check():
-    told = [words for words, *_ in doctor.NOTICES]
-    for change in (
-        {"actions": np.ones((4, 1), int)},
-        {"actions": np.full((4, 1), 2.0)},
-        {},
-        {"next_observations": 9.0},
-        {"next_observations": 2.0, "timeouts": np.array([0, 1, 0, 1])},
-    ):
-        given = {"observations": np.arange(4.0)[:, None], "actions": np.zeros((4, 1)), "rewards": np.zeros(4)}
-        given |= {"terminals": np.zeros(4, bool)} | change
-        if "next_observations" in change:
-            given["next_observations"] = np.full((4, 1), change["next_observations"])
-        notices = Dataset.from_arrays(**given).notices
-        assert notices
-        for notice in notices:
-            assert any(words in notice for words in told), notice
+def test_every_kind_of_notice_has_its_check():
+    assert set(doctor.NOTICES) == set(get_args(Kind))
+    assert {check for check, *_ in doctor.NOTICES.values()} <= CHECKS
+
+
+def test_bounds_of_actions_are_the_environments_unless_the_data_tells_them():
+    given = recorded()
+    given["actions"] *= 2
+    data, wide = Dataset.from_arrays(**given), environment(actions=Box(-2, 2, (1,), np.float32))
+    findings = [finding for finding in examine(data, env=wide).findings if finding.check == "actions"]
+    assert [finding.level for finding in findings] == [OK, OK]
+    assert findings[0].found == "actions are taken to be in the environment's units, [-2, 2]"
+    assert findings[1].found.startswith("1 numbers, from -1.99")
+    (finding,) = odd(examine(data.with_range((-1, 1)), env=wide), "actions")
+    assert (finding.level, "outside [-1, 1]" in finding.found) == (WARNING, True)
+    (finding,) = odd(examine(data.with_range((-40, 40)), env=wide), "actions")
+    assert "none is beyond 5.0% of the way" in finding.found
+    (finding,) = odd(examine(Dataset.from_arrays(**recorded()), env=wide), "actions")
+    assert (finding.level, "scaled already" in finding.found) == (NOTE, True)
+
+
+def test_wrappers_that_change_rewards_of_tests_are_told():
+    data = Dataset.from_arrays(**recorded())
+    (finding,) = odd(examine(data, env=ClipReward(environment(), -1, 1)))
+    assert (finding.check, finding.level, "ClipReward of" in finding.found) == ("rewards", NOTE, True)
+
+
+def test_columns_of_bytes_do_not_wrap():
+    """One counts up and one down; the way back to the start is as long as an episode."""
+    given = recorded()
+    t = np.concatenate([np.arange(len(rows_of(given, episode))) for episode in range(20)])
+    given["observations"] = np.stack([4 * t, 240 - 4 * t], 1).astype(np.uint8)
+    given["next_observations"] = np.stack([4 * t + 4, 236 - 4 * t], 1).astype(np.uint8)
+    data = Dataset.from_arrays(**given)
+    assert data.observations.dtype == np.uint8
+    steady = Motion.of(data)
+    assert (steady.leap, len(steady.far)) == (1.0, 0)
+    assert steady.across.max() == pytest.approx(t.max())
 
 
 @pytest.mark.parametrize(
@@ -529,8 +553,26 @@ def test_the_score_is_told_where_there_are_references(name, metadata, words):
         assert found == [f"the mean return is D4RL's score {score:.1f}, {words}"]
 
 
+def test_the_score_is_that_of_whole_episodes():
+    data = replace(Dataset.from_arrays(**recorded(), name="hopper-medium-v2"), is_whole=np.arange(20) == 3)
+    score = 100 * (data.returns[3] + 20.272305) / (3234.3 + 20.272305)
+    assert f"D4RL's score {score:.1f}, by" in next(f.found for f in examine(data).findings if f.check == "score")
+
+
+def test_what_a_file_cannot_say_of_its_environment_is_a_fault():
+    data = replace(Dataset.from_arrays(**recorded()), metadata={"env_spec": "{"})
+    (finding,) = odd(examine(data))
+    assert (finding.check, finding.level, "env_spec" in finding.found) == ("source", FAULT, True)
+
+
 def test_what_a_file_says_of_itself_is_told_in_one_line():
-    metadata = {"env": "Cart-v0", "note": "by\n" + "hand" * 20, "algorithm": "x" * 1000, "returns": np.zeros(9)}
+    metadata = {
+        "env": "Cart-v0",
+        "note": "by\n" + "hand" * 20,
+        "algorithm": "x" * 1000,
+        "actor": 7,
+        "returns": np.zeros(9),
+    }
     data = replace(Dataset.from_arrays(**recorded()), metadata=metadata)
     assert examine(data).findings[0].found == "arrays; env: Cart-v0; note: by " + "hand" * 20
 
@@ -554,9 +596,10 @@ class Cart(gymnasium.Env):
     action_space = Box(-1, 1, (1,), np.float32)
 
 
-def environment(limit=LIMIT):
+def environment(limit=LIMIT, actions=Cart.action_space):
     name = "cart-to-record-v0"
-    gymnasium.register(name, entry_point=Cart, max_episode_steps=limit)
+    entry_point = type("Cart", (Cart,), {"action_space": actions})
+    gymnasium.register(name, entry_point=entry_point, max_episode_steps=limit)
     try:
         return gymnasium.make(name, disable_env_checker=True)
     finally:
@@ -607,7 +650,7 @@ REAL = {
     "halfcheetah-cs285-expert-v4": [FEW, NO_ENDS, CLIPPED],
     "walker2d-cs285-expert-v4": [FEW, NO_ENDS, CLIPPED],
     "door-human-dapg": [NO_ENDS, CLIPPED, ("resets", NOTE, "of 25 cut episodes is the observation itself")],
-    "pendulum-sb-expert": [NO_ENDS, ("actions", WARNING, "outside [-1, 1], up to 2,")],
+    "pendulum-sb-expert": [NO_ENDS, ("actions", WARNING, "outside [-1, 1], up to")],
     "cartpole-sb-expert": [("actions", FAULT, "whole numbers"), ("rewards", NOTE, "always 1")],
 }
 

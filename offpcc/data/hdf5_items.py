@@ -1,0 +1,116 @@
+"""Things in HDF5 files: where each lies, its kind and its size are checked before it is read."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from offpcc.data.untrusted import check_declared, check_fits
+from offpcc.errors import UserError
+
+
+def is_hdf5(path: Path) -> bool:
+    """Whether a file begins as an HDF5 file does."""
+    return bool(h5py.is_hdf5(path))
+
+
+def names_in(group: Any) -> tuple[str, ...]:
+    """Of all arrays below an HDF5 group, and of links that lead elsewhere, which are refused when they are read."""
+    names = []
+    seen, left = {group}, [("", group)]  # a group may hold itself
+    while left:
+        path, here = left.pop()
+        for name in here:
+            if isinstance(name, bytes):
+                raise ValueError(f"{name!r} is no name")
+            item = here[name] if _is_own(here, name) else None
+            if isinstance(item, h5py.Group) and item not in seen:
+                seen.add(item)
+                left.append((f"{path}{name}/", item))
+            elif not isinstance(item, h5py.Group | h5py.Datatype):
+                names.append(path + name)
+    return tuple(names)
+
+
+def _is_own(group: Any, name: str) -> bool:
+    """Whether a name in a group stands for what is there itself; not so a link by name, which may lead anywhere."""
+    return isinstance(group, h5py.Group) and isinstance(group.get(name, getlink=True), h5py.HardLink)
+
+
+def own_item(file: Any, key: str, path: Path) -> Any:
+    """What lies in an HDF5 file itself under a key.
+
+    A link may lead to another file, or to nothing, and so may what an array declares to be stored elsewhere: reading
+    data never reads what was not given as data.
+
+    Raises:
+        UserError: it is elsewhere, or nowhere.
+    """
+    item = file
+    for part in key.split("/"):
+        if not _is_own(item, part):
+            raise UserError(
+                f"{path}: {key} is a link, or what it stands for is lost; write the array itself into the file"
+            )
+        item = item[part]
+    if isinstance(item, h5py.Dataset) and (item.is_virtual or item.external):
+        raise UserError(
+            f"{path}: {key} is stored in other files, which are not read; write the array itself into the file"
+        )
+    return item
+
+
+def declared_bytes(item: Any) -> int:
+    """What an HDF5 dataset takes when it is read, in whole chunks.
+
+    Raises:
+        TypeError: its type has no counterpart in NumPy.
+        ValueError: its type is damaged.
+    """
+    numbers = max(math.prod(item.shape or ()), math.prod(item.chunks or ()))
+    return int(numbers * item.dtype.itemsize)
+
+
+def hdf5_value(file: Any, key: str, path: Path, most_bytes: int | None = None) -> Any:
+    """An array or a single value in an HDF5 file, whole; texts as str.
+
+    Raises:
+        UserError: it is elsewhere, of no plain kind, or too large.
+    """
+    item = own_item(file, key, path)
+    if not isinstance(item, h5py.Dataset) or item.shape is None:
+        raise UserError(f"{path}: {key} holds nothing that could be read; write it as an array, or leave it out")
+    _check_plain(item.dtype, item.shape, f"{path}: {key}")
+    check_declared(declared_bytes(item), item.shape or (), key, path)
+    check_fits(declared_bytes(item), f"{path}: {key}", most_bytes)
+    return _plain(item[()])
+
+
+def hdf5_attribute(file: Any, name: str, path: Path, most_bytes: int | None = None) -> Any:
+    """What is written on an HDF5 file itself under a name; texts as str.
+
+    Raises:
+        UserError: it is of no plain kind, or too large.
+    """
+    attribute = file.attrs.get_id(name)
+    if attribute.shape is None:
+        raise UserError(f"{path}: the attribute {name} holds nothing; write it, or leave it out")
+    declared = math.prod(attribute.shape) * attribute.dtype.itemsize
+    _check_plain(attribute.dtype, attribute.shape, f"{path}: the attribute {name}")
+    check_declared(declared, attribute.shape, f"the attribute {name}", path)
+    check_fits(declared, f"{path}: the attribute {name}", most_bytes)
+    return _plain(file.attrs[name])
+
+
+def _check_plain(dtype: np.dtype[Any], shape: tuple[int, ...] | None, what: str) -> None:
+    """Refuse objects but single texts, which the file bounds: of many, all may be the same one, read many times."""
+    if dtype.hasobject and (h5py.check_string_dtype(dtype) is None or math.prod(shape or ()) > 1):
+        raise UserError(f"{what} holds texts or lists of any length, which are not read; write it as numbers")
+
+
+def _plain(value: Any) -> Any:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

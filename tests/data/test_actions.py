@@ -1,0 +1,163 @@
+"""Recorded actions: by which bounds they are scaled, and what is told of that."""
+
+import numpy as np
+import pytest
+from recordings import recorded
+
+from offpcc.data import columns
+from offpcc.data.assembling import About, assemble
+from offpcc.data.datasets import Dataset
+from offpcc.errors import UserError
+
+ENV = (np.array([-2.0]), np.array([2.0]))
+
+
+def data(actions, **options):
+    actions = np.asarray(actions, options.pop("dtype", np.float32))
+    return Dataset.from_arrays(**recorded(len(actions), actions=actions), **options)
+
+
+def rows(data, *bounds):
+    made = data.rows(*bounds)
+    return made.actions[made.is_start].tolist()
+
+
+TORQUES = [[-2.0], [-1.0], [0.0], [1.0], [1.5], [2.0]] * 2
+
+
+def test_actions_are_kept_as_they_were_recorded():
+    actions = np.array(TORQUES, np.float32)
+    kept = data(actions)
+    assert np.shares_memory(kept.actions, actions)
+    assert kept.action_range is None and [notice.kind for notice in kept.notices] == ["no next observations"]
+
+
+@pytest.mark.parametrize(
+    ("told", "env", "expected"),
+    [
+        (None, None, [-1, -1, 0, 1, 1]),
+        (None, ENV, [-1, -0.5, 0, 0.5, 0.75]),
+        ((-4, 4), ENV, [-0.5, -0.25, 0, 0.25, 0.375]),
+        ((-4, 4), None, [-0.5, -0.25, 0, 0.25, 0.375]),
+        (([0.0], [2.0]), None, [-1, -1, -1, 0, 0.5]),
+    ],
+)
+def test_rows_are_scaled_by_what_is_told_else_by_the_environment_and_clipped(told, env, expected):
+    made = data(TORQUES, action_range=told)
+    actions = made.rows(env).actions
+    assert actions[:5, 0].tolist() == expected
+    assert actions.dtype == np.float32
+    assert actions[-1].tolist() == [0.0], "the row of a last observation holds no action"
+    assert made.actions[:5, 0].tolist() == [-2, -1, 0, 1, 1.5]
+
+
+def test_each_number_has_bounds_of_its_own():
+    actions = [[-2.0, 0.0], [2.0, 10.0], [0.0, 5.0]]
+    assert rows(data(actions, action_range=([-2, 0], [2, 10])))[:2] == [[-1, -1], [1, 1]]
+    assert rows(data(actions), ([-2, 0], [2, 10]))[:2] == [[-1, -1], [1, 1]]
+
+
+@pytest.mark.parametrize("bounds", [(1, -1), (0, np.inf), ([-1, -1, -1], [1, 1, 1]), 3.0, ("a", "b"), (1, 2, 3)])
+def test_bounds_that_do_not_fit_are_refused(bounds):
+    two = recorded(actions=np.zeros((6, 2)))
+    for use in (
+        lambda: Dataset.from_arrays(**two, action_range=bounds),
+        lambda: Dataset.from_arrays(**two).with_range(bounds),
+        lambda: Dataset.from_arrays(**two).rows(bounds),
+        lambda: Dataset.from_arrays(**two).told_of_actions(bounds),
+    ):
+        with pytest.raises(UserError, match="action_range"):
+            use()
+
+
+def test_bounds_are_added_where_the_data_has_none():
+    made = data(TORQUES)
+    assert rows(made.with_range((-2, 2))) == rows(made, ENV)
+    assert rows(data(TORQUES, action_range=(-4, 4)).with_range((-2, 2))) == rows(made, (-4, 4))
+    assert made.with_range(None) is made and made.action_range is None
+
+
+# What is told -----------------------------------------------------------------------------------------------------
+
+
+def told(data, *bounds):
+    return {notice.kind: notice.text for notice in data.told_of_actions(*bounds)}
+
+
+def test_the_environments_units_are_told_where_they_are_taken():
+    assert told(data(TORQUES), ENV) == {"units": "actions are taken to be in the environment's units, [-2, 2]"}
+    assert told(data(TORQUES, action_range=(-2, 2)), ENV) == {}
+    assert told(data([[0.5]] * 5), (-1, 1)) == told(data([[0.5]] * 5)) == {}
+
+
+def test_unlike_bounds_are_told_one_by_one_if_they_are_few():
+    low, high = np.zeros(5), np.arange(1, 6)
+    assert "[0, 1], [0, 2], [0, 3], ..." in told(data(np.ones((4, 5))), (low, high))["units"]
+    assert told(data(np.ones((4, 2))), (low[:2], high[:2]))["units"].endswith("units, [0, 1], [0, 2]")
+
+
+def test_actions_outside_are_told():
+    outside = [[0.5], [1.5], [-3.0], [1.0], [-1.0], [1.000001]]
+    text = told(data(outside))["clipped"]
+    assert text.startswith("2 of 6 actions lie outside [-1, 1], up to -3, and are clipped") and "action_range" in text
+    text = told(data(outside), ENV)["clipped"]
+    assert text == "1 of 6 actions lie outside [-2, 2], up to -3, and are clipped to it"
+    assert "1 of 6 actions lie outside [-2, 2]" in told(data(outside, action_range=(-2, 2)))["clipped"]
+
+
+def test_the_size_of_blocks_changes_nothing(monkeypatch):
+    actions = np.random.default_rng(0).uniform(-3, 3, (100, 2))
+    whole = told(data(actions), ENV)
+    monkeypatch.setattr(columns, "BLOCK_BYTES", 24)
+    assert told(data(actions), ENV) == whole
+
+
+def test_rounding_beyond_a_bound_is_clipped_without_a_word():
+    made = data(np.full((6, 1), 1.0000001))
+    assert max(rows(made)) == [1.0] and told(made) == {}
+
+
+@pytest.mark.parametrize(
+    ("most", "bounds", "is_told"),
+    [
+        (1.0, (-2, 2), True),
+        (1.0, (-1.5, 1.5), False),
+        (1.1, (-2, 2), False),
+        (1.0, (0, 4), True),
+        (1.0, (-1, 1), False),
+    ],
+)
+def test_actions_may_have_been_scaled_before(most, bounds, is_told):
+    made = data(np.linspace(-most, most, 9)[:, None])
+    assert ("scaled" in told(made, bounds)) == is_told
+    assert "scaled" not in told(made.with_range((-1, 1)), bounds), "which is what the notice advises"
+
+
+# Choices ----------------------------------------------------------------------------------------------------------
+
+
+def test_whole_numbers_are_choices():
+    made = data([[0], [1], [2], [3]], dtype=np.int64)
+    assert made.discrete_actions
+    assert made.actions[:, 0].tolist() == [0, 1, 2, 3]
+    assert rows(made, ENV) == [[0], [1], [2]], "not scaled, nor clipped"
+    assert list(told(made, ENV)) == ["choices"]
+
+
+def test_whole_numbers_with_bounds_are_none():
+    for made in (
+        data([[0], [1], [2], [3]], dtype=np.int64, action_range=(-3, 3)),
+        data([[0], [1], [2], [3]], dtype=np.int64).with_range((-3, 3)),
+    ):
+        assert not made.discrete_actions and told(made) == {}
+        assert np.allclose(rows(made), [[0], [1 / 3], [2 / 3]])
+
+
+@pytest.mark.parametrize("given", [None, (-9.0, 9.0)])
+def test_what_the_data_tells_of_its_bounds_wins(given):
+    metadata = {"action_low": np.array([-4.0]), "action_high": np.array([4.0])}
+    columns = {key: np.asarray(column) for key, column in recorded(actions=np.full((6, 1), 2.0)).items()}
+    made = Dataset(**assemble(columns, About("mine", action_range=given, metadata=metadata)))
+    assert rows(made, ENV) == [[0.5]] * 5
+    whole = {**columns, "actions": np.full((6, 1), 2)}
+    assert not Dataset(**assemble(whole, About("mine", metadata=metadata))).discrete_actions

@@ -1,0 +1,115 @@
+"""What NPZ files hold that is not read: sizes that are not there, objects, other archives."""
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from offpcc.data import untrusted
+from offpcc.data.d4rl import raw_arrays
+from offpcc.data.dataset_files import read_file
+from offpcc.data.infos import recorded_in, seen_through
+from offpcc.errors import UserError
+
+
+def columns():
+    return {
+        "observations": np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32),
+        "actions": np.zeros((40, 2), np.float32),
+        "rewards": np.arange(40, dtype=np.float32),
+        "terminals": np.arange(40) % 10 == 9,
+    }
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_what_stands_beside_the_steps_is_read(tmp_path, order, save):
+    numbers = np.asarray(np.arange(240.0).reshape(40, 2, 3), order=order)
+    text = np.array("Hopper-v4")
+    save(tmp_path / "data.npz", **columns(), **{"infos/qpos": numbers, "metadata/env": text, "metadata/empty": [[]]})
+    data = read_file(tmp_path / "data.npz")
+    assert np.array_equal(data.infos["qpos"], numbers)
+    assert data.metadata["empty"].shape == (1, 0)
+    assert recorded_in(data.metadata) == "Hopper-v4"
+    raw = raw_arrays(tmp_path / "data.npz")
+    assert np.array_equal(raw["infos/qpos"], numbers)
+    raw["infos/qpos"] -= 1
+
+
+def test_objects_among_metadata_are_refused(tmp_path):
+    np.savez(tmp_path / "data.npz", **columns(), **{"metadata/seen_through": np.array([{}])})
+    metadata = read_file(tmp_path / "data.npz").metadata
+    with pytest.raises(UserError, match="metadata/seen_through holds objects, which are not read"):
+        seen_through(metadata, "mine")
+
+
+def test_facts_of_the_size_of_data_are_not_read(tmp_path):
+    np.savez_compressed(tmp_path / "data.npz", **columns(), **{"metadata/env": np.zeros(20_000)})
+    metadata = read_file(tmp_path / "data.npz").metadata
+    with pytest.raises(UserError, match=r"data\.npz: metadata/env would be 160,000 bytes, more than 65,536"):
+        recorded_in(metadata)
+
+
+def test_what_is_larger_than_memory_is_not_read(tmp_path, monkeypatch):
+    np.savez(tmp_path / "data.npz", **columns(), **{"infos/qpos": np.arange(1000.0)})
+    monkeypatch.setattr(untrusted, "available_bytes", lambda: 8_200)
+    infos = read_file(tmp_path / "data.npz").infos
+    assert len(infos["qpos"]) == 1000
+    with pytest.raises(UserError, match=r"data\.npz takes .* 8,200 bytes of memory are free"):
+        raw_arrays(tmp_path / "data.npz")
+    monkeypatch.setattr(untrusted, "available_bytes", lambda: 7_999)
+    with pytest.raises(UserError, match="infos/qpos takes 8,000 bytes"):
+        infos["qpos"]
+
+
+def member(header):
+    """An array file with this header and no numbers."""
+    file = io.BytesIO()
+    file.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "header, message",
+    [
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (-2, -3), }", "would be 24 bytes, but 0 are there"),
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (-2, 0), }", "would be 0 bytes, but 0 are there"),
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (10000000, 10000000), }", "would be 400,000,000,000,000"),
+        (b"{'descr': " + b"[" * 5000, "cannot be read"),
+        (b"{'descr': '''", "cannot be read"),
+        (b"", "cannot be read"),
+    ],
+)
+@pytest.mark.parametrize("key", ["observations", "infos/qpos"])
+def test_headers_that_lie_are_refused(tmp_path, key, header, message):
+    path = tmp_path / "data.npz"
+    np.savez(path, **{name: value for name, value in columns().items() if name != key})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"{key}.npy", member(header))
+    with pytest.raises(UserError, match=f"{key} .*{message}"):
+        read_file(path).infos["qpos"]
+    with pytest.raises(UserError, match=message):
+        raw_arrays(path)
+
+
+def test_what_the_file_cannot_hold_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(untrusted, "SUSPICIOUS_BYTES", 2**16)
+    monkeypatch.setattr(untrusted, "SUSPICIOUS_FACTOR", 10)
+    np.savez_compressed(tmp_path / "data.npz", **columns(), **{"infos/qpos": np.zeros(100_000)})
+    with pytest.raises(UserError, match=r"infos/qpos of shape \(100000,\) would be 800,000 bytes, but the file has"):
+        read_file(tmp_path / "data.npz").infos["qpos"]
+
+
+def test_other_ways_of_compression_are_refused(tmp_path):
+    np.savez(tmp_path / "data.npz", **columns())
+    with (
+        zipfile.ZipFile(tmp_path / "data.npz") as plain,
+        zipfile.ZipFile(tmp_path / "other.npz", "w", zipfile.ZIP_BZIP2) as other,
+    ):
+        for name in plain.namelist():
+            other.writestr(name, plain.read(name))
+    with pytest.raises(
+        UserError, match=r"is compressed by another method than NumPy's; write the file by numpy\.savez"
+    ):
+        read_file(tmp_path / "other.npz")

@@ -1,0 +1,259 @@
+"""Which level of an environment was recorded, and what each is called."""
+
+import functools
+from contextlib import closing
+
+import gin
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.wrappers import (
+    ClipReward,
+    DtypeObservation,
+    FlattenObservation,
+    StickyAction,
+    TimeLimit,
+    TransformObservation,
+)
+from wandering import Wandering, assert_same, noisy, record, refusal, seen, wandering
+
+from offpcc.domains.levels import name_of, observation_wrappers, shapes
+from offpcc.domains.making import make
+from offpcc.domains.wrappers import Concatenate, DropIndices, Flicker, KeepIndices, ObservationNoise, PreviousAction
+
+
+def test_a_recording_tells_what_it_was_seen_through():
+    rows, shown = record(make("pendulum-p-v0"))
+    through = observation_wrappers(make("pendulum-p-v0"))
+    assert through == ["KeepIndices(indices=[0, 1])"]
+    positions = {**rows, "observations": shown}
+    expected = record(make("pendulum-p-concat5-v0"))[1]
+    assert_same(seen(make("pendulum-p-concat5-v0"), positions, seen_through=through), expected)
+    assert seen(make("pendulum-p-v0"), positions, seen_through=through) is shown
+
+
+def test_noise_is_added_once():
+    noise = observation_wrappers(noisy())
+    rows, shown = record(wandering())
+    assert seen(noisy(), rows, seen_through=noise) is rows["observations"]
+    assert (seen(noisy(), rows, seen_through=[]) != shown).any()
+    assert_same(seen(noisy(), rows), seen(noisy(), rows, seen_through=[]))  # not known: the innermost that fits
+
+
+def test_a_recording_seen_otherwise_is_refused():
+    rows, shown = record(make("pendulum-p-v0"))
+    message = refusal(
+        make("pendulum-va-v0"), {**rows, "observations": shown}, seen_through=["KeepIndices(indices=[0, 1])"]
+    )
+    assert "recorded through KeepIndices(indices=[0, 1])" in message
+    assert "pendulum-va-v0 sees through KeepIndices(indices=[2]), PreviousAction()" in message
+    message = refusal(make("pendulum-v0"), rows, seen_through=["KeepIndices(indices=[0, 1])"])
+    assert "pendulum-v0 sees through no wrapper" in message
+    message = refusal(make("pendulum-p-v0"), {**rows, "observations": shown}, seen_through=[])
+    assert "observations of 2 numbers, but pendulum-p-v0 has 3 numbers of its own; name" in message
+
+
+def test_a_recording_that_fits_nowhere_is_refused():
+    rows, _ = record(wandering(size=4))
+    message = refusal(make("pendulum-va-v0"), rows)
+    assert "observations of 4 numbers, but pendulum-va-v0 has 3 numbers of its own" in message
+    assert "1 numbers after KeepIndices(indices=[2]), 2 numbers after PreviousAction()" in message
+
+
+def test_vectors_are_refused_where_images_are_seen():
+    rows, _ = record(make("pendulum-v0"))
+    message = refusal(make("pendulum-img-v0"), rows)
+    assert "pendulum-img-v0 shows images, but the data holds observations of 3 numbers" in message
+    assert "offpcc collect --env pendulum-img-v0" in message
+
+
+def test_wrappers_are_described_alike_wherever_they_come_from():
+    gin.parse_config(
+        "make.wrappers = [@KeepIndices, @gymnasium.DelayObservation]\nKeepIndices.indices = (0, 1)\n"
+        "gymnasium.DelayObservation.delay = 2"
+    )
+    assert observation_wrappers(make("Pendulum-v1")) == ["KeepIndices(indices=[0, 1])", "DelayObservation(delay=2)"]
+    assert observation_wrappers(make("Pendulum-v1", wrappers=[lambda env: KeepIndices(env, range(2))])) == [
+        "KeepIndices(indices=[0, 1])"
+    ]
+
+
+# What wrappers do not tell -----------------------------------------------------------------------------------------
+
+
+class Scaled(gym.ObservationWrapper):
+    def __init__(self, env, scale=1.0):
+        super().__init__(env)
+        self.scale = scale
+
+    def observation(self, observation):
+        return observation * np.float32(self.scale)
+
+
+class Told(Scaled, RecordConstructorArgs):
+    def __init__(self, env, scale=1.0):
+        RecordConstructorArgs.__init__(self, scale=scale)
+        super().__init__(env, scale)
+
+
+class ToldInPart(ObservationNoise):
+    def __init__(self, env, std, bias):
+        super().__init__(env, std)
+        self.bias = bias
+
+
+class HandsOn(ObservationNoise):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+class HandsOnUntold(Scaled):
+    def __init__(self, env, **kwargs):
+        super().__init__(env, **kwargs)
+
+
+class HandsOnAll(Scaled):
+    def __init__(self, *args):
+        super().__init__(*args)
+
+
+class Bare(gym.ObservationWrapper):
+    def observation(self, observation):
+        return observation
+
+
+def doubled(observation, by=2):
+    return observation * np.float32(by)
+
+
+def transformed(function):
+    return lambda env: TransformObservation(env, function, env.observation_space)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "described"),
+    [
+        (Bare, "Bare()"),
+        (lambda env: Told(env, 3.0), "Told(scale=3.0)"),
+        (lambda env: HandsOn(env, std=2.0), "HandsOn(std=2.0)"),
+        (lambda env: Scaled(env, 3.0), "Scaled(arguments unknown)"),
+        (lambda env: ToldInPart(env, 0.5, bias=3.0), "ToldInPart(arguments unknown)"),
+        (lambda env: HandsOnUntold(env, scale=3.0), "HandsOnUntold(arguments unknown)"),
+        (lambda env: HandsOnAll(env, 3.0), "HandsOnAll(arguments unknown)"),
+        (transformed(doubled), "TransformObservation(func=doubled, observation_space=Box(-5.0, 5.0, (3,), float32))"),
+        (
+            transformed(functools.partial(doubled, by=3)),
+            "TransformObservation(func=functools.partial(doubled, by=3), "
+            "observation_space=Box(-5.0, 5.0, (3,), float32))",
+        ),
+        (transformed(lambda observation: observation), "TransformObservation(arguments unknown)"),
+        (transformed(np.random.default_rng(0).permuted), "TransformObservation(arguments unknown)"),
+    ],
+)
+def test_a_wrapper_tells_all_its_arguments_or_that_they_are_not_known(wrapper, described):
+    assert observation_wrappers(wandering(wrapper)) == [described]
+
+
+@pytest.mark.parametrize(
+    "wrappers", [(lambda env: Scaled(env, 1.0), lambda env: Scaled(env, 100.0)),
+                 (transformed(lambda shown: shown), transformed(lambda shown: 100 * shown))],
+)  # fmt: skip
+def test_through_what_is_not_told_nothing_is_taken_to_be_the_same(wrappers):
+    recorded_in, read_in = (wandering(wrapper) for wrapper in wrappers)
+    rows, shown = record(recorded_in)
+    message = refusal(read_in, {**rows, "observations": shown}, seen_through=observation_wrappers(recorded_in))
+    (described,) = observation_wrappers(read_in)
+    assert (
+        f"the data was recorded through {described}, and the agent of Wandering-v0 sees through {described}" in message
+    )
+    assert f"have {described.split('(')[0]} tell all its arguments by gymnasium.utils.RecordConstructorArgs" in message
+    assert "metadata/seen_through" in message
+
+
+def test_what_is_told_since_is_not_taken_to_be_what_was_not_told_then():
+    rows, _ = record(wandering())
+    told = wandering(lambda env: Told(env, 3.0))
+    assert "write what they were into metadata" in refusal(told, rows, seen_through=["Told(arguments unknown)"])
+    assert seen(told, rows, seen_through=["Told(scale=3.0)"]) is rows["observations"]
+    assert "Told(scale=1.0), but the agent" in refusal(told, rows, seen_through=["Told(scale=1.0)"])
+    untold = wandering(lambda env: Scaled(env, 3.0))
+    assert "have Scaled tell" in refusal(untold, rows, seen_through=["Scaled(scale=3.0)"])
+    assert "through Flicker(), but the agent" in refusal(untold, rows, seen_through=["Flicker()"])
+
+
+def test_what_is_above_the_recorded_level_need_not_tell():
+    rows, _ = record(wandering())
+    env = wandering(Bare, lambda env: Scaled(env, 3.0))
+    np.testing.assert_array_equal(seen(env, rows, seen_through=["Bare()"]), 3 * rows["observations"])
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered", "ignore:overflow encountered in cast")
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        lambda env: KeepIndices(env, [0]), lambda env: DropIndices(env, [0]), lambda env: Flicker(env, 0.1),
+        lambda env: ObservationNoise(env, 0.1), PreviousAction, lambda env: Concatenate(env, 2),
+        lambda env: gym.wrappers.DelayObservation(env, 2), FlattenObservation, gym.wrappers.TimeAwareObservation,
+        lambda env: FlattenObservation(gym.wrappers.FrameStackObservation(env, 2)),
+        lambda env: gym.wrappers.RescaleObservation(env, np.float32(-1), np.float32(1)),
+        lambda env: gym.wrappers.ReshapeObservation(env, (3,)), lambda env: DtypeObservation(env, np.float16),
+        lambda env: gym.wrappers.MaxAndSkipObservation(env, 2), gym.wrappers.NormalizeObservation,
+    ],
+)  # fmt: skip
+def test_wrappers_of_offpcc_and_gymnasium_tell_their_arguments(wrapper):
+    described = observation_wrappers(wandering(wrapper))
+    assert described and "unknown" not in "".join(described)
+
+
+# Names -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_environment_is_called_by_its_id_or_its_class():
+    assert name_of(make("pendulum-p-v0")) == "pendulum-p-v0"
+    assert name_of(KeepIndices(Wandering(), [0])) == "Wandering"
+    with closing(gym.vector.SyncVectorEnv([Wandering])) as envs:
+        assert name_of(envs) == "SyncVectorEnv"
+    with closing(gym.make_vec("Pendulum-v1", num_envs=2)) as envs:
+        assert name_of(envs) == "Pendulum-v1"
+
+
+# What changes an observation ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered", "ignore:overflow encountered in cast")
+def test_what_changes_no_observation_is_not_described():
+    unchanging = (
+        lambda env: TimeLimit(env, 5), lambda env: StickyAction(env, 0.1), lambda env: ClipReward(env, -1, 1),
+        lambda env: DtypeObservation(env, np.float64), gym.wrappers.NormalizeReward,
+        gym.wrappers.RecordEpisodeStatistics, lambda env: gym.wrappers.RescaleAction(env, np.float32(0), np.float32(1)),
+    )  # fmt: skip
+    env = wandering(*unchanging)
+    assert observation_wrappers(env) == [] and shapes(env) == [(3,)]
+
+    class RemainingTime(TimeLimit):
+        def step(self, action):
+            observation, *rest = super().step(action)
+            return observation / self._elapsed_steps, *rest
+
+    assert observation_wrappers(wandering(lambda env: RemainingTime(env, 5))) == ["RemainingTime(max_episode_steps=5)"]
+    assert observation_wrappers(wandering(lambda env: DtypeObservation(env, np.float16))) != []
+
+
+def test_shapes_go_from_the_inside_out():
+    assert shapes(make("pendulum-va-concat10-v0")) == [(3,), (1,), (2,), (20,)]
+    assert shapes(make("pendulum-img-v0")) == [(3,), (1, 40, 40)]
+
+    class Parts(gym.ObservationWrapper):
+        def __init__(self, env):
+            super().__init__(env)
+            self.observation_space = gym.spaces.Dict(part=env.observation_space)
+
+        def observation(self, observation):
+            return {"part": observation}
+
+    env = wandering(Parts, FlattenObservation)
+    assert shapes(env) == [(3,), None, (3,)]
+    rows, shown = record(env)
+    assert_same(seen(env, rows), shown)
+    assert "several parts after Parts()" in refusal(env, record(wandering(size=9))[0])

@@ -1,0 +1,86 @@
+"""What a command of training says about where it learns and what it may go on with."""
+
+import re
+
+import h5py
+import pytest
+from conftest import run_folder
+
+import offpcc
+from offpcc.assembly import run_name
+
+SHORT = ("--config", "test/offline_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=3")
+
+
+@pytest.fixture
+def named_as(pendulum_file, tmp_path):
+    """A copy of the data that says where it was recorded."""
+
+    def write(env):
+        file = tmp_path / "named.hdf5"
+        with h5py.File(pendulum_file) as source, h5py.File(file, "w") as target:
+            for key in source:
+                target[key] = source[key][:]
+            target["metadata/env"] = env
+        return file
+
+    return write
+
+
+@pytest.mark.parametrize(("recorded_in", "advised"), [("pendulum-v0", "pendulum-v0"), ("Hopper-v2", "Hopper-v4")])
+def test_without_an_environment_the_one_that_can_be_had_is_advised(launch, named_as, recorded_in, advised):
+    code, out, err = launch("--dataset", named_as(recorded_in), "--algo", "bc", *SHORT)
+    assert code == 0, err
+    assert f"--env {advised}, where the data was recorded, has some" in out
+
+
+def test_the_environment_of_a_d4rl_name_is_told(launch, tmp_path, monkeypatch, pendulum_file):
+    pytest.importorskip("mujoco")
+    import numpy as np
+
+    monkeypatch.setenv("OFFPCC_DATASETS", str(tmp_path))
+    generator = np.random.default_rng(0)
+    with h5py.File(tmp_path / "hopper_medium-v2.hdf5", "w") as data:
+        data["observations"], data["actions"] = generator.normal(size=(30, 11)), generator.uniform(-1, 1, (30, 3))
+        data["rewards"], data["terminals"], data["timeouts"] = np.ones(30), np.zeros(30, bool), np.zeros(30, bool)
+        data["terminals"][[9, 19, 29]] = True
+    tests = ("train.num_test_episodes_per_epoch=1",)
+    code, out, err = launch("--env", "hopper-medium-v2", "--algo", "td3_bc", *SHORT, *tests)
+    assert code == 0, err
+    assert "tested in Hopper-v4" in out and re.search(r"in MuJoCo [\d.]+: .*D4RL score", out)
+    env = offpcc.make("hopper-medium-v2")
+    assert env.get_dataset()["observations"].shape == (30, 11)
+    assert env.get_normalized_score(3234.3) == pytest.approx(1.0)
+
+
+def test_a_part_of_the_data_has_a_folder_of_its_own(launch, pendulum_file, tmp_path):
+    for extra in ((), ("--dataset_fraction", "0.5")):
+        assert launch("--dataset", pendulum_file, "--algo", "bc", *SHORT, *extra)[0] == 0
+    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["swings", "swings_0.5"]
+    assert run_name("pendulum-p-v0", "data/without_suffix") == "pendulum-p-v0_from_without_suffix"
+    assert run_name("pendulum-p-v0", "minari:mine/swings-v0") == "pendulum-p-v0_from_minari:mine/swings-v0"
+
+
+def test_going_on_where_there_is_nothing_is_told(quick, tmp_path):
+    code, out, _ = quick("sac", "--resume")
+    assert code == 0
+    assert f"there is no run in {run_folder(tmp_path)} to go on with, so one is begun" in out
+    assert "so one is begun" not in quick("sac", "--resume", bindings=["train.num_epochs=3"])[1]
+
+
+@pytest.mark.parametrize("option", [["--dataset", ""], ["--env", ""]])
+def test_an_empty_name_is_none(launch, option):
+    code, _, err = launch(*option, "--algo", "bc", *SHORT)
+    assert code == 2 and "there is nothing to learn from" in err
+
+
+def test_a_folder_of_runs_is_told_from_a_run(quick, launch, tmp_path):
+    assert quick("sac")[0] == 0
+    code, _, err = launch("evaluate", run_folder(tmp_path).parent, "--env", "pendulum-p-v0")
+    assert code == 2 and f"name a run in it, such as {run_folder(tmp_path)}" in err
+
+
+def test_a_file_that_is_no_actor_is_refused_without_torchs_advice(launch, tmp_path):
+    (tmp_path / "actor.pt").write_text("no actor")
+    code, _, err = launch("evaluate", tmp_path / "actor.pt", "--env", "pendulum-p-v0")
+    assert code == 2 and "is no actor of offpcc" in err and "weights_only" not in err
