@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -378,9 +379,12 @@ def test_track_logs_offline_without_an_account(quick, tmp_path, monkeypatch):
     assert code == 0, err
     files = list(run_folder(tmp_path).rglob("*.wandb"))
     assert len(files) == 1
+    told = (b"pendulum-p-v0 sac template_short", b"run_id=1", b"my-project")
+    until = time.monotonic() + 60.0  # another process writes the file, and on a busy machine it takes its time
+    while not all(words in files[0].read_bytes() for words in told) and time.monotonic() < until:
+        time.sleep(0.5)
     content = files[0].read_bytes()
-    assert b"pendulum-p-v0 sac template_short" in content
-    assert b"run_id=1" in content and b"my-project" in content
+    assert all(words in content for words in told)
 
 
 WRAPPED = ("make.wrappers=[@DropIndices, @TimeLimit]", "DropIndices.indices=(2,)", "TimeLimit.max_episode_steps=30")

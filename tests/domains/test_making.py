@@ -317,7 +317,7 @@ def test_whatever_a_wrapper_raises_is_told_in_one_line():
     def broken(env):
         raise KeyError("no such part")
 
-    with pytest.raises(UnsuitableEnvironment, match=r"cannot be wrapped by broken: 'no such part'"):
+    with pytest.raises(UnsuitableEnvironment, match=r"cannot be wrapped by broken: KeyError: 'no such part'"):
         make("Pendulum-v1", wrappers=[broken])
 
 
