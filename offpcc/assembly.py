@@ -130,22 +130,17 @@ def build(
         torch.set_num_threads(threads)
     algorithm_class = find_algorithm(algo)
     env, dataset = what_is_named(env, dataset)
-    recording, frames = None, 1
-    if env is not None:
-        example = make(env)
-        observations, actions = example.observation_space, example.action_space
-        if dataset is None:
-            frames = num_stacked(example)
-        else:
-            with download_bar() as bar:
-                recording = read(dataset, example, fraction=dataset_fraction, seed=seed, progress=bar)
-        example.close()
-    elif dataset is not None:
+    example, recording = None if env is None else make(env), None
+    if dataset is not None:
         with download_bar() as bar:
-            recording = read(dataset, fraction=dataset_fraction, seed=seed, progress=bar)
-        observations, actions = recording.observation_space, recording.action_space
-    else:
+            recording = read(dataset, example, fraction=dataset_fraction, seed=seed, progress=bar)
+    shown = recording if example is None else example
+    if shown is None:
         raise UserError("there is neither an environment nor a data set to learn from; name one of them")
+    observations, actions = shown.observation_space, shown.action_space
+    frames = 1 if recording or example is None else num_stacked(example)
+    if example is not None:
+        example.close()
     assert isinstance(observations, spaces.Box) and isinstance(actions, spaces.Box)
     try:
         learner = algorithm_class(observations, actions, device=device, seed=seed, **(algorithm or {}))

@@ -192,7 +192,7 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
         details = folder.details()
         weights_and_biases = WandbLogger(
             folder.path,
-            environment=learner.title.rsplit(" ", 1)[0],
+            environment=run_name(*what_is_named(options.env, options.dataset), options.dataset_fraction),
             algorithm=options.algo,
             config_name=details["config_name"],
             run_id=folder.run_id,
