@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from offpcc import configuration
 from offpcc.agent import load_actor
 from offpcc.algorithms import ALGORITHMS, ActorCritic
-from offpcc.commands import choose_device, place
+from offpcc.commands import choose_device, find_actor, place
 from offpcc.core import is_image
 from offpcc.data.loading import MINARI
 from offpcc.data.minari_target import check_free, check_id, check_lossless, minari_folder, write_minari
@@ -62,7 +62,7 @@ def collect(options: argparse.Namespace) -> int:
         check_id(minari)
         if there < options.steps:
             check_free(minari)
-    name, actor, facts = find_actor(options)
+    name, actor, facts = who_acts(options)
     with closing(open_environment(options.env, actor) if actor else make(options.env)) as env:
         if minari:
             check_lossless(minari, env)
@@ -93,7 +93,7 @@ def collect(options: argparse.Namespace) -> int:
     return 0
 
 
-def find_actor(options: argparse.Namespace) -> tuple[str, ActorCritic | None, dict[str, Any]]:
+def who_acts(options: argparse.Namespace) -> tuple[str, ActorCritic | None, dict[str, Any]]:
     """Who acts: what to call it, the agent if there is one, and what a recording tells of it.
 
     gin knows from here on what the environment is made of.
@@ -103,20 +103,11 @@ def find_actor(options: argparse.Namespace) -> tuple[str, ActorCritic | None, di
     """
     facts = {"env": options.env, "seed": options.seed, "deterministic": options.deterministic}
     if options.actor == RANDOM:
-        if options.deterministic:
-            raise UserError("--deterministic has no effect on random actions; leave it out, or name an actor")
+        refuse_without_effect(options)
         configuration.load(options.config, [])
         return "random actions", None, {**facts, "algorithm": RANDOM, "actor": RANDOM, "config": made_by(options.env)}
-    file = Path(options.actor).expanduser()
-    if not file.exists():
-        raise UserError(
-            f"there is no actor {options.actor}; give a run's folder, such as results/ENV/ALGO/1, an actor's file, or "
-            f"the word {RANDOM}"
-        )
-    run = RunFolder.at((file if file.is_dir() else file.parent).resolve())
-    configuration.load_for_actor(options.config, run.config)
+    run, file = find_actor(options.actor, options.config, f", or the word {RANDOM}")
     config = made_by(options.env)
-    file = file / run.actor().name if file.is_dir() else file
     actor = load_actor(file, device := choose_device(options))
     algorithm = next((name for name, cls in ALGORITHMS.items() if cls is type(actor)), type(actor).__name__)
     told = {
@@ -128,6 +119,21 @@ def find_actor(options: argparse.Namespace) -> tuple[str, ActorCritic | None, di
         "config": config,
     }
     return str(file), actor, {**facts, **told}
+
+
+def refuse_without_effect(options: argparse.Namespace) -> None:
+    """Refuse options that are an actor's, where actions are random.
+
+    Raises:
+        UserError: one was given.
+    """
+    given = {
+        "--deterministic": options.deterministic,
+        f"--device {options.device}": options.device is not None,
+        f"--threads {options.threads}": options.threads != 1,
+    }
+    if idle := [option for option, is_given in given.items() if is_given]:
+        raise UserError(f"{idle[0]} has no effect on random actions; leave it out, or name an actor")
 
 
 def called(run: RunFolder, file: Path) -> str:

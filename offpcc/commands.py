@@ -111,25 +111,41 @@ def plot(options: argparse.Namespace) -> int:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Print returns of a saved actor."""
-    if not options.folder.exists():
-        raise UserError(f"{options.folder} does not exist; give a run's folder, such as results/ENV/ALGO/1")
-    file, env = options.folder, options.env
-    run = RunFolder.at((file if file.is_dir() else file.parent).resolve())
-    configuration.load_for_actor(options.config, run.config)
-    if options.folder.is_dir():
-        folder = run
-        file = folder.actor()
+    run, file = find_actor(options.folder, options.config)
+    env = options.env
+    if not env and options.folder.expanduser().is_dir():
         # What a folder says does not say what is imported: "module:id" is for the command line.
-        known = folder.details().get("env", folder.siblings.parent.name)
-        env = env or (known and str(known).rsplit(":", 1)[-1])
+        known = run.details().get("env", run.siblings.parent.name)
+        env = known and str(known).rsplit(":", 1)[-1]
         if env is None:
-            raise UserError(f"{folder.path} was trained without an environment: add --env, the one to evaluate it in")
+            raise UserError(f"{run.path} was trained without an environment: add --env, the one to evaluate it in")
     if env is None:
         raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
     actor = load_actor(file, choose_device(options))
     results = evaluate_actor(actor, env, options.episodes, options.num_envs, options.seed)
     print(f"{file} in {place(env)}", overview(results) + _score(env, results), sep="\n")
     return 0
+
+
+def find_actor(given: str | Path, config: str | None, or_else: str = "") -> tuple[RunFolder, Path]:
+    """The folder of a saved actor's run, and the actor's file; gin knows from here on what the run's environment has.
+
+    Args:
+        given: a run's folder, or an actor's file.
+        config: whose imports define what the run's config refers to.
+        or_else: what may be given instead, for messages.
+
+    Raises:
+        UserError: there is no such actor, or its environment is of unknown parts.
+    """
+    file = Path(given).expanduser()
+    if not file.exists():
+        raise UserError(
+            f"there is no actor {given}; give a run's folder, such as results/ENV/ALGO/1, or an actor's file{or_else}"
+        )
+    run = RunFolder.at((file if file.is_dir() else file.parent).resolve())
+    configuration.load_for_actor(config, run.config)
+    return run, file / run.actor().name if file.is_dir() else file
 
 
 def _score(env: str, results: list[EpisodeResult]) -> str:

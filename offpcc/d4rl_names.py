@@ -96,6 +96,7 @@ REMARKS = (
     ),
     (r"maze2d", "a reward tells of the observation beside it, not of the next one (D4RL issue 194)"),
 )
+OUT_OF_SCOPE = r"(flow|carla|waymo|minigrid)(?![a-z])"
 TASKS = (  # the environments that data is tested in
     (r"halfcheetah-", "HalfCheetah-v4"),
     (r"hopper-", "Hopper-v4"),
@@ -203,6 +204,16 @@ def package(name: str) -> str | None:
 def max_episode_steps(name: str) -> int | None:
     """The time limit that a D4RL name's data was recorded with; None for other names."""
     return next(steps for pattern, steps in TIME_LIMITS if re.match(pattern, name)) if name in FILES else None
+
+
+def why_not(name: str) -> str | None:
+    """Why a name of D4RL's stands for no data and no environment here; None for other names."""
+    if not re.match(OUT_OF_SCOPE, name):
+        return None
+    return (
+        f"{name}: D4RL's data and environments of Flow, CARLA, Waymo and MiniGrid are out of scope; name another, or "
+        f"give data of your own as a file with D4RL's keys"
+    )
 
 
 def remarks(name: str) -> list[str]:

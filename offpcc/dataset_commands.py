@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import itertools
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -15,10 +14,9 @@ from rich.text import Text
 
 from offpcc import configuration, training  # noqa: F401 (all that gin can configure is known before configs are read)
 from offpcc.commands import tell
-from offpcc.data import d4rl
+from offpcc.data.columns import SpoiledData
 from offpcc.data.datasets import Dataset
 from offpcc.data.doctor import examine, refused
-from offpcc.data.loading import MINARI
 from offpcc.data.spreads import Spread
 from offpcc.domains.doctor import FAULT
 from offpcc.domains.making import make
@@ -35,7 +33,11 @@ BARS = 30  # of a histogram: fine enough to show two levels of skill, coarse eno
 
 
 def check_dataset(options: argparse.Namespace) -> int:
-    """Print what is odd about recorded data; the exit code says whether anything would spoil learning."""
+    """Print what is odd about recorded data; the exit code says whether anything would spoil learning.
+
+    Raises:
+        UserError: there is no such data, or it cannot be read.
+    """
     configuration.load(options.config, [])
     console, data = Console(), None
     with ExitStack() as stack:
@@ -43,9 +45,7 @@ def check_dataset(options: argparse.Namespace) -> int:
         try:
             with download_bar(console) as bar:
                 data = load_by_gin(options.dataset, bar)
-        except UserError as error:
-            if not _is_there(options.dataset):
-                raise
+        except SpoiledData as error:
             diagnosis = refused(options.dataset, error)
         else:
             data = data.fraction(options.dataset_fraction)
@@ -63,17 +63,6 @@ def check_dataset(options: argparse.Namespace) -> int:
         closing_words = str(options.output)
     console.print(Text("; ".join(filter(None, (diagnosis.verdict, closing_words))), "bold"), soft_wrap=True)
     return 1 if diagnosis.of(FAULT) else 0
-
-
-def _is_there(source: str) -> bool:
-    """Whether there is data, so that its refusal tells of what it holds."""
-    if not source.startswith(MINARI):
-        return Path(source).expanduser().is_file() or d4rl.find(source) is not None
-    if importlib.util.find_spec("minari") is None:
-        return False
-    import minari
-
-    return source.removeprefix(MINARI) in minari.list_local_datasets()
 
 
 def _table(spreads: tuple[Spread, ...]) -> Table:

@@ -6,10 +6,12 @@ python offpcc/launch.py --env pendulum-p-v0 --algo rsac --config configs/quickst
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 if __package__ in (None, ""):  # started as a file: its folder is no place to import from, its parent is
     _here = Path(__file__).resolve().parent
@@ -18,15 +20,26 @@ if __package__ in (None, ""):  # started as a file: its folder is no place to im
 from offpcc.errors import UserError
 
 COMMANDS = ("train", "evaluate", "plot", "envs", "check", "collect")
+NO_OPTIONS = ("folder", "run")  # among what is parsed
+
+
+class Parser(argparse.ArgumentParser):
+    """Argparse's, whose complaints are one message each, without a block of usage above."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line.
+
+        Raises:
+            UserError: always.
+        """
+        fault = message.removeprefix("argument ").replace("the following arguments are required: ", "missing: ")
+        raise UserError(f"{fault}; see `{self.prog} --help`")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or (given[0] not in COMMANDS and given[0] not in ("-h", "--help", "--version")):
-        given.insert(0, "train")
-    options = parser(with_names=bool({"-h", "--help"} & set(given))).parse_args(given)
     try:
+        options = parse(sys.argv[1:] if arguments is None else arguments)
         code: int = options.run(options)
     except UserError as error:
         code = error.report()
@@ -35,10 +48,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line; without a command, they are those of training.
+
+    Raises:
+        UserError: there is no such command, it has no such option, or the option takes no such value.
+    """
+    first = arguments[0] if arguments else "-"
+    if not first.startswith("-") and first not in COMMANDS:
+        near = difflib.get_close_matches(first, COMMANDS, 1)
+        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}; without one, offpcc trains"
+        raise UserError(f"there is no command {first!r}; {advice}")
+    is_command = first in (*COMMANDS, "-h", "--help", "--version")
+    given = list(arguments) if is_command else ["train", *arguments]
+    options, unknown = parser(with_names=bool({"-h", "--help"} & set(given))).parse_known_args(given)
+    if unknown:
+        known = [f"--{name}" for name in vars(options) if name not in NO_OPTIONS]
+        near = difflib.get_close_matches(unknown[0].split("=")[0], known, 1)
+        advice = f"did you mean {near[0]}?" if near else f"see `offpcc {given[0]} --help`"
+        raise UserError(f"`offpcc {given[0]}` does not take {unknown[0]}; {advice}")
+    return options
+
+
 def parser(with_names: bool = False) -> argparse.ArgumentParser:
     """The arguments of all commands; the names of algorithms and environments take time, so only for --help."""
     listed = names() if with_names else ""
-    whole = argparse.ArgumentParser(
+    whole = Parser(
         prog="offpcc",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Off-policy continuous control with memory. Without a command, offpcc trains.",
@@ -56,7 +91,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     train.add_argument("--env", metavar="NAME", help="a Gymnasium id, see `offpcc envs`, or D4RL's name of a data set")
     train.add_argument("--dataset", metavar="DATA", help="learn from recorded data: a file, D4RL's name or minari:ID")
     train.add_argument(
-        "--dataset_fraction", type=float, default=1.0, metavar="F", help="of its episodes, from the start"
+        "--dataset_fraction", type=_fraction, default=1.0, metavar="F", help="of its episodes, from the start"
     )
     train.add_argument("--algo", required=True, metavar="NAME", help="an algorithm, or a registered class")
     train.add_argument("--config", metavar="FILE.gin", help="as given, from the repository's root or below configs/")
@@ -98,7 +133,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     check.add_argument("--env", metavar="NAME", help="any Gymnasium id, or MODULE:ID of your own")
     check.add_argument("--dataset", metavar="DATA", help="a file, D4RL's name or minari:ID")
     check.add_argument(
-        "--dataset_fraction", type=float, default=1.0, metavar="F", help="of its episodes, from the start"
+        "--dataset_fraction", type=_fraction, default=1.0, metavar="F", help="of its episodes, from the start"
     )
     check.add_argument("--output", type=Path, metavar="FILE.png", help="a picture of the data's returns and lengths")
     check.add_argument("--steps", type=_positive, default=2_000, metavar="N", help="of the longest walk through it")
@@ -134,14 +169,24 @@ def _results(command: argparse.ArgumentParser) -> None:
 
 def _run_id(text: str) -> int:
     if not text.isdecimal() or int(text) >= 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to 2147483647")
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to 2147483647, such as 1")
     return int(text)
 
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0, such as 1")
     return int(text)
+
+
+def _fraction(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0 and at most 1, such as 0.1")
+    return number
 
 
 def _version() -> str:

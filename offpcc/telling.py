@@ -9,11 +9,13 @@ import re
 import shlex
 import shutil
 import sys
+from collections import defaultdict
 from pathlib import Path
 
+import gin
 import gymnasium
 
-from offpcc import d4rl_names
+from offpcc import configuration, d4rl_names
 from offpcc.assembly import Learner, what_is_named
 from offpcc.core import is_image
 from offpcc.data.columns import available_bytes
@@ -24,6 +26,26 @@ from offpcc.runs import RunFolder
 from offpcc.showing import frames_per_second
 
 OLD_BODIES = re.compile(r"^(Hopper|HalfCheetah|Walker2d|Ant)-v[0-3]$")  # no longer to be had; v4 is what v2 was
+
+
+def about_config(options: argparse.Namespace, config: str, file: Path) -> list[str]:
+    """What the configs and the command line bound of what is in use, a line for each class, and where all values are.
+
+    Args:
+        options: of the command.
+        config: all values in use, as gin writes them.
+        file: where they are saved.
+    """
+    if options.config is None:  # a run that goes on by its own config, where every value is bound
+        return [*options.gin, f"all values are as the run was begun with; they are in {file}"]
+    used, bound = configuration.values(config), configuration.values(gin.config_str())
+    settings = defaultdict[str, list[str]](list)
+    for name in sorted(bound.keys() & used.keys()):
+        owner, _, parameter = name.rpartition(".")
+        settings[owner].append(f"{parameter} = {used[name]}")
+    lines = [f"  {owner or 'macros'}: {', '.join(values)}" for owner, values in settings.items()]
+    source = f"{options.config}{' and --gin' if options.gin else ''}"
+    return [f"settings by {source} ({len(used):,} values in all, the others are defaults: {file})", *lines]
 
 
 def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) -> list[str]:

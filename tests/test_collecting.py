@@ -120,7 +120,7 @@ from offpcc.collecting import collect
 def options(out, resume):
     return Namespace(
         env="pendulum-p-v0", actor="random", steps=1450, out=Path(out), minari=None, seed=4, deterministic=False,
-        resume=resume, config=None, device="cpu", threads=1)
+        resume=resume, config=None, device=None, threads=1)
 
 def go_on(out, resume=True):
     child = os.fork()
@@ -291,6 +291,8 @@ def test_what_is_at_fault_is_told_and_nothing_is_made(here):
         ("text.pt is no actor of offpcc", {"actor": "text.pt"}),
         (r"observations of shape \(3,\) .* was trained with \(2,\)", {"actor": actor, "env": "pendulum-v0"}),
         ("--deterministic has no effect on random actions", {"deterministic": True}),
+        ("--device cuda has no effect on random actions; leave it out", {"device": "cuda"}),
+        ("--threads 4 has no effect on random actions", {"threads": 4}),
         ("folder.hdf5 is a folder", {"out": "folder.hdf5"}),
         ("data.csv does not end in .hdf5", {"out": "data.csv"}),
         ("text.pt is a file, not a folder", {"out": "text.pt/data.hdf5"}),

@@ -176,6 +176,16 @@ def test_what_is_odd_about_ant_is_told():
     assert "contact forces" not in " ".join(d4rl_names.remarks("antmaze-umaze-v2"))
 
 
+@pytest.mark.parametrize("name", ["flow-ring-random-v1", "carla-lane-v0", "waymo", "minigrid-fourrooms-random-v0"])
+def test_families_that_are_out_of_scope_are_told(name):
+    assert "Flow, CARLA, Waymo and MiniGrid are out of scope" in d4rl_names.why_not(name)
+
+
+@pytest.mark.parametrize("name", ["flower-v0", "hopper-medium-v2", "MiniGrid-Empty-8x8-v0", ""])
+def test_other_names_are_not(name):
+    assert d4rl_names.why_not(name) is None
+
+
 def test_names_need_nothing_but_the_standard_library():
     code = "import sys, offpcc.d4rl_names; print(*{'numpy', 'gymnasium', 'h5py', 'torch'} & set(sys.modules))"
     root = Path(d4rl_names.__file__).parents[1]

@@ -1,7 +1,6 @@
 """The diagnosis of recorded data, as it is printed and drawn."""
 
 import argparse
-import importlib.util
 import re
 
 import h5py
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from offpcc import dataset_commands, offline
 from offpcc.data import Dataset
+from offpcc.data.columns import SpoiledData
 from offpcc.dataset_commands import check_dataset, draw
 from offpcc.domains.making import make
 from offpcc.errors import UserError
@@ -78,21 +78,79 @@ def test_a_table_is_not_cut_where_it_is_read_by_a_program(check, tmp_path, monke
     assert all(len(line.split()) >= 8 for line in lines if line.strip().startswith(("observation ", "reward  ")))
 
 
-def test_what_the_loader_refuses_is_a_fault_without_a_traceback(check, tmp_path):
+def spoiled(name, place, value):
     given = recorded()
-    given["rewards"][3] = np.nan
-    file = written(tmp_path, **given)
+    given[name] = given[name].astype(np.float32)
+    given[name][place] = value
+    return given
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (spoiled("rewards", 3, np.nan), "rewards[3] is nan"),
+        (spoiled("observations", (5, 1), np.inf), "observations[5, 1] is inf"),
+        (spoiled("terminals", 7, 2), "terminations[7] is 2"),
+        ({**recorded(), "timeouts": np.ones(800, bool)}, "every episode is cut after one step"),
+    ],
+)
+def test_a_fault_of_readable_data_that_ends_the_examination_is_a_finding(check, tmp_path, columns, words):
+    file = written(tmp_path, **columns)
     code, lines = check(file)
     assert (code, len(lines)) == (1, 2)
-    assert lines[0].startswith("FAULT    reading    mine: rewards[3] is nan")
+    assert lines[0].startswith(f"FAULT    reading    {file}: {words}")
     assert lines[1] == f"{file}: 1 fault; mend it before training on it"
 
 
-def test_data_by_its_name_that_is_refused_is_a_fault_too(check, tmp_path, monkeypatch):
+def test_it_is_one_of_data_by_its_name_too(check, tmp_path, monkeypatch):
     monkeypatch.setenv("OFFPCC_DATASETS", str(tmp_path))
-    written(tmp_path, observations=np.zeros((3, 1)))
+    written(tmp_path, **spoiled("rewards", 3, np.nan))
     code, lines = check("mine")
     assert (code, lines[-1]) == (1, "mine: 1 fault; mend it before training on it")
+    assert lines[0].startswith("FAULT    reading    mine: rewards[3] is nan")
+
+
+def truncated(file):
+    file.write_bytes(file.read_bytes()[:5_000])
+
+
+def emptied(file):
+    file.write_bytes(b"")
+
+
+def keyless(file):
+    with h5py.File(file, "r+") as data:
+        del data["rewards"]
+
+
+def uneven(file):
+    with h5py.File(file, "r+") as data:
+        del data["rewards"]
+        data["rewards"] = np.zeros(799)
+
+
+def wordy(file):
+    with h5py.File(file, "r+") as data:
+        del data["rewards"]
+        data["rewards"] = [b"much"] * 800
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (truncated, "is damaged or not whole"),
+        (emptied, "is empty"),
+        (keyless, "rewards missing; found: actions, observations, terminals, timeouts"),
+        (uneven, "799 rewards, but 800 observations"),
+        (wordy, "rewards holds object, no numbers"),
+    ],
+)
+def test_data_that_cannot_be_read_is_bad_input(launch, tmp_path, spoil, words):
+    file = written(tmp_path, **recorded())
+    spoil(file)
+    code, out, err = launch("check", "--dataset", "mine.hdf5")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert err.startswith("offpcc: mine.hdf5") and words in err
 
 
 @pytest.mark.parametrize("name", ["none.hdf5", "unheard-of"])
@@ -108,17 +166,11 @@ def test_minari_data_that_is_not_there_is_not_diagnosed(check, monkeypatch, tmp_
         check("minari:none/of-it-v0")
 
 
-def test_minari_data_that_is_refused_is_a_fault(check, monkeypatch, tmp_path):
-    if importlib.util.find_spec("minari") is None:
-        pytest.skip("minari is not installed")
-
-    import minari
-
+def test_minari_data_that_is_spoiled_is_a_fault(check, monkeypatch):
     def refuse(*arguments, **options):
-        raise UserError("minari:mine/of-it-v0: rewards[0] is nan")
+        raise SpoiledData("minari:mine/of-it-v0: rewards[0] is nan")
 
     monkeypatch.setattr(offline, "load", refuse)
-    monkeypatch.setattr(minari, "list_local_datasets", lambda: {"mine/of-it-v0": {}})
     code, lines = check("minari:mine/of-it-v0")
     assert (code, lines[0]) == (1, "FAULT    reading    minari:mine/of-it-v0: rewards[0] is nan")
 
@@ -252,8 +304,8 @@ def test_a_picture_that_cannot_be_written_is_refused(check, tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.hdf5"]
 
 
-def test_nothing_is_drawn_of_data_that_cannot_be_read(check, tmp_path):
-    code, lines = check(written(tmp_path, observations=np.zeros((3, 1))), output=tmp_path / "mine.png")
+def test_nothing_is_drawn_of_data_that_is_spoiled(check, tmp_path):
+    code, lines = check(written(tmp_path, **spoiled("rewards", 3, np.nan)), output=tmp_path / "mine.png")
     assert (code, "mine.png" in lines[-1], (tmp_path / "mine.png").exists()) == (1, False, False)
 
 

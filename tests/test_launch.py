@@ -40,7 +40,8 @@ def test_a_run_leaves_what_its_folder_should_hold(quick, tmp_path):
     assert {"command", "versions", "git_commit", "device", "threads", "machine"} <= told.keys()
     for named in (folder / "curve.png", folder / "videos" / "best_actor_1.mp4", folder):
         assert str(named) in out
-    assert "train.num_epochs = 2" in out and "bytes" in out
+    assert "num_epochs = 2" in out and "bytes" in out
+    assert len(out.splitlines()) < 30 and str(folder / "config.gin") in out
 
 
 def test_an_existing_run_is_not_overwritten(quick, tmp_path):
@@ -81,6 +82,7 @@ def test_one_failure_does_not_stop_the_others(quick, tmp_path):
     ("arguments", "words"),
     [
         (["--env", "pendulum-p-v1"], ["pendulum-p-v1", "pendulum-p-v0"]),
+        (["--env", "flow-ring-random-v1"], ["flow-ring-random-v1", "out of scope"]),
         (["--env", "CartPole-v1"], ["CartPole-v1", "Discrete"]),
         (["--algo", "rsacc"], ["'rsacc'", "rsac"]),
         (["--algo", "csac"], ["images"]),
@@ -127,7 +129,7 @@ def test_bad_input_gets_one_clear_message_and_leaves_nothing(launch, tmp_path, a
         (["evaluate", "RUN/checkpoint.pt", "--env", "pendulum-p-v0"], ["checkpoint.pt", "'actor'"]),
         (["evaluate", "RUN", "--env", "pendulum-v0"], ["(3,)", "(2,)"]),
         (["evaluate", "RUN/actor_best.pt"], ["--env"]),
-        (["evaluate", "NOWHERE"], ["NOWHERE", "does not exist"]),
+        (["evaluate", "NOWHERE"], ["NOWHERE", "there is no actor", "a run's folder"]),
         (["plot", "RUN", "--output", "curves.xyz"], ["curves.xyz"]),
         (["plot", "RUN", "--metric", "test/retrun"], ["test/retrun"]),
         (["plot", "NOWHERE"], ["NOWHERE"]),
@@ -154,6 +156,29 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
     code, out, err = launch("evaluate", tmp_path / "favourite", "--episodes", 2)
     assert code == 0, err
     assert "pendulum-p-v0" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--env e", "missing: --algo; see `offpcc train --help`"),
+        ("collect --env e", "missing: --actor, --steps, --out; see `offpcc collect --help`"),
+        ("evaluate", "missing: FOLDER; see `offpcc evaluate --help`"),
+        ("colect --env e", "there is no command 'colect'; did you mean collect?"),
+        ("pendulum-v0", "there is no command 'pendulum-v0'; there are train, evaluate, plot, envs, check, collect;"),
+        ("--algo sac --enw e", "`offpcc train` does not take --enw; did you mean --env?"),
+        ("--algo sac --env e --dataset-fractoin=0.5", "--dataset-fractoin=0.5; did you mean --dataset_fraction?"),
+        ("evaluate one two", "`offpcc evaluate` does not take two; see `offpcc evaluate --help`"),
+        ("--algo sac --data d", "--data could match --dataset, --dataset_fraction; see"),
+        ("--algo sac --results", "--results: expected one argument; see"),
+        ("collect --steps few", "--steps: 'few' is no whole number above 0, such as 1; see"),
+        ("check --dataset_fraction 2", "--dataset_fraction: '2' is no number above 0 and at most 1, such as 0.1; see"),
+    ],
+)
+def test_a_command_line_at_fault_gets_one_message_without_a_block_of_usage(launch, arguments, told):
+    code, out, err = launch(*arguments.split())
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert err.startswith("offpcc: ") and told in err
 
 
 def test_tracking_without_its_package_leaves_nothing(quick, tmp_path, monkeypatch):

@@ -424,8 +424,8 @@ def test_the_two_lines_of_the_readme(launch, tmp_path):
     [
         ([], ["--env", "--dataset"]),
         (["--env", "pendulum-v0", "--dataset_fraction", "0.5"], ["--dataset_fraction 0.5", "no effect"]),
-        (["--dataset", "FILE", "--dataset_fraction", "0"], ["0.0", "above 0"]),
-        (["--dataset", "FILE", "--dataset_fraction", "half"], ["half"]),
+        (["--dataset", "FILE", "--dataset_fraction", "0"], ["--dataset_fraction: '0'", "above 0"]),
+        (["--dataset", "FILE", "--dataset_fraction", "half"], ["--dataset_fraction: 'half'", "such as 0.1"]),
         (["--dataset", "nowhere.hdf5"], ["nowhere.hdf5", "no file"]),
         (["--dataset", "hoper-medium-v2"], ["hoper-medium-v2", "hopper-medium-v2"]),
         (["--dataset", "minari:no/such-v0"], ["no/such-v0"]),
@@ -462,7 +462,11 @@ NO_ENDS = {"terminals": np.zeros(STEPS, bool), "timeouts": None, "next_observati
         ("td3_bc", {"rewards": None}, ["rewards missing"]),
         ("td3_bc", {"rewards": np.zeros(STEPS - 1)}, ["1,199 rewards"]),
         ("td3_bc", {"rewards": np.full(STEPS, np.nan)}, ["rewards[0] is nan"]),
-        ("td3_bc", {"actions": np.zeros(STEPS, np.int64)}, ["whole numbers", "recorded.action_range"]),
+        (
+            "td3_bc",
+            {"actions": np.zeros(STEPS, np.int64)},
+            ["odd.hdf5: its actions are whole", "action_range"],
+        ),
         ("riql", NO_ENDS, ["does not say where any episode ends", "recorded.max_episode_steps"]),
         ("td3_bc", {"timeouts": np.ones(STEPS, bool), "next_observations": None}, ["next_observations"]),
         ("td3_bc", {"observations": np.zeros((STEPS, 0))}, ["observations of shape (1200, 0)"]),

@@ -1,13 +1,17 @@
 """What a command of training says about where it learns and what it may go on with."""
 
+import argparse
 import re
+from pathlib import Path
 
 import h5py
 import pytest
 from conftest import run_folder
 
 import offpcc
-from offpcc.assembly import run_name
+from offpcc import configuration
+from offpcc.assembly import build, run_name
+from offpcc.telling import about_config
 
 SHORT = ("--config", "test/offline_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=3")
 
@@ -84,3 +88,33 @@ def test_a_file_that_is_no_actor_is_refused_without_torchs_advice(launch, tmp_pa
     (tmp_path / "actor.pt").write_text("no actor")
     code, _, err = launch("evaluate", tmp_path / "actor.pt", "--env", "pendulum-p-v0")
     assert code == 2 and "is no actor of offpcc" in err and "weights_only" not in err
+
+
+def told_of_config(config, *bindings):
+    """What is told of the settings of an agent that was built by them."""
+    bound = configuration.load(config, list(bindings))
+    build("pendulum-p-v0", "sac")
+    options = argparse.Namespace(config=config, gin=list(bindings))
+    return bound, about_config(options, configuration.operative(), Path("results/config.gin"))
+
+
+def test_of_the_settings_those_are_told_that_were_bound_and_are_in_use(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.gin").write_text("ActorCritic.lr = %rate\nrate = 2e-3\nSAC.alpha = 0.5\nCQL.num_samples = 4\n")
+    _, (first, *lines) = told_of_config("mine.gin", "SAC.alpha=0.25")
+    assert first.startswith("settings by mine.gin and --gin (") and first.endswith(": results/config.gin)")
+    assert lines == ["  ActorCritic: lr = %rate", "  SAC: alpha = 0.25", "  macros: rate = 0.002"]
+
+
+def test_a_config_that_comes_along_is_told_in_few_lines():
+    for config in ("configs/quickstart.gin", "configs/offline_quickstart.gin", "configs/algorithms/sac.gin"):
+        bound, lines = told_of_config(config)
+        assert len(lines) <= 8 and "--gin" not in lines[0]
+        owners = {line.split(":")[0].strip() for line in lines[1:]}
+        assert owners and owners <= {binding.given.split(".")[0] for binding in bound}
+
+
+def test_of_a_run_that_goes_on_by_its_own_config_what_is_given_anew_is_told():
+    options = argparse.Namespace(config=None, gin=["train.num_epochs=9"])
+    given, rest = about_config(options, "", Path("results/config.gin"))
+    assert given == "train.num_epochs=9" and rest.endswith("results/config.gin")

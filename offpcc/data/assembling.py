@@ -13,6 +13,7 @@ from offpcc.data.columns import (
     Array,
     Column,
     Range,
+    SpoiledData,
     bytes_kept,
     check_room,
     check_shapes,
@@ -37,6 +38,12 @@ class About(NamedTuple):
     action_range: Range | None = None
     infos: Mapping[str, Array] | None = None
     metadata: Mapping[str, Any] | None = None
+    given: str | None = None  # the path or the name that the user gave
+
+    @property
+    def called(self) -> str:
+        """What messages call the data."""
+        return self.given or self.name
 
 
 class Parts(TypedDict):
@@ -82,7 +89,7 @@ def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()
     Raises:
         UserError: something is missing, does not fit, is no number, or is too large for this machine.
     """
-    name = about.name
+    name = about.called
     columns = with_our_names(columns, name, found)
     num_steps = check_shapes(columns, name)
     check_room(bytes_kept(columns), f"{name}: {num_steps:,} steps")
@@ -114,7 +121,7 @@ def _num_whole(metadata: Mapping[str, Any], name: str) -> int | None:
 
 def _truncations(column: Column | None, terminations: Array, about: About) -> tuple[Array, list[Notice]]:
     if column is not None:
-        return read_flags(column, f"{about.name}: truncations"), []
+        return read_flags(column, f"{about.called}: truncations"), []
     limit = about.max_episode_steps
     if limit:
         text = f"episodes are cut after {limit} steps, which is taken to be the time limit"
@@ -131,7 +138,7 @@ def join(episodes: Iterable[Mapping[str, Any] | Sequence[Any]], about: About) ->
     Raises:
         UserError: something is missing, does not fit or is no number.
     """
-    name = about.name
+    name = about.called
     read = [_read_episode(episode, f"{name}, episode {number}") for number, episode in enumerate(episodes)]
     if not read:
         raise UserError(f"{name}: there are no episodes; give one or more")
@@ -166,7 +173,7 @@ def _check_alike(read: Sequence[_Episode], name: str) -> None:
 
 
 def _parts(steps: _Steps, last: LastSteps, is_whole: Array, notices: Iterable[Notice], about: About) -> Parts:
-    name, metadata = about.name, about.metadata or {}
+    name, metadata = about.called, about.metadata or {}
     _check_transitions(last, len(steps.rewards), name)
     told = action_range(metadata, name)
     told = about.action_range if told is None else told
@@ -183,7 +190,7 @@ def _parts(steps: _Steps, last: LastSteps, is_whole: Array, notices: Iterable[No
         action_range=None if told is None else checked_range(told, steps.actions.shape[1], name),
         discrete_actions=steps.has_choices and told is None,
         notices=tuple(notices),
-        name=name,
+        name=about.name,
         source=about.source,
         infos=about.infos or {},
         metadata=metadata,
@@ -192,7 +199,7 @@ def _parts(steps: _Steps, last: LastSteps, is_whole: Array, notices: Iterable[No
 
 def _check_transitions(last: LastSteps, num_steps: int, name: str) -> None:
     if not num_steps > (~last.is_transition).sum():
-        raise UserError(
+        raise SpoiledData(
             f"{name}: every episode is cut after one step, and nothing tells what any of these led to; give "
             f"next_observations from before a reset, or longer episodes"
         )

@@ -22,6 +22,10 @@ REQUIRED = ("observations", "actions", "rewards", "terminations")
 OTHER_NAMES = {"terminations": "terminals", "truncations": "timeouts"}  # D4RL's
 
 
+class SpoiledData(UserError):  # noqa: N818 (a property of the data, as users read it)
+    """Data that can be read, but holds what nothing is to be learned from."""
+
+
 class Column(Protocol):
     """What an array and an HDF5 dataset have in common: rows that are read when they are asked for."""
 
@@ -131,7 +135,7 @@ def read_numbers(column: Column, what: str, images: bool = False) -> Array:
     """All rows as float32, or as they are if they may be `images` and are of bytes.
 
     Raises:
-        UserError: one is NaN or infinite.
+        SpoiledData: one is NaN or infinite.
     """
     dtype = np.dtype(np.uint8 if images and column.dtype == np.uint8 else np.float32)
     if isinstance(column, np.ndarray) and column.dtype == dtype:
@@ -160,13 +164,13 @@ def check_finite(numbers: Array, what: str, first: int) -> None:
         first: the number of the first of these rows.
 
     Raises:
-        UserError: one is NaN or infinite.
+        SpoiledData: one is NaN or infinite.
     """
     if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
         return
     place = np.argwhere(~np.isfinite(numbers))[0]
     index = ", ".join(str(int(i)) for i in (first + place[0], *place[1:]))
-    raise UserError(
+    raise SpoiledData(
         f"{what}[{index}] is {numbers[tuple(place)]} (as float32); leave its episode out, or mend the recording"
     )
 
@@ -175,12 +179,12 @@ def read_flags(column: Column, what: str) -> Array:
     """All rows as bool, anew.
 
     Raises:
-        UserError: one is neither 0 nor 1.
+        SpoiledData: one is neither 0 nor 1.
     """
     values = np.array(column[:], copy=True).reshape(-1)
     if values.dtype != np.bool_:
         wrong = np.flatnonzero((values != 0) & (values != 1))
         if len(wrong):
-            raise UserError(f"{what}[{wrong[0]}] is {values[wrong[0]]}; it has to be 0 or 1, False or True")
+            raise SpoiledData(f"{what}[{wrong[0]}] is {values[wrong[0]]}; it has to be 0 or 1, False or True")
     flags: Array = values.astype(np.bool_)
     return flags

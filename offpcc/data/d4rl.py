@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from pathlib import Path
 
 import h5py
 import numpy as np
 
-from offpcc.d4rl_names import ADDRESS, FILES, SUFFIXES
+from offpcc.d4rl_names import ADDRESS, FILES, SUFFIXES, why_not
 from offpcc.data.columns import Array
 from offpcc.data.d4rl_files import KNOWN
 from offpcc.data.dataset_files import read_everything
@@ -128,8 +127,8 @@ def _writable() -> Path | None:
 
 
 def _unknown(name: str) -> str:
-    if re.match(r"flow|carla|waymo|minigrid", name):
-        return f"{name}: D4RL's data for Flow, CARLA, Waymo and MiniGrid is not read; give a file with the same keys"
+    if reason := why_not(name):
+        return reason
     own = [file.stem for folder in folders() if folder.is_dir() for file in folder.iterdir() if file.suffix in SUFFIXES]
     nearest = difflib.get_close_matches(name, [*FILES, *own], n=3, cutoff=0.5)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "give a file, a D4RL name or minari:ID"

@@ -35,6 +35,7 @@ def read_file(
     path: Path,
     *,
     name: str | None = None,
+    given: str | None = None,
     max_episode_steps: int | None = None,
     action_range: Range | None = None,
 ) -> Dataset:
@@ -42,7 +43,8 @@ def read_file(
 
     Args:
         path: of the file.
-        name: of the data, for messages; the file's name without suffix if None.
+        name: of the data; the file's name without suffix if None.
+        given: what messages call it; the path if None.
         max_episode_steps: see `Dataset.from_arrays`.
         action_range: see `Dataset.from_arrays`.
 
@@ -54,7 +56,7 @@ def read_file(
             beginning = file.read(32)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    about = About(name or path.stem, str(path), max_episode_steps, action_range)
+    about = About(name or path.stem, str(path), max_episode_steps, action_range, given=given or str(path))
     if not beginning:
         raise UserError(f"{path} is empty; fetch or write it again")
     if beginning.startswith(b"PK"):

@@ -11,6 +11,7 @@ import gymnasium
 
 from offpcc.d4rl_names import normalized_score, reference_returns
 from offpcc.data import env_findings, episode_findings, infos, number_findings
+from offpcc.data.columns import SpoiledData
 from offpcc.data.datasets import Dataset
 from offpcc.data.episode_findings import BEFORE_RESET, MARK_ENDS
 from offpcc.data.infos import recorded_in
@@ -50,6 +51,12 @@ NOTICES: dict[Kind, tuple[str, str, str]] = {
     "rewards": ("rewards", NOTE, "fine if they were recorded through the same wrapper"),
     "remark": ("remark", NOTE, ""),
 }
+OFF_SCALE = (
+    "actions",
+    FAULT,
+    "they are in other units, as it seems: bind recorded.action_range to the recorder's bounds, or name by --env the "
+    "environment that was recorded",
+)
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,8 @@ class Examination(Diagnosis):
         return super().verdict.replace("training in it", "training on it")
 
 
-def refused(name: str, error: UserError) -> Examination:
-    """The diagnosis of data that cannot be read."""
+def refused(name: str, error: SpoiledData) -> Examination:
+    """The diagnosis of data from which nothing could be learned."""
     return Examination(name, (Finding("reading", FAULT, error.message),))
 
 
@@ -83,7 +90,8 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
         notices += env_findings.told_of_rewards(env)
     told = defaultdict[str, list[Finding]](list)
     for kind, text in notices:
-        check, level, remedy = NOTICES[kind]
+        is_off_scale = kind == "clipped" and number_findings.are_off_scale(data, bounds)
+        check, level, remedy = OFF_SCALE if is_off_scale else NOTICES[kind]
         told[check].append(Finding(check, level, text, remedy))
     lengths, returns = Spread.of("episode length", data.lengths), Spread.of("episode return", data.returns)
     rewards = Spread.of("reward", data.rewards)

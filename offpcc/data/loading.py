@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,15 +48,26 @@ def load(
         raise UserError(f"{path} is a folder; give the file with the data in it")
     if not path.is_file():
         if path.suffix in d4rl_names.SUFFIXES or len(path.parts) > 1:
-            raise UserError(f"there is no file {path}; give one that is there, a D4RL name or minari:ID")
+            raise UserError(f"there is no file {path}; {_advice(path)}")
+        file = next((file for end in d4rl_names.SUFFIXES if (file := Path(f"{path}{end}")).is_file()), None)
+        if file and text not in d4rl_names.FILES and d4rl.find(text) is None:
+            raise UserError(f"{text}: there is no such data set; did you mean the file {file}?")
         path = d4rl.obtain(text, progress)
         name = text
     else:
         name = d4rl_names.NAMES.get(path.name, path.stem)
     limit = max_episode_steps or d4rl_names.max_episode_steps(name)
-    dataset = read_file(path, name=name, max_episode_steps=limit, action_range=action_range)
+    dataset = read_file(path, name=name, given=text, max_episode_steps=limit, action_range=action_range)
     remarks = [Notice("remark", words) for words in d4rl_names.remarks(name)]
     return replace(dataset, notices=(*dataset.notices, *remarks))
+
+
+def _advice(missing: Path) -> str:
+    """A file in the same folder with a name like it, or what else to give."""
+    there = missing.parent.iterdir() if missing.parent.is_dir() else ()
+    files = {file.stem: file for file in there if file.suffix in d4rl_names.SUFFIXES}
+    near = difflib.get_close_matches(missing.stem, files, 1)
+    return f"did you mean {files[near[0]]}?" if near else "give one that is there, a D4RL name or minari:ID"
 
 
 def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Array]:

@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
+from offpcc import d4rl_names
 from offpcc.domains import ENVIRONMENTS, missing_package
 from offpcc.domains.opengl import choose_opengl
 from offpcc.domains.wrappers import EpisodeReturn, Float32Observation, UnitAction
@@ -157,6 +158,8 @@ def simulator() -> str | None:
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
+    if reason := d4rl_names.why_not(name):
+        return reason
     nearest = difflib.get_close_matches(name.split(":")[-1], known, n=3, cutoff=0.5)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
     return (

@@ -209,6 +209,15 @@ def torques(given):
     given["actions"] *= 2
 
 
+def out_of_bounds_at_times(given):
+    """As a Gaussian policy's, whose actions its environment clips."""
+    given["actions"] = np.random.default_rng(0).normal(0, 1, given["actions"].shape).astype("f")
+
+
+def degrees(given):
+    given["actions"] = np.random.default_rng(0).normal(0, 40, given["actions"].shape).astype("f")
+
+
 def timid(given):
     given["actions"] *= 0.05
 
@@ -254,7 +263,9 @@ PLANTED = {
     sparse_rewards: [("rewards", NOTE, ["5 of 20 episodes hold others"])],
     dead_columns: [("observed", WARNING, ["3 of 6 columns never change (0, 4 to 5)"])],
     unlike_columns: [("observed", NOTE, ["observation 1 spreads by"])],
-    torques: [("actions", WARNING, ["outside [-1, 1], up to -1.99"])],
+    torques: [("actions", FAULT, ["outside [-1, 1], up to -1.99"])],
+    degrees: [("actions", FAULT, ["outside [-1, 1], up to"])],
+    out_of_bounds_at_times: [("actions", WARNING, ["outside [-1, 1], up to"])],
     timid: [("actions", NOTE, ["none is beyond 5.0% of the way to a bound"])],
     stuck_action: [("actions", WARNING, ["1 of 2 numbers never change (1)"])],
     bang_bang: [("actions", NOTE, ["100.0% of them at a bound"])],
@@ -509,7 +520,7 @@ def test_bounds_of_actions_are_the_environments_unless_the_data_tells_them():
     assert findings[0].found == "actions are taken to be in the environment's units, [-2, 2]"
     assert findings[1].found.startswith("1 numbers, from -1.99")
     (finding,) = odd(examine(data.with_range((-1, 1)), env=wide), "actions")
-    assert (finding.level, "outside [-1, 1]" in finding.found) == (WARNING, True)
+    assert (finding.level, "outside [-1, 1]" in finding.found) == (FAULT, True)
     (finding,) = odd(examine(data.with_range((-40, 40)), env=wide), "actions")
     assert "none is beyond 5.0% of the way" in finding.found
     (finding,) = odd(examine(Dataset.from_arrays(**recorded()), env=wide), "actions")

@@ -177,6 +177,44 @@ def test_bad_columns_get_one_message(tmp_path, file, changed, message):
         read_file(write(tmp_path / file, arrays() | changed))
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("swing.hdf5", "there is no file swing.hdf5; did you mean swings.hdf5?"),
+        ("swings.npz", "there is no file swings.npz; did you mean swings.hdf5?"),
+        ("folder/swing.h5", "there is no file folder/swing.h5; did you mean folder/swings.npz?"),
+        ("swings", "swings: there is no such data set; did you mean the file swings.hdf5?"),
+        ("x.hdf5", "there is no file x.hdf5; give one that is there, a D4RL name or minari:ID"),
+        ("folder/none/x.hdf5", "there is no file folder/none/x.hdf5; give one that is there"),
+    ],
+)
+def test_a_file_with_a_name_like_one_that_is_not_there_is_named(tmp_path, monkeypatch, given, told):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OFFPCC_DATASETS", str(tmp_path / "elsewhere"))
+    Path("folder").mkdir()
+    write(Path("swings.hdf5"), arrays())
+    write(Path("folder/swings.npz"), arrays())
+    with pytest.raises(UserError, match=re.escape(told)):
+        load(given)
+
+
+def test_messages_name_the_data_as_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.setenv("OFFPCC_DATASETS", str(tmp_path))
+    spoiled = arrays() | {"rewards": np.full(250, np.nan)}
+    for file in ("mine.hdf5", "mine.npz"):
+        path = write(tmp_path / file, spoiled)
+        for read in (read_file, load):
+            with pytest.raises(UserError, match=f"^{re.escape(str(path))}: rewards"):
+                read(path)
+        with pytest.raises(UserError, match=r"^mine: rewards"):
+            load("mine")
+        write(path, without(spoiled, "rewards"))
+        with pytest.raises(UserError, match=f"^{re.escape(str(path))}: rewards missing"):
+            load(path)
+    whole = load(write(tmp_path / "whole.hdf5", arrays()))
+    assert (whole.name, whole.source) == ("whole", str(tmp_path / "whole.hdf5"))
+
+
 def test_objects_are_refused_and_never_unpickled(tmp_path):
     class Trap:
         def __reduce__(self):

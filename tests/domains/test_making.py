@@ -256,6 +256,12 @@ def test_describe_builds_nothing(monkeypatch):
     assert describe("dmc-cartpole-balance-v0")["observation_shape"] == (5,)
 
 
+@pytest.mark.parametrize("name", ["flow-ring-random-v1", "carla-lane-v0", "waymo"])
+def test_what_of_d4rl_is_out_of_scope_is_told(name):
+    text = message(name)
+    assert "are out of scope" in text and "did you mean" not in text
+
+
 def test_describe_knows_its_own_only():
     with pytest.raises(UnsuitableEnvironment, match="did you mean pendulum-v0"):
         describe("pendulum-v1")
