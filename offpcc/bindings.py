@@ -21,6 +21,7 @@ PASSED = {
     "BufferBase": {"observation_space", "action_space", "device", "seed", "num_envs", "frame_stack"},
     "ReplayBuffer": {"num_steps"},
     "Encoder": {"shape"},
+    "Cell": {"num_in", "hidden_dim", "num_layers"},
 }
 
 

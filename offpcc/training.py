@@ -29,7 +29,7 @@ from offpcc.plotting import plot_run
 from offpcc.run_fns import check_settings, columns_of, train, without_effect
 from offpcc.runs import RunFolder
 from offpcc.showing import record_episodes
-from offpcc.telling import about_data, refusal, tell_finished, tell_result
+from offpcc.telling import about_config, about_data, refusal, tell_finished, tell_result
 
 
 def train_all(options: argparse.Namespace) -> int:
@@ -100,7 +100,7 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
         learner.recorder.keep(0)
     if options.resume and not status:
         messages.append(f"there is no run in {folder.path} to go on with, so one is begun")
-    print(config, *messages, sep="\n", flush=True)
+    print(*about_config(options, config, folder.config), *messages, sep="\n", flush=True)
     folder.create(config, runs.facts(env, options.algo, run_id, Path(file).stem, learner))
     train_in(folder, options, learner, config, settings["num_epochs"])
 
@@ -131,6 +131,7 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
     algorithm, buffer = learner.algorithm, learner.buffer
     idle = {
         type(algorithm): algorithm.without_effect(),
+        **{type(part): part.without_effect() for part in (algorithm.shared_encoder, algorithm.actor_encoder)},
         type(buffer): buffer.without_effect(),
         train: without_effect(algorithm, learner.interaction, learner.tests, settings),
         offline.by_gin: offline.without_effect(algorithm),

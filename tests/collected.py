@@ -12,7 +12,7 @@ from offpcc.agent import save_actor
 from offpcc.algorithms import ALGORITHMS
 from offpcc.collecting import collect
 from offpcc.domains.making import make
-from offpcc.networks.encoders import Recurrent
+from offpcc.networks import Recurrent
 
 ENV = "pendulum-p-v0"
 
@@ -39,8 +39,10 @@ def run(out="data.hdf5", **options):
     """The command, in this process; the file."""
     given = {
         "env": ENV, "actor": "random", "steps": 450, "minari": None, "seed": 0, "deterministic": False,
-        "resume": False, "config": None, "device": "cpu", "threads": 1,
+        "resume": False, "config": None, "device": None, "threads": 1,
     }  # fmt: skip
+    if options.get("actor", "random") != "random":
+        given["device"] = "cpu"
     code = collect(Namespace(out=Path(out), **{**given, **options}))
     assert code == 0
     return Path(out)

@@ -156,7 +156,9 @@ def load_and_build(tmp_path, text, *command_line, algo="rsac"):
     algorithm, settings = learner.algorithm, configuration.anticipate(train)
     check_effects(bindings)
     idle = without_effect(algorithm, learner.interaction, learner.tests, settings)
-    check_effects(bindings, {type(algorithm): algorithm.without_effect(), train: idle})
+    encoder = algorithm.actor_encoder
+    parts = {type(part): part.without_effect() for part in (algorithm, encoder)}
+    check_effects(bindings, {**parts, train: idle})
     return learner
 
 
@@ -176,6 +178,7 @@ def test_a_childs_binding_overrides_its_parents(tmp_path):
         load_and_build(tmp_path, BASE + "RecurrentSAC.gamma = 0.7", "SAC.gamma=0.5")
 
 
+CONCAT = "Recurrent.cell = 'concat'\n"
 FIXED = "SAC.learn_alpha = False\n"
 NO_TESTS = "train.num_test_episodes_per_epoch = 0\n"
 
@@ -193,6 +196,7 @@ NO_TESTS = "train.num_test_episodes_per_epoch = 0\n"
         ("rdpg", "", "DDPG.augmentation=@RandomShift()", "observations are no images"),
         ("sac", FIXED, "SAC.target_entropy=-3.", "learn_alpha is False, so alpha stays as it is"),
         ("rsac", FIXED, "RecurrentSAC.alpha_lr=1e-3", "learn_alpha is False, so alpha stays as it is"),
+        ("rsac", CONCAT, "Recurrent.num_layers=3", "concat puts inputs side by side, and has no layers"),
     ],
 )
 def test_parameters_that_change_nothing_are_for_files_only(tmp_path, algo, text, binding, reason):
@@ -226,7 +230,7 @@ def test_a_scope_that_nobody_enters_has_no_effect(tmp_path):
 
 def test_a_scoped_reference_takes_what_its_scope_does_not_say_from_outside(tmp_path):
     text = BASE + "ActorCritic.encoder = @small/Recurrent\nsmall/Recurrent.num_layers = 1\nRecurrent.cell = 'gru'"
-    cells = load_and_build(tmp_path, text, algo="sac").algorithm.actor_encoder.cells
+    cells = load_and_build(tmp_path, text, algo="sac").algorithm.actor_encoder.cell
     assert (cells.num_layers, cells.hidden_size, cells.mode) == (1, 4, "GRU")
 
 
@@ -252,7 +256,7 @@ def test_extra_inputs_are_read_once(tmp_path):
     text = BASE + "Identity.use_previous_action = True\nIdentity.use_previous_reward = True"
     assert load_and_build(tmp_path, text, algo="sac").algorithm.actor_encoder.dim == 2 + 1 + 1
     recurrent = load_and_build(tmp_path, BASE + "Recurrent.use_previous_action = True").algorithm
-    assert recurrent.actor_encoder.cells.input_size == 2 + 1
+    assert recurrent.actor_encoder.cell.input_size == 2 + 1
 
 
 def test_a_required_binding_that_is_missing_is_named(tmp_path):
@@ -271,7 +275,7 @@ def test_the_operative_config_does_the_same_again(tmp_path):
     assert configuration.operative() == operative
     assert isinstance(again.algorithm, RecurrentSAC)
     assert again.algorithm.gamma == first.algorithm.gamma == 0.5
-    assert again.algorithm.actor_encoder.cells.mode == "GRU"
+    assert again.algorithm.actor_encoder.cell.mode == "GRU"
     assert again.algorithm.actor_optimizer.rates[0].num_updates == 7
     assert configuration.values(operative)["LinearDecay.num_updates"] == "7"
 

@@ -11,7 +11,16 @@ import gymnasium
 from gymnasium.envs.registration import WrapperSpec
 
 from offpcc import d4rl_names
-from offpcc.domains import bullet_locomotion, bumps, dm_control_env, mujoco_locomotion, pendulum, reacher, water_maze
+from offpcc.domains import (
+    bullet_locomotion,
+    bumps,
+    corridor,
+    dm_control_env,
+    mujoco_locomotion,
+    pendulum,
+    reacher,
+    water_maze,
+)
 from offpcc.domains.table import Environment, is_installed
 
 __all__ = ["ENVIRONMENTS", "Environment", "missing_package"]
@@ -24,6 +33,7 @@ ENVIRONMENTS: tuple[Environment, ...] = (
     *mujoco_locomotion.ENVIRONMENTS,
     *water_maze.ENVIRONMENTS,
     *bumps.ENVIRONMENTS,
+    *corridor.ENVIRONMENTS,
 )
 
 
@@ -45,6 +55,8 @@ def _register() -> None:
                 additional_wrappers=environment.wrappers,
                 kwargs=dict(environment.kwargs),
             )
+    if corridor.ANY_LENGTH not in gymnasium.registry:  # it ends by itself, at no time that a table could tell
+        gymnasium.register(id=corridor.ANY_LENGTH, entry_point="offpcc.domains.corridor:Corridor")
     for name in d4rl_names.FILES:
         if d4rl_names.task(name) and name not in gymnasium.registry:
             gymnasium.register(

@@ -232,7 +232,9 @@ def _episodes(watch: Watch, limit: int | None) -> Finding:
     for length in {limit, ends[0].length} - {None, 1}:
         of_length = [end for end in ends if end.length == length]
         is_suspect = length == limit or len(of_length) == len(ends)
-        if is_suspect and len(of_length) > 1 and all(end.terminated for end in of_length):
+        # What a last step decides, such as a choice after a corridor of one length, is an end of the task.
+        decided = all(end.is_decided for end in of_length)
+        if is_suspect and len(of_length) > 1 and all(end.terminated for end in of_length) and not decided:
             told_of = f"{len(of_length)} episodes lasted {length} steps, and all of these are `terminated`"
             return Finding("episodes", FAULT, f"a time limit told as a termination? {told_of}; {text}", TRUNCATE)
     if num_both:

@@ -48,6 +48,7 @@ class End(NamedTuple):
     episode_return: float
     terminated: bool
     truncated: bool
+    is_decided: bool  # the last step alone brought a reward
 
 
 def walk(env: gymnasium.Env[Any, Any], seed: int | None, actions_seed: int) -> Iterator[Event]:
@@ -184,7 +185,8 @@ class Watch:
             self.num_steps, self.length = self.num_steps + 1, self.length + 1
             self._see_reward(event)
         if event.terminated or event.truncated:
-            self.ends.append(End(self.length, self._return, event.terminated, event.truncated))
+            decided = self._return != 0.0 and event.reward == self._return
+            self.ends.append(End(self.length, self._return, event.terminated, event.truncated, bool(decided)))
         self._see_observation(event)
 
     def _see_reward(self, event: Event) -> None:

@@ -2,16 +2,16 @@
 
 from offpcc.networks.actors import DeterministicActor, GaussianActor, SquashedGaussianActor
 from offpcc.networks.autoencoders import VariationalAutoencoder
+from offpcc.networks.convolutional import Convolutional
 from offpcc.networks.critics import Critics
 from offpcc.networks.encoders import (
-    Convolutional,
     Encoder,
     Identity,
     Inputs,
     InputShape,
     PassThrough,
-    Recurrent,
 )
+from offpcc.networks.recurrent import Recurrent
 
 __all__ = [
     "Convolutional",

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offpcc.checks import Flag, PositiveInteger, Rule, Sizes
+from offpcc.checks import Flag, Rule
 from offpcc.core import Batch, State, is_image
 from offpcc.errors import UserError
-from offpcc.networks.states import map_state
+from offpcc.networks.cells.base import Cell
+from offpcc.networks.mirrors import Array, Mirror
 from offpcc.registry import configurable, specification
 
 
@@ -29,11 +31,11 @@ class InputShape(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What is known at each step."""
+    """What is known at each step; for a mirror, at one step, arrays (N, ...)."""
 
-    observation: Tensor  # (B, T, *obs)
-    previous_action: Tensor  # (B, T, A)
-    previous_reward: Tensor  # (B, T, 1)
+    observation: Any  # (B, T, *obs)
+    previous_action: Any  # (B, T, A)
+    previous_reward: Any  # (B, T, 1)
 
     @classmethod
     def of(cls, batch: Batch) -> Inputs:
@@ -67,6 +69,7 @@ class Encoder(nn.Module):
     """
 
     memoryless = True
+    sizes: ClassVar[frozenset[str]] = frozenset({"shape"})
     dim: int
 
     @property
@@ -88,9 +91,20 @@ class Encoder(nn.Module):
         extras += [inputs.previous_reward] if self.use_previous_reward else []
         return torch.cat([features, *extras], -1) if extras else features
 
+    def extended(self, features: Array, inputs: Inputs) -> Array:
+        """What `with_extras` gives, as a vector each, in NumPy: of arrays (N, ...) of one step."""
+        flat = features.reshape(len(features), -1)
+        extras = [inputs.previous_action] if self.use_previous_action else []
+        extras += [inputs.previous_reward] if self.use_previous_reward else []
+        return np.concatenate([flat, *extras], -1) if extras else flat
+
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
         """Summaries (B, T, dim) and the state after the last step."""
         raise NotImplementedError
+
+    def without_effect(self) -> dict[str, str]:
+        """Parameters that change nothing of this encoder, as it is built, and why."""
+        return {}
 
 
 def _builds_encoders(value: Any) -> bool:
@@ -126,6 +140,10 @@ class PassThrough(Encoder):
         """(B, T, *obs), unchanged."""
         return inputs.observation, None
 
+    def mirror(self) -> Mirror:
+        """See `offpcc.networks.mirrors`."""
+        return lambda inputs, state: (inputs.observation, None)
+
 
 @configurable
 class Identity(Encoder):
@@ -139,110 +157,9 @@ class Identity(Encoder):
         """(B, T, *obs) -> (B, T, dim)."""
         return self.with_extras(vector(inputs.observation), inputs), None
 
-
-@configurable
-class Convolutional(Encoder):
-    """Convolutions, then a linear layer, layer normalisation and tanh (DrQ, Kostrikov et al. 2020, appendix B).
-
-    Args:
-        shape: of the inputs; observations are (channels, height, width), uint8 in [0, 255] or floats.
-        channels: of each convolution's output.
-        kernels: sizes, in pixels.
-        strides: in pixels.
-        feature_dim: the size of what is handed on.
-        kwargs: the extra inputs, see `Encoder`.
-    """
-
-    def __init__(
-        self,
-        shape: InputShape,
-        *,
-        channels: Sizes = (32, 32, 32, 32),
-        kernels: Sizes = (3, 3, 3, 3),
-        strides: Sizes = (2, 1, 1, 1),
-        feature_dim: PositiveInteger = 50,
-        **kwargs: bool,
-    ) -> None:
-        super().__init__(shape, **kwargs)
-        if not is_image(shape.observation):
-            raise UserError(
-                f"a convolutional encoder needs images, but observations have the shape {shape.observation}: "
-                f"choose an algorithm without c in front, such as sac or rsac"
-            )
-        numbers = [len(channels), len(kernels), len(strides)]
-        if len(set(numbers)) > 1:
-            raise UserError(
-                f"Convolutional.channels, kernels and strides are lists of {numbers[0]}, {numbers[1]} and {numbers[2]} "
-                f"numbers; each convolution needs one of each"
-            )
-        layers: list[nn.Module] = []
-        for num_in, num_out, kernel, stride in zip(
-            [shape.observation[0], *channels[:-1]], channels, kernels, strides, strict=True
-        ):
-            layers += [nn.Conv2d(num_in, num_out, kernel, stride), nn.ReLU()]
-        self.convolutions = nn.Sequential(*layers, nn.Flatten())
-        try:
-            with torch.no_grad():
-                flat_dim = self.convolutions(torch.zeros(1, *shape.observation)).shape[-1]
-        except RuntimeError as error:
-            raise UserError(
-                f"images of shape {shape.observation} are too small for kernels {tuple(kernels)} "
-                f"with strides {tuple(strides)}: bind Convolutional.kernels and .strides to smaller ones"
-            ) from error
-        self.features = nn.Sequential(nn.Linear(flat_dim, feature_dim), nn.LayerNorm(feature_dim), nn.Tanh())
-        self.dim = feature_dim + self.extra_dim
-
-    def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
-        """(B, T, channels, height, width) -> (B, T, dim)."""
-        frames = inputs.observation
-        rows, frames = frames.shape[:2], frames.flatten(0, 1)
-        frames = frames.float() / 255.0 if frames.dtype == torch.uint8 else frames
-        features = self.features(self.convolutions(frames)).view(*rows, -1)
-        return self.with_extras(features, inputs), None
-
-
-@configurable
-class Recurrent(Encoder):
-    """LSTM, GRU or Elman RNN over the history (Yang & Nguyen 2021: an LSTM of 2 layers x 256).
-
-    Args:
-        shape: of the inputs.
-        cell: "lstm", "gru" or "rnn".
-        hidden_dim: width of every layer.
-        num_layers: depth.
-        front: an encoder without memory that sees each observation first, such as `Convolutional`.
-        kwargs: the extra inputs, see `Encoder`.
-    """
-
-    memoryless = False
-
-    def __init__(
-        self,
-        shape: InputShape,
-        *,
-        cell: str = "lstm",
-        hidden_dim: PositiveInteger = 256,
-        num_layers: PositiveInteger = 2,
-        front: Builder = PassThrough,
-        **kwargs: bool,
-    ) -> None:
-        super().__init__(shape, **kwargs)
-        cells = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
-        if cell not in list(cells):
-            raise UserError(f"Recurrent.cell is {cell!r}; choose one of {', '.join(cells)}")
-        self.front = front(shape)
-        if not self.front.memoryless:
-            raise UserError("Recurrent.front has a memory of its own, which would be lost; choose one without")
-        num_in = vector_dim(self.front.output_shape) + self.extra_dim
-        self.cells = cells[cell](num_in, hidden_dim, num_layers, batch_first=True)
-        self.dim = hidden_dim
-
-    def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
-        """(B, T, *obs) -> (B, T, hidden_dim)."""
-        features, _ = self.front(inputs)
-        layers_first = map_state(lambda s: s.transpose(0, 1).contiguous(), state)
-        h, after = self.cells(self.with_extras(vector(features), inputs), layers_first)
-        return h, map_state(lambda s: s.transpose(0, 1), after)
+    def mirror(self) -> Mirror:
+        """See `offpcc.networks.mirrors`."""
+        return lambda inputs, state: (self.extended(inputs.observation, inputs), None)
 
 
 def vector_dim(shape: tuple[int, ...]) -> int:
@@ -265,11 +182,11 @@ def vector(observation: Tensor) -> Tensor:
     return flat.float() if flat.dtype == torch.uint8 else flat
 
 
-def rebuilds(encoder: Encoder) -> dict[str, Any]:
-    """A specification of what built `encoder`, all arguments but its input's shape."""
-    description = specification(encoder)
-    arguments = {key: value for key, value in description["arguments"].items() if key != "shape"}
-    for name, part in encoder.named_children():  # an encoder inside, built by an argument of its name
-        if name in arguments and isinstance(part, Encoder):
-            arguments[name] = rebuilds(part)
+def rebuilds(part: Encoder | Cell) -> dict[str, Any]:
+    """A specification of what built an encoder or a cell: all arguments but the sizes, which its builder is given."""
+    description = specification(part)
+    arguments = {key: value for key, value in description["arguments"].items() if key not in part.sizes}
+    for name, inside in part.named_children():  # a part inside, built by an argument of its name
+        if name in arguments and isinstance(inside, Encoder | Cell):
+            arguments[name] = rebuilds(inside)
     return {"partial": {"reference": description["class"]}, "arguments": arguments}

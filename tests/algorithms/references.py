@@ -114,8 +114,8 @@ def read(encoder, features, row):
     if not isinstance(encoder, Recurrent):
         return xs
     with torch.no_grad():
-        before, state = lstm(encoder.cells, xs[: row.burn_in], None)
-    return before + lstm(encoder.cells, xs[row.burn_in :], state)[0]
+        before, state = lstm(encoder.cell, xs[: row.burn_in], None)
+    return before + lstm(encoder.cell, xs[row.burn_in :], state)[0]
 
 
 def output(layers, h):

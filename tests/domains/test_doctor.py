@@ -540,3 +540,8 @@ def test_every_kind_of_trouble_has_a_remedy_and_a_check():
 def test_importing_it_imports_no_simulator_and_no_torch():
     code = "import sys, offpcc.domains.doctor; print({'mujoco', 'dm_control', 'pybullet', 'torch'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
+
+
+def test_a_task_that_its_last_step_decides_is_no_time_limit():
+    levels = {finding.check: finding.level for finding in examine("corridor-10-v0", 400).findings}
+    assert levels["episodes"] in (OK, NOTE)

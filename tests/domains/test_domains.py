@@ -50,9 +50,10 @@ NAMES = {
     "water-maze-simple-mdp-v0",
     "water-maze-simple-pomdp-concat10-v0",
     "bumps-normal-test-v0",
+    *(f"corridor-{length}-v0" for length in (10, 30, 100, 300, 1000)),
 }
 
-MAY_END_EARLY = ("hopper", "walker2d", "ant", "bumps")
+MAY_END_EARLY = ("hopper", "walker2d", "ant", "bumps", "corridor")
 NEEDS_OPENGL = ("dm-control", "mujoco")
 OTHERS = range(4, 34)  # nearly always the first will do; in the water maze the same walk mostly looks the same
 

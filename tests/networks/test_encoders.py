@@ -10,15 +10,14 @@ from torch import nn
 from offpcc.core import Batch
 from offpcc.errors import UserError
 from offpcc.networks import Convolutional, Identity, Inputs, InputShape, Recurrent
+from offpcc.networks.cells import CELLS
 from offpcc.networks.states import keep_rows, map_state
 
 ROWS, STEPS, ACTION_DIM = 3, 7, 2
 VECTOR, IMAGE = (4,), (2, 12, 10)
 SMALL = functools.partial(Convolutional, channels=(4, 3), kernels=(3, 3), strides=(2, 1), feature_dim=6)
 RECURRENT = [
-    functools.partial(Recurrent, cell=cell, hidden_dim=5, num_layers=depth)
-    for cell in ("lstm", "gru", "rnn")
-    for depth in (1, 2)
+    functools.partial(Recurrent, cell=cell, hidden_dim=5, num_layers=depth) for cell in CELLS for depth in (1, 2)
 ]
 KINDS = {
     "identity": (Identity, VECTOR),
@@ -27,7 +26,7 @@ KINDS = {
     **{f"{r.keywords['cell']}-{r.keywords['num_layers']}": (r, VECTOR) for r in RECURRENT},
     **{f"{r.keywords['cell']}-on-convolutional": (functools.partial(r, front=SMALL), IMAGE) for r in RECURRENT[1::2]},
 }
-WITH_MEMORY = [kind for kind in KINDS if kind.split("-")[0] in ("lstm", "gru", "rnn")]
+WITH_MEMORY = [kind for kind in KINDS if kind.split("-")[0] in CELLS]
 EXTRAS = [(False, False), (True, False), (False, True), (True, True)]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 
@@ -112,7 +111,7 @@ def test_memory_reaches_back_but_not_ahead_nor_across_rows(kind):
     assert torch.equal(moved, expected)
 
 
-@pytest.mark.parametrize("kind", ["lstm-2", "gru-1", "rnn-2"])
+@pytest.mark.parametrize("kind", ["lstm-2", "gru-1", "rnn-2", "mingru-2", "lru-2", "gpt-2"])
 def test_gradients_flow_through_the_handed_on_state(kind):
     encoder, observation = made(kind)
     inputs = random_inputs(observation)
@@ -143,9 +142,12 @@ def test_keep_rows_and_map_state_reach_every_tensor():
 def test_states_have_the_batch_first(kind):
     encoder, observation = made(kind)
     _, state = encoder(random_inputs(observation))
-    parts = state if kind.startswith("lstm") else (state,)
-    depth = 2 if "convolutional" in kind else int(kind.split("-")[1])
-    assert [tuple(s.shape) for s in parts] == [(ROWS, depth, 5)] * len(parts)
+    shapes = []
+    map_state(lambda part: shapes.append(tuple(part.shape)), state)
+    assert shapes and all(shape[0] == ROWS for shape in shapes)
+    if kind.startswith(("lstm", "gru", "rnn")):
+        depth = 2 if "convolutional" in kind else int(kind.split("-")[1])
+        assert set(shapes) == {(ROWS, depth, 5)}
 
 
 # Dimensions and contents ----------------------------------------------------------------------------------------
@@ -182,7 +184,7 @@ def test_a_recurrent_encoder_reads_the_extras_that_are_on(kind, extras):
 def test_an_lstm_by_hand():
     encoder, observation = made("lstm-1", (True, True))
     inputs = random_inputs(observation, rows=1)
-    weights = {name: p.detach().numpy() for name, p in encoder.cells.named_parameters()}
+    weights = {name: p.detach().numpy() for name, p in encoder.cell.named_parameters()}
     h, c, expected = np.zeros(5), np.zeros(5), []
     x = torch.cat([*inputs], -1)[0].numpy()
 
@@ -241,7 +243,7 @@ def test_a_vector_of_bytes_becomes_numbers(extras):
 def test_a_front_sees_each_observation_and_may_have_extras_of_its_own():
     front = functools.partial(Identity, use_previous_reward=True)
     encoder = Recurrent(InputShape(VECTOR, ACTION_DIM), hidden_dim=3, front=front, use_previous_action=True)
-    assert encoder.cells.input_size == 4 + 1 + 2 and encoder.cells.num_layers == 2 and encoder.dim == 3
+    assert encoder.cell.input_size == 4 + 1 + 2 and encoder.cell.num_layers == 2 and encoder.dim == 3
 
 
 # Faults ---------------------------------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ def test_images_that_are_too_small_are_refused():
 
 
 def test_an_unknown_cell_is_refused():
-    with pytest.raises(UserError, match="'lsmt'; choose one of lstm, gru, rnn"):
+    with pytest.raises(UserError, match="'lsmt'; it has to be one of"):
         Recurrent(InputShape((3,), 1), cell="lsmt")
 
 

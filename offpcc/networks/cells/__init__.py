@@ -1,0 +1,20 @@
+"""Memories, one a page, by the names that `Recurrent.cell` takes."""
+
+from offpcc.networks.cells.base import Cell, CellBuilder
+from offpcc.networks.cells.concat import Concat
+from offpcc.networks.cells.gpt import GPT
+from offpcc.networks.cells.lru import LRU
+from offpcc.networks.cells.mingru import MinGRU
+from offpcc.networks.cells.torch_cells import GRU, LSTM, RNN
+
+CELLS: dict[str, CellBuilder] = {
+    "lstm": LSTM,
+    "gru": GRU,
+    "rnn": RNN,
+    "mingru": MinGRU,
+    "lru": LRU,
+    "gpt": GPT,
+    "concat": Concat,
+}
+
+__all__ = ["CELLS", "GPT", "GRU", "LRU", "LSTM", "RNN", "Cell", "CellBuilder", "Concat", "MinGRU"]

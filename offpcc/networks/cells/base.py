@@ -1,0 +1,40 @@
+"""What every memory has in common."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from torch import Tensor, nn
+
+from offpcc.core import State
+
+
+class Cell(nn.Module):
+    """Base class of memories: from a sequence of features to one of summaries.
+
+    A cell is built with the width of its inputs, `hidden_dim` and `num_layers`; what else it takes is gin's to set. Its
+    state is nested tuples of tensors whose first axis is the batch; zeros, or None, are the state at an episode's
+    start. Fed step by step with the state handed on, it gives what it gives fed at once.
+
+    Attributes:
+        dim: width of a summary.
+    """
+
+    sizes: ClassVar[frozenset[str]] = frozenset({"num_in", "hidden_dim", "num_layers"})
+    dim: int
+
+    def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """(B, T, num_in) -> (B, T, dim), and the state after the last step."""
+        raise NotImplementedError
+
+    def without_effect(self) -> dict[str, str]:
+        """Parameters of `Recurrent` that change nothing with this memory, and why."""
+        return {}
+
+
+class CellBuilder(Protocol):
+    """A class of cells, or a partial application of one."""
+
+    def __call__(self, num_in: int, hidden_dim: int, num_layers: int, /) -> Cell:
+        """A cell that reads vectors of `num_in` numbers."""
+        ...

@@ -1,0 +1,63 @@
+"""The last inputs side by side: the baseline without a learned memory.
+
+Yang & Nguyen 2021 (arXiv:2110.12628) give agents without a memory the last 5 or 10 observations, and compare.
+
+Differs from the paper:
+
+* What is put side by side is all that the memory is given, so also previous actions and rewards where these are inputs.
+* An agent with it learns from whole episodes, as those with a memory do, which makes the comparison one of memories
+  alone. The paper's agents learn from single transitions of an environment that shows several observations; the
+  environments with `concat` in their names, and the wrapper `offpcc.domains.wrappers.Concatenate`, give that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from offpcc.checks import PositiveInteger
+from offpcc.core import State
+from offpcc.networks.cells.base import Cell
+from offpcc.networks.mirrors import Array, Mirror
+from offpcc.registry import configurable
+
+
+@configurable
+class Concat(Cell):
+    """The last `num_steps` inputs, oldest first, with zeros for those before an episode's start; it has no parameters.
+
+    Its state is the last `num_steps` - 1 inputs (B, num_steps - 1, num_in).
+
+    Args:
+        num_in: width of the inputs.
+        hidden_dim: without effect.
+        num_layers: without effect.
+        num_steps: how many inputs a summary holds, the present one included.
+    """
+
+    def __init__(self, num_in: int, hidden_dim: int, num_layers: int, *, num_steps: PositiveInteger = 10) -> None:
+        super().__init__()
+        self.num_in, self.num_steps = num_in, num_steps
+        self.dim = num_steps * num_in
+
+    def without_effect(self) -> dict[str, str]:
+        """See `Cell`."""
+        return dict.fromkeys(("hidden_dim", "num_layers"), "concat puts inputs side by side, and has no layers")
+
+    def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """(B, T, num_in) -> (B, T, num_steps * num_in)."""
+        before = x.new_zeros(len(x), self.num_steps - 1, self.num_in) if state is None else state
+        known = torch.cat([before, x], 1)
+        h = known.unfold(1, self.num_steps, 1).transpose(2, 3).flatten(2)
+        return h, known[:, x.shape[1] :]
+
+    def mirror(self) -> Mirror:
+        """See `offpcc.networks.mirrors`."""
+
+        def step(x: Array, state: State) -> tuple[Array, State]:
+            before = np.zeros((len(x), self.num_steps - 1, self.num_in), x.dtype) if state is None else state
+            known = np.concatenate([before, x[:, np.newaxis]], 1)
+            return known.reshape(len(x), self.dim), known[:, 1:]
+
+        return step

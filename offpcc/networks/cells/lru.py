@@ -1,0 +1,117 @@
+"""Linear recurrent units, Orvieto et al. 2023 (arXiv:2303.06349), sections 3.2 to 3.4 and appendix A.
+
+x_t = lambda x_{t-1} + gamma B u_t with N complex numbers, where lambda = exp(-exp(nu) + i exp(theta)) has a modulus
+below 1 whatever is learned, and gamma holds the state's size where the input's is; y_t = Re(C x_t), and then a gated
+linear unit.
+
+Differs from the paper: there is no D u_t, for the residual block leads the input past the layer already; the gated
+linear unit has no product of its own for what is gated; N is half of hidden_dim, so that a state has as many real
+numbers as an LSTM's h. At the start moduli are between 0.9 and 0.999 and phases up to pi / 10, in place of the whole
+disc: such a narrow ring is the paper's advice for long sequences (section 3.4).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from offpcc.checks import Fraction, PositiveInteger, PositiveNumber
+from offpcc.errors import UserError
+from offpcc.networks.cells.blocks import Blocks, Layer
+from offpcc.networks.cells.scans import constant_scan
+from offpcc.networks.mirrors import Array, Mirror, mirror_of, sigmoid, view
+from offpcc.registry import configurable
+
+SMALLEST = 1e-6  # a logarithm of less is far from what learning can move
+
+
+@configurable
+class LRU(Blocks):
+    """Linear recurrent units: `num_layers` of `hidden_dim`.
+
+    Args:
+        num_in: see `Cell`.
+        hidden_dim: see `Cell`.
+        num_layers: see `Cell`.
+        state_dim: complex numbers in a layer's state; by default half of `hidden_dim`.
+        r_min: least modulus of lambda at the start; 1 / (1 - modulus) is about the number of steps remembered.
+        r_max: largest.
+        max_phase: largest phase of lambda at the start, in radians per step.
+
+    Raises:
+        UserError: `r_min` is above `r_max`.
+    """
+
+    def __init__(
+        self,
+        num_in: int,
+        hidden_dim: int,
+        num_layers: int,
+        *,
+        state_dim: PositiveInteger | None = None,
+        r_min: Fraction = 0.9,
+        r_max: Fraction = 0.999,
+        max_phase: PositiveNumber = math.pi / 10.0,
+    ) -> None:
+        if r_min > r_max:
+            raise UserError(f"LRU.r_min is {r_min} but LRU.r_max is {r_max}; it has to be that or less")
+        size = (hidden_dim + 1) // 2 if state_dim is None else state_dim
+        widths = [num_in, *[hidden_dim] * (num_layers - 1)]
+        layers = [LRULayer(width, hidden_dim, size, r_min, r_max, max_phase) for width in widths]
+        super().__init__(num_in, hidden_dim, layers)
+
+
+class LRULayer(Layer):
+    """One layer, see the module. Complex numbers are pairs of real ones, one behind the other."""
+
+    def __init__(self, num_in: int, hidden_dim: int, num: int, r_min: float, r_max: float, max_phase: float) -> None:
+        super().__init__()
+        self.state_dim = 2 * num
+        modulus_squared = torch.empty(num).uniform_(r_min**2, r_max**2).clamp(SMALLEST, 1.0 - SMALLEST)
+        phase = torch.empty(num).uniform_(0.0, max_phase).clamp(min=SMALLEST)
+        self.nu = nn.Parameter((-0.5 * modulus_squared.log()).log())
+        self.theta = nn.Parameter(phase.log())
+        self.gamma = nn.Parameter(0.5 * (1.0 - modulus_squared).log())
+        self.B = nn.Linear(num_in, 2 * num, bias=False)
+        self.C = nn.Linear(2 * num, hidden_dim, bias=False)
+        self.gate = nn.Linear(hidden_dim, hidden_dim)
+        nn.init.normal_(self.B.weight, std=(2 * num_in) ** -0.5)
+        nn.init.normal_(self.C.weight, std=num**-0.5)
+
+    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """See `Layer`."""
+        factor = torch.polar(torch.exp(-torch.exp(self.nu)), torch.exp(self.theta))
+        weight = self.B.weight * torch.exp(self.gamma).repeat_interleave(2).unsqueeze(-1)
+        h = constant_scan(factor, _complex(nn.functional.linear(x, weight)), None if state is None else _complex(state))
+        h = torch.view_as_real(h).flatten(-2)
+        y = self.C(h)
+        return y * torch.sigmoid(self.gate(y)), h[:, -1]
+
+    def mirror(self) -> Mirror | None:
+        """See `offpcc.networks.mirrors`."""
+        read, write, gate = mirror_of(self.B), mirror_of(self.C), mirror_of(self.gate)
+        nu, theta, gamma = view(self.nu), view(self.theta), view(self.gamma)
+        if read is None or write is None or gate is None:
+            return None
+        kind = np.result_type(nu, np.complex64)
+        factor = np.empty(len(nu), kind)
+
+        def step(x: Array, state: Array) -> tuple[Array, Array]:
+            come = read(x).view(kind)
+            come *= np.exp(gamma)
+            modulus, phase = np.exp(-np.exp(nu)), np.exp(theta)
+            factor.real, factor.imag = modulus * np.cos(phase), modulus * np.sin(phase)
+            come += factor * np.ascontiguousarray(state).view(kind)
+            h = come.view(x.dtype)
+            y = write(h)
+            return y * sigmoid(gate(y)), h
+
+        return step
+
+
+def _complex(pairs: Tensor) -> Tensor:
+    """(..., 2N) -> (..., N)."""
+    return torch.view_as_complex(pairs.view(*pairs.shape[:-1], -1, 2))

@@ -1,0 +1,121 @@
+"""PyTorch's own memories: LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al. 2014), RNN (Elman 1990)."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor, nn
+
+from offpcc.core import State
+from offpcc.networks.cells.base import Cell
+from offpcc.networks.mirrors import Array, Mirror, sigmoid, view
+from offpcc.networks.states import map_state
+from offpcc.registry import configurable
+
+
+class TorchCell:
+    """In front of a module of PyTorch's, whose states have the layers first."""
+
+    hidden_size: int
+    num_layers: int
+    all_weights: list[list[Tensor]]
+
+    def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """See `Cell`."""
+        layers_first = map_state(lambda s: s.transpose(0, 1).contiguous(), state)
+        h, after = super().forward(x, layers_first)  # type: ignore[misc]
+        return h, map_state(lambda s: s.transpose(0, 1), after)
+
+    def weights(self) -> list[tuple[Array, ...]]:
+        """Of each layer for `mirror`: what the input and the state are multiplied by, and both biases."""
+        return [(view(w).T, view(u).T, view(b), view(c)) for w, u, b, c in self.all_weights]
+
+    def nothing(self, x: Array) -> Array:
+        """The state at an episode's start for `x` (N, num_in): (N, num_layers, hidden_dim)."""
+        return np.zeros((len(x), self.num_layers, self.hidden_size), x.dtype)
+
+
+@configurable
+class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
+    """Long short-term memory: `num_layers` of `hidden_dim`."""
+
+    def __init__(self, num_in: int, hidden_dim: int, num_layers: int) -> None:
+        super().__init__(num_in, hidden_dim, num_layers, batch_first=True)
+        self.dim = hidden_dim
+
+    def mirror(self) -> Mirror:
+        """See `offpcc.networks.mirrors`."""
+        layers, size = self.weights(), self.hidden_size
+        # Of the gates i, f, o a sigmoid is wanted, of g the tanh: all at once, as sigmoid(x) = tanh(x / 2) / 2 + 1 / 2.
+        scale = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], layers[0][0].dtype), size)
+        shift = 1.0 - scale
+        shift[2 * size : 3 * size] = 0.0
+
+        def step(x: Array, state: State) -> tuple[Array, State]:
+            before, remembered = state if state is not None else (self.nothing(x), self.nothing(x))
+            h, c = np.empty_like(before), np.empty_like(remembered)
+            for layer, (weight, recurrent, bias, other_bias) in enumerate(layers):
+                gates = np.dot(x, weight)
+                gates += np.dot(before[:, layer], recurrent)
+                gates += bias
+                gates += other_bias
+                gates *= scale
+                np.tanh(gates, gates)
+                gates *= scale
+                gates += shift
+                kept = gates[:, size : 2 * size] * remembered[:, layer]
+                kept += gates[:, :size] * gates[:, 2 * size : 3 * size]
+                c[:, layer] = kept
+                x = gates[:, 3 * size :] * np.tanh(kept)
+                h[:, layer] = x
+            return x, (h, c)
+
+        return step
+
+
+@configurable
+class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
+    """Gated recurrent units: `num_layers` of `hidden_dim`."""
+
+    def __init__(self, num_in: int, hidden_dim: int, num_layers: int) -> None:
+        super().__init__(num_in, hidden_dim, num_layers, batch_first=True)
+        self.dim = hidden_dim
+
+    def mirror(self) -> Mirror:
+        """See `offpcc.networks.mirrors`."""
+        layers, size = self.weights(), self.hidden_size
+
+        def step(x: Array, state: State) -> tuple[Array, State]:
+            before = state if state is not None else self.nothing(x)
+            h = np.empty_like(before)
+            for layer, (weight, recurrent, bias, other_bias) in enumerate(layers):
+                new, old = x @ weight + bias, before[:, layer] @ recurrent + other_bias
+                gates = sigmoid(new[:, : 2 * size] + old[:, : 2 * size])
+                candidate = np.tanh(new[:, 2 * size :] + gates[:, :size] * old[:, 2 * size :])
+                x = candidate + gates[:, size:] * (before[:, layer] - candidate)
+                h[:, layer] = x
+            return x, h
+
+        return step
+
+
+@configurable
+class RNN(TorchCell, nn.RNN, Cell):  # type: ignore[misc]
+    """Elman's network: `num_layers` of `hidden_dim`, with tanh."""
+
+    def __init__(self, num_in: int, hidden_dim: int, num_layers: int) -> None:
+        super().__init__(num_in, hidden_dim, num_layers, batch_first=True)
+        self.dim = hidden_dim
+
+    def mirror(self) -> Mirror:
+        """See `offpcc.networks.mirrors`."""
+        layers = self.weights()
+
+        def step(x: Array, state: State) -> tuple[Array, State]:
+            before = state if state is not None else self.nothing(x)
+            h = np.empty_like(before)
+            for layer, (weight, recurrent, bias, other_bias) in enumerate(layers):
+                x = np.tanh(x @ weight + bias + before[:, layer] @ recurrent + other_bias)
+                h[:, layer] = x
+            return x, h
+
+        return step

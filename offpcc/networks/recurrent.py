@@ -1,0 +1,86 @@
+"""The encoder with a memory of the history."""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated, Any
+
+from torch import Tensor
+
+from offpcc.checks import PositiveInteger, Rule
+from offpcc.core import State
+from offpcc.errors import UserError
+from offpcc.networks.cells import CELLS, Cell, CellBuilder
+from offpcc.networks.encoders import Builder, Encoder, Inputs, InputShape, PassThrough, vector, vector_dim
+from offpcc.networks.mirrors import Array, Mirror, mirror_of
+from offpcc.registry import configurable
+
+
+def _builds_cells(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in CELLS
+    made = value.func if isinstance(value, functools.partial) else value
+    return isinstance(made, type) and issubclass(made, Cell)
+
+
+CellChoice = Annotated[
+    str | CellBuilder, Rule(f"one of {', '.join(CELLS)}, or a class of cells such as @LSTM", _builds_cells)
+]
+
+
+@configurable
+class Recurrent(Encoder):
+    """A memory over the history (Yang & Nguyen 2021: an LSTM of 2 layers x 256).
+
+    Args:
+        shape: of the inputs.
+        cell: what remembers: a name of `offpcc.networks.cells`, or a class of your own, built like those.
+        hidden_dim: width of every layer.
+        num_layers: depth.
+        front: an encoder without memory that sees each observation first, such as `Convolutional`.
+        kwargs: the extra inputs, see `Encoder`.
+    """
+
+    memoryless = False
+
+    def __init__(
+        self,
+        shape: InputShape,
+        *,
+        cell: CellChoice = "lstm",
+        hidden_dim: PositiveInteger = 256,
+        num_layers: PositiveInteger = 2,
+        front: Builder = PassThrough,
+        **kwargs: bool,
+    ) -> None:
+        super().__init__(shape, **kwargs)
+        self.front = front(shape)
+        if not self.front.memoryless:
+            raise UserError("Recurrent.front has a memory of its own, which would be lost; choose one without")
+        num_in = vector_dim(self.front.output_shape) + self.extra_dim
+        build = CELLS[cell] if isinstance(cell, str) else cell
+        self.cell = build(num_in, hidden_dim, num_layers)
+        self.dim = self.cell.dim
+
+    def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
+        """(B, T, *obs) -> (B, T, dim)."""
+        features, _ = self.front(inputs)
+        h, after = self.cell(self.with_extras(vector(features), inputs), state)
+        return h, after
+
+    def without_effect(self) -> dict[str, str]:
+        """See `Encoder`."""
+        return self.cell.without_effect()
+
+    def mirror(self) -> Mirror | None:
+        """See `offpcc.networks.mirrors`."""
+        front, cell = mirror_of(self.front), mirror_of(self.cell)
+        if front is None or cell is None:
+            return None
+
+        def step(inputs: Inputs, state: State) -> tuple[Array, State]:
+            features, _ = front(inputs, None)
+            found: tuple[Array, State] = cell(self.extended(features, inputs), state)
+            return found
+
+        return step
