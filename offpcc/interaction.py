@@ -12,6 +12,7 @@ from offpcc.core import Algorithm, Memory, Step, Store
 from offpcc.environments import Environments, Observations, Outcome
 from offpcc.errors import UserError
 from offpcc.generators import NumpyGenerator
+from offpcc.networks.states import map_state
 
 LONGEST_EPISODE = 20_000  # steps; no task of the field comes near it
 
@@ -124,7 +125,7 @@ class Interaction:
             "rewards": torch.from_numpy(self.rewards.copy()),
             "returns": self.returns.tolist(),
             "lengths": self.lengths.tolist(),
-            "memory": self.memory,
+            "memory": map_state(torch.as_tensor, self.memory),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from offpcc.algorithms.mirrored import MOST_MIRRORED, MirroredPolicy
 from offpcc.core import Memory, Step, channels_first
-from offpcc.learning import RunningNormalization
+from offpcc.learning import Noise, RunningNormalization
 from offpcc.networks import Encoder, Inputs
 from offpcc.networks.encoders import rebuilds
 from offpcc.networks.states import keep_rows, map_state
 from offpcc.registry import specification
 
-ACTOR_FORMAT = 1
+ACTOR_FORMAT = 2
 # Arguments that an actor's file leaves out: what only learning reads, and what is described by what it built.
 BUILT = {"encoder", "shared_encoder"}
-LEARNING_ONLY = {"lr", "actor_lr", "encoder_lr", "alpha_lr", "max_gradient_norm", "augmentation"}
+LEARNING_ONLY = {"lr", "actor_lr", "encoder_lr", "alpha_lr", "max_gradient_norm", "augmentation", "precision"}
 
 
 class Acting:
@@ -41,28 +42,51 @@ class Acting:
     actor_encoder: Encoder
     actor: nn.Module
     normalization: RunningNormalization | None
+    noise: Noise
+    action_dim: int
+    noise_scale: float = 1.0  # standard deviation of the numbers by which the actor explores
     _moody: list[nn.Module]
     _arguments: dict[str, Any]
+    _mirror: MirroredPolicy | Literal["unknown"] | None = "unknown"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the mirror, which would show a copy the weights of this agent."""
+        return {name: part for name, part in vars(self).items() if name != "_mirror"}
 
     # Acting -------------------------------------------------------------------------------------------------
 
     def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
-        """Actions (N, 1, A) for the summary (N, 1, H) of `acting_encoders`."""
-        raise NotImplementedError
+        """Actions (N, 1, A) for the summary (N, 1, H) of `acting_encoders`: the actor's choice."""
+        like = summary.new_empty(*summary.shape[:-1], self.action_dim)
+        noise = None if deterministic else self.noise_scale * self.noise.normal(like)
+        action: Tensor = self.actor.choose(summary, noise)  # type: ignore[operator]
+        return action
 
     def acting_encoders(self) -> tuple[nn.Module, ...]:
         """Own encoders whose summaries, joined, `choose_action` reads."""
         return (self.actor_encoder,)
 
-    @torch.no_grad()
     def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
         """See `Algorithm.act`."""
+        inputs, begins = self._inputs(step), np.asarray(step.is_first, np.bool_)
+        mirrored = self._mirrored(begins)
+        if mirrored is not None:
+            noise = None if deterministic else self.noise_scale * self.noise.array(len(begins), self.action_dim)
+            return mirrored(inputs, begins, memory, noise)
+        return self._act(inputs, begins, memory, deterministic)
+
+    @torch.no_grad()
+    def _act(self, known: Inputs, begins: np.ndarray, memory: Memory, deterministic: bool) -> tuple[np.ndarray, Memory]:
+        """By the networks themselves."""
         for module in self._moody:
             module.eval()
-        inputs = self._inputs(step)
+        inputs = Inputs(*(torch.as_tensor(x, device=self.device).unsqueeze(1) for x in known))
+        if self.normalization is not None:
+            inputs = inputs._replace(observation=self.normalization(inputs.observation))
         if memory is not None:
-            memory = map_state(lambda part: part.to(self.device), memory)  # a resumed run's comes from a file
-            memory = keep_rows(memory, 1.0 - self._tensor(step.is_first))
+            # A resumed run's comes from a file, and one that a mirror has made is of arrays.
+            memory = map_state(lambda part: torch.as_tensor(part, device=self.device), memory)
+            memory = keep_rows(memory, torch.as_tensor(~begins, device=self.device))
         encoders = self.acting_encoders()
         shared_state, *states = memory if memory is not None else [None] * (1 + len(encoders))
         features, shared_state = self.shared_encoder(inputs, shared_state)
@@ -73,6 +97,7 @@ class Acting:
         return action.cpu().numpy(), memory
 
     def _inputs(self, step: Step) -> Inputs:
+        """What is known, as arrays (N, ...)."""
         observation = np.asarray(step.observation)
         if observation.shape[1:] != self.space_shape:
             raise ValueError(
@@ -80,19 +105,25 @@ class Acting:
                 f"{', '.join(map(str, self.space_shape))}): N environments side by side"
             )
         observation = channels_first(observation, self.space_shape)
-        image = observation.dtype == np.uint8
-        x = torch.as_tensor(
-            np.ascontiguousarray(observation),
-            dtype=torch.uint8 if image else torch.float32,
-            device=self.device,
+        dtype = np.uint8 if observation.dtype == np.uint8 else np.float32
+        return Inputs(
+            np.ascontiguousarray(observation, dtype),
+            np.asarray(step.previous_action, np.float32),
+            np.asarray(step.previous_reward, np.float32),
         )
-        if self.normalization is not None:
-            x = self.normalization(x)
-        action, reward = self._tensor(step.previous_action), self._tensor(step.previous_reward)
-        return Inputs(x.unsqueeze(1), action.unsqueeze(1), reward.unsqueeze(1))
 
-    def _tensor(self, array: Any) -> Tensor:
-        return torch.as_tensor(np.asarray(array, np.float32), device=self.device)
+    def _mirrored(self, begins: np.ndarray) -> MirroredPolicy | None:
+        """What acts for few environments on the CPU, if there is a mirror of all that acts.
+
+        It is made anew when an episode begins, in case that someone has put the weights elsewhere.
+        """
+        if len(begins) > MOST_MIRRORED:
+            return None
+        if self._mirror == "unknown" or begins.any():
+            ours = (self.choose_action, Acting.choose_action), (self.acting_encoders, Acting.acting_encoders)
+            own = all(getattr(method, "__func__", None) is original for method, original in ours)
+            self._mirror = MirroredPolicy.of(self.actor_parts(), self.memoryless) if own else None
+        return self._mirror
 
     # Saving -------------------------------------------------------------------------------------------------
 

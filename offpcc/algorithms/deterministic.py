@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from offpcc.algorithms.base import ActorCritic
 from offpcc.checks import NonnegativeNumber
 from offpcc.networks import DeterministicActor
@@ -27,15 +25,8 @@ class DeterministicPolicy(ActorCritic):
         self, observation_space: Any, action_space: Any, *, action_noise: NonnegativeNumber = 0.1, **kwargs: Any
     ) -> None:
         super().__init__(observation_space, action_space, **kwargs)
-        self.action_noise = action_noise
+        self.action_noise = self.noise_scale = action_noise
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
         """A deterministic policy."""
         return DeterministicActor(summary_dim, self.action_dim, hidden_dims)
-
-    def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
-        """mu(h), with Gaussian noise unless `deterministic`."""
-        action: Tensor = self.actor(summary)
-        if deterministic:
-            return action
-        return (action + self.action_noise * self.noise.normal(action)).clamp(-1.0, 1.0)

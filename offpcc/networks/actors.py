@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from offpcc.networks.layers import mlp
+from offpcc.networks.mirrors import Array, Mirror, mirror_of, view, within
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+IN_THE_BOX = within(-1.0, 1.0)
 LARGEST_ACTION = 1.0 - 1e-6  # of recorded actions, whose u would be infinite at 1
 
 
@@ -25,6 +28,22 @@ class DeterministicActor(nn.Module):
         """(..., H) -> (..., A)."""
         return torch.tanh(self.net(summary))
 
+    def choose(self, summary: Tensor, noise: Tensor | None) -> Tensor:
+        """The action (..., A), with `noise` (..., A) added, if there is any, inside the box."""
+        action: Tensor = self(summary)
+        return action if noise is None else (action + noise).clamp(-1.0, 1.0)
+
+    def mirror(self) -> Mirror | None:
+        """See `offpcc.networks.mirrors`."""
+        if (net := mirror_of(self.net)) is None:
+            return None
+
+        def choose(summary: Array, noise: Array | None) -> Array:
+            action: Array = np.tanh(net(summary))
+            return action if noise is None else IN_THE_BOX(action + noise)
+
+        return choose
+
 
 class SquashedGaussianActor(nn.Module):
     """a = tanh(u) with u normal, of mean and log standard deviation given by an MLP."""
@@ -32,6 +51,7 @@ class SquashedGaussianActor(nn.Module):
     def __init__(self, summary_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
         self.net = mlp([summary_dim, *hidden_dims, 2 * action_dim])
+        self.action_dim = action_dim
 
     def forward(self, summary: Tensor) -> tuple[Tensor, Tensor]:
         """(..., H) -> mean and log standard deviation of u, (..., A) each."""
@@ -49,10 +69,27 @@ class SquashedGaussianActor(nn.Module):
         u = torch.atanh(action.clamp(-LARGEST_ACTION, LARGEST_ACTION))
         return squash(mean, log_std, (u - mean) * (-log_std).exp())[1]
 
-    def mode(self, summary: Tensor) -> Tensor:
-        """The action (..., A) at the mean of u."""
-        mean: Tensor = self(summary)[0]
-        return torch.tanh(mean)
+    def choose(self, summary: Tensor, noise: Tensor | None) -> Tensor:
+        """The action (..., A) for standard normal `noise` (..., A), or without any at the mean of u."""
+        mean, log_std = self(summary)
+        return torch.tanh(mean if noise is None else mean + log_std.exp() * noise)
+
+    def mirror(self) -> Mirror | None:
+        """See `offpcc.networks.mirrors`."""
+        if (net := mirror_of(self.net)) is None:
+            return None
+
+        bounded, size = within(LOG_STD_MIN, LOG_STD_MAX), self.action_dim
+
+        def choose(summary: Array, noise: Array | None) -> Array:
+            both = net(summary)
+            u = both[:, :size]
+            if noise is not None:
+                u = u + np.exp(bounded(both[:, size:])) * noise
+            result: Array = np.tanh(u)
+            return result
+
+        return choose
 
 
 class GaussianActor(nn.Module):
@@ -70,11 +107,23 @@ class GaussianActor(nn.Module):
         """(..., H) -> mean (..., A) and log standard deviation (A,)."""
         return torch.tanh(self.net(summary)), self.log_std.clamp(*self.log_std_bounds)
 
-    def sample(self, summary: Tensor, noise: Tensor) -> Tensor:
-        """An action (..., A), from standard normal `noise` (..., A), put into [-1, 1]."""
+    def choose(self, summary: Tensor, noise: Tensor | None) -> Tensor:
+        """The action (..., A) for standard normal `noise` (..., A), put into [-1, 1], or without any the mean."""
         mean, log_std = self(summary)
-        action: Tensor = mean + log_std.exp() * noise
-        return action.clamp(-1.0, 1.0)
+        action: Tensor = mean if noise is None else (mean + log_std.exp() * noise).clamp(-1.0, 1.0)
+        return action
+
+    def mirror(self) -> Mirror | None:
+        """See `offpcc.networks.mirrors`."""
+        if (net := mirror_of(self.net)) is None:
+            return None
+        log_std, bounded = view(self.log_std), within(*self.log_std_bounds)
+
+        def choose(summary: Array, noise: Array | None) -> Array:
+            mean: Array = np.tanh(net(summary))
+            return mean if noise is None else IN_THE_BOX(mean + np.exp(bounded(log_std)) * noise)
+
+        return choose
 
     def log_prob(self, summary: Tensor, action: Tensor) -> Tensor:
         """The log-density (..., 1) of `action` (..., A), summed over action dimensions."""
@@ -82,11 +131,6 @@ class GaussianActor(nn.Module):
         z = (action - mean) * (-log_std).exp()
         log_density: Tensor = -0.5 * z.square() - log_std - 0.5 * math.log(2.0 * math.pi)
         return log_density.sum(-1, keepdim=True)
-
-    def mode(self, summary: Tensor) -> Tensor:
-        """The mean (..., A)."""
-        mean: Tensor = self(summary)[0]
-        return mean
 
 
 def squash(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

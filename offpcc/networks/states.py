@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,13 +11,13 @@ from torch import Tensor
 from offpcc.core import State
 
 
-def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
-    """`state` with `function` applied to each of its tensors."""
+def map_state(function: Callable[[Any], Any], state: State) -> State:
+    """`state` with `function` applied to each of its tensors, or arrays."""
     if state is None:
         return None
-    if isinstance(state, Tensor):
-        return function(state)
-    return tuple(map_state(function, part) for part in state)
+    if isinstance(state, tuple):
+        return tuple(map_state(function, part) for part in state)
+    return function(state)
 
 
 def keep_rows(state: State, kept: Tensor) -> State:

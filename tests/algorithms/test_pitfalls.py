@@ -278,7 +278,7 @@ def test_the_memory_is_warm_when_the_policy_takes_over(name):
         memories.append(interaction.memory)
     assert_equal(memories, replayed(agent, buffer.episodes[0]))
     (hidden,) = [part for part in memories[5] if part is not None]
-    assert hidden.abs().max() > 0.01
+    assert np.abs(hidden).max() > 0.01
 
 
 @pytest.mark.parametrize("name", OWN + SHARED)
@@ -292,7 +292,7 @@ def test_networks_with_memory_rest_during_an_episode(name):
             seen.add(len(buffer.episodes))
             expected = replayed(agent, buffer.episodes[-1])[-1]
             (ours,), (theirs,) = ([part for part in m if part is not None] for m in (interaction.memory, expected))
-            drifts.append((ours - theirs).abs().max().item())
+            drifts.append(np.abs(np.subtract(ours, theirs)).max().item())
 
     agent = build(name)
     learn(agent, functools.partial(Walk, [4, 7, 1, 5]), 70, update_after=10, watch=watch)

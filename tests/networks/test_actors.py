@@ -84,14 +84,14 @@ def test_mlp_by_hand(actor_class):
     got = actor(tensor)
     np.testing.assert_allclose(got[0].detach(), mean, rtol=1e-10)
     np.testing.assert_allclose(got[1].detach(), log_std, rtol=1e-10)
-    np.testing.assert_allclose(actor.mode(tensor).detach(), np.tanh(mean), rtol=1e-10)
+    np.testing.assert_allclose(actor.choose(tensor, None).detach(), np.tanh(mean), rtol=1e-10)
     noise = np.random.default_rng(2).normal(size=mean.shape)
     action, log_prob = actor.sample(tensor, torch.from_numpy(noise))
     u = mean + np.exp(log_std) * noise
     np.testing.assert_allclose(action.detach(), np.tanh(u), rtol=1e-10)
     np.testing.assert_allclose(log_prob.detach()[..., 0], log_density(u, mean, log_std).sum(-1), rtol=1e-8)
     action, _ = actor.sample(tensor, torch.zeros(6, 2, 2, dtype=torch.float64))
-    torch.testing.assert_close(action, actor.mode(tensor))
+    torch.testing.assert_close(action, actor.choose(tensor, None))
 
 
 @pytest.mark.parametrize("raw, limit", [(1e4, LOG_STD_MAX), (-1e4, LOG_STD_MIN)])
@@ -105,7 +105,7 @@ def test_log_std_is_bounded_and_what_follows_finite(raw, limit):
     action, log_prob = actor.sample(summary, torch.tensor([[-5.0], [-1.0], [1.0], [5.0]]))
     (log_prob.sum() + action.sum()).backward()
     assert torch.isfinite(log_prob).all() and all(torch.isfinite(p.grad).all() for p in actor.parameters())
-    assert action.abs().max() <= 1.0 and math.isfinite(actor.mode(summary).sum().item())
+    assert action.abs().max() <= 1.0 and math.isfinite(actor.choose(summary, None).sum().item())
 
 
 def test_log_probability_of_recorded_actions():
@@ -130,8 +130,8 @@ def test_a_gaussian_that_is_not_squashed_has_one_spread():
         actor.log_std.copy_(torch.tensor([-0.5, 0.0, 0.7], dtype=torch.float64))
     summary, noise = torch.randn(5, 2, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
     mean, log_std = actor(summary)
-    assert torch.equal(actor.mode(summary), mean) and mean.abs().max() < 1.0
-    torch.testing.assert_close(actor.sample(summary, noise), (mean + log_std.exp() * noise).clamp(-1.0, 1.0))
+    assert torch.equal(actor.choose(summary, None), mean) and mean.abs().max() < 1.0
+    torch.testing.assert_close(actor.choose(summary, noise), (mean + log_std.exp() * noise).clamp(-1.0, 1.0))
     action = np.array([1.0, -1.0, 0.3])
     z = (action - mean.detach().numpy()) / np.exp([-0.5, 0.0, 0.7])
     expected = (-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi)).sum(-1) - 0.2
