@@ -2,11 +2,13 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 RUN := $(VENV)/bin/python
+BENCH_VENV := .venv-bench
+BENCH := $(BENCH_VENV)/bin/python
 RESULTS := $(or $(OFFPCC_RESULTS),results)
 QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow lint format check evidence gallery clean
+.PHONY: help train test test-slow lint format check evidence gallery bench bench-growth bench-solve bench-bf16 clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
@@ -15,6 +17,8 @@ help:
 	@echo "make check      formatting, lint, types and the fast tests"
 	@echo "make evidence   train again what results/README.md reports, hours"
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
+	@echo "make bench      measure speed beside other libraries; make bench CASES=sac,td3,rsac_small for some cases"
+	@echo "make bench-growth, bench-solve, bench-bf16   how cost grows, seconds to solve pendulum-p, bfloat16's error"
 	@echo "make format     put the code into the project's format"
 
 $(VENV)/installed: requirements.txt pyproject.toml
@@ -69,5 +73,27 @@ $(EVIDENCE) $(HOURS): $(VENV)/installed
 gallery: $(VENV)/installed
 	$(RUN) offpcc/launch.py envs --gallery results/published/gallery.png
 
+# Speed is measured in an environment of its own: beside offpcc's packages it has its peers, on the same gymnasium.
+$(BENCH_VENV)/installed: requirements.txt benchmarks/requirements.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 is not installed; name another with make PYTHON=..."; exit 2; }
+	test -x $(BENCH) || $(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH) -m pip install -r requirements.txt
+	$(BENCH) -m pip install --no-deps -r benchmarks/requirements.txt
+	$(BENCH) -m pip install --no-deps -e .
+	@touch $@
+
+# Others of its options, such as --rounds, --threads or --clone, go into OPTIONS.
+bench: $(BENCH_VENV)/installed
+	$(BENCH) -m benchmarks.throughput --cases "$(CASES)" $(OPTIONS)
+
+bench-growth: $(BENCH_VENV)/installed
+	$(BENCH) -m benchmarks.growth $(OPTIONS)
+
+bench-solve: $(BENCH_VENV)/installed
+	$(BENCH) -m benchmarks.time_to_solve $(OPTIONS)
+
+bench-bf16: $(BENCH_VENV)/installed
+	$(BENCH) -m benchmarks.bf16 $(OPTIONS)
+
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) $(BENCH_VENV) build dist

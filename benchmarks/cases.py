@@ -1,0 +1,133 @@
+"""What `benchmarks.throughput` measures: cases, their sizes, and the libraries that take part in each."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+OBSERVATION_DIM, ACTION_DIM = 11, 3  # Hopper's
+EPISODE_LENGTH = 200  # steps
+NUM_TRANSITIONS = 100_000  # in each buffer
+
+OURS = ("offpcc", "offpcc-fused", "offpcc-bf16")
+PEERS = ("stable-baselines3", "d3rlpy", "tianshou")
+LIBRARIES = ("floor", *OURS, *PEERS)
+
+
+class CaseError(ValueError):
+    """A case or a library that does not exist was asked for."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of networks and batches.
+
+    Attributes:
+        hidden_dims: widths of every MLP.
+        num_critics: N.
+        batch_size: transitions, or with memory episodes or segments.
+        num_samples: actions that CQL, for each of three policies, and BCQ sample at an observation.
+        memory: width and number of layers of an LSTM; None for agents without memory.
+        segment_len: steps of a segment; None for whole episodes.
+    """
+
+    hidden_dims: tuple[int, ...] = (256, 256)
+    num_critics: int = 2
+    batch_size: int = 256
+    num_samples: int = 10
+    memory: tuple[int, int] | None = None
+    segment_len: int | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """T, the steps of a row of a batch."""
+        return (self.segment_len or EPISODE_LENGTH) if self.memory else 1
+
+
+PLAIN = Sizes()
+PAPER = Sizes(memory=(256, 2), batch_size=10)  # Yang & Nguyen 2021 (arXiv:2110.12628)
+PAPER_DDPG = replace(PAPER, num_critics=1)
+SMALL = Sizes(memory=(64, 1), batch_size=32, segment_len=50, hidden_dims=(64, 64))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table.
+
+    Attributes:
+        name: as it is asked for.
+        title: for people.
+        kind: "update", "act", "sample", "bytes" or "steps".
+        algorithm: whose networks are updated or act.
+        libraries: that take part.
+        sizes: of its networks and batches.
+        env: that steps are taken in.
+    """
+
+    name: str
+    title: str
+    kind: str
+    algorithm: str
+    libraries: tuple[str, ...]
+    sizes: Sizes = field(default=PLAIN)
+    env: str = ""
+
+    @property
+    def unit(self) -> str:
+        """Of its numbers."""
+        return UNITS[self.kind]
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether it is told as a rate."""
+        return self.unit.endswith("/s")
+
+
+UNITS = {"update": "updates/s", "act": "us", "sample": "us", "bytes": "bytes", "steps": "steps/s"}
+
+OWN, FUSED, BF16 = ("offpcc",), ("offpcc", "offpcc-fused"), ("offpcc", "offpcc-bf16")
+SB3, D3RLPY, TIANSHOU = PEERS
+
+CASES = {
+    case.name: case
+    for case in (
+        # name, title, kind, algorithm, libraries, sizes
+        Case("sac", "SAC", "update", "sac", ("floor", *FUSED, *PEERS)),
+        Case("td3", "TD3", "update", "td3", ("floor", *FUSED, *PEERS)),
+        Case("td3_bc", "TD3+BC", "update", "td3_bc", ("floor", "offpcc", D3RLPY, TIANSHOU)),
+        Case("cql", "CQL, 3 x 10 sampled actions", "update", "cql", ("floor", *BF16, D3RLPY, TIANSHOU)),
+        Case("bcq", "BCQ, 10 sampled actions", "update", "bcq", ("floor", "offpcc", D3RLPY, TIANSHOU)),
+        Case("iql", "IQL", "update", "iql", ("floor", "offpcc", D3RLPY)),
+        Case("bc", "BC", "update", "bc", ("floor", "offpcc", D3RLPY)),
+        Case("rsac", "RSAC, LSTM 2 x 256", "update", "rsac", ("floor", *BF16), PAPER),
+        Case("rsac_s", "RSAC-sharing, LSTM 2 x 256", "update", "rsac_s", ("floor", *BF16), PAPER),
+        Case("rtd3", "RTD3, LSTM 2 x 256", "update", "rtd3", ("floor", *BF16), PAPER),
+        Case("rdpg", "RDPG, LSTM 2 x 256", "update", "rdpg", ("floor", *BF16), PAPER_DDPG),
+        Case("rsac_small", "RSAC, LSTM 1 x 64", "update", "rsac", ("floor", *BF16), SMALL),
+        Case("rsac_s_small", "RSAC-sharing, LSTM 1 x 64", "update", "rsac_s", ("floor", *BF16), SMALL),
+        Case("act_paper", "act(), LSTM 2 x 256", "act", "rsac", OWN, PAPER),
+        Case("act_small", "act(), LSTM 1 x 64", "act", "rsac", OWN, SMALL),
+        Case("sample", "sample 256 transitions", "sample", "sac", ("offpcc", *PEERS)),
+        Case("sample_episodes", "sample 10 episodes of 200", "sample", "rsac", ("offpcc", D3RLPY), PAPER),
+        Case("bytes", "a stored Hopper transition", "bytes", "sac", ("offpcc", *PEERS)),
+        Case("steps_pendulum", "whole steps of SAC, pendulum", "steps", "sac", ("offpcc", SB3), env="pendulum-v0"),
+        Case("steps_hopper", "whole steps of SAC, hopper", "steps", "sac", ("offpcc", SB3), env="hopper-mujoco-v0"),
+        Case("steps_pendulum_p", "whole steps of RSAC, pendulum-p", "steps", "rsac", OWN, SMALL, "pendulum-p-v0"),
+    )
+}  # fmt: skip
+
+
+def chosen(names: str, known: Sequence[str], noun: str) -> list[str]:
+    """The names of a list such as "sac,td3", in the order of `known`; all of them for an empty one.
+
+    Raises:
+        CaseError: one of them is not known.
+    """
+    asked = [name.strip() for name in names.split(",") if name.strip()]
+    for name in asked:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 3, 0.4)
+            instead = f"did you mean {', '.join(near)}?" if near else f"choose from {', '.join(known)}"
+            raise CaseError(f"there is no {noun} {name!r}; {instead}")
+    return [name for name in known if not asked or name in asked]

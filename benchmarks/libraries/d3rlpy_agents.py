@@ -1,0 +1,93 @@
+"""d3rlpy at the sizes of a case; an update is `update` of a sampled batch, as its own loop calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import d3rlpy
+import numpy as np
+
+from benchmarks.cases import EPISODE_LENGTH, Case, Sizes
+from benchmarks.libraries import UnavailableError, Work
+from benchmarks.libraries.spaces import Spaces
+from benchmarks.recorded import transitions
+
+RATE = 3e-4
+
+
+def prepare(case: Case, num_transitions: int) -> Work:
+    """What a case repeats.
+
+    Raises:
+        UnavailableError: there is no such algorithm.
+    """
+    d3rlpy.seed(1)
+    data, size = dataset(num_transitions), case.sizes.batch_size
+    if case.kind == "sample" and case.sizes.memory:
+        return Work(lambda: data.sample_trajectory_batch(size, EPISODE_LENGTH), note="windows of 200 steps")
+    if case.kind == "sample":
+        return Work(lambda: data.sample_transition_batch(size))
+    if case.algorithm not in CONFIGS:
+        raise UnavailableError(f"d3rlpy has no {case.algorithm}")
+    learner = CONFIGS[case.algorithm](case.sizes).create(device=False)
+    learner.build_with_dataset(data)
+    return Work(lambda: learner.update(data.sample_transition_batch(size)))
+
+
+def store(capacity: int) -> Any:
+    """What stores a transition, in an empty buffer."""
+    buffer = d3rlpy.dataset.create_fifo_replay_buffer(capacity, env=Spaces())
+
+    def push(observation: np.ndarray, action: np.ndarray, reward: float, following: np.ndarray, *ends: bool) -> None:
+        buffer.append(observation, action, reward)
+        if any(ends):
+            buffer.clip_episode(ends[0])
+
+    return push
+
+
+def dataset(num_transitions: int) -> Any:
+    """Whole episodes."""
+    made = transitions(num_transitions)
+    return d3rlpy.dataset.MDPDataset(
+        made.observations,
+        made.actions,
+        made.rewards,
+        terminals=np.zeros(len(made.rewards)),
+        timeouts=made.truncations.astype(np.float32),
+        action_space=d3rlpy.ActionSpace.CONTINUOUS,
+    )
+
+
+def _encoders(sizes: Sizes, *names: str) -> dict[str, Any]:
+    return {f"{name}_encoder_factory": _mlp(sizes) for name in names}
+
+
+def _mlp(sizes: Sizes) -> Any:
+    return d3rlpy.models.VectorEncoderFactory(hidden_units=list(sizes.hidden_dims))
+
+
+def _actor_critic(sizes: Sizes, *more: str) -> dict[str, Any]:
+    return {
+        "actor_learning_rate": RATE,
+        "critic_learning_rate": RATE,
+        "batch_size": sizes.batch_size,
+        "n_critics": sizes.num_critics,
+        **_encoders(sizes, "actor", "critic", *more),
+    }
+
+
+CONFIGS: dict[str, Callable[[Sizes], Any]] = {
+    "sac": lambda sizes: d3rlpy.algos.SACConfig(temp_learning_rate=RATE, **_actor_critic(sizes)),
+    "td3": lambda sizes: d3rlpy.algos.TD3Config(**_actor_critic(sizes)),
+    "td3_bc": lambda sizes: d3rlpy.algos.TD3PlusBCConfig(**_actor_critic(sizes)),
+    "cql": lambda sizes: d3rlpy.algos.CQLConfig(  # no multiplier is learned, as by default in offpcc
+        alpha_learning_rate=0.0, conservative_weight=5.0, n_action_samples=sizes.num_samples, **_actor_critic(sizes)
+    ),
+    "bcq": lambda sizes: d3rlpy.algos.BCQConfig(n_action_samples=sizes.num_samples, **_actor_critic(sizes, "imitator")),
+    "iql": lambda sizes: d3rlpy.algos.IQLConfig(**_actor_critic(sizes, "value")),
+    "bc": lambda sizes: d3rlpy.algos.BCConfig(
+        learning_rate=RATE, batch_size=sizes.batch_size, encoder_factory=_mlp(sizes)
+    ),
+}

@@ -1,0 +1,131 @@
+"""offpcc as a user builds it, at the sizes of a case."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+import offpcc
+from benchmarks.cases import ACTION_DIM, EPISODE_LENGTH, OBSERVATION_DIM, Case, Sizes
+from benchmarks.libraries import UnavailableError, Work
+from benchmarks.recorded import transitions
+from offpcc.algorithms import ALGORITHMS, ActorCritic
+from offpcc.core import Step
+from offpcc.data.recurrent_replay_buffer import RecurrentReplayBuffer
+from offpcc.data.replay_buffer import ReplayBuffer
+from offpcc.errors import UserError, first_line
+from offpcc.loggers import Loggers
+from offpcc.networks import Recurrent
+
+OBSERVATIONS = spaces.Box(-np.inf, np.inf, (OBSERVATION_DIM,), np.float32)
+ACTIONS = spaces.Box(-1.0, 1.0, (ACTION_DIM,), np.float32)
+WARM_UP = 1_000  # random steps before the first update
+
+
+def prepare(case: Case, num_transitions: int, **options: Any) -> Work:
+    """What a case repeats.
+
+    Raises:
+        UnavailableError: this version has no such option.
+    """
+    if case.kind == "steps":
+        return _steps(case, options)
+    if case.kind == "act":
+        return _act(case, options)
+    storage = buffer(case.sizes, num_transitions)
+    if case.kind == "sample":
+        return Work(storage.sample)
+    learner = algorithm(case.algorithm, case.sizes, **options)
+    if learner.normalization is not None:  # a data set's statistics, as for a user who learns from one
+        seen = transitions(num_transitions).observations
+        learner.normalization.set_statistics(seen.mean(0), seen.std(0))
+    return Work(lambda: learner.update_networks(storage.sample()))
+
+
+def store(capacity: int) -> Any:
+    """What stores a transition, in an empty buffer."""
+    return ReplayBuffer(OBSERVATIONS, ACTIONS, capacity=capacity + capacity // EPISODE_LENGTH + 1).push
+
+
+def algorithm(name: str, sizes: Sizes, **options: Any) -> ActorCritic:
+    """An algorithm of the given sizes.
+
+    Raises:
+        UnavailableError: this version, or this algorithm, has no such option.
+    """
+    try:
+        return ALGORITHMS[name](OBSERVATIONS, ACTIONS, seed=1, **arguments(name, sizes), **options)
+    except (TypeError, UserError) as error:
+        if isinstance(error, TypeError) and not any(f"'{option}'" in str(error) for option in options):
+            raise
+        told = ", ".join(f"{option}={value!r}" for option, value in options.items())
+        raise UnavailableError(f"this offpcc has no {name} with {told} ({first_line(error)})") from error
+
+
+def arguments(name: str, sizes: Sizes) -> dict[str, Any]:
+    """Of an algorithm's class."""
+    given: dict[str, Any] = {"hidden_dims": sizes.hidden_dims}
+    if name != "bc":
+        given["num_critics"] = sizes.num_critics
+    if name == "bcq":
+        given["vae_hidden_dims"] = sizes.hidden_dims
+    if name in ("cql", "bcq"):
+        given["num_samples"] = sizes.num_samples
+    if sizes.memory is not None:
+        width, layers = sizes.memory
+        encoder = functools.partial(Recurrent, hidden_dim=width, num_layers=layers)
+        given["shared_encoder" if name.endswith("_s") else "encoder"] = encoder
+    return given
+
+
+def storage_arguments(sizes: Sizes) -> dict[str, Any]:
+    """Of the buffer's class."""
+    segments = {"segment_len": sizes.segment_len} if sizes.memory else {}
+    return {"batch_size": sizes.batch_size, **segments}
+
+
+def buffer(sizes: Sizes, num_transitions: int) -> ReplayBuffer | RecurrentReplayBuffer:
+    """Filled with whole episodes."""
+    storage: ReplayBuffer | RecurrentReplayBuffer
+    if sizes.memory is None:
+        storage = ReplayBuffer(OBSERVATIONS, ACTIONS, seed=1, **storage_arguments(sizes))
+    else:
+        storage = RecurrentReplayBuffer(OBSERVATIONS, ACTIONS, seed=1, **storage_arguments(sizes))
+    for observation, action, reward, following, truncated in zip(*transitions(num_transitions), strict=True):
+        storage.push(observation, action, float(reward), following, False, bool(truncated))
+    return storage
+
+
+def _act(case: Case, options: dict[str, Any]) -> Work:
+    learner, memory = algorithm(case.algorithm, case.sizes, **options), None
+    seen = transitions(EPISODE_LENGTH).observations[:, None]
+    action, reward, is_first = np.zeros((1, ACTION_DIM), np.float32), np.zeros((1, 1), np.float32), np.zeros(1)
+
+    def episode() -> None:
+        nonlocal memory
+        for observation in seen:
+            _, memory = learner.act(Step(observation, action, reward, is_first), memory)
+
+    return Work(episode, len(seen))
+
+
+def _steps(case: Case, options: dict[str, Any]) -> Work:
+    """The loop of a user's run, an episode's length of steps at a time, without tests."""
+    learner = offpcc.build(
+        case.env,
+        case.algorithm,
+        seed=1,
+        threads=None,
+        algorithm={**arguments(case.algorithm, case.sizes), **options},
+        buffer=storage_arguments(case.sizes),
+    )
+    settings = {"num_steps_per_epoch": EPISODE_LENGTH, "num_test_episodes_per_epoch": 0, "update_after": WARM_UP}
+
+    def train(num_epochs: int) -> None:
+        learner.train(Loggers([]), num_epochs=learner.loop.epoch + num_epochs, **settings)
+
+    train(WARM_UP // EPISODE_LENGTH)
+    return Work(lambda: train(1), EPISODE_LENGTH)

@@ -1,0 +1,155 @@
+"""Tianshou at the sizes of a case; an update is `update` from its buffer, as its own trainers call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tianshou.algorithm import BCQ, CQL, SAC, TD3, TD3BC
+from tianshou.algorithm.imitation.bcq import BCQPolicy
+from tianshou.algorithm.modelfree.ddpg import ContinuousDeterministicPolicy
+from tianshou.algorithm.modelfree.sac import AutoAlpha, SACPolicy
+from tianshou.algorithm.optim import AdamOptimizerFactory
+from tianshou.data import Batch, ReplayBuffer
+from tianshou.utils.net.common import MLP, Net
+from tianshou.utils.net.continuous import (
+    VAE,
+    ContinuousActorDeterministic,
+    ContinuousActorProbabilistic,
+    ContinuousCritic,
+    Perturbation,
+)
+
+from benchmarks.cases import ACTION_DIM, OBSERVATION_DIM, Case, Sizes
+from benchmarks.libraries import UnavailableError, Work
+from benchmarks.libraries.spaces import Spaces
+from benchmarks.recorded import transitions
+
+RATE = 3e-4
+LATENT_DIM = 2 * ACTION_DIM
+
+
+def prepare(case: Case, num_transitions: int) -> Work:
+    """What a case repeats.
+
+    Raises:
+        UnavailableError: there is no such algorithm.
+    """
+    buffer, size = filled(num_transitions), case.sizes.batch_size
+    if case.kind == "sample":
+        return Work(lambda: buffer.sample(size))
+    if case.algorithm not in BUILDERS:
+        raise UnavailableError(f"Tianshou has no {case.algorithm}")
+    learner = BUILDERS[case.algorithm](case.sizes)
+    learner.policy.is_within_training_step = True
+    return Work(lambda: learner.update(buffer, size))
+
+
+def store(capacity: int) -> Any:
+    """What stores a transition, in an empty buffer."""
+    buffer = ReplayBuffer(capacity)
+
+    def push(observation: np.ndarray, action: np.ndarray, reward: float, following: np.ndarray, *ends: bool) -> None:
+        row = {"obs": observation, "act": action, "rew": reward, "obs_next": following}
+        buffer.add(Batch(**row, terminated=ends[0], truncated=ends[1], info={}))
+
+    return push
+
+
+def filled(num_transitions: int) -> ReplayBuffer:
+    """A buffer of whole episodes."""
+    made = transitions(num_transitions)
+    ended = np.zeros(len(made.rewards), np.bool_)
+    return ReplayBuffer.from_data(
+        obs=made.observations,
+        act=made.actions,
+        rew=made.rewards,
+        terminated=ended,
+        truncated=made.truncations,
+        done=made.truncations,
+        obs_next=made.next_observations,
+    )
+
+
+def _adam() -> AdamOptimizerFactory:
+    return AdamOptimizerFactory(lr=RATE)
+
+
+def _optimizers() -> dict[str, AdamOptimizerFactory]:
+    return {"policy_optim": _adam(), "critic_optim": _adam(), "critic2_optim": _adam()}
+
+
+def _critic(sizes: Sizes) -> ContinuousCritic:
+    body = Net(state_shape=OBSERVATION_DIM, action_shape=ACTION_DIM, hidden_sizes=sizes.hidden_dims, concat=True)
+    return ContinuousCritic(preprocess_net=body)
+
+
+def _critics(sizes: Sizes) -> dict[str, ContinuousCritic]:
+    return {"critic": _critic(sizes), "critic2": _critic(sizes)}
+
+
+def _gaussian_policy(sizes: Sizes) -> SACPolicy:
+    body = Net(state_shape=OBSERVATION_DIM, hidden_sizes=sizes.hidden_dims)
+    actor = ContinuousActorProbabilistic(
+        preprocess_net=body, action_shape=ACTION_DIM, unbounded=True, conditioned_sigma=True
+    )
+    return SACPolicy(actor=actor, action_space=Spaces.action_space)
+
+
+def _temperature() -> AutoAlpha:
+    return AutoAlpha(target_entropy=-float(ACTION_DIM), log_alpha=0.0, optim=_adam())
+
+
+def _sac(sizes: Sizes) -> SAC:
+    return SAC(policy=_gaussian_policy(sizes), alpha=_temperature(), **_critics(sizes), **_optimizers())
+
+
+def _td3(sizes: Sizes, kind: type[TD3] = TD3) -> TD3:
+    body = Net(state_shape=OBSERVATION_DIM, hidden_sizes=sizes.hidden_dims)
+    actor = ContinuousActorDeterministic(preprocess_net=body, action_shape=ACTION_DIM, max_action=1.0)
+    policy = ContinuousDeterministicPolicy(actor=actor, action_space=Spaces.action_space)
+    return kind(policy=policy, **_critics(sizes), **_optimizers())
+
+
+def _cql(sizes: Sizes) -> CQL:
+    return CQL(
+        policy=_gaussian_policy(sizes),
+        alpha=_temperature(),
+        cql_weight=5.0,
+        with_lagrange=False,  # no multiplier is learned and no value calibrated, as by default in offpcc
+        calibrated=False,
+        num_repeat_actions=sizes.num_samples,
+        **_critics(sizes),
+        **_optimizers(),
+    )
+
+
+def _bcq(sizes: Sizes) -> BCQ:
+    encoder = MLP(input_dim=OBSERVATION_DIM + ACTION_DIM, hidden_sizes=sizes.hidden_dims)
+    decoder = MLP(input_dim=OBSERVATION_DIM + LATENT_DIM, output_dim=ACTION_DIM, hidden_sizes=sizes.hidden_dims)
+    vae = VAE(encoder=encoder, decoder=decoder, hidden_dim=sizes.hidden_dims[-1], latent_dim=LATENT_DIM, max_action=1.0)
+    moves = Net(state_shape=OBSERVATION_DIM + ACTION_DIM, action_shape=ACTION_DIM, hidden_sizes=sizes.hidden_dims)
+    policy = BCQPolicy(
+        actor_perturbation=Perturbation(preprocess_net=moves, max_action=1.0),
+        action_space=Spaces.action_space,
+        critic=_critic(sizes),
+        vae=vae,
+    )
+    return BCQ(
+        policy=policy,
+        actor_perturbation_optim=_adam(),
+        critic_optim=_adam(),
+        vae_optim=_adam(),
+        critic2=_critic(sizes),
+        num_sampled_action=sizes.num_samples,
+    )
+
+
+BUILDERS: dict[str, Callable[[Sizes], Any]] = {
+    "sac": _sac,
+    "td3": _td3,
+    "td3_bc": lambda sizes: _td3(sizes, TD3BC),
+    "cql": _cql,
+    "bcq": _bcq,
+}

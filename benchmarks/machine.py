@@ -1,0 +1,44 @@
+"""What a measurement was taken on and with."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+PACKAGES = (
+    "offpcc", "torch", "numpy", "gymnasium", "mujoco", "stable-baselines3", "d3rlpy", "tianshou",
+)  # fmt: skip
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+def machine() -> dict[str, Any]:
+    """The CPU, its cores that are to be had, whether it knows AVX-512, and the system."""
+    told = CPU_INFO.read_text() if CPU_INFO.exists() else ""
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in told.splitlines())}
+    return {
+        "cpu": facts.get("model name") or platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "avx512": "avx512f" in facts.get("flags", "").split(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that are installed."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def in_words(facts: dict[str, Any]) -> str:
+    """A machine, for people."""
+    return (
+        f"{facts['cpu']}, {facts['cores']} cores, {'AVX-512' if facts['avx512'] else 'no AVX-512'}, {facts['system']}"
+    )

@@ -1,0 +1,120 @@
+"""Pictures of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+
+from benchmarks.cases import CASES
+from benchmarks.results import Row, groups, number
+
+FLOOR, PEER, INK = "#D55E00", "#B8BEC6", "#333333"
+COLORS = {"floor": "#F2C4A5", "offpcc": "#0072B2", "offpcc-fused": "#56B4E9", "offpcc-bf16": "#009E73"}  # Okabe & Ito's
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#999999",
+    "axes.linewidth": 0.6,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+COLUMNS, FEWEST = 4, 3  # panels side by side; bars that a panel has room for, at least
+
+
+def throughput(rows: Sequence[Row], file: Path, about: str) -> None:
+    """A panel for each case, a bar for each library, the floor as a line."""
+    together = groups(rows)
+    threads = max(row["threads"] for row in rows)  # one picture; the table tells the others
+    shown = {name: group for (name, of), group in together.items() if of == threads}
+    columns = min(COLUMNS, len(shown))
+    lines = -(-len(shown) // columns)
+    with pyplot.rc_context(STYLE):
+        figure, panels = pyplot.subplots(
+            lines, columns, figsize=(3.6 * columns, 1.75 * lines + 0.8), squeeze=False, layout="constrained"
+        )
+        for axes, (name, group) in zip(panels.flat, shown.items(), strict=False):
+            _bars(axes, name, group)
+        for axes in panels.flat[len(shown) :]:
+            axes.set_axis_off()
+        figure.suptitle(f"{about}, {threads} thread{'s' * (threads > 1)}; medians, lowest to highest", fontsize=9)
+        _save(figure, file)
+
+
+def _bars(axes: Axes, name: str, group: Sequence[Row]) -> None:
+    floor = next((row["median"] for row in group if row["library"] == "floor"), None)
+    places, widths = range(len(group)), [row["median"] for row in group]
+    errors = [[row["median"] - row["low"] for row in group], [row["high"] - row["median"] for row in group]]
+    colors = [COLORS.get(row["library"], PEER) for row in group]
+    axes.barh(places, widths, 0.72, xerr=errors, color=colors, error_kw={"elinewidth": 0.8, "ecolor": "#666666"})
+    reach = max(row["high"] for row in group)
+    for place, row in zip(places, group, strict=True):
+        label = axes.text(row["high"] + 0.03 * reach, place, number(row["median"]), va="center", fontsize=8, zorder=3)
+        label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # where the floor's line crosses it
+    if floor is not None:
+        axes.axvline(floor, color=FLOOR, linewidth=1.1, linestyle=(0, (4, 2)), zorder=2)
+    unit, case = group[0]["unit"], CASES.get(name)
+    better = "" if unit.endswith("/s") else ", lower is better"
+    axes.set_title(case.title if case else name, loc="left")
+    axes.set_xlabel(f"{'µs' if unit == 'us' else unit}{better}", fontsize=8, labelpad=1)
+    axes.set(xlim=(0.0, 1.22 * reach), ylim=(max(len(group), FEWEST) - 0.4, -0.6))
+    axes.set_yticks(list(places), [row["library"] for row in group])
+    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="x", labelsize=7, length=2)
+    axes.locator_params(axis="x", nbins=4)
+
+
+def growth(panels: Mapping[str, Mapping[str, Any]], file: Path, about: str) -> None:
+    """A panel for each thing that grows: its cost, and the floor's where there is one."""
+    with pyplot.rc_context(STYLE):
+        figure, grid = pyplot.subplots(2, 3, figsize=(10.5, 5.6), layout="constrained")
+        for axes, panel in zip(grid.flat, panels.values(), strict=False):
+            _curves(axes, panel)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_axis_off()
+        figure.suptitle(about, fontsize=9)
+        _save(figure, file)
+
+
+def _curves(axes: Axes, panel: Mapping[str, Any]) -> None:
+    for name, curve in panel["curves"].items():
+        is_floor = name == "floor"
+        style = {"color": FLOOR, "linestyle": (0, (4, 2))} if is_floor else {"color": COLORS["offpcc"], "marker": "o"}
+        axes.plot(panel["x"], [point["median"] for point in curve], label=name, linewidth=1.5, markersize=4, **style)
+        lows, highs = ([point[end] for point in curve] for end in ("low", "high"))
+        axes.fill_between(panel["x"], lows, highs, color=style["color"], alpha=0.15, linewidth=0)
+    axes.set_xscale("log")
+    axes.set_xticks(panel["x"], [_short(x) for x in panel["x"]])
+    highest = max(point["high"] for curve in panel["curves"].values() for point in curve)
+    lowest = min(point["low"] for curve in panel["curves"].values() for point in curve)
+    if lowest > 0.0:
+        axes.set_yscale("log")
+    axes.minorticks_off()
+    if highest < 10.0 * lowest:  # a flat line looks flat
+        axes.set_ylim(lowest / 4.0, highest * 4.0)
+    axes.grid(alpha=0.25, linewidth=0.5)
+    axes.set_title(panel["title"], loc="left")
+    axes.set_xlabel(panel["of"], fontsize=8)
+    axes.set_ylabel(panel["unit"], fontsize=8)
+    if len(panel["curves"]) > 1:
+        axes.legend(frameon=False, fontsize=8)
+
+
+def _short(x: float) -> str:
+    return f"{x / 1e6:g}M" if x >= 1e6 else f"{x / 1e3:g}k" if x >= 1e4 else f"{x:g}"
+
+
+def _save(figure: Any, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=150, metadata={"Software": None})
+    pyplot.close(figure)

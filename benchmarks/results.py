@@ -1,0 +1,151 @@
+"""The numbers as they are kept: rows of JSON, and a Markdown table made of them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cases import CASES, LIBRARIES, OURS, Case
+from benchmarks.machine import in_words, machine, versions
+from benchmarks.rounds import Found, Plan
+
+Row = dict[str, Any]
+
+
+class DamagedError(ValueError):
+    """The file that is there holds no rows."""
+
+
+def rows_of(case: Case, found: Iterable[Found], plan: Plan) -> list[Row]:
+    """One row for each library."""
+    measured = {"machine": in_words(machine()), "date": datetime.date.today().isoformat()}
+    return [
+        {
+            "case": case.name,
+            "library": each.library,
+            "threads": plan.threads,
+            "unit": case.unit,
+            "median": statistics.median(each.values),
+            "low": min(each.values),
+            "high": max(each.values),
+            "rounds": len(each.values),
+            "seconds": plan.seconds,
+            "version": each.version,
+            "note": each.note,
+            **measured,
+        }
+        for each in found
+        if each.values
+    ]
+
+
+def read(file: Path) -> list[Row]:
+    """The rows of a file, none if there is no file.
+
+    Raises:
+        DamagedError: it holds something else.
+    """
+    if not file.exists():
+        return []
+    try:
+        rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+        if not all({"case", "library", "threads", "median"} <= row.keys() for row in rows):
+            raise KeyError("case")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError(f"{file} holds no rows of a benchmark; remove it, or give another --out") from error
+    return list(rows)
+
+
+def replaced(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
+    """`old` with all rows of `new`'s cases and threads replaced, in the order of the table.
+
+    A case is replaced whole: libraries that were not measured in one run are not compared.
+    """
+    measured = {(row["case"], row["threads"]) for row in new}
+    kept = [row for row in old if (row["case"], row["threads"]) not in measured]
+    return sorted([*kept, *new], key=_place)
+
+
+def _place(row: Row) -> tuple[int, int, int, str]:
+    cases, libraries = list(CASES), list(LIBRARIES)
+    case = cases.index(row["case"]) if row["case"] in cases else len(cases)
+    library = libraries.index(row["library"]) if row["library"] in libraries else len(libraries)
+    return case, -row["threads"], library, row["library"]
+
+
+def write(file: Path, rows: Sequence[Row]) -> None:
+    """The JSON file, and the Markdown table beside it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    content = {"machine": machine(), "versions": versions(), "rows": list(rows)}
+    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    file.with_suffix(".md").write_text(markdown(rows, content["versions"]), encoding="utf-8")
+
+
+def groups(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:
+    """Rows that were measured in turn, by case and threads."""
+    found: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["case"], row["threads"]), []).append(row)
+    return found
+
+
+def cost(row: Row) -> float:
+    """What is better when lower."""
+    return 1.0 / row["median"] if row["unit"].endswith("/s") else float(row["median"])
+
+
+def to_floor(row: Row, group: Sequence[Row]) -> float | None:
+    """How many times the floor's time it takes."""
+    floor = next((other for other in group if other["library"] == "floor"), None)
+    return cost(row) / cost(floor) if floor and floor is not row else None
+
+
+def to_best_peer(row: Row, group: Sequence[Row]) -> float | None:
+    """How many times better than the best library that is not offpcc."""
+    peers = [cost(other) for other in group if other["library"] not in ("floor", *OURS)]
+    return min(peers) / cost(row) if peers and row["library"] in OURS else None
+
+
+def number(value: float) -> str:
+    """With three digits or a little more."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def cells(row: Row, group: Sequence[Row]) -> list[str]:
+    """A row as people read it: title, library, median, spread, against the floor, against the best peer."""
+    case = CASES.get(row["case"])
+    floor, peer = to_floor(row, group), to_best_peer(row, group)
+    return [
+        case.title if case else row["case"],
+        row["library"],
+        f"{number(row['median'])} {row['unit']}",
+        f"{number(row['low'])} to {number(row['high'])}",
+        f"{floor:.2f}" if floor else "",
+        f"{peer:.2f}" if peer else "",
+    ]
+
+
+HEADINGS = ("", "library", "median", "low to high", "time / floor's", "x best peer")
+
+
+def markdown(rows: Sequence[Row], packages: Mapping[str, str]) -> str:
+    """The table with what it was measured on and with."""
+    lines = ["# Throughput", ""]
+    lines += [f"Measured on {told}." for told in sorted({row["machine"] for row in rows})]
+    lines += [
+        f"Versions: {', '.join(f'{name} {version}' for name, version in packages.items())}.",
+        "Median, lowest and highest of rounds in which a case's libraries took turns, each in a process of its own.",
+        "The floor runs an update's dense products alone, in float32. A library's time over the floor's is better when "
+        "low, offpcc's speed over that of the best peer when high.",
+    ]
+    together = groups(rows)
+    for threads in sorted({threads for _, threads in together}, reverse=True):
+        lines += ["", f"## {threads} thread{'s' * (threads > 1)}", "", f"| {' | '.join(HEADINGS)} |", "|---" * 6 + "|"]
+        for (_, of), group in together.items():
+            if of == threads:
+                lines += [f"| {' | '.join(cells(row, group))} |" for row in group]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,120 @@
+"""Updates, acting, sampling, memory and whole steps of offpcc, of its peers, and of the matrix products alone.
+
+python -m benchmarks.throughput --cases sac,td3,rsac_small
+
+In each case the libraries, each in a process of its own, are measured in turn for some seconds, round after round.
+A table is printed; throughput.json, throughput.md and throughput.png are written, where a case that is measured again
+replaces its rows. Other code takes part by `--clone NAME=FILE.py`: the file defines prepare(case, num_transitions),
+which returns benchmarks.libraries.Work for the cases that it knows and raises its UnavailableError for the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import results
+from benchmarks.cases import CASES, LIBRARIES, Case, CaseError, chosen
+from benchmarks.machine import in_words, machine
+from benchmarks.results import DamagedError, Row, groups
+from benchmarks.rounds import Plan, measure
+
+OUT = Path("results/benchmarks/throughput.json")
+WIDTH = 110  # of a table that goes to a file
+BUSY = 0.5  # load before the first measurement, above which a person is warned
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; the exit code, 2 for a fault in what was asked for."""
+    options = parser().parse_args(arguments)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    try:
+        names = chosen(options.cases, list(CASES), "case")
+        libraries = chosen(options.libraries, [*LIBRARIES, *dict(options.clone)], "library")
+        old = results.read(options.out)
+    except (CaseError, DamagedError) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
+    plan = Plan(options.threads, options.rounds, options.seconds, options.transitions, dict(options.clone))
+    console.print(f"{in_words(machine())}; {plan.threads} threads, {plan.rounds} rounds of {plan.seconds:g} s")
+    if hasattr(os, "getloadavg") and os.getloadavg()[0] > BUSY:
+        told = f"the machine is busy (load {os.getloadavg()[0]:.1f}): threads wait for each other, so trust no number"
+        console.print(told, style="yellow", soft_wrap=True)
+    new: list[Row] = []
+    for name in names:
+        new += one_case(CASES[name], libraries, plan, console)
+        results.write(options.out, results.replaced(old, new))  # what is measured is not lost if the next is stopped
+    if not new:
+        print("benchmarks: nothing could be measured, see above", file=sys.stderr)
+        return 1
+    if importlib.util.find_spec("matplotlib") is not None:
+        from benchmarks import pictures
+
+        pictures.throughput(results.replaced(old, new), options.out.with_suffix(".png"), in_words(machine()))
+    console.print(f"written to {options.out}, .md and .png", soft_wrap=True)
+    return 0
+
+
+def one_case(case: Case, libraries: Sequence[str], plan: Plan, console: Console) -> list[Row]:
+    """Measure a case, and print its table."""
+    taking_part = [name for name in (*case.libraries, *plan.clones) if name in libraries]
+    with console.status(f"{case.title}: {', '.join(taking_part)}"):
+        found = measure(case, taking_part, plan, lambda text: console.print(text, style="yellow", soft_wrap=True))
+    rows = results.rows_of(case, found, plan)
+    for group in groups(rows).values():
+        table = Table(*results.HEADINGS[1:], title=f"{case.title} ({case.name})", title_justify="left")
+        for row in group:
+            table.add_row(*results.cells(row, group)[1:])
+        console.print(table)
+    return rows
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the command's arguments."""
+    whole = argparse.ArgumentParser(
+        prog="python -m benchmarks.throughput",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"cases: {', '.join(CASES)}",
+    )
+    whole.add_argument("--cases", default="", metavar="A,B", help="by default all")
+    whole.add_argument("--libraries", default="", metavar="A,B", help=f"by default all of {', '.join(LIBRARIES)}")
+    whole.add_argument("--clone", type=_clone, action="append", default=[], metavar="NAME=FILE.py", help="see above")
+    whole.add_argument("--threads", type=_positive, default=2, metavar="N", help="in every worker")
+    whole.add_argument("--rounds", type=_positive, default=7, metavar="N")
+    whole.add_argument("--seconds", type=_seconds, default=3.0, metavar="S", help="of each measurement")
+    whole.add_argument("--transitions", type=_positive, default=100_000, metavar="N", help="in each buffer")
+    whole.add_argument("--out", type=Path, default=OUT, metavar="FILE.json")
+    return whole
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0.0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
+    return number
+
+
+def _clone(text: str) -> tuple[str, str]:
+    name, separator, file = text.partition("=")
+    if not (name and separator and file) or name in LIBRARIES:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.py with a name of its own")
+    return name, str(Path(file).resolve())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

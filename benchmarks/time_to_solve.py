@@ -1,0 +1,214 @@
+"""Seconds until an agent has solved pendulum-p: the test return passes -200 and stays there for 3 epochs.
+
+python -m benchmarks.time_to_solve
+
+Trains by the command that users give, one run after another, and reads the time column of progress.csv, which begins
+with the first step of training. Told are the seconds at the end of the first of the three epochs, and at that of the
+third, when one knows. A run is stopped once it has solved the task or its limit is over. It writes time_to_solve.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.machine import in_words, machine, versions
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = Path("results/benchmarks/time_to_solve.json")
+RUNS = Path("results/time_to_solve")  # where the training runs themselves go
+SOLVED, EPOCHS = -200.0, 3
+LOOK = 1.0  # seconds between two looks at a run's table
+PATIENCE = 30.0  # seconds that a run that is stopped may take to save itself
+
+
+@dataclass(frozen=True)
+class Training:
+    """A config, and how long it may take.
+
+    Attributes:
+        config: below configs/.
+        seeds: how many, from 1.
+        minutes: the limit of each.
+    """
+
+    config: str
+    seeds: int
+    minutes: float
+
+
+TRAININGS = {
+    "quickstart": Training("configs/quickstart.gin", 3, 60.0),
+    "paper": Training("configs/paper/pendulum_p.gin", 1, 60.0),
+}
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A row of progress.csv."""
+
+    step: int
+    test_return: float
+    seconds: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train and tell; the exit code."""
+    options = parser().parse_args(arguments)
+    wanted = options.configs.split(",") if options.configs else list(TRAININGS)
+    if unknown := [name for name in wanted if name not in TRAININGS]:
+        print(f"benchmarks: there is no config {unknown[0]!r}; choose from {', '.join(TRAININGS)}", file=sys.stderr)
+        return 2
+    rows = _read(options.out)
+    for name in wanted:
+        training = TRAININGS[name]
+        minutes = training.minutes if options.limit is None else options.limit
+        for run_id in options.run_id or range(1, training.seeds + 1):
+            row = one_run(name, training.config, run_id, minutes, options)
+            others = [other for other in rows if (other["config"], other["run_id"]) != (name, run_id)]
+            rows = sorted([*others, row], key=lambda r: (r["config"] != "quickstart", r["config"], r["run_id"]))
+            _write(options.out, rows)
+    tell(rows)
+    print(f"written to {options.out}")
+    return 0
+
+
+def one_run(name: str, config: str, run_id: int, minutes: float, options: argparse.Namespace) -> dict[str, Any]:
+    """Train once, from the start."""
+    results = options.runs / name
+    folder = results / "pendulum-p-v0" / "rsac" / str(run_id)
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [
+        sys.executable, "offpcc/launch.py", "--env", "pendulum-p-v0", "--algo", "rsac", "--config", config,
+        "--run_id", str(run_id), "--results", str(results.resolve()), "--threads", str(options.threads),
+    ]  # fmt: skip
+    print(" ".join(["python", *command[1:]]), flush=True)
+    folder.mkdir(parents=True)
+    log = results / f"{run_id}.log"
+    folder.rmdir()
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
+        epochs = follow(process, folder / "progress.csv", 60.0 * minutes)
+    if not epochs and process.returncode:
+        raise SystemExit(f"benchmarks: the training failed: {log.read_text().strip().splitlines()[-1]}")
+    first = solved_at(epochs)
+    row = {
+        "config": name,
+        "command": " ".join(["python", *command[1:-4]]),
+        "run_id": run_id,
+        "threads": options.threads,
+        "solved": first is not None,
+        "seconds": None if first is None else epochs[first].seconds,
+        "seconds_confirmed": None if first is None else epochs[first + EPOCHS - 1].seconds,
+        "step": None if first is None else epochs[first].step,
+        "limit_minutes": minutes,
+        "last_step": epochs[-1].step if epochs else 0,
+        "best_test_return": max((epoch.test_return for epoch in epochs), default=None),
+        "machine": in_words(machine()),
+        "versions": versions(),
+    }
+    print(f"  {in_time(row)}", flush=True)
+    return row
+
+
+def follow(process: subprocess.Popen[bytes], progress: Path, limit: float) -> list[Epoch]:
+    """Wait until a run has solved its task, is over, or has used its limit; its epochs within that."""
+    started = time.monotonic()
+    try:
+        while process.poll() is None and solved_at(read_epochs(progress)) is None:
+            if time.monotonic() - started > limit + PATIENCE:  # its clock begins after its imports
+                break
+            time.sleep(LOOK)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+    return [epoch for epoch in read_epochs(progress) if epoch.seconds <= limit]
+
+
+def read_epochs(progress: Path) -> list[Epoch]:
+    """The rows of a run's table that are whole, none if there is no table yet."""
+    if not progress.exists():
+        return []
+    found = []
+    with progress.open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            if row["test/return"] and row.get("time/hours"):
+                epoch = Epoch(int(row["step"]), float(row["test/return"]), 3600.0 * float(row["time/hours"]))
+                found.append(epoch)
+    return found
+
+
+def solved_at(epochs: Sequence[Epoch]) -> int | None:
+    """The first of `EPOCHS` epochs in a row whose tests reached `SOLVED`."""
+    passed = [epoch.test_return >= SOLVED for epoch in epochs]
+    return next((i for i in range(len(passed) - EPOCHS + 1) if all(passed[i : i + EPOCHS])), None)
+
+
+def in_time(row: dict[str, Any]) -> str:
+    """What a run came to, for people."""
+    if row["solved"]:
+        return f"{row['seconds']:,.0f} s"
+    best = "no test" if row["best_test_return"] is None else f"best test {row['best_test_return']:,.0f}"
+    return f"not solved within {row['limit_minutes']:g} minutes ({best})"
+
+
+def tell(rows: Sequence[dict[str, Any]]) -> None:
+    """Print the table."""
+    table = Table("config", "seed", "solved after", "known after", "steps", title="Time to solve pendulum-p")
+    for row in rows:
+        known = f"{row['seconds_confirmed']:,.0f} s" if row["solved"] else ""
+        table.add_row(row["config"], str(row["run_id"]), in_time(row), known, f"{row['step'] or row['last_step']:,}")
+    for config in dict.fromkeys(row["config"] for row in rows):
+        solved = [row["seconds"] for row in rows if row["config"] == config and row["solved"]]
+        if len(solved) > 1:
+            table.add_row(config, "median", f"{statistics.median(solved):,.0f} s", "", "")
+    Console(width=None if sys.stdout.isatty() else 100).print(table)
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    return list(json.loads(file.read_text(encoding="utf-8"))["rows"]) if file.exists() else []
+
+
+def _write(file: Path, rows: Sequence[dict[str, Any]]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    content = {"threshold": SOLVED, "epochs": EPOCHS, "rows": rows}
+    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the command's arguments."""
+    whole = argparse.ArgumentParser(
+        prog="python -m benchmarks.time_to_solve",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    whole.add_argument("--configs", default="", metavar="A,B", help=f"by default {','.join(TRAININGS)}")
+    whole.add_argument("--run_id", type=int, nargs="+", metavar="N", help="by default 1 2 3 and 1")
+    whole.add_argument("--limit", type=float, metavar="MINUTES", help="of each run, by default 60")
+    whole.add_argument("--threads", type=int, default=1, metavar="N", help="as of the command; 1 is its default")
+    whole.add_argument("--runs", type=Path, default=RUNS, metavar="FOLDER", help="where runs go")
+    whole.add_argument("--out", type=Path, default=OUT, metavar="FILE.json")
+    return whole
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import time_to_solve
+from benchmarks.time_to_solve import Epoch, follow, in_time, read_epochs, solved_at
+
+
+def epochs(*returns):
+    return [Epoch(1_000 * (i + 1), value, 10.0 * (i + 1)) for i, value in enumerate(returns)]
+
+
+@pytest.mark.parametrize("returns, index", [
+    ((-900, -150, -190, -200), 1),
+    ((-150, -150, -201, -150, -150, -150), 3),
+    ((-150, -150), None),
+    ((), None),
+])  # fmt: skip
+def test_solved_means_three_epochs_in_a_row(returns, index):
+    assert solved_at(epochs(*returns)) == index
+
+
+def test_reading_a_table(tmp_path):
+    file = tmp_path / "progress.csv"
+    assert read_epochs(file) == []
+    file.write_text("step,test/return,time/hours,more\n1000,-300.5,0.5,\n2000,,1.0,\n3000,-1")
+    assert read_epochs(file) == [Epoch(1000, -300.5, 1800.0)]
+
+
+def table(path, hours):
+    """A program that writes a table, a row at once, and then sleeps."""
+    rows = "".join(f"{i},-100,{hour}\\n" for i, hour in enumerate(hours))
+    return f"import time; open({str(path)!r}, 'w').write('step,test/return,time/hours\\n{rows}'); time.sleep(60)"
+
+
+def test_a_run_is_stopped_when_it_has_solved(tmp_path, monkeypatch):
+    monkeypatch.setattr(time_to_solve, "LOOK", 0.05)
+    file = tmp_path / "progress.csv"
+    process = subprocess.Popen([sys.executable, "-c", table(file, (0.01, 0.02, 0.03))], stderr=subprocess.DEVNULL)
+    assert len(follow(process, file, 600.0)) == 3
+    assert process.returncode is not None
+
+
+def test_what_came_after_the_limit_does_not_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(time_to_solve, "LOOK", 0.05)
+    file = tmp_path / "progress.csv"
+    process = subprocess.Popen([sys.executable, "-c", table(file, (0.01, 0.02, 0.03))], stderr=subprocess.DEVNULL)
+    assert len(follow(process, file, 80.0)) == 2
+
+
+def test_in_words():
+    assert in_time({"solved": True, "seconds": 61.6}) == "62 s"
+    row = {"solved": False, "limit_minutes": 60.0, "best_test_return": -412.3}
+    assert in_time(row) == "not solved within 60 minutes (best test -412)"
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "solve.json"
+
+    def run(name, config, run_id, minutes, options):
+        row = {"config": name, "run_id": run_id, "solved": run_id == 1, "seconds": 9.0, "seconds_confirmed": 11.0}
+        return row | {"step": 3_000, "last_step": 4_000, "limit_minutes": minutes, "best_test_return": -500.0}
+
+    monkeypatch.setattr(time_to_solve, "one_run", run)
+    assert time_to_solve.main(["--out", str(out)]) == 0
+    assert time_to_solve.main(["--configs", "paper", "--run_id", "2", "--limit", "5", "--out", str(out)]) == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["config"], row["run_id"]) for row in rows] == [
+        ("quickstart", 1), ("quickstart", 2), ("quickstart", 3), ("paper", 1), ("paper", 2),
+    ]  # fmt: skip
+    assert "not solved within 5 minutes" in capsys.readouterr().out
+    assert time_to_solve.main(["--configs", "fast"]) == 2
+    assert "there is no config 'fast'; choose from quickstart, paper" in capsys.readouterr().err
