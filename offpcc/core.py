@@ -42,9 +42,12 @@ class Batch(NamedTuple):
     first_action: Tensor  # (B, A): the action before o_1, zeros at an episode's start
     first_reward: Tensor  # (B, 1)
     burn_in: int = 0  # leading steps that only warm a memory up
+    complete: bool = False  # whether all observations are real and all steps count, which saves looking
 
     def mean(self, x: Tensor) -> Tensor:
         """Mean of `x` (..., B, T, D) over counted steps and D, keeping the leading axes; the library's only mean."""
+        if self.complete:
+            return x.mean((-3, -2, -1))
         counted = torch.where(self.mask > 0, x, 0.0).sum((-3, -2)).mean(-1)
         return counted / self.mask.sum()
 
@@ -57,6 +60,8 @@ class Batch(NamedTuple):
 
         A mask on the loss alone would not do: the gradient of a masked NaN is 0 x NaN.
         """
+        if self.complete:
+            return self
         step, real = self.has_step(), self.real > 0
         real = real.reshape(*real.shape[:2], *(1,) * (self.observations.dim() - 2))
         return self._replace(
@@ -70,7 +75,9 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on `device`."""
-        return Batch(*(x.to(device) for x in self[:-1]), burn_in=self.burn_in)  # type: ignore[misc, arg-type]
+        if self.observations.device == device:
+            return self
+        return Batch(*(x.to(device) if isinstance(x, Tensor) else x for x in self))  # type: ignore[arg-type]
 
 
 class Summaries(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class OfflineData:
         identity: what tells it from other data, or from another view of it.
     """
 
-    rows: Rows
+    rows: Rows = field(repr=False)
     name: str
     source: str
     num_transitions: int
@@ -62,7 +62,7 @@ class OfflineData:
     @property
     def num_bytes(self) -> int:
         """Bytes of the arrays."""
-        return sum(array.nbytes for array in self.rows)
+        return sum(array.nbytes for array in self.rows.arrays)
 
     @property
     def observation_space(self) -> spaces.Box:
@@ -176,7 +176,7 @@ def read(
         UserError: it is not to be had, is not whole, cannot be learned from, or does not fit the environment.
     """
     data = load_by_gin(source, progress)
-    _check_actions(data, env)
+    _check_actions(data, env, data.name if isinstance(source, Dataset) else str(source))
     data = data.fraction(fraction)
     bounds = bounds_for(data, env)
     about, wrappers = _about(data, env, bounds), seen_through(data.metadata, data.name)
@@ -186,7 +186,7 @@ def read(
         raise UserError(f"{data.name}: there are no transitions in it; give longer episodes, or next_observations")
     del data  # what nobody else holds makes room for what the agent sees
     if env is not None:
-        rows = rows._replace(observations=_seen(rows, env, seed, wrappers, about["name"]))
+        rows = rows.showing(_seen(rows, env, seed, wrappers, about["name"]))
     about |= {"num_transitions": int(rows.is_start.sum()), "num_episodes": len(rows.starts)}
     return OfflineData(rows, **about, identity=_identity(about["name"], rows))
 
@@ -211,17 +211,17 @@ def told_score(name: str, mean_return: float) -> str:
     return "" if score is None else f", D4RL score {score:.1f}"
 
 
-def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> None:
+def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: str) -> None:
     if data.discrete_actions:
         raise UserError(
-            f"{data.name}: its actions are whole numbers, choices as it seems, and agents for continuous control "
+            f"{called}: its actions are whole numbers, choices as it seems, and agents for continuous control "
             f"cannot learn from them; if they are no choices, bind recorded.action_range"
         )
     recorded = data.actions.shape[1]
     wanted = recorded if env is None else int(np.prod(env.action_space.shape or (1,)))
     if recorded != wanted:
         raise UserError(
-            f"{data.name} has actions of {recorded} numbers, but the environment takes {wanted}; name the environment "
+            f"{called} has actions of {recorded} numbers, but the environment takes {wanted}; name the environment "
             f"it was recorded in with --env, or leave --env out to train without tests"
         )
 
@@ -251,6 +251,6 @@ def _reward_scale(data: Dataset, return_range: float | None) -> float:
 
 def _identity(name: str, rows: Rows) -> str:
     digest = hashlib.sha256()
-    for array in rows:
+    for array in rows.arrays:
         digest.update(np.ascontiguousarray(array).data)
     return f"{name} ({int(rows.is_start.sum()):,} transitions, SHA-256 {digest.hexdigest()[:16]})"

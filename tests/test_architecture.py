@@ -15,7 +15,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # A part imports parts below it and its own; parts of one level import each other only as ALLOWED_BESIDE says.
 LEVELS = [
     {"errors", "checks", "files", "generators", "d4rl_names"},
-    {"core", "registry", "domains", "loggers"},
+    {"core", "registry", "domains", "loggers", "allocation"},
     {"learning", "networks", "data"},
     {"environments", "offline"},
     {"algorithms", "interaction"},
@@ -83,9 +83,13 @@ def test_names_of_modules(file):
 
 # No waiting for the device ----------------------------------------------------------------------------------------
 
-LEARNING = [file for file in FILES if part(module_name(file)) in {"algorithms", "networks", "learning"}]
+LEARNING = [
+    file
+    for file in FILES
+    if part(module_name(file)) in {"algorithms", "networks", "learning"} and "mirror" not in file.name  # NumPy alone
+]
 MAY_WAIT = {  # not part of an update
-    "__init__", "act", "_inputs", "_tensor", "state_dict", "load_state_dict", "actor_file",
+    "__init__", "act", "_act", "_inputs", "_mirrored", "mirror", "array", "state_dict", "load_state_dict", "actor_file",
 }  # fmt: skip
 WAITING_METHODS = {"item", "cpu", "tolist", "numpy", "nonzero", "any", "all"}
 WAITING_FUNCTIONS = {"float", "int", "bool", "print"}
@@ -103,7 +107,7 @@ def waits(function):
         if isinstance(node, ast.If | ast.While | ast.IfExp):
             for inner in ast.walk(node.test):
                 called = inner.func if isinstance(inner, ast.Call) else None
-                if isinstance(called, ast.Attribute) and called.attr not in {"dim", "size", "numel"}:
+                if isinstance(called, ast.Attribute) and called.attr not in {"dim", "size", "numel", "stride"}:
                     yield f"line {node.lineno}: if on what .{called.attr}() gives"
                 if isinstance(inner, ast.Attribute) and inner.attr in {"mask", "real", "terminations", "rewards"}:
                     yield f"line {node.lineno}: if on a batch's {inner.attr}"

@@ -98,6 +98,33 @@ def test_all_groups_together_are_clipped_to_the_norm(limit, norm):
     torch.testing.assert_close(gradients, torch.tensor([0.6, 0.8]) * norm, rtol=1e-4, atol=0)
 
 
+@pytest.mark.parametrize("limit", [None, 0.1])
+def test_steps_are_those_of_torchs_adam(limit):
+    """In float32, with gradients that do not lie in memory as their parameters do, and one that is missing at times."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    scale, spare = nn.Parameter(torch.randn(3, 5)), nn.Parameter(torch.randn(2))
+    other_net, other_scale, other_spare = copy.deepcopy((net, scale, spare))
+    optimizer = Optimizer([([*net.parameters(), spare], 1e-2), ([scale], 3e-2)], limit)
+    groups = [{"params": [*other_net.parameters(), other_spare], "lr": 1e-2}, {"params": [other_scale], "lr": 3e-2}]
+    adam = torch.optim.Adam(groups)
+    for update in range(5):
+        x, w = torch.randn(6, 4), torch.randn(5, 3)
+
+        def of(net, scale, spare, x=x, w=w, update=update):
+            return net(x).square().mean() + (scale.t() * w).sum() + (spare.sum() if update % 2 else 0.0)
+
+        optimizer.minimize(of(net, scale, spare))
+        adam.zero_grad()
+        of(other_net, other_scale, other_spare).backward()
+        if limit is not None:
+            nn.utils.clip_grad_norm_([p for group in groups for p in group["params"]], limit)
+        adam.step()
+        ours, theirs = [*net.parameters(), scale, spare], [*other_net.parameters(), other_scale, other_spare]
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
 def test_a_parameter_that_the_loss_does_not_reach_stays():
     x, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     optimizer = Optimizer([([x, unused], 0.1)], 1.0)
@@ -313,7 +340,7 @@ def test_a_schedule_follows_the_algorithms_updates_if_they_are_told():
     parameter = nn.Parameter(torch.zeros(1))
     optimizer = Optimizer([([parameter], LinearDecay(1.0, 0.0, 10))])
     optimizer.minimize(parameter.sum(), 5)
-    assert optimizer.adam.param_groups[0]["lr"] == 0.5
+    assert optimizer.groups[0].latest_rate == 0.5
 
 
 def test_noise_does_not_repeat_the_numbers_that_initial_weights_came_from():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +13,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from offpcc.algorithms.acting import Acting
-from offpcc.checks import Flag, Fraction, Number, PositiveInteger, PositiveNumber, Sizes
+from offpcc.allocation import keep_freed_memory
+from offpcc.checks import Flag, Fraction, Number, PositiveInteger, PositiveNumber, Rule, Sizes
 from offpcc.core import Batch, Stats, Summaries, channels_first_shape, is_image
 from offpcc.data.augmentation import Augmentation, RandomShift
 from offpcc.errors import UserError
@@ -23,8 +24,26 @@ from offpcc.networks.encoders import Builder, EncoderBuilder
 from offpcc.networks.sequences import encode, is_empty
 from offpcc.registry import configurable
 
+PRECISIONS = ("float32", "bfloat16")
+Precision = Annotated[str, Rule(f"one of {', '.join(PRECISIONS)}", lambda value: value in list(PRECISIONS))]
 MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
+
+
+def in_own_precision(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], Stats]:
+    """`update_networks` with matrix products in the agent's precision.
+
+    Nothing that was cast is kept: weights change in the midst of an update.
+    """
+
+    @functools.wraps(update)
+    def wrapped(self: ActorCritic, batch: Batch) -> Stats:
+        if self.precision == "float32":
+            return update(self, batch)
+        with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
+            return update(self, batch)
+
+    return wrapped
 
 
 @configurable
@@ -58,6 +77,8 @@ class ActorCritic(Acting):
         reward_scale: factor on rewards in targets; returns that are reported, and rewards as inputs, stay as they are.
         reward_shift: added after it.
         augmentation: of images while learning; by default the class's.
+        precision: "bfloat16" multiplies in bfloat16 while learning, which takes less time. Weights, moments, last
+            layers and acting stay in float32.
     """
 
     default_encoder: ClassVar[EncoderBuilder] = Identity
@@ -92,15 +113,18 @@ class ActorCritic(Acting):
         reward_scale: Number = 1.0,
         reward_shift: Number = 0.0,
         augmentation: Augmentation | None = None,
+        precision: Precision = "float32",
     ) -> None:
         self.device = torch.device(device)
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.gamma, self.n_step = gamma, n_step
         self.reward_scale, self.reward_shift = reward_scale, reward_shift
         self.space_shape = observation_space.shape
         self.observation_shape = channels_first_shape(observation_space.shape)
         self.action_dim = int(np.prod(action_space.shape))
         self.noise = Noise(seed, self.device)
-        self.lr, self.max_gradient_norm = lr, max_gradient_norm
+        self.lr, self.max_gradient_norm, self.precision = lr, max_gradient_norm, precision
         if augmentation is None and self.default_augmentation is not None:
             augmentation = self.default_augmentation()
         self.augmentation = augmentation if is_image(self.observation_shape) else None
@@ -123,6 +147,7 @@ class ActorCritic(Acting):
             RunningNormalization(self.observation_shape).to(self.device) if normalize_observations else None
         )
         self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
+        self.encoders_are_empty = is_empty(self.shared_encoder) and is_empty(self.actor_encoder) and self.memoryless
         self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
 
     def build_actor(self, summary_dim: int, hidden_dims: Sequence[int]) -> nn.Module:
@@ -198,6 +223,12 @@ class ActorCritic(Acting):
 
     # Learning -----------------------------------------------------------------------------------------------
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Have a class's own updates made in the agent's precision."""
+        super().__init_subclass__(**kwargs)
+        if "update_networks" in cls.__dict__:
+            setattr(cls, "update_networks", in_own_precision(cls.__dict__["update_networks"]))  # noqa: B010
+
     def update_networks(self, batch: Batch) -> Stats:
         """One update; the algorithm's page."""
         raise NotImplementedError
@@ -219,6 +250,11 @@ class ActorCritic(Acting):
     def summarize(self, batch: Batch) -> Summaries:
         """Encode once; from here on, everything is feed-forward."""
         inputs = Inputs.of(batch)
+        if self.encoders_are_empty:  # and all give the same
+            shared, _ = self.shared_encoder(inputs)
+            h: Tensor = self.actor_encoder(inputs._replace(observation=shared))[0]
+            q = h.unsqueeze(0) if self.has_critics else h.new_empty(0, *h.shape)
+            return Summaries(h[:, :-1], h[:, 1:], q[:, :, :-1], q, h)
         read = functools.partial(encode, inputs=inputs, batch=batch)
         shared = read(self.shared_encoder)
         if not self.has_critics:

@@ -149,4 +149,4 @@ class BCQ(ActorCritic):
         now = h.v[:, :-1]
         with torch.no_grad():
             action = self.vae.decode(now, self.latent(now.new_empty(*now.shape[:-1], self.vae.latent_dim)))
-        return -batch.mean(self.critics(h.q.detach(), self.perturbed(self.actor, h.pi, action))[0])
+        return -batch.mean(self.critics.of_policy(h.q, self.perturbed(self.actor, h.pi, action), 1)[0])

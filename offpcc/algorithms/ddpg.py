@@ -58,4 +58,4 @@ class DDPG(DeterministicPolicy):
 
     def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
         """-mean Q_1(o, mu(o)): the deterministic policy gradient (eq. 6)."""
-        return -batch.mean(self.critics(h.q.detach(), self.actor(h.pi))[0])
+        return -batch.mean(self.critics.of_policy(h.q, self.actor(h.pi), 1)[0])

@@ -84,18 +84,14 @@ class IQL(ActorCritic):
         """See `ActorCritic`."""
         return *super().networks(), self.value
 
-    def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
-        """A sample of the policy, or its mode."""
-        mode = self.actor.mode(summary)
-        return mode if deterministic else self.actor.sample(summary, self.noise.normal(mode))
-
     def update_networks(self, batch: Batch) -> Stats:
         """One step of V, actor, critics and targets."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
-        value_loss, v = self.value_loss(h, batch)
+        recorded = self.recorded_value(h, batch)
+        value_loss, v = self.value_loss(h, batch, recorded)
         self.value_optimizer.minimize(value_loss)
-        actor_loss, weight = self.actor_loss(h, batch)
+        actor_loss, weight = self.actor_loss(h, batch, recorded)
         self.actor_optimizer.minimize(actor_loss)
         critic_loss, q = self.critic_loss(h, batch)
         self.critic_optimizer.minimize(critic_loss)
@@ -109,10 +105,10 @@ class IQL(ActorCritic):
             weight=weight,
         )
 
-    def value_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """L_V = mean |tau - 1(u < 0)| u^2, u = min Q'(o, a) - V(o); and mean V."""
+    def value_loss(self, h: Summaries, batch: Batch, recorded: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """L_V = mean |tau - 1(u < 0)| u^2, u = min Q'(o, a) - V(o); and mean V. `recorded` is min Q', if at hand."""
         v: Tensor = self.value(h.v[:, :-1])
-        u = self.recorded_value(h, batch) - v
+        u = (self.recorded_value(h, batch) if recorded is None else recorded) - v
         share = (self.expectile - (u < 0.0).to(u.dtype)).abs()
         return batch.mean(share * u.square()), batch.mean(v.detach())
 
@@ -123,10 +119,11 @@ class IQL(ActorCritic):
         q = self.critics(h.q, batch.actions)
         return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
 
-    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
+    def actor_loss(self, h: Summaries, batch: Batch, recorded: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """L_pi = -mean exp(beta (min Q'(o, a) - V(o))) log pi(a|o), the weight bounded; and its mean."""
         with torch.no_grad():
-            advantage = self.recorded_value(h, batch) - self.value(h.v[:, :-1])
+            recorded = self.recorded_value(h, batch) if recorded is None else recorded
+            advantage = recorded - self.value(h.v[:, :-1])
             weight = (self.beta * advantage).exp().clamp(max=self.max_weight)
         return -batch.mean(weight * self.actor.log_prob(h.pi, batch.actions)), batch.mean(weight)
 

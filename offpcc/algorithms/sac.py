@@ -78,10 +78,6 @@ class SAC(ActorCritic):
         """A squashed Gaussian policy."""
         return SquashedGaussianActor(summary_dim, self.action_dim, hidden_dims)
 
-    def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
-        """A sample of the policy, or its mode."""
-        return self.actor.mode(summary) if deterministic else self.sample(summary)[0]
-
     def sample(self, summary: Tensor) -> tuple[Tensor, Tensor]:
         """Actions (..., A) and their log-probabilities (..., 1)."""
         like = summary.new_empty(*summary.shape[:-1], self.action_dim)
@@ -122,5 +118,5 @@ class SAC(ActorCritic):
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """J_pi = mean (alpha log pi(a|o) - min Q(o, a)), a sampled by reparametrisation (eq. 9); and the entropy."""
         action, log_prob = self.sample(h.pi)
-        q = self.critics(h.q.detach(), action).amin(0)
+        q = self.critics.of_policy(h.q, action).amin(0)
         return batch.mean(self.temperature() * log_prob - q), -batch.mean(log_prob.detach())

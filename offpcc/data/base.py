@@ -83,8 +83,8 @@ class BufferBase:
 
     @property
     def bytes_per_step(self) -> int:
-        """Bytes that one step takes."""
-        return self.bytes_per_frame + 4 * self.action_dim + 4 + 1 + 1
+        """Bytes that one step takes: a frame, the action and the reward."""
+        return self.bytes_per_frame + 4 * self.action_dim + 4
 
     def read(self, observation: np.ndarray) -> np.ndarray:
         """An observation as it is stored: its frames, (frame_stack, *frame).
@@ -161,7 +161,10 @@ class BufferBase:
                 f"{self.frame_stack} that holds {len(self)}"
             )
         self.recorded = recorded
-        return rows._replace(observations=channels_first(rows.observations, self.space_shape))
+        observations = channels_first(rows.observations, self.space_shape)
+        if self.dtype == np.uint8:  # they are apart, so that a view of them will do
+            return rows._replace(storage=rows.storage._replace(observations=observations))
+        return rows.showing(observations)
 
     def check_saved(self, state: Mapping[str, Any]) -> None:
         """Refuse the state of a buffer with other parts, or of one that was filled with other data.

@@ -15,11 +15,11 @@ from offpcc.data.assembling import About, assemble, join
 from offpcc.data.columns import REQUIRED, Array, Column, Range
 from offpcc.data.infos import StepInfos
 from offpcc.data.notices import Notice
-from offpcc.data.rows import Rows as Rows
+from offpcc.data.rows import Rows, Storage
 from offpcc.errors import UserError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """S steps of E episodes, one after another, as they were recorded.
 
@@ -69,6 +69,14 @@ class Dataset:
     source: str = "arrays"
     infos: Mapping[str, Array] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        observations, actions = self.observations, self.actions
+        return (
+            f"<Dataset {self.name!r} from {self.source}: num_transitions={self.num_transitions:,}, "
+            f"num_episodes={self.num_episodes:,}, observations={observations.shape} {observations.dtype}, "
+            f"actions={actions.shape} {actions.dtype}>"
+        )
 
     @staticmethod
     def from_arrays(
@@ -202,9 +210,9 @@ class Dataset:
     @property
     def bytes_of_rows(self) -> int:
         """Bytes of the arrays that `rows` makes."""
-        arrays = (self.observations, self.actions, self.rewards, self.terminations, self.is_transition)
+        numbers = self.observations[0].nbytes + 4 * self.actions.shape[1] + 4 + 4 + 1  # as in `Storage`
         num_episodes = int((self.lengths > ~self.last_is_transition).sum())
-        return sum(int(array[0].nbytes) for array in arrays) * (self.num_transitions + num_episodes)
+        return int(numbers) * (self.num_transitions + num_episodes)
 
     def select(self, episodes: Sequence[int] | Array) -> Dataset:
         """The data of these episodes, by number, in this order; neighbours are not copied.
@@ -305,19 +313,15 @@ class Dataset:
         is_start = np.ones(stops[-1] if len(stops) else 0, np.bool_)
         is_start[stops - 1] = False
 
-        def placed(array: Array) -> Array:
-            out = np.zeros((len(is_start), *array.shape[1:]), array.dtype)
-            out[is_start] = array if is_every else array[mask]
-            return out
-
-        observations = placed(self.observations)
-        observations[stops - 1] = self.final_observations[kept]
-        return Rows(
-            observations,
-            placed(self.unit_actions(action_bounds)),
-            placed(self.rewards[:, None]),
-            placed(self.terminations[:, None]),
-            is_start,
-            np.concatenate([[0], stops[:-1]]) if len(stops) else stops,
-            stops,
-        )
+        shape = self.observations.shape[1:]
+        storage = Storage.of(len(is_start), shape, self.observations.dtype, self.actions.shape[1])
+        storage.is_start[:] = is_start
+        for column, array in (
+            (storage.observations, self.observations),
+            (storage.actions, self.unit_actions(action_bounds)),
+            (storage.rewards, self.rewards[:, None]),
+            (storage.terminations, self.terminations[:, None]),
+        ):
+            column[is_start] = array if is_every else array[mask]
+        storage.observations[stops - 1] = self.final_observations[kept]
+        return Rows(storage, np.concatenate([[0], stops[:-1]]) if len(stops) else stops, stops)

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from offpcc.checks import PositiveInteger
 from offpcc.core import Batch
 from offpcc.data.base import BufferBase
-from offpcc.data.rows import Rows
+from offpcc.data.rows import Rows, Storage
 from offpcc.errors import UserError
 from offpcc.registry import configurable
 
@@ -78,7 +78,9 @@ class ReplayBuffer(BufferBase):
         self.ring_rows = capacity // num_envs
         self.rings = [Ring() for _ in range(num_envs)]
         self.num_transitions = 0
-        # From a start's place to those of the frames of its observations, (T+1, frame_stack).
+        # From a start's place to those of the rows before, at and after it; and to those of the frames of its
+        # observations, (T+1, frame_stack).
+        self.near = num_envs * np.arange(-1, 2)
         self.reach = num_envs * (np.arange(num_steps + 1)[:, None] + np.arange(1 - frame_stack, 1))
         self._allocate(self._first_rows())
 
@@ -87,22 +89,26 @@ class ReplayBuffer(BufferBase):
 
     def _allocate(self, rows: int) -> None:
         """Storage for `rows` of each ring."""
-        places = rows * self.num_envs
-        self.observations = np.zeros((places, *self.frame_shape), self.dtype)
-        self.actions = np.zeros((places, self.action_dim), np.float32)
-        self.rewards = np.zeros((places, 1), np.float32)
-        self.terminations = np.zeros((places, 1), np.bool_)
-        self.is_start = np.zeros(places, np.bool_)
+        self._hold(Storage.of(rows * self.num_envs, self.frame_shape, self.dtype, self.action_dim))
+
+    def _hold(self, storage: Storage) -> None:
+        self.storage = storage
+        self.observations, self.actions, self.rewards, self.terminations, self.is_start = storage[1:]
 
     def _grow(self) -> None:
         old = self._arrays()
         self._allocate(min(2 * len(self.is_start) // self.num_envs, self.ring_rows))
         for name, array in old.items():
-            getattr(self, name)[: len(array)] = array
+            getattr(self.storage, name)[: len(array)] = array
+
+    @property
+    def packs_observations(self) -> bool:
+        """Whether one look-up finds all of a row."""
+        return self.dtype == np.float32
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        names = ("observations", "actions", "rewards", "terminations", "is_start")
-        return {name: getattr(self, name) for name in names}
+        names = ("packed", "is_start") if self.packs_observations else ("packed", "observations", "is_start")
+        return {name: getattr(self.storage, name) for name in names}
 
     def __len__(self) -> int:
         """Transitions that `sample` can return."""
@@ -112,6 +118,11 @@ class ReplayBuffer(BufferBase):
     def size(self) -> int:
         """Places of the storage among which are all that are in use."""
         return self.num_envs * max(ring.size for ring in self.rings)
+
+    @property
+    def bytes_per_step(self) -> int:
+        """Bytes that a row takes."""
+        return super().bytes_per_step + 4 + 1
 
     def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
         """Bytes that a run of `num_steps` environment steps comes to."""
@@ -130,6 +141,7 @@ class ReplayBuffer(BufferBase):
                 lost = self._place(env, ring.cursor + 1 + age)
                 self.num_transitions -= int(self.is_start[lost])
                 self.is_start[lost] = False
+                self.actions[lost], self.rewards[lost], self.terminations[lost] = 0.0, 0.0, 0.0
         else:
             ring.size += 1
         ring.cursor = (ring.cursor + 1) % self.ring_rows
@@ -190,19 +202,21 @@ class ReplayBuffer(BufferBase):
             ValueError: the buffer holds something, or is of several environments or of stacks.
         """
         rows = self._take(rows, recorded)
-        self.observations, self.actions, self.rewards, self.terminations, self.is_start = rows[:5]
-        self.capacity = self.ring_rows = len(rows.is_start)
+        self._hold(rows.storage)
+        self.capacity = self.ring_rows = len(self.is_start)
         self.rings = [Ring(self.ring_rows - 1, self.ring_rows)]
-        self.num_transitions = int(rows.is_start.sum())
+        self.num_transitions = int(self.is_start.sum())
 
     def sample(self) -> Batch:
         """`batch_size` windows with uniformly drawn starts."""
         if not self.num_transitions:
             raise ValueError("nothing has been pushed, so there is nothing to sample")
-        draw, size = self.randomness.generator.integers, self.size
-        starts = draw(0, size, self.batch_size)
-        while (missed := np.flatnonzero(~self.is_start[starts])).size:
-            starts[missed] = draw(0, size, missed.size)
+        starts = self._draw()
+        while len(starts) < self.batch_size:
+            starts = np.concatenate([starts, self._draw()])
+        starts = starts[: self.batch_size]
+        if self.num_steps == 1 and self.frame_stack == 1 and self.packs_observations:
+            return self._transitions(starts)
         frames = (starts[:, None, None] + self.reach) % (self.num_envs * self.ring_rows)
         if self.num_steps > 1:  # beyond what is allocated nothing is a start
             frames = np.minimum(frames, len(self.is_start) - 1)
@@ -218,11 +232,31 @@ class ReplayBuffer(BufferBase):
             observations=self.tensor(observations),
             actions=self.tensor(self.actions[steps]),
             rewards=self.tensor(self.rewards[steps]),
-            terminations=self.tensor(self.terminations[steps].astype(np.float32)),
+            terminations=self.tensor(self.terminations[steps]),
             real=self.tensor(real),
             mask=self.tensor(mask),
             first_action=self.tensor(np.where(follows, self.actions[before], np.float32(0.0))),
             first_reward=self.tensor(np.where(follows, self.rewards[before], np.float32(0.0))),
+            complete=self.num_steps == 1,
+        )
+
+    def _draw(self) -> np.ndarray:
+        """Starts, each as likely: mostly a few more than are needed, for some rows are none."""
+        drawn = self.randomness.generator.integers(0, self.size, self.batch_size + self.batch_size // 16)
+        return drawn[self.is_start[drawn]]
+
+    def _transitions(self, starts: np.ndarray) -> Batch:
+        """Single transitions, each with the row before it, whose action and reward are 0 if it is no start."""
+        rows = self.tensor(self.storage.packed.take(starts[:, None] + self.near, 0, mode="wrap"))
+        width, size = rows.shape[2] - self.action_dim - 2, self.action_dim
+        _, actions, rewards, terminations = rows.narrow(1, 1, 1).split_with_sizes((width, size, 1, 1), 2)
+        _, first_action, first_reward, _ = rows.select(1, 0).split_with_sizes((width, size, 1, 1), 1)
+        observations = rows.narrow(1, 1, 2).narrow(2, 0, width)
+        if len(self.observation_shape) > 1:
+            observations = observations.view(-1, 2, *self.observation_shape)
+        real, mask = torch.ones(len(starts), 3, 1, device=self.device).split_with_sizes((2, 1), 1)
+        return Batch(
+            observations, actions, rewards, terminations, real, mask, first_action, first_reward, complete=True
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -262,5 +296,5 @@ class ReplayBuffer(BufferBase):
             rows = min(2 * rows, self.ring_rows)
         self._allocate(rows)
         for name, array in state["arrays"].items():
-            getattr(self, name)[: self.size] = array.numpy()
+            getattr(self.storage, name)[: self.size] = array.numpy()
         self.num_transitions = int(self.is_start.sum())

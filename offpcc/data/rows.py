@@ -1,25 +1,92 @@
-"""How buffers store recorded transitions."""
+"""How transitions are stored."""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
+import numpy as np
+
 from offpcc.data.columns import Array
+
+
+class Storage(NamedTuple):
+    """Rows ``o_t, a_t, r_t, d_t``, one after another, so that a transition's next observation is the following row's.
+
+    A row that begins no transition, such as that of an episode's last observation, is no start, and its action, reward
+    and termination are 0. Observations that are vectors lie beside the rest, so that one look-up finds all of a row.
+    """
+
+    packed: Array  # (R, [O +] A + 2), float32: what follows, as columns; images are apart
+    observations: Array  # (R, *obs)
+    actions: Array  # (R, A)
+    rewards: Array  # (R, 1)
+    terminations: Array  # (R, 1)
+    is_start: Array  # (R,), bool
+
+    @classmethod
+    def of(cls, num_rows: int, observation_shape: tuple[int, ...], dtype: np.dtype, action_dim: int) -> Storage:
+        """Empty rows."""
+        width = math.prod(observation_shape) if dtype == np.float32 else 0
+        packed = np.zeros((num_rows, width + action_dim + 2), np.float32)
+        shape = (num_rows, *observation_shape)
+        return cls(
+            packed,
+            packed[:, :width].reshape(shape) if dtype == np.float32 else np.zeros(shape, dtype),
+            packed[:, width:-2],
+            packed[:, -2:-1],
+            packed[:, -1:],
+            np.zeros(num_rows, np.bool_),
+        )
 
 
 class Rows(NamedTuple):
     """Transitions as `ReplayBuffer` stores them, of all N episodes one after another.
 
-    An episode of L transitions takes L + 1 rows, ``o_t, a_t, r_t, d_t``, so that a transition's next observation is
-    the following row's; the last row, which is no start, holds the episode's last observation alone. A buffer may
-    keep these arrays as they are. Episode i of an agent with memory is a view of them: with
+    An episode of L transitions takes L + 1 rows; the last, which is no start, holds the episode's last observation
+    alone. A buffer may keep these arrays as they are. Episode i of an agent with memory is a view of them: with
     ``a, b = starts[i], stops[i]`` its observations are ``observations[a:b]``, its actions ``actions[a : b - 1]``.
     """
 
-    observations: Array  # (R, *obs)
-    actions: Array  # (R, A)
-    rewards: Array  # (R, 1)
-    terminations: Array  # (R, 1), bool
-    is_start: Array  # (R,), bool
+    storage: Storage
     starts: Array  # (N,), each episode's first row
     stops: Array  # (N,), the row after each episode's last
+
+    @property
+    def observations(self) -> Array:
+        """(R, *obs)."""
+        return self.storage.observations
+
+    @property
+    def actions(self) -> Array:
+        """(R, A)."""
+        return self.storage.actions
+
+    @property
+    def rewards(self) -> Array:
+        """(R, 1)."""
+        return self.storage.rewards
+
+    @property
+    def terminations(self) -> Array:
+        """(R, 1)."""
+        return self.storage.terminations
+
+    @property
+    def is_start(self) -> Array:
+        """(R,), bool."""
+        return self.storage.is_start
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All there is, each number once."""
+        return (*self.storage[1:], self.starts, self.stops)
+
+    def showing(self, observations: Array) -> Rows:
+        """The same transitions with other `observations` (R, *obs)."""
+        if observations is self.observations:
+            return self
+        storage = Storage.of(len(observations), observations.shape[1:], observations.dtype, self.actions.shape[1])
+        for column, array in zip(storage[1:], (observations, *self.storage[2:]), strict=True):
+            column[...] = array
+        return self._replace(storage=storage)

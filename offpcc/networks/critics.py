@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
-from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, beside
+from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, beside, is_plain
+from offpcc.networks.perceptrons import ROWS, perceptrons
 
 
 class Critics(nn.Module):
@@ -37,8 +39,28 @@ class Critics(nn.Module):
 
         Of S actions for each summary, (B, T, S, A), they are (N, B, T, S, 1).
         """
-        rows = action.shape[:-1]
+        return self._values(summary, action, list(self.net.parameters()))
+
+    def of_policy(self, summary: Tensor, action: Tensor, num: int | None = None) -> Tensor:
+        """What `forward` gives, of the first `num` critics, for a policy to learn from.
+
+        The gradient reaches the actions alone, neither the summaries nor the critics.
+        """
+        weights = [weight.detach()[:num] for weight in self.net.parameters()]
+        return self._values(summary.detach()[:num], action, weights)
+
+    def _values(self, summary: Tensor, action: Tensor, weights: list[Tensor]) -> Tensor:
+        num, rows = len(weights[0]), action.shape[:-1]
         x = beside(summary, action.expand(len(summary), *action.shape))
-        x = x.expand(self.num, *x.shape[1:]).reshape(self.num, -1, x.shape[-1])
-        q: Tensor = self.net(x)
-        return q.view(self.num, *rows, 1)
+        x = x.expand(num, *x.shape[1:]).reshape(num, -1, x.shape[-1])
+        fits = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+        if fits and x.shape[1] > ROWS and is_plain(self.net, EnsembleLinear):
+            x = perceptrons(x, weights)
+        else:
+            remaining = iter(weights)
+            for layer in self.net:
+                if isinstance(layer, EnsembleLinear | EnsembleLayerNorm):
+                    x = layer.compute(x, next(remaining), next(remaining))
+                else:
+                    x = torch.relu_(x)
+        return x.view(num, *rows, 1)

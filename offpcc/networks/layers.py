@@ -9,13 +9,44 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from offpcc.networks.perceptrons import ROWS, perceptrons
 
-def mlp(sizes: Sequence[int]) -> nn.Sequential:
-    """Linear layers of the given sizes with ReLU between them, none after the last."""
+
+class MLP(nn.Sequential):
+    """Linear layers with ReLU between them, none after the last."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out)."""
+        rows = x.shape[:-1]
+        if torch.is_autocast_enabled(x.device.type):  # what comes out has its full precision
+            *hidden, last = self
+            for layer in hidden:
+                x = layer(x)
+            with torch.autocast(x.device.type, enabled=False):
+                y: Tensor = last(x.float())
+                return y
+        if x.device.type == "cpu" and rows.numel() > ROWS and is_plain(self, nn.Linear):
+            return perceptrons(x.reshape(1, -1, x.shape[-1]), self._as_one()).view(*rows, -1)
+        y = super().forward(x)  # type: ignore[no-untyped-call]
+        return y
+
+    def _as_one(self) -> list[Tensor]:
+        """Weights (1, in, out) and biases (1, 1, out)."""
+        return [p.t().unsqueeze(0) if p.dim() == 2 else p.view(1, 1, -1) for p in self.parameters()]
+
+
+def mlp(sizes: Sequence[int]) -> MLP:
+    """An MLP of these widths, the input's first."""
     layers: list[nn.Module] = []
     for num_in, num_out in itertools.pairwise(sizes):
-        layers += [nn.Linear(num_in, num_out), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+        layers += [nn.Linear(num_in, num_out), nn.ReLU(inplace=True)]
+    return MLP(*layers[:-1])
+
+
+def is_plain(layers: nn.Sequential, linear: type[nn.Module]) -> bool:
+    """Whether these are layers of the class `linear` with ReLU between them, and nothing hangs on to them."""
+    kinds = [linear if number % 2 == 0 else nn.ReLU for number in range(len(layers))]
+    return all(type(layer) is kind and not layer._forward_hooks for layer, kind in zip(layers, kinds, strict=True))
 
 
 def beside(summary: Tensor, x: Tensor) -> Tensor:
@@ -35,7 +66,14 @@ class EnsembleLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, M, num_in) -> (N, M, num_out)."""
-        return torch.baddbmm(self.bias, x, self.weight)
+        return self.compute(x, self.weight, self.bias)
+
+    @staticmethod
+    def compute(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """`forward` with these weights."""
+        if weight.shape[2] == 1:  # a batched product with a single column is several times as slow
+            return (x * weight.transpose(1, 2)).sum(-1, keepdim=True) + bias
+        return torch.baddbmm(bias, x, weight)
 
 
 class EnsembleLayerNorm(nn.Module):
@@ -48,5 +86,10 @@ class EnsembleLayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, M, dim) -> (N, M, dim)."""
+        return self.compute(x, self.weight, self.bias)
+
+    @staticmethod
+    def compute(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """`forward` with these weights."""
         normalised = nn.functional.layer_norm(x, x.shape[-1:])
-        return torch.addcmul(self.bias, normalised, self.weight)
+        return torch.addcmul(bias, normalised, weight)

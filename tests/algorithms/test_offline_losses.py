@@ -431,7 +431,7 @@ def test_iqls_policy_is_not_squashed_but_for_its_mean():
     with torch.no_grad():
         agent.actor.log_std.copy_(torch.tensor([-50.0, 50.0]))
     assert agent.actor(h)[1].tolist() == [-5.0, 2.0]
-    assert agent.actor.sample(h, torch.full((5, ACTION_DIM), 9.0, **DOUBLE)).abs().max() <= 1.0
+    assert agent.actor.choose(h, torch.full((5, ACTION_DIM), 9.0, **DOUBLE)).abs().max() <= 1.0
 
 
 # CQL ------------------------------------------------------------------------------------------------------------

@@ -123,8 +123,9 @@ def test_no_environments_are_refused(buffer_class):
 
 def test_a_single_frame_counts(buffer_class):
     images = Box(0, 255, (12, 16, 16), np.uint8)
-    assert made(buffer_class, images).bytes_per_step == 12 * 256 + 4 * 2 + 4 + 2
-    assert made(buffer_class, images, frame_stack=4).bytes_per_step == 3 * 256 + 4 * 2 + 4 + 2
+    more = 5 if buffer_class is ReplayBuffer else 0  # termination, and whether a transition starts there
+    assert made(buffer_class, images).bytes_per_step == 12 * 256 + 4 * 2 + 4 + more
+    assert made(buffer_class, images, frame_stack=4).bytes_per_step == 3 * 256 + 4 * 2 + 4 + more
 
 
 # Recorded data ----------------------------------------------------------------------------------------------------

@@ -223,3 +223,10 @@ def test_rows_are_what_buffers_hold_after_every_transition_was_pushed(recording)
         assert kept.actions.tolist() == rows.actions[a : b - 1].tolist()
         assert kept.rewards.tolist() == rows.rewards[a : b - 1].tolist()
         assert kept.terminated == rows.terminations[b - 2, 0]
+
+
+def test_it_shows_itself_in_one_line_that_tells_what_it_is():
+    shown = repr(Dataset.from_arrays(**recorded(1200, truncations=flags(1200, 599)), name="mine"))
+    assert "\n" not in shown and len(shown) < 200
+    for words in ("'mine'", "arrays", "1,198", "num_episodes=2", "(1200, 2) float32", "(1200, 1) float32"):
+        assert words in shown

@@ -1,0 +1,138 @@
+"""The perceptrons that are differentiated by hand, against PyTorch's own layers."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from offpcc.networks import Critics, perceptrons
+from offpcc.networks.layers import MLP, EnsembleLinear, mlp
+
+DOUBLE = torch.float64
+SIZES = (5, 7, 6, 3)
+
+
+def networks(num, sizes=SIZES, dtype=DOUBLE):
+    torch.manual_seed(0)
+    layers = [EnsembleLinear(num, a, b).to(dtype) for a, b in itertools.pairwise(sizes)]
+    return layers, [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
+
+
+def by_layers(layers, x):
+    for number, layer in enumerate(layers):
+        x = torch.baddbmm(layer.bias, x, layer.weight)
+        x = x if number == len(layers) - 1 else x.relu()
+    return x
+
+
+@pytest.mark.parametrize("sizes", [SIZES, (4, 6, 1), (3, 2)])
+@pytest.mark.parametrize("block", [1, 4, 100])
+@pytest.mark.parametrize("num", [1, 3])
+def test_values_and_gradients_are_those_of_layers(num, block, sizes, monkeypatch):
+    """Of rows in several blocks, the last of them smaller, as of rows in one."""
+    monkeypatch.setattr(perceptrons, "ROWS", block)
+    layers, parameters = networks(num, sizes)
+    x = torch.randn(num, 11, sizes[0], dtype=DOUBLE, requires_grad=True)
+    weights = torch.randn(num, 11, sizes[-1], dtype=DOUBLE)
+    found, expected = perceptrons.perceptrons(x, parameters), by_layers(layers, x)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    for wanted in ([x, *parameters], parameters, [x]):
+        ours = torch.autograd.grad((found * weights).sum(), wanted, retain_graph=True)
+        theirs = torch.autograd.grad((expected * weights).sum(), wanted, retain_graph=True)
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_are_those_of_finite_differences():
+    _, parameters = networks(2, (3, 4, 2))
+    x = torch.randn(2, 5, 3, dtype=DOUBLE, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, *p: perceptrons.perceptrons(x, p), (x, *parameters))
+
+
+def test_fixed_weights_get_no_gradient():
+    _, parameters = networks(2)
+    x = torch.randn(2, 4, 5, dtype=DOUBLE, requires_grad=True)
+    perceptrons.perceptrons(x, [parameter.detach() for parameter in parameters]).sum().backward()
+    assert x.grad is not None and all(parameter.grad is None for parameter in parameters)
+
+
+def test_columns_of_a_wider_array_and_a_gradient_that_is_one_number_many_times():
+    """Rows that do not lie side by side in memory, and what `sum` hands down."""
+    layers, parameters = networks(2)
+    x = torch.randn(2, 9, 8, dtype=DOUBLE)[:, ::2, 1:6]
+    ours = torch.autograd.grad(perceptrons.perceptrons(x, parameters).sum(), parameters)
+    theirs = torch.autograd.grad(by_layers(layers, x).sum(), parameters)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """So that few rows take the way of many."""
+    for module in ("perceptrons", "layers", "critics"):
+        monkeypatch.setattr(f"offpcc.networks.{module}.ROWS", 3)
+    used = []
+    for module in ("layers", "critics"):
+        monkeypatch.setattr(
+            f"offpcc.networks.{module}.perceptrons", lambda *a: (used.append(1), perceptrons.perceptrons(*a))[1]
+        )
+    return used
+
+
+def test_an_mlp_of_many_rows_is_one_of_few(small_blocks):
+    torch.manual_seed(0)
+    net = mlp([4, 6, 5, 2]).double()
+    x = torch.randn(2, 5, 4, dtype=DOUBLE, requires_grad=True)
+    wanted = [x, *net.parameters()]
+    expected = torch.stack([net(row) for row in x.flatten(0, 1).split(1)]).view(2, 5, 2)
+    assert not small_blocks
+    found = net(x)
+    assert len(small_blocks) == 1
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    for a, b in zip(
+        torch.autograd.grad(found.square().sum(), wanted),
+        torch.autograd.grad(expected.square().sum(), wanted),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+        assert a.stride() == b.stride() or b.numel() == 0
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_critics_of_many_rows_are_those_of_few(small_blocks, layer_norm):
+    torch.manual_seed(0)
+    critics = Critics(3, 4, 2, (6, 5), layer_norm).double()
+    summary, action = torch.randn(1, 8, 1, 4, dtype=DOUBLE), torch.randn(8, 1, 2, dtype=DOUBLE, requires_grad=True)
+    found = critics(summary, action)
+    assert len(small_blocks) == (0 if layer_norm else 1)
+    rows = [critics(summary[:, i : i + 1], action[i : i + 1]) for i in range(8)]
+    torch.testing.assert_close(found, torch.cat(rows, 1), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [2, 8])
+@pytest.mark.parametrize("num", [None, 1])
+def test_what_a_policy_learns_from_reaches_its_actions_alone(small_blocks, num, rows):
+    torch.manual_seed(0)
+    critics = Critics(3, 4, 2, (6, 5)).double()
+    summary = torch.randn(3, rows, 1, 4, dtype=DOUBLE, requires_grad=True)
+    action = torch.randn(rows, 1, 2, dtype=DOUBLE, requires_grad=True)
+    found, expected = critics.of_policy(summary, action, num), critics(summary, action)[:num]
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    ours = torch.autograd.grad(found.sum(), [action, summary, *critics.parameters()], allow_unused=True)
+    torch.testing.assert_close(ours[0], torch.autograd.grad(expected.sum(), action)[0], rtol=1e-12, atol=1e-12)
+    assert all(gradient is None for gradient in ours[1:])
+
+
+def test_layers_that_something_hangs_on_to_are_used_themselves(small_blocks):
+    net, x = mlp([4, 6, 2]), torch.randn(9, 4)
+    net(x)
+    assert len(small_blocks) == 1
+    seen = []
+    net[0].register_forward_hook(lambda *_: seen.append(1))
+    net(x)
+    assert seen and len(small_blocks) == 1
+    MLP(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))(x)
+    assert len(small_blocks) == 1
+    assert torch.equal(copy.deepcopy(net)(x), net(x))
