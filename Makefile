@@ -8,7 +8,7 @@ RESULTS := $(or $(OFFPCC_RESULTS),results)
 QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow lint format check evidence gallery bench bench-growth bench-solve bench-bf16 clean
+.PHONY: help train test test-slow lint format check evidence evidence-offline gallery bench bench-growth bench-solve bench-bf16 clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-slow  run the learning tests, which take longer"
 	@echo "make check      formatting, lint, types and the fast tests"
 	@echo "make evidence   train again what results/README.md reports, hours"
+	@echo "make evidence-offline   the same of learning from recorded data, hours"
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
 	@echo "make bench      measure speed beside other libraries; make bench CASES=sac,td3,rsac_small for some cases"
 	@echo "make bench-growth, bench-solve, bench-bf16   how cost grows, seconds to solve pendulum-p, bfloat16's error"
@@ -69,6 +70,44 @@ $(EVIDENCE) $(HOURS): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
 	  --config $(word 3,$(subst +, ,$@)).gin --run_id $(if $(filter $@,$(HOURS)),1,1 2 3) \
 	  --threads 1 --results results/evidence --resume
+
+# Learning from recorded data: environment, data, algorithm, config. The first two kinds of data are made here; the last are
+# others' recordings, which are to lie in $OFFPCC_DATASETS (results/README.md names their sources).
+DATA := results/evidence/data
+FIVE := bc td3_bc iql bcq cql
+WITH_MEMORY := rbc rtd3_bc riql rbcq rcql
+OFFLINE_PENDULUM := $(foreach algo,$(FIVE) $(WITH_MEMORY),pendulum-p-v0+pendulum_replay+$(algo)+offline_quickstart) \
+  $(foreach algo,sac $(FIVE) $(WITH_MEMORY),pendulum-v0+pendulum_replay+$(algo)+offline_quickstart)
+OFFLINE_HOPPER := $(foreach algo,$(FIVE),$(foreach data,medium replay random,hopper-mujoco-v0+hopper_$(data)+$(algo)+evidence/offline/$(algo))) \
+  $(foreach algo,td3_bc iql rtd3_bc riql,hopper-mujoco-p-v0+hopper_medium+$(algo)+evidence/offline/hopper_p)
+OFFLINE_OTHERS := $(foreach algo,$(FIVE),Hopper-v4+hopper-opolo-expert+$(algo)+evidence/offline/$(algo) \
+  HalfCheetah-v4+halfcheetah-opolo-medium+$(algo)+evidence/offline/$(algo) \
+  Walker2d-v4+walker2d-opolo-medium+$(algo)+evidence/offline/$(algo))
+OFFLINE := $(OFFLINE_PENDULUM) $(OFFLINE_HOPPER) $(OFFLINE_OTHERS)
+
+$(DATA)/pendulum_replay.hdf5: | $(VENV)/installed
+	$(RUN) offpcc/launch.py --env pendulum-v0 --algo sac --config evidence/pendulum.gin --run_id 1 \
+	  --threads 1 --results results/evidence/recorded --save_dataset $@
+
+$(DATA)/hopper_replay.hdf5: | $(VENV)/installed
+	$(RUN) offpcc/launch.py --env hopper-mujoco-v0 --algo sac --config evidence/hopper.gin --run_id 1 \
+	  --threads 1 --results results/evidence/recorded --save_dataset $@
+
+$(DATA)/hopper_medium.hdf5: $(DATA)/hopper_replay.hdf5
+	$(RUN) offpcc/launch.py collect --env hopper-mujoco-v0 --actor results/evidence/recorded/hopper-mujoco-v0/sac/1 \
+	  --steps 100000 --out $@
+
+$(DATA)/hopper_random.hdf5: | $(VENV)/installed
+	$(RUN) offpcc/launch.py collect --env hopper-mujoco-v0 --actor random --steps 100000 --out $@
+
+evidence-offline: $(OFFLINE)
+
+$(OFFLINE_PENDULUM): $(DATA)/pendulum_replay.hdf5
+$(OFFLINE_HOPPER): $(foreach data,medium replay random,$(DATA)/hopper_$(data).hdf5)
+$(OFFLINE): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) --config $(word 4,$(subst +, ,$@)).gin \
+	  --dataset $(if $(filter $@,$(OFFLINE_OTHERS)),$(OFFPCC_DATASETS),$(DATA))/$(word 2,$(subst +, ,$@)).hdf5 \
+	  --run_id $(if $(filter $@,$(OFFLINE_PENDULUM)),1 2 3,1) --threads 1 --results results/evidence --resume
 
 gallery: $(VENV)/installed
 	$(RUN) offpcc/launch.py envs --gallery results/published/gallery.png

@@ -84,8 +84,8 @@ def test_arrays_of_ones_own_are_scaled_like_a_file(pendulum_file):
     data = as_dataset(pendulum_file)
     for env in ("pendulum-v0", "pendulum-p-v0"):
         own, filed = (read(source, offpcc.make(env)) for source in (data, pendulum_file))
-        for name in own.rows._fields:
-            assert np.array_equal(getattr(own.rows, name), getattr(filed.rows, name)), name
+        for array, other in zip(own.rows.arrays, filed.rows.arrays, strict=True):
+            assert np.array_equal(array, other)
     assert np.abs(own.rows.actions).max() > 0.9 and (np.abs(own.rows.actions) >= 1.0).mean() < 0.01
     told = "\n".join(own.lines())
     assert "note: actions are taken to be in the environment's units, [-2, 2]" in told

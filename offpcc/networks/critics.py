@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, beside, is_plain
-from offpcc.networks.perceptrons import ROWS, perceptrons
+from offpcc.networks.perceptrons import perceptrons, rows_of_block
 
 
 class Critics(nn.Module):
@@ -33,6 +33,7 @@ class Critics(nn.Module):
             layers.append(nn.ReLU())
         layers.append(EnsembleLinear(num, sizes[-1], 1))
         self.net = nn.Sequential(*layers)
+        self.rows_at_once = rows_of_block(hidden_dims)
 
     def forward(self, summary: Tensor, action: Tensor) -> Tensor:
         """Q values (N, B, T, 1) of `summary` (N or 1, B, T, H) and `action` (B, T, A).
@@ -54,7 +55,7 @@ class Critics(nn.Module):
         x = beside(summary, action.expand(len(summary), *action.shape))
         x = x.expand(num, *x.shape[1:]).reshape(num, -1, x.shape[-1])
         fits = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-        if fits and x.shape[1] > ROWS and is_plain(self.net, EnsembleLinear):
+        if fits and x.shape[1] > self.rows_at_once and is_plain(self.net, EnsembleLinear):
             x = perceptrons(x, weights)
         else:
             remaining = iter(weights)

@@ -9,11 +9,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from offpcc.networks.perceptrons import ROWS, perceptrons
+from offpcc.networks.perceptrons import perceptrons, rows_of_block
 
 
 class MLP(nn.Sequential):
     """Linear layers with ReLU between them, none after the last."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__(*layers)
+        self.rows_at_once = rows_of_block(layer.out_features for layer in layers if isinstance(layer, nn.Linear))
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) -> (..., out)."""
@@ -25,7 +29,7 @@ class MLP(nn.Sequential):
             with torch.autocast(x.device.type, enabled=False):
                 y: Tensor = last(x.float())
                 return y
-        if x.device.type == "cpu" and rows.numel() > ROWS and is_plain(self, nn.Linear):
+        if x.device.type == "cpu" and rows.numel() > self.rows_at_once and is_plain(self, nn.Linear):
             return perceptrons(x.reshape(1, -1, x.shape[-1]), self._as_one()).view(*rows, -1)
         y = super().forward(x)  # type: ignore[no-untyped-call]
         return y

@@ -8,13 +8,18 @@ layers do the same; the tests hold one against the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-ROWS = 1024  # of a block: with 256 features each they take 1 MB
+BLOCK = 2**18  # numbers of a layer that a block of rows makes: 1 MB
+
+
+def rows_of_block(widths: Iterable[int]) -> int:
+    """Rows that go through a network of these widths at once."""
+    return max(BLOCK // max(widths), 1)
 
 
 class _Perceptrons(torch.autograd.Function):
@@ -24,12 +29,13 @@ class _Perceptrons(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, *parameters: Tensor) -> Tensor:
         weights, biases = parameters[::2], parameters[1::2]
         hidden = [x.new_empty(*x.shape[:2], weight.shape[2]) for weight in weights]
+        rows_at_once = rows_of_block(weight.shape[2] for weight in weights)
         for number in range(len(x)):
             members = [(w[number], b[number], h[number]) for w, b, h in zip(weights, biases, hidden, strict=True)]
-            for start in range(0, x.shape[1], ROWS):
-                read = x[number, start : start + ROWS]
+            for start in range(0, x.shape[1], rows_at_once):
+                read = x[number, start : start + rows_at_once]
                 for layer, (weight, bias, rows) in enumerate(members):
-                    write = rows[start : start + ROWS]
+                    write = rows[start : start + rows_at_once]
                     torch.addmm(bias, read, weight, out=write)
                     read = write.relu_() if layer < len(weights) - 1 else write
         ctx.save_for_backward(x, *hidden[:-1], *weights)
@@ -44,9 +50,10 @@ class _Perceptrons(torch.autograd.Function):
         of_x = torch.empty_like(inputs[0]) if for_x else None
         of_weights = [torch.empty_like(weight) for weight in weights] if for_parameters else []
         of_biases = [weight.new_empty(len(weight), 1, weight.shape[2]) for weight in weights] if for_parameters else []
+        rows_at_once = rows_of_block(weight.shape[2] for weight in weights)
         for number in range(len(gradient)):
-            for start in range(0, gradient.shape[1], ROWS):
-                block = slice(start, start + ROWS)
+            for start in range(0, gradient.shape[1], rows_at_once):
+                block = slice(start, start + rows_at_once)
                 down = gradient[number, block]
                 for layer in reversed(range(depth)):
                     read, weight = inputs[layer][number, block], weights[layer][number]

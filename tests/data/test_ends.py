@@ -363,7 +363,7 @@ def test_no_value_is_bootstrapped_across_a_reset():
     rows = data.rows()
     counts = rows.is_start[:-1]
     steps = np.diff(rows.observations[:, 0])
-    assert set(steps[counts & ~rows.terminations[:-1, 0]].tolist()) == {1.0}
+    assert set(steps[counts & (rows.terminations[:-1, 0] == 0)].tolist()) == {1.0}
     assert rows.is_start.sum() == data.num_transitions == 15
     spaces = Box(-np.inf, np.inf, (1,)), Box(-1, 1, (1,))
     buffers = [

@@ -32,7 +32,7 @@ def by_layers(layers, x):
 @pytest.mark.parametrize("num", [1, 3])
 def test_values_and_gradients_are_those_of_layers(num, block, sizes, monkeypatch):
     """Of rows in several blocks, the last of them smaller, as of rows in one."""
-    monkeypatch.setattr(perceptrons, "ROWS", block)
+    monkeypatch.setattr(perceptrons, "BLOCK", block * max(sizes[1:]))
     layers, parameters = networks(num, sizes)
     x = torch.randn(num, 11, sizes[0], dtype=DOUBLE, requires_grad=True)
     weights = torch.randn(num, 11, sizes[-1], dtype=DOUBLE)
@@ -70,9 +70,8 @@ def test_columns_of_a_wider_array_and_a_gradient_that_is_one_number_many_times()
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """So that few rows take the way of many."""
-    for module in ("perceptrons", "layers", "critics"):
-        monkeypatch.setattr(f"offpcc.networks.{module}.ROWS", 3)
+    """So that 4 rows of 6 features take the way of many."""
+    monkeypatch.setattr(perceptrons, "BLOCK", 3 * 6)
     used = []
     for module in ("layers", "critics"):
         monkeypatch.setattr(
