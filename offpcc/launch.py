@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -38,6 +39,9 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
+    # NumPy's products are of one step of a few environments; threads of its own would spin beside torch's. It is
+    # imported later, and reads this then.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         options = parse(sys.argv[1:] if arguments is None else arguments)
         code: int = options.run(options)

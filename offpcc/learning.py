@@ -95,7 +95,8 @@ class Optimizer:
         """
         if not self.parameters:
             return
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        with torch.autocast(loss.device.type, enabled=False):  # each product's gradient is of its own precision
+            gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = laid_out(gradient, parameter)
         if self.max_gradient_norm is not None:
@@ -187,6 +188,8 @@ def clip(parameters: list[Tensor], largest: float) -> None:
     """Scale gradients down to the norm `largest` of all of them together, if theirs is more."""
     reached = [parameter for parameter in parameters if parameter.grad is not None]
     gradients = [parameter.grad for parameter in reached if parameter.grad is not None]
+    if not gradients:
+        return
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     # Not in place: two parameters may have one and the same tensor as their gradient.
     scaled = torch._foreach_mul(gradients, (largest / (norm + CLIP_EPSILON)).clamp(max=1.0))

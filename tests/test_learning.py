@@ -152,6 +152,12 @@ def test_a_restored_optimizer_takes_the_same_next_step(rate):
         assert torch.equal(net.weight, other.weight) and torch.equal(net.bias, other.bias)
 
 
+def test_a_loss_that_reaches_nothing_moves_nothing_also_where_gradients_are_clipped():
+    x, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    Optimizer([([x], 0.1)], 1.0).minimize(other.sum())
+    assert torch.equal(x.detach(), torch.ones(2))
+
+
 def test_without_parameters_nothing_happens():
     x = nn.Parameter(torch.ones(2))
     optimizer = Optimizer([([], 0.1), (iter(()), LinearDecay())], 1.0)

@@ -115,15 +115,20 @@ class Acting:
     def _mirrored(self, begins: np.ndarray) -> MirroredPolicy | None:
         """What acts for few environments on the CPU, if there is a mirror of all that acts.
 
-        It is made anew when an episode begins, in case that someone has put the weights elsewhere.
+        It is made anew when an episode begins, in case that someone has changed the networks, and when weights lie
+        elsewhere.
         """
         if len(begins) > MOST_MIRRORED:
             return None
-        if self._mirror == "unknown" or begins.any():
+        mirror = self._mirror
+        if mirror is None and not begins.any():
+            return None
+        if mirror is None or mirror == "unknown" or begins.any() or mirror.is_stale:
             ours = (self.choose_action, Acting.choose_action), (self.acting_encoders, Acting.acting_encoders)
             own = all(getattr(method, "__func__", None) is original for method, original in ours)
-            self._mirror = MirroredPolicy.of(self.actor_parts(), self.memoryless) if own else None
-        return self._mirror
+            mirror = MirroredPolicy.of(self.actor_parts(), self.memoryless) if own else None
+            self._mirror = mirror
+        return mirror
 
     # Saving -------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from offpcc.core import Memory, State
 from offpcc.networks import Inputs
@@ -31,13 +31,25 @@ class MirroredPolicy:
         self.shared, self.own, self.choose = (mirrors[name] for name in ("shared_encoder", "actor_encoder", "actor"))
         self.normalize = mirrors.get("normalization")
         self.memoryless = memoryless
+        self.weights: list[Tensor] = []
+        self.places: list[int] = []
 
     @classmethod
     def of(cls, parts: Mapping[str, nn.Module], memoryless: bool) -> MirroredPolicy | None:
         """The mirror of an agent's `actor_parts`; None if one of them has none."""
         found = {name: mirror_of(part) for name, part in parts.items()}
         mirrors = {name: mirror for name, mirror in found.items() if mirror is not None}
-        return cls(mirrors, memoryless) if len(mirrors) == len(found) else None
+        if len(mirrors) < len(found):
+            return None
+        policy = cls(mirrors, memoryless)
+        policy.weights = [weight for part in parts.values() for weight in part.parameters()]
+        policy.places = [weight.data_ptr() for weight in policy.weights]
+        return policy
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether weights lie elsewhere by now, as after `torch.nn.utils.vector_to_parameters`."""
+        return [weight.data_ptr() for weight in self.weights] != self.places
 
     def __call__(self, inputs: Inputs, begins: Array, memory: Memory, noise: Array | None) -> tuple[Array, Memory]:
         """Actions (N, A) and the memory after them, of `inputs` (N, ...) and `noise` (N, A)."""

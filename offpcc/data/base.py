@@ -160,6 +160,10 @@ class BufferBase:
                 f"recorded data fills a new buffer of num_envs = 1 and frame_stack = 1, not one of {self.num_envs} and "
                 f"{self.frame_stack} that holds {len(self)}"
             )
+        if rows.observations.dtype != self.dtype:
+            raise ValueError(
+                f"rows of {rows.observations.dtype} observations fill no buffer of {self.dtype}; convert them first"
+            )
         self.recorded = recorded
         observations = channels_first(rows.observations, self.space_shape)
         if self.dtype == np.uint8:  # they are apart, so that a view of them will do

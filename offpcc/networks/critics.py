@@ -30,7 +30,7 @@ class Critics(nn.Module):
         for num_in, num_out in itertools.pairwise(sizes):
             layers.append(EnsembleLinear(num, num_in, num_out))
             layers += [EnsembleLayerNorm(num, num_out)] if layer_norm else []
-            layers.append(nn.ReLU())
+            layers.append(nn.ReLU(inplace=True))
         layers.append(EnsembleLinear(num, sizes[-1], 1))
         self.net = nn.Sequential(*layers)
         self.rows_at_once = rows_of_block(hidden_dims)
@@ -63,5 +63,5 @@ class Critics(nn.Module):
                 if isinstance(layer, EnsembleLinear | EnsembleLayerNorm):
                     x = layer.compute(x, next(remaining), next(remaining))
                 else:
-                    x = torch.relu_(x)
+                    x = layer(x)
         return x.view(num, *rows, 1)

@@ -94,6 +94,7 @@ class Encoder(nn.Module):
     def extended(self, features: Array, inputs: Inputs) -> Array:
         """What `with_extras` gives, as a vector each, in NumPy: of arrays (N, ...) of one step."""
         flat = features.reshape(len(features), -1)
+        flat = flat.astype(np.float32) if flat.dtype == np.uint8 else flat
         extras = [inputs.previous_action] if self.use_previous_action else []
         extras += [inputs.previous_reward] if self.use_previous_reward else []
         return np.concatenate([flat, *extras], -1) if extras else flat

@@ -50,7 +50,10 @@ def mlp(sizes: Sequence[int]) -> MLP:
 def is_plain(layers: nn.Sequential, linear: type[nn.Module]) -> bool:
     """Whether these are layers of the class `linear` with ReLU between them, and nothing hangs on to them."""
     kinds = [linear if number % 2 == 0 else nn.ReLU for number in range(len(layers))]
-    return all(type(layer) is kind and not layer._forward_hooks for layer, kind in zip(layers, kinds, strict=True))
+    of_kind = [type(layer) is kind for layer, kind in zip(layers, kinds, strict=True)]
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    hooked = [len(getattr(layer, kind)) > 0 for layer in layers for kind in hooks]
+    return all(of_kind) and not any(hooked) and all(getattr(layer, "bias", True) is not None for layer in layers)
 
 
 def beside(summary: Tensor, x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from offpcc.networks.layers import MLP
 
 Array = np.ndarray[Any, Any]
 Mirror = Callable[..., Any]
-MIRRORED = {"forward", "choose"}  # methods that a mirror stands for
+MIRRORED = {"forward", "choose", "with_extras"}  # methods that a mirror stands for
 
 
 def mirror_of(module: nn.Module) -> Mirror | None:
@@ -25,7 +25,8 @@ def mirror_of(module: nn.Module) -> Mirror | None:
 
     A child that computes something else has not its parent's mirror, nor has a module with hooks.
     """
-    if module._forward_hooks or module._forward_pre_hooks or any(w.device.type != "cpu" for w in module.parameters()):
+    is_changed = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+    if is_changed or any(weight.device.type != "cpu" for weight in module.parameters()):
         return None
     if type(module) in LAYERS:
         return LAYERS[type(module)](module)
@@ -73,6 +74,23 @@ def _relu(layer: nn.ReLU) -> Mirror:
     return lambda x: np.maximum(x, zero)
 
 
+def _layer_norm(layer: nn.LayerNorm) -> Mirror:
+    weight, bias = view(layer.weight), view(layer.bias)
+    mean = np.full((len(weight), 1), 1.0 / len(weight), weight.dtype)  # by a product, which costs least
+    eps = np.full((1, 1), layer.eps, weight.dtype)
+
+    def apply(x: Array) -> Array:
+        x = x - x.dot(mean)
+        variance = (x * x).dot(mean)
+        variance += eps
+        x /= np.sqrt(variance, variance)
+        x *= weight
+        x += bias
+        return x
+
+    return apply
+
+
 def _sequential(layers: nn.Sequential) -> Mirror | None:
     found = [mirror_of(layer) for layer in layers]
     mirrors = [mirror for mirror in found if mirror is not None]
@@ -89,6 +107,7 @@ def _sequential(layers: nn.Sequential) -> Mirror | None:
 
 LAYERS: dict[type[nn.Module], Callable[[Any], Mirror | None]] = {
     nn.Linear: _linear,
+    nn.LayerNorm: _layer_norm,
     nn.ReLU: _relu,
     nn.Tanh: lambda layer: np.tanh,
     nn.Sequential: _sequential,

@@ -19,7 +19,7 @@ BLOCK = 2**18  # numbers of a layer that a block of rows makes: 1 MB
 
 def rows_of_block(widths: Iterable[int]) -> int:
     """Rows that go through a network of these widths at once."""
-    return max(BLOCK // max(widths), 1)
+    return max(BLOCK // max(widths, default=1), 1)
 
 
 class _Perceptrons(torch.autograd.Function):

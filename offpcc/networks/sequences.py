@@ -33,7 +33,9 @@ def encode(encoder: nn.Module, inputs: Inputs, batch: Batch, features: Tensor | 
 
 
 def _first(pair: tuple[Tensor, State]) -> Tensor:
-    return pair[0]
+    """The summaries, in full precision even if products were not: losses and noise have the dtype of what is read."""
+    summary = pair[0]
+    return summary.float() if summary.dtype == torch.bfloat16 else summary
 
 
 def is_empty(module: nn.Module) -> bool:

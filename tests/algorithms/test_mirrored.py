@@ -76,7 +76,7 @@ def test_the_mirror_acts_as_the_networks_do(name, cell, rows, deterministic, mon
     agent = built(name, cell)
     agent.normalization.set_statistics([0.5, -0.2, 0.0], [2.0, 0.5, 1.0])
     found = played(agent, rows, deterministic)
-    assert agent._mirror is not None or cell not in ("lstm", "gru", "rnn")
+    assert agent._mirror is not None
     assert_same(found, by_networks(agent, monkeypatch, rows, deterministic))
     assert np.std([action for action, _ in found]) > 0.01
 
@@ -125,3 +125,36 @@ def test_a_memory_goes_from_one_way_of_acting_to_the_other(monkeypatch):
     np.testing.assert_array_equal(again, expected)
     monkeypatch.setattr(acting, "MOST_MIRRORED", 0)
     np.testing.assert_allclose(agent.act(later, memory, deterministic=True)[0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5, 5)])
+@pytest.mark.parametrize("cell", [None, *CELLS])
+def test_bytes_that_are_no_images_are_numbers(cell, shape, monkeypatch):
+    encoder = functools.partial(Recurrent, cell=cell, hidden_dim=6) if cell else None
+    space = spaces.Box(0, 255, shape, np.uint8)
+    agent = ALGORITHMS["bc"](space, ACTIONS, encoder=encoder, hidden_dims=(7,))
+    seen = np.random.default_rng(0).integers(0, 9, (6, 1, *shape)).astype(np.uint8)
+
+    def actions():
+        memory, found = None, []
+        for t, observation in enumerate(seen):
+            step = Step(observation, np.zeros((1, 2)), np.zeros((1, 1)), [t == 0])
+            action, memory = agent.act(step, memory, deterministic=True)
+            found.append(action)
+        return np.stack(found)
+
+    ours = actions()
+    assert agent._mirror is not None
+    monkeypatch.setattr(acting, "MOST_MIRRORED", 0)
+    np.testing.assert_allclose(ours, actions(), atol=1e-5)
+
+
+def test_weights_that_are_put_elsewhere_in_an_episode_are_found():
+    agent = built("rsac")
+    step = Step(np.ones((1, 3), np.float32), np.zeros((1, 2)), np.zeros((1, 1)), [True])
+    _, memory = agent.act(step)
+    before, _ = agent.act(step._replace(is_first=[False]), memory, deterministic=True)
+    weights = torch.nn.utils.parameters_to_vector(agent.actor.parameters())
+    torch.nn.utils.vector_to_parameters(weights + 1.0, agent.actor.parameters())
+    after, _ = agent.act(step._replace(is_first=[False]), memory, deterministic=True)
+    assert np.abs(after - before).max() > 0.01

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from offpcc.algorithms import ALGORITHMS
 from offpcc.core import Batch, Step
-from offpcc.networks import Recurrent
+from offpcc.networks import Inputs, InputShape, Recurrent
 
 SPACES = spaces.Box(-np.inf, np.inf, (5,), np.float32), spaces.Box(-1.0, 1.0, (2,), np.float32)
 NAMES = ["sac", "td3", "td3_bc", "iql", "bc", "cql", "bcq", "rsac", "rsac_s", "rtd3", "riql"]
@@ -82,3 +82,33 @@ def test_an_update_sees_the_weights_of_its_own_steps():
         now = values(summary, data.actions, list(agent.critics.net.parameters()))
     before, of_policy = seen[0], seen[1]
     assert (of_policy.mean() - now.mean()).abs() < 0.5 * (before.mean() - now.mean()).abs()
+
+
+@pytest.mark.parametrize("name", ["rsac", "rsac_s", "rbcq"])
+def test_noise_is_drawn_in_float32(name, monkeypatch):
+    """Or its numbers were coarse, and others than those of float32."""
+    agent, drawn = built(name, "bfloat16"), []
+    normal = agent.noise.normal
+    monkeypatch.setattr(agent.noise, "normal", lambda like: (drawn.append(like.dtype), normal(like))[1])
+    agent.update_networks(batch(name, 0))
+    assert set(drawn) == {torch.float32}
+
+
+@pytest.mark.parametrize("cell", ["mingru", "lru", "lstm"])
+def test_a_long_memory_does_not_lose_what_it_keeps(cell):
+    torch.manual_seed(0)
+    encoder = Recurrent(InputShape((5,), 2), cell=cell, hidden_dim=32, num_layers=1)
+    inputs = Inputs(torch.randn(2, 500, 5), torch.zeros(2, 500, 2), torch.zeros(2, 500, 1))
+    with torch.no_grad():
+        expected = encoder(inputs)[0]
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+            found = encoder(inputs)[0]
+    error = (found - expected)[:, -50:].norm() / expected[:, -50:].norm()
+    assert error < 0.02
+
+
+def test_what_a_last_layer_learns_is_of_float32():
+    agent = built("sac", "bfloat16")
+    agent.update_networks(batch("sac", 0))
+    gradient = agent.actor.net[-1].weight.grad
+    assert not torch.equal(gradient, gradient.bfloat16().float())

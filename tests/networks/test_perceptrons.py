@@ -133,5 +133,17 @@ def test_layers_that_something_hangs_on_to_are_used_themselves(small_blocks):
     net(x)
     assert seen and len(small_blocks) == 1
     MLP(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))(x)
+    MLP(nn.Linear(4, 6, bias=False), nn.ReLU(), nn.Linear(6, 2))(x)
+    other = mlp([4, 6, 2])
+    other[2].register_forward_pre_hook(lambda *_: seen.append(2))
+    other(x)
+    assert 2 in seen
     assert len(small_blocks) == 1
     assert torch.equal(copy.deepcopy(net)(x), net(x))
+
+
+def test_another_layer_in_the_critics_counts():
+    critics, summary, action = Critics(2, 4, 2, (6,)), torch.randn(1, 3, 1, 4), torch.randn(3, 1, 2)
+    before = critics(summary, action)
+    critics.net[1] = nn.Tanh()
+    assert not torch.allclose(critics(summary, action), before)

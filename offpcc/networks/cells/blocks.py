@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from offpcc.core import State
 from offpcc.networks.cells.base import Cell
-from offpcc.networks.mirrors import Array, Mirror, mirror_of, view
+from offpcc.networks.mirrors import Array, Mirror, mirror_of
 
 
 class Layer(nn.Module):
@@ -63,12 +63,12 @@ class Blocks(Cell):
 
     def mirror(self) -> Mirror | None:
         """See `offpcc.networks.mirrors`."""
-        found = [mirror_of(part) for part in (self.beside, *self.layers)]
-        beside, *layers = [mirror for mirror in found if mirror is not None]
-        if len(layers) < len(self.layers):
+        parts = self.beside, *self.layers, *self.norms
+        mirrors = [mirror for mirror in map(mirror_of, parts) if mirror is not None]
+        if len(mirrors) < len(parts):
             return None
-        norms = [_normalize(norm) for norm in self.norms if isinstance(norm, nn.LayerNorm)]
-        shape = self.state_shape
+        beside, *mirrors = mirrors
+        layers, norms, shape = mirrors[: len(self.layers)], mirrors[len(self.layers) :], self.state_shape
 
         def step(x: Array, state: State) -> tuple[Array, State]:
             before = state if state is not None else np.zeros((len(x), *shape), x.dtype)
@@ -80,21 +80,3 @@ class Blocks(Cell):
             return x, after
 
         return step
-
-
-def _normalize(norm: nn.LayerNorm) -> Mirror:
-    """What layer normalisation gives, of arrays (N, dim)."""
-    weight, bias = view(norm.weight), view(norm.bias)
-    mean = np.full((len(weight), 1), 1.0 / len(weight), weight.dtype)  # by a product, which costs least
-    eps = np.full((1, 1), norm.eps, weight.dtype)
-
-    def apply(x: Array) -> Array:
-        x = x - x.dot(mean)
-        variance = (x * x).dot(mean)
-        variance += eps
-        x /= np.sqrt(variance, variance)
-        x *= weight
-        x += bias
-        return x
-
-    return apply

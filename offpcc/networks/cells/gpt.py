@@ -116,16 +116,17 @@ class Block(nn.Module):
         h = h + self.merge(reach.joined(heard, len(h)))
         return h + self.narrow(functional.gelu(self.widen(self.norm(h)), approximate="tanh")), known
 
-    def mirror(self) -> Mirror:
+    def mirror(self) -> Mirror | None:
         """See `offpcc.networks.mirrors`; it writes the new key and value into the last place of `known`."""
-        linears = (self.project, self.merge, self.widen, self.narrow)
-        weights = [(view(layer.weight).T, view(layer.bias)) for layer in linears]
-        (w, b), (w_merge, b_merge), (w_wide, b_wide), (w_narrow, b_narrow) = weights
-        attention_norm, norm = _norm_mirror(self.attention_norm), _norm_mirror(self.norm)
+        parts = self.attention_norm, self.project, self.merge, self.norm, self.widen, self.narrow
+        mirrors = [mirror for mirror in map(mirror_of, parts) if mirror is not None]
+        if len(mirrors) < len(parts):
+            return None
+        attention_norm, project, merge, norm, widen, narrow = mirrors
         heads, width = self.num_heads, self.head_dim
 
         def step(h: Array, known: Array, absent: Array, cos: Array, sin: Array) -> Array:
-            projected = (attention_norm(h) @ w + b).reshape(len(h), 3 * heads, width)
+            projected = project(attention_norm(h)).reshape(len(h), 3 * heads, width)
             first, second = projected[:, : 2 * heads, : width // 2], projected[:, : 2 * heads, width // 2 :]
             turned = np.concatenate([first * cos - second * sin, first * sin + second * cos], -1)
             known[:, -1, :, :width], known[:, -1, :, width:] = turned[:, heads:], projected[:, 2 * heads :]
@@ -137,10 +138,10 @@ class Block(nn.Module):
             np.exp(scores, scores)
             scores /= scores.sum(-1, keepdims=True)
             heard = scores[:, :, np.newaxis] @ by_head[..., width:]
-            h = h + (heard.reshape(len(h), heads * width) @ w_merge + b_merge)
-            wide = norm(h) @ w_wide + b_wide
+            h = h + merge(heard.reshape(len(h), heads * width))
+            wide = widen(norm(h))
             wide *= 0.5 * np.tanh(math.sqrt(2.0 / math.pi) * (wide + 0.044715 * wide * wide * wide)) + 0.5
-            return h + (wide @ w_narrow + b_narrow)  # type: ignore[no-any-return]
+            return h + narrow(wide)  # type: ignore[no-any-return]
 
         return step
 
@@ -195,10 +196,10 @@ class GPT(Cell):
 
     def mirror(self) -> Mirror | None:
         """See `offpcc.networks.mirrors`."""
-        embedding, norm = mirror_of(self.embedding), _norm_mirror(self.norm)
-        if embedding is None or any(part._forward_hooks or part._forward_pre_hooks for part in self.modules()):
+        embedding, norm = mirror_of(self.embedding), mirror_of(self.norm)
+        blocks = [block for block in map(mirror_of, self.blocks) if block is not None]
+        if embedding is None or norm is None or len(blocks) < len(self.blocks):
             return None
-        blocks = [block.mirror() for block in self.blocks]  # type: ignore[operator]
         turns, places = view(frequencies(self.head_dim, torch.device("cpu"))), np.arange(-self.window, 1)
 
         def step(x: Array, state: State) -> tuple[Array, State]:
@@ -224,17 +225,3 @@ def frequencies(head_dim: int, device: torch.device) -> Tensor:
     """The angles (head_dim / 2,), in float64, by which each pair of numbers turns per step."""
     pair = torch.arange(0, head_dim, 2, dtype=torch.float64, device=device)
     return torch.pow(BASE, -pair / head_dim)
-
-
-def _norm_mirror(layer: nn.LayerNorm) -> Mirror:
-    weight, bias, eps, size = view(layer.weight), view(layer.bias), layer.eps, layer.normalized_shape[0]
-
-    def step(x: Array) -> Array:
-        # Sums of their own: NumPy's mean and var take several times as long on a few numbers.
-        x = x - np.add.reduce(x, -1, keepdims=True) / size
-        x /= np.sqrt(np.add.reduce(x * x, -1, keepdims=True) / size + eps)
-        x *= weight
-        x += bias
-        return x
-
-    return step

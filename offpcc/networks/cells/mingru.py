@@ -65,7 +65,9 @@ class MinGRULayer(Layer):
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """See `Layer`."""
-        h = gated_scan(self.gates(x), state)
+        gates = self.gates(x)
+        # Where products are of bfloat16: 1 - z in 8 bits would forget what is to be kept for hundreds of steps.
+        h = gated_scan(gates.float() if gates.dtype == torch.bfloat16 else gates, state)
         return self.out(h), h[:, -1]
 
     def mirror(self) -> Mirror | None:
