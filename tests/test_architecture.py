@@ -107,7 +107,13 @@ def waits(function):
         if isinstance(node, ast.If | ast.While | ast.IfExp):
             for inner in ast.walk(node.test):
                 called = inner.func if isinstance(inner, ast.Call) else None
-                if isinstance(called, ast.Attribute) and called.attr not in {"dim", "size", "numel", "stride", "is_autocast_enabled"}:
+                if isinstance(called, ast.Attribute) and called.attr not in {
+                    "dim",
+                    "size",
+                    "numel",
+                    "stride",
+                    "is_autocast_enabled",
+                }:
                     yield f"line {node.lineno}: if on what .{called.attr}() gives"
                 if isinstance(inner, ast.Attribute) and inner.attr in {"mask", "real", "terminations", "rewards"}:
                     yield f"line {node.lineno}: if on a batch's {inner.attr}"
