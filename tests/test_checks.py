@@ -108,6 +108,7 @@ REFUSED = [
     (SAC, "shared_encoder", small_recurrent(InputShape((3,), 2)), "write @Recurrent without parentheses"),
     (ConvolutionalSAC, "augmentation", RandomShift, "the class RandomShift; write @RandomShift() with parentheses"),
     (SAC, "precision", "float16", "'float16'; it has to be one of float32, bfloat16"),
+    (SAC, "fused", "yes", f"'yes'; {FLAG}"),
     (SAC, "augmentation", 4, f"4; it has to be an augmentation such as @RandomShift(){OR_NONE}"),
     (SAC, "alpha", -1.0, f"-1.0; {AMOUNT}"),
     (SAC, "alpha", 0.0, "0; a temperature that is learned has to start above 0"),

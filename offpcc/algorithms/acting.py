@@ -19,7 +19,7 @@ from offpcc.registry import specification
 ACTOR_FORMAT = 2
 # Arguments that an actor's file leaves out: what only learning reads, and what is described by what it built.
 BUILT = {"encoder", "shared_encoder"}
-LEARNING_ONLY = {"lr", "actor_lr", "encoder_lr", "alpha_lr", "max_gradient_norm", "augmentation", "precision"}
+LEARNING_ONLY = {"lr", "actor_lr", "encoder_lr", "alpha_lr", "max_gradient_norm", "augmentation", "precision", "fused"}
 
 
 class Acting:

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from offpcc.algorithms.acting import Acting
+from offpcc.algorithms.fused.base import FusedUpdate, fused_update_of
 from offpcc.allocation import keep_freed_memory
 from offpcc.checks import Flag, Fraction, Number, PositiveInteger, PositiveNumber, Rule, Sizes
 from offpcc.core import Batch, Stats, Summaries, channels_first_shape, is_image
@@ -30,14 +31,16 @@ MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
 
 
-def in_own_precision(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], Stats]:
-    """`update_networks` with matrix products in the agent's precision.
+def as_chosen(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], Stats]:
+    """`update_networks`, fused or with matrix products in the agent's precision.
 
     Nothing that was cast is kept: weights change in the midst of an update.
     """
 
     @functools.wraps(update)
     def wrapped(self: ActorCritic, batch: Batch) -> Stats:
+        if self._fused is not None:
+            return self._fused(self, batch)
         if self.precision == "float32":
             return update(self, batch)
         with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
@@ -79,6 +82,8 @@ class ActorCritic(Acting):
         augmentation: of images while learning; by default the class's.
         precision: "bfloat16" multiplies in bfloat16 while learning, which takes less time. Weights, moments, last
             layers and acting stay in float32.
+        fused: whether updates are those written out by hand, which take less time on the CPU; of SAC, DDPG and TD3
+            with plain perceptrons, without memory.
     """
 
     default_encoder: ClassVar[EncoderBuilder] = Identity
@@ -88,6 +93,7 @@ class ActorCritic(Acting):
     default_normalize_observations: ClassVar[bool] = False
     has_critics: ClassVar[bool] = True
     has_target_actor: ClassVar[bool] = False
+    fused_update: ClassVar[type[FusedUpdate] | None] = None
     stat_names: tuple[str, ...] = ()
 
     def __init__(
@@ -114,6 +120,7 @@ class ActorCritic(Acting):
         reward_shift: Number = 0.0,
         augmentation: Augmentation | None = None,
         precision: Precision = "float32",
+        fused: Flag = False,
     ) -> None:
         self.device = torch.device(device)
         if self.device.type == "cpu":
@@ -149,6 +156,7 @@ class ActorCritic(Acting):
         self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
         self.encoders_are_empty = is_empty(self.shared_encoder) and is_empty(self.actor_encoder) and self.memoryless
         self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
+        self._fused = fused_update_of(self) if fused else None
 
     def build_actor(self, summary_dim: int, hidden_dims: Sequence[int]) -> nn.Module:
         """The policy that this algorithm trains."""
@@ -224,10 +232,10 @@ class ActorCritic(Acting):
     # Learning -----------------------------------------------------------------------------------------------
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Have a class's own updates made in the agent's precision."""
+        """Have a class's own updates made as the agent's options say."""
         super().__init_subclass__(**kwargs)
         if "update_networks" in cls.__dict__:
-            setattr(cls, "update_networks", in_own_precision(cls.__dict__["update_networks"]))  # noqa: B010
+            setattr(cls, "update_networks", as_chosen(cls.__dict__["update_networks"]))  # noqa: B010
 
     def update_networks(self, batch: Batch) -> Stats:
         """One update; the algorithm's page."""
@@ -278,10 +286,10 @@ class ActorCritic(Acting):
         rewards = self.reward_scale * batch.rewards + self.reward_shift
         continues = self.gamma * (1.0 - batch.terminations)
         one_step = rewards + continues * next_value
-        y, exists = one_step, batch.has_step()
+        y = one_step
         for _ in range(self.n_step - 1):
             longer = rewards[:, :-1] + continues[:, :-1] * y[:, 1:]
-            y = torch.cat([torch.where(exists[:, 1:], longer, one_step[:, :-1]), one_step[:, -1:]], 1)
+            y = torch.cat([torch.where(batch.has_step()[:, 1:], longer, one_step[:, :-1]), one_step[:, -1:]], 1)
         return y
 
     def update_targets(self) -> None:

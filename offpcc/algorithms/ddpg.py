@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.deterministic import DeterministicPolicy
+from offpcc.algorithms.fused import FusedDDPG
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.registry import configurable
 
@@ -31,6 +32,7 @@ class DDPG(DeterministicPolicy):
     default_num_critics = 1
     has_target_actor = True
     stat_names = tuple(DDPGStats.__annotations__)
+    fused_update = FusedDDPG
 
     def update_networks(self, batch: Batch) -> Stats:
         """One step of critics, actor and targets (algorithm 1)."""

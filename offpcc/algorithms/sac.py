@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.base import ActorCritic
+from offpcc.algorithms.fused import FusedSAC
 from offpcc.checks import Flag, NonnegativeNumber, Number
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.errors import UserError
@@ -46,6 +47,7 @@ class SAC(ActorCritic):
 
     actor: SquashedGaussianActor
     stat_names = tuple(SACStats.__annotations__)
+    fused_update = FusedSAC
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.ddpg import DDPG
+from offpcc.algorithms.fused import FusedTD3
 from offpcc.checks import NonnegativeNumber, PositiveInteger
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.registry import configurable
@@ -39,6 +40,7 @@ class TD3(DDPG):
 
     default_num_critics = 2
     stat_names = tuple(TD3Stats.__annotations__)
+    fused_update = FusedTD3
 
     def __init__(
         self,

@@ -1,0 +1,12 @@
+"""Updates of memoryless agents written out by hand, for the CPU: what `fused = True` chooses.
+
+The plain update of an algorithm's page is the reference, and the tests hold one against the other. What it does with
+few numbers it does here too (batches, targets, Adam, Polyak averages); the passes of the networks that learn are made
+in place and differentiated in closed form.
+"""
+
+from offpcc.algorithms.fused.base import FusedUpdate
+from offpcc.algorithms.fused.deterministic import FusedDDPG, FusedTD3
+from offpcc.algorithms.fused.sac import FusedSAC
+
+__all__ = ["FusedDDPG", "FusedSAC", "FusedTD3", "FusedUpdate"]

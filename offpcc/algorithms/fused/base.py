@@ -1,0 +1,174 @@
+"""What updates by hand share: what they fit, whose weights they work on, and the step of an optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from offpcc.algorithms.fused.passes import Passes
+from offpcc.core import Batch, Stats
+from offpcc.errors import UserError
+from offpcc.learning import Optimizer, clip
+from offpcc.networks import Critics, Identity, Inputs, PassThrough
+from offpcc.networks.layers import MLP, EnsembleLinear, is_plain
+from offpcc.networks.sequences import encode, is_empty
+
+if TYPE_CHECKING:
+    from offpcc.algorithms.base import ActorCritic
+
+
+class Rows(NamedTuple):
+    """The M = B T steps of a batch, one below the other, as networks without encoders read them."""
+
+    both: Tensor  # (2M, H): all o, then all o'
+    now: Tensor  # (M, H): o
+    next: Tensor  # (M, H): o'
+    batch_actions: Tensor  # (B, T, A)
+    actions: Tensor  # (M, A)
+    shares: Tensor  # (M, 1), how much each counts in `Batch.mean`
+
+    @classmethod
+    def of(cls, agent: Any, batch: Batch) -> Rows:
+        """Of a batch that `prepare` has made."""
+        h = read(agent, batch)
+        if batch.complete:
+            shares = torch.full_like(batch.mask, 1.0 / batch.mask.numel())
+        else:
+            shares = torch.where(batch.mask > 0, 1.0 / batch.mask.sum(), 0.0)
+        both = torch.cat([h[:, :-1], h[:, 1:]]).view(-1, h.shape[-1])
+        actions = batch.actions.flatten(0, 1)
+        now, following = both.chunk(2)
+        return cls(both, now, following, batch.actions, actions, shares.view(-1, 1))
+
+    def with_action(self, action: Tensor) -> Tensor:
+        """What critics read of o and `action` (M, A)."""
+        return torch.cat([self.now, action], -1)
+
+    def next_with(self, action: Tensor) -> Tensor:
+        """What critics read of o' and `action` (M, A)."""
+        return torch.cat([self.next, action], -1)
+
+    def unflatten(self, x: Tensor) -> Tensor:
+        """(..., M, 1) -> (..., B, T, 1)."""
+        return x.view(*x.shape[:-2], *self.batch_actions.shape[:-1], 1)
+
+
+def read(agent: Any, batch: Batch) -> Tensor:
+    """What every network reads, (B, T+1, H): their encoders have no weights, so they all do the same."""
+    shared, own = agent.shared_encoder, agent.actor_encoder
+    if type(shared) is PassThrough and type(own) is Identity and not own.extra_dim:
+        return batch.observations.flatten(2)
+    inputs = Inputs.of(batch)
+    return encode(own, inputs, batch, encode(shared, inputs, batch))
+
+
+class FusedUpdate:
+    """An algorithm's update by hand; a class for each algorithm, named by its `fused_update`.
+
+    It holds views of an agent's weights and memory to work in, nothing that would have to be saved: a copy makes its
+    own, and so does the original when its weights have been put elsewhere.
+    """
+
+    actor_class: ClassVar[type[nn.Module]]
+    replaces: ClassVar[tuple[str, ...]]  # methods that are not called
+    actor: Passes
+    critics: Passes
+    target_critics: Passes
+    _places: Sequence[int] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: a copy is of an agent with weights of its own."""
+        return {}
+
+    @torch.no_grad()
+    def __call__(self, agent: Any, batch: Batch) -> Stats:
+        """What the agent's `update_networks` does."""
+        parameters = [*agent.actor_optimizer.parameters, *agent.critic_optimizer.parameters, *agent._targets.targets]
+        places = [parameter.data_ptr() for parameter in parameters]
+        if places != self._places:
+            refuse_unfit(agent)
+            self.bind(agent)
+            self._places = places
+        batch = agent.prepare(batch)
+        return self.update(agent, batch, Rows.of(agent, batch))
+
+    def bind(self, agent: Any) -> None:
+        """Work on the weights of `agent`."""
+        self.actor = Passes(list(agent.actor.parameters()))
+        self.critics = Passes(list(agent.critics.parameters()))
+        self.target_critics = Passes(list(agent.target_critics.parameters()))
+
+    def update(self, agent: Any, batch: Batch, rows: Rows) -> Stats:
+        """One update by a batch that `prepare` has made."""
+        raise NotImplementedError
+
+    def step_critics(self, agent: Any, batch: Batch, rows: Rows, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Move the critics towards targets `y` (B, T, 1); mean (Q(o, a) - y)^2 summed over them, and mean Q."""
+        x = rows.with_action(rows.actions)
+        q = self.critics.forward(x)
+        error = q - y.view(-1, 1)
+        self.critics.backward(x, error * (2.0 * rows.shares))
+        descend(agent.critic_optimizer, self.critics.gradients)
+        return batch.mean(rows.unflatten(error.square())).sum(), batch.mean(rows.unflatten(q)).mean()
+
+
+def fused_update_of(agent: ActorCritic) -> FusedUpdate:
+    """What updates `agent` by hand.
+
+    Raises:
+        UserError: something of the agent does not fit.
+    """
+    refuse_unfit(agent)
+    assert agent.fused_update is not None
+    return agent.fused_update()
+
+
+def refuse_unfit(agent: ActorCritic) -> None:
+    """Refuse an agent that cannot be updated by hand.
+
+    Raises:
+        UserError: naming what does not fit.
+    """
+    if reason := unfit(agent):
+        raise UserError(
+            f"{type(agent).__name__}.fused is True, but {reason}; leave fused at False, which updates any agent"
+        )
+
+
+def unfit(agent: ActorCritic) -> str:
+    """Why an agent cannot be updated by hand; "" if it can."""
+    cls, fused = type(agent), agent.fused_update
+    if fused is None:
+        return "only SAC, DDPG and TD3 have a fused update"
+    parent = next(parent for parent in cls.__mro__ if "fused_update" in parent.__dict__)
+    own = [name for name in fused.replaces if getattr(cls, name) is not getattr(parent, name)]
+    if own:
+        return f"{cls.__name__} has its own {own[0]}, which the fused update would leave out"
+    for encoder in (agent.shared_encoder, agent.actor_encoder):
+        if not (is_empty(encoder) and encoder.memoryless):
+            return f"the encoder {type(encoder).__name__} has weights or a memory, and the fused update is of none"
+    if agent.precision != "float32":
+        return f"precision is {agent.precision!r}, and the fused update is of float32"
+    actor, critics = agent.actor, agent.critics
+    if type(actor) is not fused.actor_class or type(actor.net) is not MLP or not is_plain(actor.net, nn.Linear):
+        return f"the fused update is of a {fused.actor_class.__name__} with its plain perceptron"
+    if type(critics) is not Critics or not is_plain(critics.net, EnsembleLinear):
+        return "the critics are no plain perceptrons (layer_norm, say), and the fused update is of such"
+    weights = [weight for part in (actor, critics) for weight in part.parameters()]
+    if any_other := [w for w in weights if w.device.type != "cpu" or w.dtype != torch.float32]:
+        return f"weights are {any_other[0].dtype} on {any_other[0].device}, and the fused update is of float32 on a CPU"
+    return ""
+
+
+def descend(optimizer: Optimizer, gradients: Sequence[Tensor], made: int | None = None) -> None:
+    """What `Optimizer.minimize` does, with these gradients of its parameters."""
+    for parameter, gradient in zip(optimizer.parameters, gradients, strict=True):
+        parameter.grad = gradient
+    if optimizer.max_gradient_norm is not None:
+        clip(optimizer.parameters, optimizer.max_gradient_norm)
+    for group in optimizer.groups:
+        group.step(optimizer.num_updates if made is None else made)
+    optimizer.num_updates += 1

@@ -1,0 +1,75 @@
+"""DDPG's and TD3's updates by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from offpcc.algorithms.fused.base import FusedUpdate, Rows, descend
+from offpcc.algorithms.fused.passes import Passes
+from offpcc.core import Batch, Stats
+from offpcc.networks import DeterministicActor
+
+
+class FusedDDPG(FusedUpdate):
+    """`DDPG.update_networks`."""
+
+    actor_class = DeterministicActor
+    replaces = ("update_networks", "summarize", "critic_loss", "target_action", "actor_loss")
+    target_actor: Passes
+    first_critic: Passes
+
+    def bind(self, agent: Any) -> None:
+        """See `FusedUpdate`."""
+        super().bind(agent)
+        self.target_actor = Passes(list(agent.target_actor.parameters()))
+        self.first_critic = Passes([parameter[:1] for parameter in agent.critics.parameters()])
+
+    def update(self, agent: Any, batch: Batch, rows: Rows) -> Stats:
+        """See `FusedUpdate`."""
+        critic_loss, q = self.step_critics(agent, batch, rows, self.targets(agent, batch, rows))
+        actor_loss = self.step_actor(agent, batch, rows)
+        agent.update_targets()
+        return {"critic_loss": critic_loss, "actor_loss": actor_loss, "q": q}
+
+    def targets(self, agent: Any, batch: Batch, rows: Rows) -> Tensor:
+        """Y (B, T, 1)."""
+        next_q = self.target_critics.forward(rows.next_with(self.target_action(agent, rows))).amin(0)
+        y: Tensor = agent.backup(batch, rows.unflatten(next_q))
+        return y
+
+    def target_action(self, agent: Any, rows: Rows) -> Tensor:
+        """A' (M, A)."""
+        return self.target_actor.forward(rows.next)[0].tanh()
+
+    def step_actor(self, agent: Any, batch: Batch, rows: Rows, made: int | None = None) -> Tensor:
+        """Move the actor; its loss."""
+        action = self.actor.forward(rows.now)[0].tanh()
+        q = self.first_critic.forward(rows.with_action(action))[0]
+        of_action = self.first_critic.backward_to_inputs(-rows.shares.unsqueeze(0), agent.action_dim)
+        self.actor.backward(rows.now, torch.ops.aten.tanh_backward(of_action, action).unsqueeze(0))
+        descend(agent.actor_optimizer, self.actor.gradients, made)
+        return -batch.mean(rows.unflatten(q))
+
+
+class FusedTD3(FusedDDPG):
+    """`TD3.update_networks`."""
+
+    def update(self, agent: Any, batch: Batch, rows: Rows) -> Stats:
+        """See `FusedUpdate`."""
+        critic_loss, q = self.step_critics(agent, batch, rows, self.targets(agent, batch, rows))
+        stats = {"critic_loss": critic_loss, "q": q}
+        made = agent.critic_optimizer.num_updates
+        if made % agent.policy_delay == 0:
+            stats["actor_loss"] = self.step_actor(agent, batch, rows, made - 1)
+            agent.update_targets()
+        return stats
+
+    def target_action(self, agent: Any, rows: Rows) -> Tensor:
+        """See `FusedDDPG`."""
+        noise = (agent.target_noise * agent.noise.normal(rows.batch_actions)).clamp_(
+            -agent.noise_clip, agent.noise_clip
+        )
+        return super().target_action(agent, rows).add_(noise.view(-1, agent.action_dim)).clamp_(-1.0, 1.0)

@@ -1,0 +1,354 @@
+"""Updates by hand: what the plain ones give, to rounding, and refused where they cannot."""
+
+import copy
+import functools
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+
+from offpcc import configuration
+from offpcc.agent import load_actor, save_actor
+from offpcc.algorithms import BC, BCQ, CQL, DDPG, IQL, SAC, TD3, TD3BC
+from offpcc.algorithms.fused.passes import Passes
+from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC, RecurrentTD3Sharing
+from offpcc.core import Batch, Step
+from offpcc.errors import UserError
+from offpcc.learning import LinearDecay, Optimizer
+from offpcc.networks import Critics, Identity, SquashedGaussianActor
+from offpcc.networks.encoders import Encoder
+from offpcc.networks.layers import mlp
+
+VECTORS, IMAGES = Box(-np.inf, np.inf, (5,), np.float32), Box(0, 255, (1, 40, 40), np.uint8)
+ACTIONS = Box(-1, 1, (2,), np.float32)
+NAN = float("nan")
+WITH_PAST = functools.partial(Identity, use_previous_action=True, use_previous_reward=True)
+
+
+def built(cls, fused=True, **options):
+    return cls(VECTORS, ACTIONS, fused=fused, **{"hidden_dims": (32, 24), "lr": 1e-3, "polyak": 0.9, **options})
+
+
+def batch(seed, num_rows=16, num_steps=1, complete=True):
+    """Transitions, or rows of which every third ends after a step, with NaN as padding."""
+    draw = torch.Generator().manual_seed(seed)
+    observations = torch.randn(num_rows, num_steps + 1, 5, generator=draw)
+    actions = 2.0 * torch.rand(num_rows, num_steps, 2, generator=draw) - 1.0
+    rewards = torch.randn(num_rows, num_steps, 1, generator=draw)
+    terminations = (torch.rand(num_rows, num_steps, 1, generator=draw) < 0.2).float()
+    before = torch.randn(num_rows, 2, generator=draw), torch.randn(num_rows, 1, generator=draw)
+    real, mask = torch.ones(num_rows, num_steps + 1, 1), torch.ones(num_rows, num_steps, 1)
+    if not complete:
+        real[::3, 2:] = 0.0
+        mask[::3, 1:] = 0.0
+        mask[1] = 0.0
+        observations = observations.where(real > 0, NAN)
+        actions, rewards, terminations = (x.where(real[:, 1:] > 0, NAN) for x in (actions, rewards, terminations))
+    return Batch(observations, actions, rewards, terminations, real, mask, *before, complete=complete)
+
+
+def weights(agent):
+    """Of all networks and moments, by name."""
+    found = {}
+    for name, part in vars(agent).items():
+        if isinstance(part, torch.nn.Module):
+            found |= {f"{name}.{key}": value for key, value in part.state_dict().items()}
+        if isinstance(part, Optimizer):
+            for number, group in enumerate(part.groups):
+                for key in ("means", "squares", "steps"):
+                    found |= {f"{name}.{number}.{key}.{place}": x for place, x in enumerate(getattr(group, key))}
+    return {name: value.detach().clone() for name, value in found.items()}
+
+
+def assert_near(ours, theirs, tolerance):
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        if torch.equal(ours[name], expected):  # infinite ones, too
+            continue
+        error = torch.linalg.vector_norm((ours[name] - expected).double())
+        assert error <= tolerance * torch.linalg.vector_norm(expected.double()) + 1e-8, f"{name}: {error}"
+
+
+def assert_same_updates(fused, plain, batches, tolerance=1e-4):
+    for given in batches:
+        ours, theirs = fused.update_networks(given), plain.update_networks(given)
+        assert ours.keys() == theirs.keys()
+        for name, expected in theirs.items():
+            assert ours[name].dim() == 0 and not ours[name].requires_grad
+            torch.testing.assert_close(ours[name], expected, rtol=tolerance, atol=1e-5)
+    assert_near(weights(fused), weights(plain), tolerance)
+    torch.testing.assert_close(fused.noise.generator.get_state(), plain.noise.generator.get_state(), rtol=0, atol=0)
+    for name, part in vars(plain).items():
+        if isinstance(part, Optimizer):
+            ours = getattr(fused, name)
+            assert ours.num_updates == part.num_updates
+            assert [group.latest_rate for group in ours.groups] == [group.latest_rate for group in part.groups]
+
+
+# The same as the plain updates --------------------------------------------------------------------------------------
+
+OPTIONS = [
+    {},
+    {"num_critics": 1},
+    {"num_critics": 5},
+    {"hidden_dims": (16,)},
+    {"hidden_dims": (8, 16, 24)},
+    {"max_gradient_norm": 0.1},
+    {"normalize_observations": True},
+    {"encoder": WITH_PAST},
+    {"lr": LinearDecay(1e-3, 0.0, 30), "actor_lr": LinearDecay(3e-3, 1e-4, 40)},
+    {"gamma": 0.7, "reward_scale": 0.3, "reward_shift": -1.0},
+]
+OF_SAC = [
+    {"learn_alpha": False, "alpha": 0.3},
+    {"learn_alpha": False, "alpha": 0.0},
+    {"target_entropy": 1.0, "alpha": 0.2, "alpha_lr": LinearDecay(1e-2, 0.0, 30)},
+]
+OF_TD3 = [{"policy_delay": 1}, {"policy_delay": 3, "target_noise": 0.7, "noise_clip": 0.3}]
+CASES = [(cls, options) for cls in (SAC, DDPG, TD3) for options in OPTIONS]
+CASES += [(SAC, options) for options in OF_SAC] + [(TD3, options) for options in OF_TD3]
+
+
+def told(value):
+    return value.__name__ if isinstance(value, type) else ",".join(value)
+
+
+@pytest.mark.parametrize("cls, options", CASES, ids=told)
+def test_updates_give_what_the_plain_ones_give(cls, options):
+    fused, plain = built(cls, **options), built(cls, False, **options)
+    before = weights(fused)
+    assert_same_updates(fused, plain, [batch(0)], 1e-5)
+    assert_same_updates(fused, plain, [batch(seed) for seed in range(1, 12 if options else 50)], 1e-4)
+    after = weights(fused)
+    assert all(not torch.equal(after[name], before[name]) for name in before if name.startswith(("actor.", "critics.")))
+
+
+@pytest.mark.parametrize("cls", [SAC, DDPG, TD3])
+@pytest.mark.parametrize("n_step, complete", [(1, False), (3, False), (2, True)])
+def test_of_several_steps_and_of_padding(cls, n_step, complete):
+    fused, plain = (built(cls, fused, n_step=n_step) for fused in (True, False))
+    batches = [batch(seed, num_steps=3, complete=complete) for seed in range(20)]
+    assert_same_updates(fused, plain, batches)
+    assert all(torch.isfinite(value).all() for value in weights(fused).values())
+
+
+def test_the_log_standard_deviation_is_bounded():
+    """Beyond its bounds it has no gradient."""
+    fused, plain = built(SAC), built(SAC, False)
+    for agent in (fused, plain):
+        with torch.no_grad():
+            agent.actor.net[-1].bias[2:] = torch.tensor([2.0, -25.0])  # about half above, all below
+    assert_same_updates(fused, plain, [batch(0)], 1e-5)
+    gradient = fused.actor.net[-1].bias.grad
+    assert gradient[2] != 0 and gradient[3] == 0
+    assert_same_updates(fused, plain, [batch(seed) for seed in range(1, 20)])
+
+
+def test_critics_that_agree_share_the_gradient():
+    fused, plain = built(SAC), built(SAC, False)
+    for agent in (fused, plain):
+        for part in (agent.critics, agent.target_critics):
+            for parameter in part.parameters():
+                parameter.data[1] = parameter.data[0]
+    assert_same_updates(fused, plain, [batch(seed) for seed in range(5)], 1e-5)
+
+
+def test_actions_at_the_border_are_no_trouble():
+    fused, plain = built(SAC), built(SAC, False)
+    for agent in (fused, plain):
+        with torch.no_grad():
+            agent.actor.net[-1].bias[:2] = torch.tensor([40.0, -40.0])
+    assert_same_updates(fused, plain, [batch(seed) for seed in range(5)])
+    assert all(torch.isfinite(value).all() for value in weights(fused).values())
+
+
+@pytest.mark.parametrize("cls", [SAC, TD3])
+def test_batches_may_change_their_size(cls):
+    batches = [batch(seed, num_rows) for seed, num_rows in enumerate([16, 4, 4, 32, 1, 16])]
+    assert_same_updates(built(cls), built(cls, False), batches)
+
+
+@pytest.mark.parametrize("cls", [SAC, DDPG, TD3])
+def test_statistics_and_gradients_are_not_overwritten_by_the_next_update(cls):
+    agent = built(cls, policy_delay=1) if cls is TD3 else built(cls)
+    stats = agent.update_networks(batch(0))
+    before = {name: value.clone() for name, value in stats.items()}
+    agent.update_networks(batch(1))
+    assert stats == before
+
+
+@pytest.mark.parametrize("cls", [SAC, DDPG, TD3])
+def test_it_is_the_fused_update_that_runs(cls):
+    fused, plain = built(cls), built(cls, False)
+    for agent in (fused, plain):
+        agent.critic_loss = None
+    fused.update_networks(batch(0))
+    with pytest.raises(TypeError, match="not callable"):
+        plain.update_networks(batch(0))
+
+
+# Saved, copied, put elsewhere ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [SAC, DDPG, TD3])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_checkpoint_of_one_goes_on_in_the_other(cls, first):
+    started, reference = built(cls, first), built(cls, False)
+    other = built(cls, not first, seed=9)
+    assert_same_updates(started, reference, [batch(seed) for seed in range(5)])
+    other.update_networks(batch(7))
+    other.load_state_dict(copy.deepcopy(started.state_dict()))
+    assert_same_updates(other, reference, [batch(seed) for seed in range(5, 15)])
+
+
+@pytest.mark.parametrize("cls", [SAC, DDPG, TD3])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda agent: pickle.loads(pickle.dumps(agent))])
+def test_a_copy_has_its_own_weights(cls, copied):
+    agent, reference = built(cls), built(cls, False)
+    assert_same_updates(agent, reference, [batch(seed) for seed in range(4)])
+    other, before = copied(agent), weights(agent)
+    assert_same_updates(other, copy.deepcopy(reference), [batch(seed) for seed in range(4, 8)])
+    assert_near(weights(agent), before, 0.0)
+    assert_same_updates(agent, reference, [batch(seed) for seed in range(8, 12)])
+
+
+def test_weights_that_were_put_elsewhere_are_found():
+    agent, reference = built(SAC), built(SAC, False)
+    agent.update_networks(batch(0)), reference.update_networks(batch(0))
+    for parameter in agent.critics.parameters():
+        parameter.data = parameter.data.clone()
+    assert_same_updates(agent, reference, [batch(seed) for seed in range(1, 5)])
+
+
+def test_weights_that_no_longer_fit_are_refused():
+    agent = built(SAC)
+    agent.update_networks(batch(0))
+    agent.actor.double()
+    with pytest.raises(UserError, match=r"SAC\.fused is True, but weights are torch\.float64 on cpu"):
+        agent.update_networks(batch(1))
+
+
+@pytest.mark.parametrize("cls", [SAC, TD3])
+def test_a_saved_actor_acts_as_its_agent(cls, tmp_path):
+    agent = built(cls)
+    agent.update_networks(batch(0)), agent.update_networks(batch(1))
+    save_actor(agent, tmp_path / "actor.pt")
+    step = Step(batch(0).observations[:3, 0].numpy(), np.zeros((3, 2)), np.zeros((3, 1)), np.ones(3))
+    ours, theirs = (one.act(step, deterministic=True)[0] for one in (agent, load_actor(tmp_path / "actor.pt")))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+# What does not fit ----------------------------------------------------------------------------------------------------
+
+
+class OwnLoss(SAC):
+    def critic_loss(self, h, batch):
+        return super().critic_loss(h, batch)
+
+
+class OwnUpdate(TD3):
+    def update_networks(self, batch):
+        return super().update_networks(batch)
+
+
+class OwnBackup(SAC):
+    def backup(self, batch, next_value):
+        return super().backup(batch, next_value) + 1.0
+
+
+class OtherActor(SAC):
+    def build_actor(self, summary_dim, hidden_dims):
+        class Actor(SquashedGaussianActor):
+            pass
+
+        return Actor(summary_dim, self.action_dim, hidden_dims)
+
+
+class OtherActivation(DDPG):
+    def build_actor(self, summary_dim, hidden_dims):
+        actor = super().build_actor(summary_dim, hidden_dims)
+        actor.net[1] = torch.nn.Tanh()
+        return actor
+
+
+class OtherCritics(SAC):
+    def build_heads(self, summary_dim, hidden_dims):
+        class Own(Critics):
+            pass
+
+        self.critics = Own(2, summary_dim, self.action_dim, hidden_dims)
+
+
+class Learned(Encoder):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.dim, self.net = 4, mlp([5, 4])
+
+    def forward(self, inputs, state=None):
+        return self.net(inputs.observation), None
+
+
+@pytest.mark.parametrize(
+    "cls, options, words",
+    [
+        (SAC, {"layer_norm": True}, "the critics are no plain perceptrons (layer_norm, say)"),
+        (SAC, {"encoder": Learned}, "the encoder Learned has weights or a memory"),
+        (TD3, {"shared_encoder": Learned}, "the encoder Learned has weights or a memory"),
+        (SAC, {"precision": "bfloat16"}, "precision is 'bfloat16'"),
+        (RecurrentSAC, {}, "the encoder Recurrent has weights or a memory"),
+        (RecurrentTD3Sharing, {}, "the encoder Recurrent has weights or a memory"),
+        (ConvolutionalSAC, {}, "the encoder Convolutional has weights or a memory"),
+        (CQL, {}, "CQL has its own update_networks"),
+        (TD3BC, {}, "TD3BC has its own actor_loss"),
+        (OwnLoss, {}, "OwnLoss has its own critic_loss"),
+        (OwnUpdate, {}, "OwnUpdate has its own update_networks"),
+        (OtherActor, {}, "the fused update is of a SquashedGaussianActor with its plain perceptron"),
+        (OtherActivation, {}, "the fused update is of a DeterministicActor with its plain perceptron"),
+        (OtherCritics, {}, "the critics are no plain perceptrons"),
+        (BC, {}, "only SAC, DDPG and TD3 have a fused update"),
+        (IQL, {}, "only SAC, DDPG and TD3 have a fused update"),
+        (BCQ, {}, "only SAC, DDPG and TD3 have a fused update"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else None,
+)
+def test_what_does_not_fit_is_refused_in_one_line(cls, options, words):
+    with pytest.raises(UserError) as caught:
+        cls(IMAGES if cls is ConvolutionalSAC else VECTORS, ACTIONS, fused=True, hidden_dims=(4,), **options)
+    message = caught.value.message
+    assert message.startswith(f"{cls.__name__}.fused is True, but {words}") and "\n" not in message
+    assert message.endswith("; leave fused at False, which updates any agent")
+
+
+def test_a_child_that_changes_what_is_called_fits():
+    fused, plain = built(OwnBackup), built(OwnBackup, False)
+    assert_same_updates(fused, plain, [batch(seed) for seed in range(5)])
+    other = built(SAC)
+    other.update_networks(batch(0))
+    assert not torch.equal(other.critics.net[0].weight, built(SAC).critics.net[0].weight)
+
+
+def test_gin_chooses_it():
+    configuration.load(None, ["SAC.fused=True"])
+    assert SAC(VECTORS, ACTIONS, hidden_dims=(4,))._fused is not None
+    assert TD3(VECTORS, ACTIONS, hidden_dims=(4,))._fused is None
+
+
+# Passes ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_rows", [1, 7])
+@pytest.mark.parametrize("sizes", [(3, 2), (3, 40, 2), (30, 5, 20, 1)])
+def test_gradients_are_those_of_autograd(sizes, num_rows):
+    net, x = mlp(sizes), torch.randn(num_rows, sizes[0])
+    gradient = torch.randn(num_rows, sizes[-1])
+    parameters, x_with = list(net.parameters()), x.clone().requires_grad_()
+    expected = torch.autograd.grad(net(x_with), [*parameters, x_with], gradient)
+    passes = Passes(parameters)
+    torch.testing.assert_close(passes.forward(x)[0], net(x).detach())
+    with torch.no_grad():
+        passes.backward(x, gradient.unsqueeze(0))
+        of_inputs = passes.backward_to_inputs(gradient.unsqueeze(0), 2)
+    torch.testing.assert_close(passes.gradients, list(expected[:-1]))
+    torch.testing.assert_close(of_inputs, expected[-1][:, -2:])
