@@ -16,6 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LEVELS = [
     {"errors", "checks", "files", "generators", "d4rl_names"},
     {"core", "registry", "domains", "loggers", "allocation"},
+    {"optimization"},
     {"learning", "networks", "data"},
     {"environments", "offline"},
     {"algorithms", "interaction"},
@@ -83,10 +84,11 @@ def test_names_of_modules(file):
 
 # No waiting for the device ----------------------------------------------------------------------------------------
 
+LEARNS = {"algorithms", "networks", "learning", "optimization"}
 LEARNING = [
     file
     for file in FILES
-    if part(module_name(file)) in {"algorithms", "networks", "learning"} and "mirror" not in file.name  # NumPy alone
+    if part(module_name(file)) in LEARNS and "mirror" not in file.name  # mirrors: NumPy alone
 ]
 MAY_WAIT = {  # not part of an update
     "__init__", "act", "_act", "_inputs", "_mirrored", "mirror", "array", "state_dict", "load_state_dict", "actor_file",

@@ -17,9 +17,9 @@ from offpcc.bindings import parameters, passed_by_us
 from offpcc.checks import Flag, Fraction, Number, PositiveInteger, Sizes, check, rules_of
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.errors import UserError
-from offpcc.learning import CosineDecay, LinearDecay
 from offpcc.networks import Convolutional, Encoder, Identity, InputShape, PassThrough, Recurrent
 from offpcc.networks.cells import GPT, LRU, Cell, Concat, MinGRU
+from offpcc.optimization import CosineDecay, LinearDecay
 from offpcc.registry import REGISTRY, configurable
 from offpcc.run_fns import check_settings, train
 

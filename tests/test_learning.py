@@ -9,15 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from offpcc.learning import (
-    CosineDecay,
-    LinearDecay,
-    Noise,
-    Optimizer,
-    PolyakAverage,
-    RunningNormalization,
-    Temperature,
-)
+from offpcc.learning import Noise, PolyakAverage, RunningNormalization, Temperature
+from offpcc.optimization import CosineDecay, LinearDecay, Optimizer
 
 CPU = torch.device("cpu")
 

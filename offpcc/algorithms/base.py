@@ -19,10 +19,11 @@ from offpcc.checks import Flag, Fraction, Number, PositiveInteger, PositiveNumbe
 from offpcc.core import Batch, Stats, Summaries, channels_first_shape, is_image
 from offpcc.data.augmentation import Augmentation, RandomShift
 from offpcc.errors import UserError
-from offpcc.learning import Noise, Optimizer, PolyakAverage, Rate, RunningNormalization
+from offpcc.learning import Noise, PolyakAverage, RunningNormalization
 from offpcc.networks import Critics, Identity, Inputs, InputShape, PassThrough
 from offpcc.networks.encoders import Builder, EncoderBuilder
 from offpcc.networks.sequences import encode, is_empty
+from offpcc.optimization import Optimizer, Rate
 from offpcc.registry import configurable
 
 PRECISIONS = ("float32", "bfloat16")

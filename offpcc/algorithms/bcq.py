@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from offpcc.algorithms.base import ActorCritic
 from offpcc.checks import Fraction, NonnegativeNumber, PositiveInteger, Sizes
 from offpcc.core import Batch, Stats, Summaries
-from offpcc.learning import Optimizer
 from offpcc.networks import DeterministicActor, VariationalAutoencoder
 from offpcc.networks.layers import beside
+from offpcc.optimization import Optimizer
 from offpcc.registry import configurable
 
 

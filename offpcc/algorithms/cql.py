@@ -24,8 +24,9 @@ from torch import Tensor
 from offpcc.algorithms.sac import SAC
 from offpcc.checks import Flag, NonnegativeInteger, NonnegativeNumber, PositiveInteger, PositiveNumber
 from offpcc.core import Batch, Stats, Summaries
-from offpcc.learning import Multiplier, Optimizer
+from offpcc.learning import Multiplier
 from offpcc.networks.actors import squash
+from offpcc.optimization import Optimizer
 from offpcc.registry import configurable
 
 

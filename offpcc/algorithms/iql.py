@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from offpcc.algorithms.base import ActorCritic
 from offpcc.checks import Fraction, NonnegativeNumber, PositiveNumber
 from offpcc.core import Batch, Stats, Summaries
-from offpcc.learning import Optimizer
 from offpcc.networks import GaussianActor
 from offpcc.networks.layers import mlp
+from offpcc.optimization import Optimizer
 from offpcc.registry import configurable
 
 LOG_STD_BOUNDS = -5.0, 2.0  # the authors' code

@@ -16,8 +16,9 @@ from offpcc.algorithms.fused import FusedSAC
 from offpcc.checks import Flag, NonnegativeNumber, Number
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.errors import UserError
-from offpcc.learning import Optimizer, Rate, Temperature
+from offpcc.learning import Temperature
 from offpcc.networks import SquashedGaussianActor
+from offpcc.optimization import Optimizer, Rate
 from offpcc.registry import configurable
 
 

@@ -19,9 +19,9 @@ from offpcc.core import Batch, Step
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.environments import LocalEnvironments
 from offpcc.interaction import Interaction
-from offpcc.learning import LinearDecay, Optimizer
 from offpcc.networks import Convolutional, Identity, Recurrent
 from offpcc.networks.sequences import is_empty
+from offpcc.optimization import LinearDecay, Optimizer
 
 ACTION_DIM, NAN = 2, float("nan")
 ACTIONS = Box(-1, 1, (ACTION_DIM,), np.float32)

@@ -16,10 +16,10 @@ from offpcc.algorithms.fused.passes import Passes
 from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC, RecurrentTD3Sharing
 from offpcc.core import Batch, Step
 from offpcc.errors import UserError
-from offpcc.learning import LinearDecay, Optimizer
 from offpcc.networks import Critics, Identity, SquashedGaussianActor
 from offpcc.networks.encoders import Encoder
 from offpcc.networks.layers import mlp
+from offpcc.optimization import LinearDecay, Optimizer
 
 VECTORS, IMAGES = Box(-np.inf, np.inf, (5,), np.float32), Box(0, 255, (1, 40, 40), np.uint8)
 ACTIONS = Box(-1, 1, (2,), np.float32)

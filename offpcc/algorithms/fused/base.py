@@ -1,4 +1,4 @@
-"""What updates by hand share: what they fit, whose weights they work on, and the step of an optimizer."""
+"""What updates by hand share: what they fit, whose weights they work on, and what they read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from offpcc.algorithms.fused.passes import Passes
 from offpcc.core import Batch, Stats
 from offpcc.errors import UserError
-from offpcc.learning import Optimizer, clip
 from offpcc.networks import Critics, Identity, Inputs, PassThrough
 from offpcc.networks.layers import MLP, EnsembleLinear, is_plain
 from offpcc.networks.sequences import encode, is_empty
@@ -111,7 +110,7 @@ class FusedUpdate:
         q = self.critics.forward(x)
         error = q - y.view(-1, 1)
         self.critics.backward(x, error * (2.0 * rows.shares))
-        descend(agent.critic_optimizer, self.critics.gradients)
+        agent.critic_optimizer.step(self.critics.gradients)
         return batch.mean(rows.unflatten(error.square())).sum(), batch.mean(rows.unflatten(q)).mean()
 
 
@@ -161,14 +160,3 @@ def unfit(agent: ActorCritic) -> str:
     if any_other := [w for w in weights if w.device.type != "cpu" or w.dtype != torch.float32]:
         return f"weights are {any_other[0].dtype} on {any_other[0].device}, and the fused update is of float32 on a CPU"
     return ""
-
-
-def descend(optimizer: Optimizer, gradients: Sequence[Tensor], made: int | None = None) -> None:
-    """What `Optimizer.minimize` does, with these gradients of its parameters."""
-    for parameter, gradient in zip(optimizer.parameters, gradients, strict=True):
-        parameter.grad = gradient
-    if optimizer.max_gradient_norm is not None:
-        clip(optimizer.parameters, optimizer.max_gradient_norm)
-    for group in optimizer.groups:
-        group.step(optimizer.num_updates if made is None else made)
-    optimizer.num_updates += 1

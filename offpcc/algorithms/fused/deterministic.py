@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offpcc.algorithms.fused.base import FusedUpdate, Rows, descend
+from offpcc.algorithms.fused.base import FusedUpdate, Rows
 from offpcc.algorithms.fused.passes import Passes
 from offpcc.core import Batch, Stats
 from offpcc.networks import DeterministicActor
@@ -50,7 +50,7 @@ class FusedDDPG(FusedUpdate):
         q = self.first_critic.forward(rows.with_action(action))[0]
         of_action = self.first_critic.backward_to_inputs(-rows.shares.unsqueeze(0), agent.action_dim)
         self.actor.backward(rows.now, torch.ops.aten.tanh_backward(of_action, action).unsqueeze(0))
-        descend(agent.actor_optimizer, self.actor.gradients, made)
+        agent.actor_optimizer.step(self.actor.gradients, made)
         return -batch.mean(rows.unflatten(q))
 
 

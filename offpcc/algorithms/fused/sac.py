@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from offpcc.algorithms.fused.base import FusedUpdate, Rows, descend
+from offpcc.algorithms.fused.base import FusedUpdate, Rows
 from offpcc.core import Batch, Stats
 from offpcc.networks import SquashedGaussianActor
 from offpcc.networks.actors import LOG_STD_MAX, LOG_STD_MIN
@@ -39,7 +39,7 @@ class FusedSAC(FusedUpdate):
         critic_loss, q = self.step_critics(agent, batch, rows, y)
         actor_loss, entropy = self.step_actor(agent, batch, rows, now, alpha)
         if agent.alpha_optimizer.parameters:
-            descend(agent.alpha_optimizer, [entropy - agent.temperature.target_entropy])
+            agent.alpha_optimizer.step([entropy - agent.temperature.target_entropy])
         agent.update_targets()
         return {
             "critic_loss": critic_loss,
@@ -83,6 +83,6 @@ class FusedSAC(FusedUpdate):
         of_log_std = (of_mean * now.shift).sub_(of_log_prob)
         of_log_std = torch.ops.aten.hardtanh_backward(of_log_std, now.log_std, LOG_STD_MIN, LOG_STD_MAX)
         self.actor.backward(rows.now, torch.cat([of_mean, of_log_std], -1).unsqueeze(0))
-        descend(agent.actor_optimizer, self.actor.gradients)
+        agent.actor_optimizer.step(self.actor.gradients)
         log_prob = rows.unflatten(now.log_prob)
         return batch.mean(alpha * log_prob - rows.unflatten(q)), -batch.mean(log_prob)

@@ -19,6 +19,10 @@ class TorchCell:
     num_layers: int
     all_weights: list[list[Tensor]]
 
+    def __init__(self, num_in: int, hidden_dim: int, num_layers: int) -> None:
+        super().__init__(num_in, hidden_dim, num_layers, batch_first=True)  # type: ignore[call-arg]
+        self.dim = hidden_dim
+
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
         """See `Cell`."""
         layers_first = map_state(lambda s: s.transpose(0, 1).contiguous(), state)
@@ -37,10 +41,6 @@ class TorchCell:
 @configurable
 class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
     """Long short-term memory: `num_layers` of `hidden_dim`."""
-
-    def __init__(self, num_in: int, hidden_dim: int, num_layers: int) -> None:
-        super().__init__(num_in, hidden_dim, num_layers, batch_first=True)
-        self.dim = hidden_dim
 
     def mirror(self) -> Mirror:
         """See `offpcc.networks.mirrors`."""
@@ -76,10 +76,6 @@ class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
 class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
     """Gated recurrent units: `num_layers` of `hidden_dim`."""
 
-    def __init__(self, num_in: int, hidden_dim: int, num_layers: int) -> None:
-        super().__init__(num_in, hidden_dim, num_layers, batch_first=True)
-        self.dim = hidden_dim
-
     def mirror(self) -> Mirror:
         """See `offpcc.networks.mirrors`."""
         layers, size = self.weights(), self.hidden_size
@@ -101,10 +97,6 @@ class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
 @configurable
 class RNN(TorchCell, nn.RNN, Cell):  # type: ignore[misc]
     """Elman's network: `num_layers` of `hidden_dim`, with tanh."""
-
-    def __init__(self, num_in: int, hidden_dim: int, num_layers: int) -> None:
-        super().__init__(num_in, hidden_dim, num_layers, batch_first=True)
-        self.dim = hidden_dim
 
     def mirror(self) -> Mirror:
         """See `offpcc.networks.mirrors`."""
