@@ -40,7 +40,7 @@ def as_chosen(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], S
 
     @functools.wraps(update)
     def wrapped(self: ActorCritic, batch: Batch) -> Stats:
-        if self._fused is not None:
+        if self._fused is not None and self._fused.fits(self):
             return self._fused(self, batch)
         if self.precision == "float32":
             return update(self, batch)
@@ -83,8 +83,8 @@ class ActorCritic(Acting):
         augmentation: of images while learning; by default the class's.
         precision: "bfloat16" multiplies in bfloat16 while learning, which takes less time. Weights, moments, last
             layers and acting stay in float32.
-        fused: whether updates are those written out by hand, which take less time on the CPU; of SAC, DDPG and TD3
-            with plain perceptrons, without memory.
+        fused: whether updates are those written out by hand, which take less time on the CPU; of SAC, DDPG, TD3 and
+            TD3+BC with plain perceptrons, without memory. By default where they fit.
     """
 
     default_encoder: ClassVar[EncoderBuilder] = Identity
@@ -121,7 +121,7 @@ class ActorCritic(Acting):
         reward_shift: Number = 0.0,
         augmentation: Augmentation | None = None,
         precision: Precision = "float32",
-        fused: Flag = False,
+        fused: Flag | None = None,
     ) -> None:
         self.device = torch.device(device)
         if self.device.type == "cpu":
@@ -157,7 +157,7 @@ class ActorCritic(Acting):
         self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
         self.encoders_are_empty = is_empty(self.shared_encoder) and is_empty(self.actor_encoder) and self.memoryless
         self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
-        self._fused = fused_update_of(self) if fused else None
+        self._fused = fused_update_of(self, fused)
 
     def build_actor(self, summary_dim: int, hidden_dims: Sequence[int]) -> nn.Module:
         """The policy that this algorithm trains."""

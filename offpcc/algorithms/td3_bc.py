@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from offpcc.algorithms.fused import FusedTD3BC
 from offpcc.algorithms.td3 import TD3
 from offpcc.checks import NonnegativeNumber
 from offpcc.core import Batch, Summaries
@@ -32,6 +33,7 @@ class TD3BC(TD3):
     """
 
     default_normalize_observations = True
+    fused_update = FusedTD3BC
 
     def __init__(
         self, observation_space: Any, action_space: Any, *, bc_alpha: NonnegativeNumber = 2.5, **kwargs: Any

@@ -15,6 +15,7 @@ class Storage(NamedTuple):
 
     A row that begins no transition, such as that of an episode's last observation, is no start, and its action, reward
     and termination are 0. Observations that are vectors lie beside the rest, so that one look-up finds all of a row.
+    Before the first row and behind the last there is room for copies of those that a ring has there.
     """
 
     packed: Array  # (R, [O +] A + 2), float32: what follows, as columns; images are apart
@@ -23,12 +24,16 @@ class Storage(NamedTuple):
     rewards: Array  # (R, 1)
     terminations: Array  # (R, 1)
     is_start: Array  # (R,), bool
+    with_edges: Array  # (N + R + N, ...), float32: `packed` in the midst of what it is a view of
 
     @classmethod
-    def of(cls, num_rows: int, observation_shape: tuple[int, ...], dtype: np.dtype, action_dim: int) -> Storage:
-        """Empty rows."""
+    def of(
+        cls, num_rows: int, observation_shape: tuple[int, ...], dtype: np.dtype, action_dim: int, num_rings: int = 1
+    ) -> Storage:
+        """Empty rows of N rings."""
         width = math.prod(observation_shape) if dtype == np.float32 else 0
-        packed = np.zeros((num_rows, width + action_dim + 2), np.float32)
+        with_edges = np.zeros((num_rows + 2 * num_rings, width + action_dim + 2), np.float32)
+        packed = with_edges[num_rings:-num_rings]
         shape = (num_rows, *observation_shape)
         return cls(
             packed,
@@ -37,7 +42,13 @@ class Storage(NamedTuple):
             packed[:, -2:-1],
             packed[:, -1:],
             np.zeros(num_rows, np.bool_),
+            with_edges,
         )
+
+    @property
+    def columns(self) -> tuple[Array, ...]:
+        """All there is, each number once."""
+        return self.observations, self.actions, self.rewards, self.terminations, self.is_start
 
 
 class Rows(NamedTuple):
@@ -80,13 +91,13 @@ class Rows(NamedTuple):
     @property
     def arrays(self) -> tuple[Array, ...]:
         """All there is, each number once."""
-        return (*self.storage[1:], self.starts, self.stops)
+        return (*self.storage.columns, self.starts, self.stops)
 
     def showing(self, observations: Array) -> Rows:
         """The same transitions with other `observations` (R, *obs)."""
         if observations is self.observations:
             return self
         storage = Storage.of(len(observations), observations.shape[1:], observations.dtype, self.actions.shape[1])
-        for column, array in zip(storage[1:], (observations, *self.storage[2:]), strict=True):
+        for column, array in zip(storage.columns, (observations, *self.storage.columns[1:]), strict=True):
             column[...] = array
         return self._replace(storage=storage)

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from offpcc.networks.perceptrons import perceptrons, rows_of_block
 
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")  # of a module of PyTorch's
+
 
 class MLP(nn.Sequential):
     """Linear layers with ReLU between them, none after the last."""
@@ -51,8 +53,7 @@ def is_plain(layers: nn.Sequential, linear: type[nn.Module]) -> bool:
     """Whether these are layers of the class `linear` with ReLU between them, and nothing hangs on to them."""
     kinds = [linear if number % 2 == 0 else nn.ReLU for number in range(len(layers))]
     of_kind = [type(layer) is kind for layer, kind in zip(layers, kinds, strict=True)]
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    hooked = [len(getattr(layer, kind)) > 0 for layer in layers for kind in hooks]
+    hooked = [len(getattr(layer, kind)) > 0 for layer in layers for kind in HOOKS]
     return all(of_kind) and not any(hooked) and all(getattr(layer, "bias", True) is not None for layer in layers)
 
 

@@ -107,8 +107,10 @@ OF_SAC = [
     {"target_entropy": 1.0, "alpha": 0.2, "alpha_lr": LinearDecay(1e-2, 0.0, 30)},
 ]
 OF_TD3 = [{"policy_delay": 1}, {"policy_delay": 3, "target_noise": 0.7, "noise_clip": 0.3}]
-CASES = [(cls, options) for cls in (SAC, DDPG, TD3) for options in OPTIONS]
+OF_TD3_BC = [{"bc_alpha": 0.0}, {"bc_alpha": 7.0, "normalize_observations": False}]
+CASES = [(cls, options) for cls in (SAC, DDPG, TD3, TD3BC) for options in OPTIONS]
 CASES += [(SAC, options) for options in OF_SAC] + [(TD3, options) for options in OF_TD3]
+CASES += [(TD3BC, options) for options in OF_TD3_BC]
 
 
 def told(value):
@@ -125,7 +127,7 @@ def test_updates_give_what_the_plain_ones_give(cls, options):
     assert all(not torch.equal(after[name], before[name]) for name in before if name.startswith(("actor.", "critics.")))
 
 
-@pytest.mark.parametrize("cls", [SAC, DDPG, TD3])
+@pytest.mark.parametrize("cls", [SAC, DDPG, TD3, TD3BC])
 @pytest.mark.parametrize("n_step, complete", [(1, False), (3, False), (2, True)])
 def test_of_several_steps_and_of_padding(cls, n_step, complete):
     fused, plain = (built(cls, fused, n_step=n_step) for fused in (True, False))
@@ -170,7 +172,7 @@ def test_batches_may_change_their_size(cls):
     assert_same_updates(built(cls), built(cls, False), batches)
 
 
-@pytest.mark.parametrize("cls", [SAC, DDPG, TD3])
+@pytest.mark.parametrize("cls", [SAC, DDPG, TD3, TD3BC])
 def test_statistics_and_gradients_are_not_overwritten_by_the_next_update(cls):
     agent = built(cls, policy_delay=1) if cls is TD3 else built(cls)
     stats = agent.update_networks(batch(0))
@@ -179,12 +181,14 @@ def test_statistics_and_gradients_are_not_overwritten_by_the_next_update(cls):
     assert stats == before
 
 
-@pytest.mark.parametrize("cls", [SAC, DDPG, TD3])
+@pytest.mark.parametrize("cls", [SAC, DDPG, TD3, TD3BC])
 def test_it_is_the_fused_update_that_runs(cls):
-    fused, plain = built(cls), built(cls, False)
-    for agent in (fused, plain):
+    fused, chosen, plain = built(cls), built(cls, None), built(cls, False)
+    for agent in (fused, chosen, plain):
+        agent.update_networks(batch(0))
         agent.critic_loss = None
     fused.update_networks(batch(0))
+    chosen.update_networks(batch(0))
     with pytest.raises(TypeError, match="not callable"):
         plain.update_networks(batch(0))
 
@@ -192,7 +196,7 @@ def test_it_is_the_fused_update_that_runs(cls):
 # Saved, copied, put elsewhere ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cls", [SAC, DDPG, TD3])
+@pytest.mark.parametrize("cls", [SAC, DDPG, TD3, TD3BC])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_checkpoint_of_one_goes_on_in_the_other(cls, first):
     started, reference = built(cls, first), built(cls, False)
@@ -203,7 +207,7 @@ def test_a_checkpoint_of_one_goes_on_in_the_other(cls, first):
     assert_same_updates(other, reference, [batch(seed) for seed in range(5, 15)])
 
 
-@pytest.mark.parametrize("cls", [SAC, DDPG, TD3])
+@pytest.mark.parametrize("cls", [SAC, DDPG, TD3, TD3BC])
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda agent: pickle.loads(pickle.dumps(agent))])
 def test_a_copy_has_its_own_weights(cls, copied):
     agent, reference = built(cls), built(cls, False)
@@ -251,6 +255,11 @@ class OwnLoss(SAC):
 class OwnUpdate(TD3):
     def update_networks(self, batch):
         return super().update_networks(batch)
+
+
+class OwnCloning(TD3BC):
+    def actor_loss(self, h, batch):
+        return super().actor_loss(h, batch)
 
 
 class OwnBackup(SAC):
@@ -301,15 +310,15 @@ class Learned(Encoder):
         (RecurrentTD3Sharing, {}, "the encoder Recurrent has weights or a memory"),
         (ConvolutionalSAC, {}, "the encoder Convolutional has weights or a memory"),
         (CQL, {}, "CQL has its own update_networks"),
-        (TD3BC, {}, "TD3BC has its own actor_loss"),
+        (OwnCloning, {}, "OwnCloning has its own actor_loss"),
         (OwnLoss, {}, "OwnLoss has its own critic_loss"),
         (OwnUpdate, {}, "OwnUpdate has its own update_networks"),
         (OtherActor, {}, "the fused update is of a SquashedGaussianActor with its plain perceptron"),
         (OtherActivation, {}, "the fused update is of a DeterministicActor with its plain perceptron"),
         (OtherCritics, {}, "the critics are no plain perceptrons"),
-        (BC, {}, "only SAC, DDPG and TD3 have a fused update"),
-        (IQL, {}, "only SAC, DDPG and TD3 have a fused update"),
-        (BCQ, {}, "only SAC, DDPG and TD3 have a fused update"),
+        (BC, {}, "only SAC, DDPG, TD3 and TD3+BC have a fused update"),
+        (IQL, {}, "only SAC, DDPG, TD3 and TD3+BC have a fused update"),
+        (BCQ, {}, "only SAC, DDPG, TD3 and TD3+BC have a fused update"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )
@@ -318,7 +327,45 @@ def test_what_does_not_fit_is_refused_in_one_line(cls, options, words):
         cls(IMAGES if cls is ConvolutionalSAC else VECTORS, ACTIONS, fused=True, hidden_dims=(4,), **options)
     message = caught.value.message
     assert message.startswith(f"{cls.__name__}.fused is True, but {words}") and "\n" not in message
-    assert message.endswith("; leave fused at False, which updates any agent")
+    assert message.endswith("; leave fused out, which updates any agent")
+
+
+class Late(SAC):
+    """Changes what it was built with, which is seen when it learns."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.actor.net[1] = torch.nn.Tanh()
+
+
+@pytest.mark.parametrize("cls", [OwnLoss, OwnUpdate, OwnCloning, OtherActor, OtherActivation, OtherCritics, Late, CQL])
+def test_what_does_not_fit_is_left_to_its_plain_update_by_default(cls):
+    ours, plain = built(cls, None, hidden_dims=(8,)), built(cls, False, hidden_dims=(8,))
+    assert_same_updates(ours, plain, [batch(seed) for seed in range(3)], 0.0)
+    assert all(torch.equal(value, weights(plain)[name]) for name, value in weights(ours).items())
+
+
+def test_an_agent_is_looked_at_again_when_its_weights_move_or_a_hook_is_hung_on():
+    agent, plain, called = built(SAC, None), built(SAC, False), []
+    assert_same_updates(agent, plain, [batch(0)])
+    handle = agent.actor.net[0].register_forward_hook(lambda *_: called.append(1))
+    assert_same_updates(agent, plain, [batch(1)])
+    assert called
+    handle.remove()
+    called.clear()
+    assert_same_updates(agent, plain, [batch(2)])
+    assert not called
+    for one in (agent, plain):
+        one.actor.double()
+    with pytest.raises(RuntimeError):  # of the plain update, whose critics are float32 still
+        agent.update_networks(batch(3))
+
+
+def test_a_loss_put_into_an_agent_is_asked():
+    agent = built(SAC, None)
+    agent.critic_loss = None
+    with pytest.raises(TypeError, match="not callable"):
+        agent.update_networks(batch(0))
 
 
 def test_a_child_that_changes_what_is_called_fits():
@@ -331,8 +378,10 @@ def test_a_child_that_changes_what_is_called_fits():
 
 def test_gin_chooses_it():
     configuration.load(None, ["SAC.fused=True"])
-    assert SAC(VECTORS, ACTIONS, hidden_dims=(4,))._fused is not None
-    assert TD3(VECTORS, ACTIONS, hidden_dims=(4,))._fused is None
+    assert SAC(VECTORS, ACTIONS, hidden_dims=(4,))._fused.is_wanted
+    assert not TD3(VECTORS, ACTIONS, hidden_dims=(4,))._fused.is_wanted
+    configuration.load(None, ["SAC.fused=False"])
+    assert SAC(VECTORS, ACTIONS, hidden_dims=(4,))._fused is None
 
 
 # Passes ---------------------------------------------------------------------------------------------------------------

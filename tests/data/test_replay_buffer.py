@@ -166,11 +166,11 @@ def test_the_draws_are_places_of_interleaved_rings(num_envs, frame_stack, num_pu
         for i in tape.starts():
             held[i % 24 * num_envs + env] = tape.rows[i]
     size = num_envs * max(min(len(tape.rows), 24) for tape in tapes)
-    draw = NumpyGenerator(5, 2).generator.integers
+    draw = NumpyGenerator(5, 2).generator.random
     for _ in range(3):
         drawn = []
         while len(drawn) < 32:  # a sixteenth more than are needed, without those where no transition starts
-            drawn += [place for place in draw(0, size, 34).tolist() if place in held]
+            drawn += [place for place in (draw(34) * size).astype(int).tolist() if place in held]
         drawn, batch = drawn[:32], buffer.sample()
         assert batch.rewards[:, 0, 0].tolist() == [held[place].reward for place in drawn]
         assert equal(batch.observations[:, 1], np.stack([held[place].next_observation for place in drawn]))

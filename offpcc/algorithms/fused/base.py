@@ -12,7 +12,7 @@ from offpcc.algorithms.fused.passes import Passes
 from offpcc.core import Batch, Stats
 from offpcc.errors import UserError
 from offpcc.networks import Critics, Identity, Inputs, PassThrough
-from offpcc.networks.layers import MLP, EnsembleLinear, is_plain
+from offpcc.networks.layers import HOOKS, MLP, EnsembleLinear, is_plain
 from offpcc.networks.sequences import encode, is_empty
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ class FusedUpdate:
 
     It holds views of an agent's weights and memory to work in, nothing that would have to be saved: a copy makes its
     own, and so does the original when its weights have been put elsewhere.
+
+    Args:
+        is_wanted: whether an agent that does not fit is refused, or left to its plain update.
     """
 
     actor_class: ClassVar[type[nn.Module]]
@@ -77,20 +80,40 @@ class FusedUpdate:
     critics: Passes
     target_critics: Passes
     _places: Sequence[int] = ()
+    _hooks: Sequence[object] = ()  # what hangs on to the networks' modules
+    _is_hooked = False
+    _fits = False
+
+    def __init__(self, is_wanted: bool) -> None:
+        self.is_wanted = is_wanted
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing: a copy is of an agent with weights of its own."""
-        return {}
+        """No view: a copy is of an agent with weights of its own."""
+        return {"is_wanted": self.is_wanted}
+
+    def fits(self, agent: Any) -> bool:
+        """Whether this can update `agent`, as it is now.
+
+        Raises:
+            UserError: it cannot, though it is wanted.
+        """
+        parameters = [*agent.actor_optimizer.parameters, *agent.critic_optimizer.parameters, *agent._targets.targets]
+        places = [parameter.data_ptr() for parameter in parameters]
+        if places != self._places or any(self._hooks) != self._is_hooked:
+            if self.is_wanted:
+                refuse_unfit(agent)
+            self._fits = not unfit(agent)
+            if self._fits:
+                self.bind(agent)
+            self._places = places
+            modules = [layer for part in (agent.actor, agent.critics) for layer in part.modules()]
+            self._hooks = [getattr(layer, kind) for layer in modules for kind in HOOKS]
+            self._is_hooked = any(self._hooks)
+        return self._fits
 
     @torch.no_grad()
     def __call__(self, agent: Any, batch: Batch) -> Stats:
-        """What the agent's `update_networks` does."""
-        parameters = [*agent.actor_optimizer.parameters, *agent.critic_optimizer.parameters, *agent._targets.targets]
-        places = [parameter.data_ptr() for parameter in parameters]
-        if places != self._places:
-            refuse_unfit(agent)
-            self.bind(agent)
-            self._places = places
+        """What the agent's `update_networks` does; of one that fits."""
         batch = agent.prepare(batch)
         return self.update(agent, batch, Rows.of(agent, batch))
 
@@ -114,15 +137,17 @@ class FusedUpdate:
         return batch.mean(rows.unflatten(error.square())).sum(), batch.mean(rows.unflatten(q)).mean()
 
 
-def fused_update_of(agent: ActorCritic) -> FusedUpdate:
-    """What updates `agent` by hand.
+def fused_update_of(agent: ActorCritic, is_wanted: bool | None) -> FusedUpdate | None:
+    """What updates `agent` by hand; None if that is not wanted, or if nobody said so and nothing does.
 
     Raises:
-        UserError: something of the agent does not fit.
+        UserError: it is wanted, but something of the agent does not fit.
     """
-    refuse_unfit(agent)
-    assert agent.fused_update is not None
-    return agent.fused_update()
+    if is_wanted:
+        refuse_unfit(agent)
+    if agent.fused_update is None or is_wanted is False:
+        return None
+    return agent.fused_update(bool(is_wanted))
 
 
 def refuse_unfit(agent: ActorCritic) -> None:
@@ -133,7 +158,7 @@ def refuse_unfit(agent: ActorCritic) -> None:
     """
     if reason := unfit(agent):
         raise UserError(
-            f"{type(agent).__name__}.fused is True, but {reason}; leave fused at False, which updates any agent"
+            f"{type(agent).__name__}.fused is True, but {reason}; leave fused out, which updates any agent"
         )
 
 
@@ -141,9 +166,10 @@ def unfit(agent: ActorCritic) -> str:
     """Why an agent cannot be updated by hand; "" if it can."""
     cls, fused = type(agent), agent.fused_update
     if fused is None:
-        return "only SAC, DDPG and TD3 have a fused update"
+        return "only SAC, DDPG, TD3 and TD3+BC have a fused update"
     parent = next(parent for parent in cls.__mro__ if "fused_update" in parent.__dict__)
-    own = [name for name in fused.replaces if getattr(cls, name) is not getattr(parent, name)]
+    changed = [name for name in fused.replaces if getattr(cls, name) is not getattr(parent, name)]
+    own = [*changed, *(name for name in fused.replaces if name in vars(agent))]
     if own:
         return f"{cls.__name__} has its own {own[0]}, which the fused update would leave out"
     for encoder in (agent.shared_encoder, agent.actor_encoder):

@@ -1,4 +1,4 @@
-"""DDPG's and TD3's updates by hand."""
+"""DDPG's, TD3's and TD3+BC's updates by hand."""
 
 from __future__ import annotations
 
@@ -48,10 +48,15 @@ class FusedDDPG(FusedUpdate):
         """Move the actor; its loss."""
         action = self.actor.forward(rows.now)[0].tanh()
         q = self.first_critic.forward(rows.with_action(action))[0]
-        of_action = self.first_critic.backward_to_inputs(-rows.shares.unsqueeze(0), agent.action_dim)
+        loss, of_action = self.actor_loss(agent, batch, rows, action, q)
         self.actor.backward(rows.now, torch.ops.aten.tanh_backward(of_action, action).unsqueeze(0))
         agent.actor_optimizer.step(self.actor.gradients, made)
-        return -batch.mean(rows.unflatten(q))
+        return loss
+
+    def actor_loss(self, agent: Any, batch: Batch, rows: Rows, action: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss, and its gradient (M, A) with respect to actions (M, A) whose values are `q` (M, 1)."""
+        of_action = self.first_critic.backward_to_inputs(-rows.shares.unsqueeze(0), agent.action_dim)
+        return -batch.mean(rows.unflatten(q)), of_action
 
 
 class FusedTD3(FusedDDPG):
@@ -73,3 +78,16 @@ class FusedTD3(FusedDDPG):
             -agent.noise_clip, agent.noise_clip
         )
         return super().target_action(agent, rows).add_(noise.view(-1, agent.action_dim)).clamp_(-1.0, 1.0)
+
+
+class FusedTD3BC(FusedTD3):
+    """`TD3BC.update_networks`."""
+
+    def actor_loss(self, agent: Any, batch: Batch, rows: Rows, action: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        """See `FusedDDPG`."""
+        weight = agent.bc_alpha / batch.mean(rows.unflatten(q.abs()))
+        error = action - rows.actions
+        of_action = self.first_critic.backward_to_inputs(-weight * rows.shares.unsqueeze(0), agent.action_dim)
+        of_action.addcmul_(error, rows.shares, value=2.0 / agent.action_dim)
+        imitation = batch.mean(error.square().view(rows.batch_actions.shape))
+        return imitation - weight * batch.mean(rows.unflatten(q)), of_action
