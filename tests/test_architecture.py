@@ -115,6 +115,7 @@ def waits(function):
                     "numel",
                     "stride",
                     "is_autocast_enabled",
+                    "fits",
                 }:
                     yield f"line {node.lineno}: if on what .{called.attr}() gives"
                 if isinstance(inner, ast.Attribute) and inner.attr in {"mask", "real", "terminations", "rewards"}:

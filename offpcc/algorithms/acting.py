@@ -57,8 +57,10 @@ class Acting:
 
     def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
         """Actions (N, 1, A) for the summary (N, 1, H) of `acting_encoders`: the actor's choice."""
-        like = summary.new_empty(*summary.shape[:-1], self.action_dim)
-        noise = None if deterministic else self.noise_scale * self.noise.normal(like)
+        noise = None
+        if not deterministic:
+            drawn = self.noise_scale * self.noise.array(*summary.shape[:-1], self.action_dim)
+            noise = torch.from_numpy(drawn).to(summary)
         action: Tensor = self.actor.choose(summary, noise)  # type: ignore[operator]
         return action
 
@@ -69,10 +71,11 @@ class Acting:
     def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
         """See `Algorithm.act`."""
         inputs, begins = self._inputs(step), np.asarray(step.is_first, np.bool_)
-        mirrored = self._mirrored(begins)
+        any_begins = True in begins.tolist()  # `any` takes ten times as long
+        mirrored = self._mirrored(len(begins), any_begins)
         if mirrored is not None:
             noise = None if deterministic else self.noise_scale * self.noise.array(len(begins), self.action_dim)
-            return mirrored(inputs, begins, memory, noise)
+            return mirrored(inputs, begins if any_begins else None, memory, noise)
         return self._act(inputs, begins, memory, deterministic)
 
     @torch.no_grad()
@@ -112,18 +115,18 @@ class Acting:
             np.asarray(step.previous_reward, np.float32),
         )
 
-    def _mirrored(self, begins: np.ndarray) -> MirroredPolicy | None:
+    def _mirrored(self, num_envs: int, any_begins: bool) -> MirroredPolicy | None:
         """What acts for few environments on the CPU, if there is a mirror of all that acts.
 
         It is made anew when an episode begins, in case that someone has changed the networks, and when weights lie
         elsewhere.
         """
-        if len(begins) > MOST_MIRRORED:
+        if num_envs > MOST_MIRRORED:
             return None
         mirror = self._mirror
-        if mirror is None and not begins.any():
+        if mirror is None and not any_begins:
             return None
-        if mirror is None or mirror == "unknown" or begins.any() or mirror.is_stale:
+        if mirror is None or mirror == "unknown" or any_begins or mirror.is_stale:
             ours = (self.choose_action, Acting.choose_action), (self.acting_encoders, Acting.acting_encoders)
             own = all(getattr(method, "__func__", None) is original for method, original in ours)
             mirror = MirroredPolicy.of(self.actor_parts(), self.memoryless) if own else None

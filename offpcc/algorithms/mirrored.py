@@ -51,15 +51,22 @@ class MirroredPolicy:
         """Whether weights lie elsewhere by now, as after `torch.nn.utils.vector_to_parameters`."""
         return [weight.data_ptr() for weight in self.weights] != self.places
 
-    def __call__(self, inputs: Inputs, begins: Array, memory: Memory, noise: Array | None) -> tuple[Array, Memory]:
-        """Actions (N, A) and the memory after them, of `inputs` (N, ...) and `noise` (N, A)."""
+    def __call__(
+        self, inputs: Inputs, begins: Array | None, memory: Memory, noise: Array | None
+    ) -> tuple[Array, Memory]:
+        """Actions (N, A) and the memory after them, of `inputs` (N, ...) and `noise` (N, A).
+
+        `begins` (N,) tells whose memory starts anew; None if nobody's does.
+        """
         observation, *past = inputs
         if self.normalize is not None:
             inputs = Inputs(self.normalize(observation), *past)
         if memory is None:
             memory = None, None
-        elif type(memory) is not Remembered or begins.any():
+        elif begins is not None:
             memory = _kept(memory, begins)
+        elif type(memory) is not Remembered:
+            memory = map_state(np.asarray, memory)
         shared_state, own_state = memory
         features, shared_state = self.shared(inputs, shared_state)
         summary, own_state = self.own(Inputs(features, *past), own_state)

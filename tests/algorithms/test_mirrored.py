@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from offpcc.algorithms import ALGORITHMS, acting
 from offpcc.core import Step
+from offpcc.generators import NumpyGenerator
 from offpcc.networks import Recurrent
 from offpcc.networks.cells import CELLS
 from offpcc.networks.states import map_state
@@ -34,7 +35,7 @@ def built(name, cell="lstm", **arguments):
 def played(agent, rows, deterministic, steps=8):
     """Actions and memories, each as arrays, of `rows` environments side by side."""
     draws, memory, found = np.random.default_rng(1), None, []
-    agent.noise.generator.manual_seed(5)
+    agent.noise.acting = NumpyGenerator(5)
     for t in range(steps):
         first = np.array([t in starts for starts in STARTS[:rows]])
         drawn = [draws.normal(size=(3, width)).astype(np.float32)[:rows] for width in (3, 2, 1)]

@@ -362,12 +362,13 @@ def test_two_tests_in_a_row_are_the_same_and_leave_no_trace(name):
     agent = build(name)
     interaction, _ = learn(agent, functools.partial(Walk, [3, 5]), 22, update_after=10)
     tests = run_fns.Evaluation(lambda: TimeLimit(Walk(), 6))
-    state, before = agent.noise.generator.get_state(), parameters(agent)
+    state, before = agent.noise.state_dict(), parameters(agent)
     training = interaction.environments.envs[0].unwrapped.np_random.bit_generator.state
     first = tests.run(agent, 5, 2)
     assert first == tests.run(agent, 5, 2)
     assert len({result.episode_return for result in first}) == 5
-    assert_equal(agent.noise.generator.get_state(), state)
+    assert_equal(agent.noise.state_dict()["state"], state["state"])
+    assert agent.noise.state_dict()["acting"] == state["acting"]
     assert_equal(parameters(agent), before)
     assert interaction.environments.envs[0].unwrapped.np_random.bit_generator.state == training
 

@@ -147,7 +147,7 @@ def fused_update_of(agent: ActorCritic, is_wanted: bool | None) -> FusedUpdate |
         refuse_unfit(agent)
     if agent.fused_update is None or is_wanted is False:
         return None
-    return agent.fused_update(bool(is_wanted))
+    return agent.fused_update(is_wanted is True)
 
 
 def refuse_unfit(agent: ActorCritic) -> None:
@@ -157,9 +157,7 @@ def refuse_unfit(agent: ActorCritic) -> None:
         UserError: naming what does not fit.
     """
     if reason := unfit(agent):
-        raise UserError(
-            f"{type(agent).__name__}.fused is True, but {reason}; leave fused out, which updates any agent"
-        )
+        raise UserError(f"{type(agent).__name__}.fused is True, but {reason}; leave fused out, which updates any agent")
 
 
 def unfit(agent: ActorCritic) -> str:

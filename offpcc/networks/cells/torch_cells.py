@@ -62,10 +62,14 @@ class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
                 np.tanh(gates, gates)
                 gates *= scale
                 gates += shift
-                kept = gates[:, size : 2 * size] * remembered[:, layer]
-                kept += gates[:, :size] * gates[:, 2 * size : 3 * size]
+                kept = gates[:, size : 2 * size]
+                kept *= remembered[:, layer]
+                added = gates[:, :size]
+                added *= gates[:, 2 * size : 3 * size]
+                kept += added
                 c[:, layer] = kept
-                x = gates[:, 3 * size :] * np.tanh(kept)
+                x = np.tanh(kept)
+                x *= gates[:, 3 * size :]
                 h[:, layer] = x
             return x, (h, c)
 
