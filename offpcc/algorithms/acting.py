@@ -19,7 +19,9 @@ from offpcc.registry import specification
 ACTOR_FORMAT = 2
 # Arguments that an actor's file leaves out: what only learning reads, and what is described by what it built.
 BUILT = {"encoder", "shared_encoder"}
-LEARNING_ONLY = {"lr", "actor_lr", "encoder_lr", "alpha_lr", "max_gradient_norm", "augmentation", "precision", "fused"}
+LEARNING_ONLY = {"lr", "actor_lr", "encoder_lr", "alpha_lr", "max_gradient_norm", "augmentation"} | {
+    "precision", "fused", "compiled",
+}  # fmt: skip
 
 
 class Acting:
@@ -44,14 +46,19 @@ class Acting:
     normalization: RunningNormalization | None
     noise: Noise
     action_dim: int
+    compiled: bool
     noise_scale: float = 1.0  # standard deviation of the numbers by which the actor explores
     _moody: list[nn.Module]
     _arguments: dict[str, Any]
     _mirror: MirroredPolicy | Literal["unknown"] | None = "unknown"
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the mirror, which would show a copy the weights of this agent."""
-        return {name: part for name, part in vars(self).items() if name != "_mirror"}
+        """All but the mirror and losses that are compiled, which would show a copy the weights of this agent."""
+        state = dict(vars(self))
+        for name in vars(self):
+            if name == "_mirror" or (self.compiled and name.endswith("_loss")):
+                del state[name]
+        return state
 
     # Acting -------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,8 @@ def as_chosen(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], S
     def wrapped(self: ActorCritic, batch: Batch) -> Stats:
         if self._fused is not None and self._fused.fits(self):
             return self._fused(self, batch)
+        if self.compiled:
+            self._compile_losses()
         if self.precision == "float32":
             return update(self, batch)
         with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
@@ -85,6 +87,8 @@ class ActorCritic(Acting):
             layers and acting stay in float32.
         fused: whether updates are those written out by hand, which take less time on the CPU; of SAC, DDPG, TD3 and
             TD3+BC with plain perceptrons, without memory. By default where they fit.
+        compiled: whether losses are compiled by `torch.compile`, which takes a C++ compiler and, at the first updates,
+            a minute or more; encoders, optimizers and targets are left as they are.
     """
 
     default_encoder: ClassVar[EncoderBuilder] = Identity
@@ -122,6 +126,7 @@ class ActorCritic(Acting):
         augmentation: Augmentation | None = None,
         precision: Precision = "float32",
         fused: Flag | None = None,
+        compiled: Flag = False,
     ) -> None:
         self.device = torch.device(device)
         if self.device.type == "cpu":
@@ -132,7 +137,7 @@ class ActorCritic(Acting):
         self.observation_shape = channels_first_shape(observation_space.shape)
         self.action_dim = int(np.prod(action_space.shape))
         self.noise = Noise(seed, self.device)
-        self.lr, self.max_gradient_norm, self.precision = lr, max_gradient_norm, precision
+        self.lr, self.max_gradient_norm, self.precision, self.compiled = lr, max_gradient_norm, precision, compiled
         if augmentation is None and self.default_augmentation is not None:
             augmentation = self.default_augmentation()
         self.augmentation = augmentation if is_image(self.observation_shape) else None
@@ -237,6 +242,12 @@ class ActorCritic(Acting):
         super().__init_subclass__(**kwargs)
         if "update_networks" in cls.__dict__:
             setattr(cls, "update_networks", as_chosen(cls.__dict__["update_networks"]))  # noqa: B010
+
+    def _compile_losses(self) -> None:
+        """Put compiled ones in the place of the class's losses, which are pure functions of summaries."""
+        for name in dir(type(self)):
+            if name.endswith("_loss") and name not in vars(self):
+                setattr(self, name, torch.compile(getattr(self, name)))
 
     def update_networks(self, batch: Batch) -> Stats:
         """One update; the algorithm's page."""

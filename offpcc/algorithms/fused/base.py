@@ -173,6 +173,8 @@ def unfit(agent: ActorCritic) -> str:
     for encoder in (agent.shared_encoder, agent.actor_encoder):
         if not (is_empty(encoder) and encoder.memoryless):
             return f"the encoder {type(encoder).__name__} has weights or a memory, and the fused update is of none"
+    if agent.compiled:
+        return "compiled is True, and the fused update asks no losses"
     if agent.precision != "float32":
         return f"precision is {agent.precision!r}, and the fused update is of float32"
     actor, critics = agent.actor, agent.critics
