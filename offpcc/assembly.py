@@ -21,6 +21,7 @@ from offpcc.bookkeeping import Loop
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.loading import MINARI
 from offpcc.data.recorder import Recorder
+from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.making import make
 from offpcc.domains.wrappers import num_stacked
 from offpcc.environments import environments as build_environments
@@ -53,12 +54,19 @@ class Learner:
             logger: by default, the progress is shown in the terminal; ``offpcc.loggers.Loggers([])`` shows nothing.
             callbacks: see `run_fns.train`.
             settings: of `run_fns.train`, such as ``num_epochs``; they win over gin's.
+
+        Raises:
+            EnvironmentFault: an environment misbehaves; what it raised is the cause.
+            UserError: a setting makes no sense.
         """
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
         with contextlib.ExitStack() as stack:
             if logger is None:
                 logger = stack.enter_context(contextlib.closing(ConsoleLogger(self.title)))
-            train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
+            try:
+                train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
+            except EnvironmentFault as fault:
+                raise fault.without_gin() from fault.cause
         return Agent(self.algorithm)
 
     def close(self) -> None:

@@ -64,15 +64,23 @@ class AverageStats:
         return means
 
 
-def columns(stat_names: Iterable[str], scored: bool = False) -> list[str]:
+def columns(stat_names: Iterable[str], scored: bool = False, dropping: bool = False) -> list[str]:
     """The columns of a run's table, known before it starts.
 
     Args:
         stat_names: what an update tells.
         scored: whether returns of tests have a normalised score.
+        dropping: whether episodes may be lost.
     """
     return [
-        *("step", "update", "epoch", "train/return", "train/length"),
+        *(
+            "step",
+            "update",
+            "epoch",
+            "train/return",
+            "train/length",
+            *(("train/dropped_episodes",) if dropping else ()),
+        ),
         *("test/return", "test/return_std", *(("test/normalized_score",) if scored else ()), "test/length"),
         *(f"update/{name}" for name in stat_names),
         *("time/hours", "time/steps_per_second"),

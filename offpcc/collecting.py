@@ -30,6 +30,8 @@ from offpcc.data.recording_file import check_new, check_output, read_finished
 from offpcc.data.recording_settings import go_on, settings_of
 from offpcc.data.shards import is_unfinished, remove_leftovers, shards_folder
 from offpcc.domains import ENVIRONMENTS
+from offpcc.domains.faults import EnvironmentFault
+from offpcc.domains.guard import guarded
 from offpcc.domains.making import make
 from offpcc.errors import UserError
 from offpcc.playing import Seeds, play
@@ -75,12 +77,17 @@ def collect(options: argparse.Namespace) -> int:
             with closing(Recorder(file, env, metadata=facts, resume=options.resume)) as recorder:
                 if recorder.message is not None:
                     print(recorder.message, flush=True)
+                played = guarded(env)
                 try:
-                    record(recorder, env, actor, options)
+                    record(recorder, played, actor, options)
                     tell(recorder.merge())
+                except EnvironmentFault as fault:
+                    raise fault.in_run(None) from fault.cause
                 except KeyboardInterrupt:
                     kept = counted(recorder.num_episodes, "finished episode")
                     return stopped(f"{counted(sum(recorder.lengths), 'step')} of {kept} are kept")
+                finally:
+                    played.release()
         if minari and not minari_folder(minari).exists():
             try:
                 write_minari(minari, file, env, lambda number: Seeds.of(options.seed, number).reset)

@@ -129,6 +129,10 @@ class Store(Protocol):
         """Store one transition of environment number `env`."""
         ...
 
+    def drop(self, env: int) -> None:
+        """Forget the unfinished episode of an environment that broke down; what it pushes next begins another."""
+        ...
+
 
 class Buffer(Store, Protocol):
     """What the loop needs of a buffer."""

@@ -6,74 +6,24 @@ over starts anew at the next step.
 
 from __future__ import annotations
 
-import functools
-import multiprocessing
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import gin
-import gymnasium
 import numpy as np
-import torch
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
-from offpcc.domains.levels import name_of
-from offpcc.domains.recall import Recall, recall_in_worker
+from offpcc.domains.faults import EnvironmentFault, name_of, told
+from offpcc.domains.guard import guarded
+from offpcc.domains.inspection import Inspection, UnfitError
+from offpcc.domains.making import by_gin
+from offpcc.domains.recall import Recall
 from offpcc.errors import UserError
+from offpcc.side_by_side import MakeEnv, Observations, Outcome, Recalled, recalled, to_arrays, to_tensors
+from offpcc.workers import WorkerEnvironments
 
 DEAD = (BrokenPipeError, ConnectionResetError, EOFError)  # what a process that died is met with
-MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
-Observations = list[np.ndarray]  # one per environment
-
-
-class Outcome(NamedTuple):
-    """What a step brought to N environments."""
-
-    observations: Observations
-    rewards: np.ndarray  # (N,)
-    terminated: np.ndarray  # (N,) bool
-    truncated: np.ndarray  # (N,) bool
-
-
-class Recalled(NamedTuple):
-    """Where N episodes stand that were found back."""
-
-    observations: Observations
-    over: np.ndarray  # (N,) bool
-    same: bool  # whether all of them repeated themselves
-
-
-class Environments(Protocol):
-    """N environments side by side."""
-
-    num_envs: int
-    name: str
-    action_space: spaces.Box  # of one of them
-
-    def start(self, over: np.ndarray, observations: Observations) -> np.ndarray:
-        """Begin an episode where one is over: its first observation is put into `observations`.
-
-        Returns:
-            (N,) bool, false where that takes the next step, whose outcome is then the first observation.
-        """
-        ...
-
-    def step(self, actions: np.ndarray) -> Outcome:
-        """Act in all of them, (N, A) in [-1, 1]."""
-        ...
-
-    def note(self) -> list[dict[str, Any] | None] | None:
-        """What finds their episodes back, or None if nothing does."""
-        ...
-
-    def repeat(self, notes: list[dict[str, Any] | None]) -> Recalled:
-        """Find back the episodes that were noted."""
-        ...
-
-    def close(self) -> None:
-        """Close them all."""
-        ...
 
 
 class LocalEnvironments:
@@ -84,6 +34,8 @@ class LocalEnvironments:
         seeds: one for each.
     """
 
+    loses_episodes = False
+
     def __init__(self, make_env: MakeEnv, seeds: Sequence[int]) -> None:
         self.make_env, self.seeds, self.num_envs = make_env, seeds, len(seeds)
         self._envs: list[Recall] = []
@@ -92,7 +44,10 @@ class LocalEnvironments:
     def envs(self) -> list[Recall]:
         """The environments."""
         if not self._envs:
-            self._envs = [Recall(self.make_env(), seed, number) for number, seed in enumerate(self.seeds)]
+            self._envs = [
+                Recall(guarded(self.make_env(), f"environment {number}"), seed)
+                for number, seed in enumerate(self.seeds)
+            ]
         return self._envs
 
     @property
@@ -127,12 +82,11 @@ class LocalEnvironments:
 
     def note(self) -> list[dict[str, Any] | None]:
         """See `Environments.note`."""
-        return [_to_tensors(env.note()) for env in self._envs] or [None] * self.num_envs
+        return [to_tensors(env.note()) for env in self._envs] or [None] * self.num_envs
 
     def repeat(self, notes: list[dict[str, Any] | None]) -> Recalled:
         """See `Environments.repeat`."""
-        arrays = [_to_arrays(note) for note in notes]
-        return _recalled([env.repeat(arrays) for env in self.envs])
+        return recalled([env.repeat(to_arrays(note)) for env, note in zip(self.envs, notes, strict=True)])
 
     def close(self) -> None:
         """See `Environments.close`."""
@@ -153,14 +107,15 @@ class VectorEnvironments:
     Args:
         envs: its metadata names its `autoreset_mode`.
         seeds: one for each environment in it.
-        recalls: whether each environment in it is a `Recall`, so that episodes can be found back.
 
     Raises:
         UserError: it does not say how it resets, or its actions are no Box with bounds.
     """
 
-    def __init__(self, envs: VectorEnv[Any, Any, Any], seeds: Sequence[int], recalls: bool = False) -> None:
-        self.envs, self.seeds, self.num_envs, self._recalls = envs, list(seeds), envs.num_envs, recalls
+    loses_episodes = False
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any], seeds: Sequence[int]) -> None:
+        self.envs, self.seeds, self.num_envs = envs, list(seeds), envs.num_envs
         self.mode = envs.metadata.get("autoreset_mode")
         self.name = name_of(envs)
         if not isinstance(self.mode, AutoresetMode):
@@ -172,6 +127,9 @@ class VectorEnvironments:
         if not isinstance(space, spaces.Box) or not space.is_bounded():
             raise UserError(f"the vector environment {self.name} has the actions {space}; it needs a Box with bounds")
         self.action_space = space
+        seen = envs.single_observation_space
+        assert isinstance(seen, spaces.Box)
+        self._inspection = Inspection(seen)
         self._centre, self._radius = space.high / 2 + space.low / 2, space.high / 2 - space.low / 2
         self._has_started = False
         self._following: Any = None  # first observations of episodes that began within the last step
@@ -201,25 +159,31 @@ class VectorEnvironments:
             batch, rewards, terminated, truncated, infos = self.envs.step(shaped)
         except DEAD as error:
             raise UserError(f"a process of {self.name} died ({type(error).__name__}); --resume goes on") from error
+        except Exception as error:  # somebody else's may raise anything
+            raise EnvironmentFault(self.name, f"raised {told(error)}", "in a step", "mend it", error) from error
         observations = [np.array(observation) for observation in batch]
         if self.mode == AutoresetMode.SAME_STEP and (ended := terminated | truncated).any():
             self._following = batch
             for number in np.flatnonzero(ended):
                 observations[number] = np.array(infos["final_obs"][number])
-        return Outcome(observations, np.asarray(rewards, np.float64), terminated, truncated)
+        return Outcome(*self._fit(observations, np.asarray(rewards, np.float64)), terminated, truncated)
 
-    def note(self) -> list[dict[str, Any] | None] | None:
-        """See `Environments.note`."""
-        if not self._recalls:
-            return None
-        if not self._has_started:
-            return [None] * self.num_envs
-        return [_to_tensors(note) for note in self.envs.call("note")]  # type: ignore[attr-defined]
+    def _fit(self, observations: Observations, rewards: np.ndarray) -> tuple[Observations, np.ndarray]:
+        for number in range(self.num_envs):
+            try:
+                observations[number] = self._inspection.observation(observations[number])
+                self._inspection.reward(rewards[number])
+            except UnfitError as unfit:
+                name = f"{self.name} (environment {number})"
+                raise EnvironmentFault(name, unfit.what, "in a step", unfit.remedy) from None
+        return observations, rewards
+
+    def note(self) -> None:
+        """Nothing finds episodes back that are somebody else's."""
 
     def repeat(self, notes: list[dict[str, Any] | None]) -> Recalled:
-        """See `Environments.repeat`."""
-        self._has_started = True
-        return _recalled(self.envs.call("repeat", [_to_arrays(note) for note in notes]))  # type: ignore[attr-defined]
+        """Never called, as there are no notes."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """See `Environments.close`."""
@@ -229,7 +193,7 @@ class VectorEnvironments:
 @gin.configurable(denylist=["make_env", "seed"])  # type: ignore[untyped-decorator]
 def environments(
     make_env: MakeEnv, seed: int, *, num_envs: int = 1, worker_processes: bool = False
-) -> LocalEnvironments | VectorEnvironments:
+) -> LocalEnvironments | WorkerEnvironments:
     """The environments an agent learns in.
 
     Args:
@@ -237,7 +201,8 @@ def environments(
         seed: of the run.
         num_envs: environments side by side.
         worker_processes: whether each gets a process of its own, for slow simulators and many cores: on two cores it
-            was slower for all tasks tried. A script uses them below ``if __name__ == "__main__":``
+            was slower for all tasks tried. One that dies, or takes longer than ``make.timeout``, is started anew, and
+            its unfinished episode is dropped and counted. A script uses them below ``if __name__ == "__main__":``
             and registers its environments above it, as each process imports it anew. Of a process's global
             generators a resumed run knows nothing; an environment's own are found back.
 
@@ -247,39 +212,11 @@ def environments(
     if not isinstance(num_envs, int) or num_envs < 1:
         raise UserError(f"environments.num_envs is {num_envs!r}; it has to be a whole number, 1 or more")
     seeds = [environment_seed(seed, number) for number in range(num_envs)]
-    if not worker_processes:
-        return LocalEnvironments(make_env, seeds)
-    # Not forked from this process: a fork in the midst of torch's threads may hang.
-    multiprocessing.set_forkserver_preload(["offpcc.domains.recall", "offpcc.domains.making"])
-    bindings = gin.config_str()
-    workers = [functools.partial(recall_in_worker, make_env, one, number, bindings) for number, one in enumerate(seeds)]
-    try:
-        envs = AsyncVectorEnv(workers, context="forkserver", autoreset_mode=AutoresetMode.DISABLED)
-    except DEAD as error:
-        raise UserError(
-            f"the worker processes did not start ({type(error).__name__}); a script of yours starts them below "
-            f"`if __name__ == '__main__':`, and registers its environments above it"
-        ) from error
-    return VectorEnvironments(envs, seeds, recalls=True)
+    if worker_processes:
+        return WorkerEnvironments(make_env, seeds, by_gin().timeout)
+    return LocalEnvironments(make_env, seeds)
 
 
 def environment_seed(seed: int, number: int) -> int:
     """The seed of environment `number` of a run; the first one's is the run's."""
     return seed if number == 0 else int(np.random.SeedSequence((seed, number)).generate_state(1)[0] >> 1)
-
-
-def _to_tensors(note: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A note as a checkpoint keeps it."""
-    if note is None or note["actions"] is None:
-        return note
-    return {**note, "actions": torch.from_numpy(note["actions"])}
-
-
-def _to_arrays(note: dict[str, Any] | None) -> dict[str, Any]:
-    assert note is not None
-    return note if note["actions"] is None else {**note, "actions": note["actions"].numpy()}
-
-
-def _recalled(results: Sequence[tuple[np.ndarray, bool, bool]]) -> Recalled:
-    observations, over, same = zip(*results, strict=True)
-    return Recalled([np.array(observation) for observation in observations], np.array(over, np.bool_), all(same))

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from offpcc.core import Algorithm, Memory, Step, Store
-from offpcc.environments import Environments, Observations, Outcome
+from offpcc.domains.faults import EnvironmentFault
 from offpcc.errors import UserError
 from offpcc.generators import NumpyGenerator
 from offpcc.networks.states import map_state
+from offpcc.side_by_side import Environments, Observations, Outcome
 
 LONGEST_EPISODE = 20_000  # steps; no task of the field comes near it
 
@@ -49,22 +50,33 @@ class Interaction:
         self.rewards = np.zeros((num_envs, 1), np.float32)  # and what they brought
         self.returns, self.lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
         self.memory: Memory = None
+        self.num_steps = 0  # of all environments
+        self.num_dropped = 0  # episodes of which the end was lost with their environment
 
     def step(self, explore_at_random: bool) -> int:
         """Act once in every environment; the number of environment steps that were taken.
 
         Raises:
+            EnvironmentFault: an environment misbehaves.
             UserError: an episode does not end.
         """
-        ready = self._start() if self.over.any() else np.ones(self.num_envs, np.bool_)
-        actions = self._choose(explore_at_random, ready)
-        outcome = self.environments.step(actions)
+        try:
+            ready = self._start() if self.over.any() else np.ones(self.num_envs, np.bool_)
+            actions = self._choose(explore_at_random, ready)
+            outcome = self.environments.step(actions)
+        except EnvironmentFault as fault:
+            raise fault.in_run(self.num_steps) from fault.cause
         for number in range(self.num_envs):
-            if ready[number]:
+            if outcome.lost is not None and outcome.lost[number]:
+                self._drop(number, outcome.observations[number])
+                ready[number] = False
+            elif ready[number]:
                 self._take(number, actions[number], outcome)
             else:
                 self.observations[number] = outcome.observations[number]
-        return int(ready.sum())
+        num_steps = int(ready.sum())
+        self.num_steps += num_steps
+        return num_steps
 
     def _start(self) -> np.ndarray:
         ready = self.environments.start(self.over, self.observations)
@@ -106,6 +118,16 @@ class Interaction:
         else:
             refuse_endless(lambda: self.environments.name, int(self.lengths[number]))
 
+    def _drop(self, number: int, observation: np.ndarray) -> None:
+        """Begin another episode, as one environment's was lost."""
+        for store in self.stores:
+            store.drop(number)
+        assert self.actions is not None
+        self.observations[number] = observation
+        self.actions[number], self.rewards[number] = 0.0, 0.0
+        self.returns[number], self.lengths[number] = 0.0, 0
+        self.num_dropped += 1
+
     def close(self) -> None:
         """Close the environments."""
         self.environments.close()
@@ -126,6 +148,8 @@ class Interaction:
             "returns": self.returns.tolist(),
             "lengths": self.lengths.tolist(),
             "memory": map_state(torch.as_tensor, self.memory),
+            "num_steps": self.num_steps,
+            "num_dropped": self.num_dropped,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
@@ -133,6 +157,7 @@ class Interaction:
         for generator, saved in zip(self.randomness, state["randomness"], strict=True):
             generator.load_state_dict(saved)
         self.finished = [EpisodeResult(*result) for result in state["finished"]]
+        self.num_steps, self.num_dropped = state["num_steps"], state["num_dropped"]
         if state["actions"] is None:  # nothing had been done yet
             return None
         if state["notes"] is None:

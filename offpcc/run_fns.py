@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -14,11 +15,12 @@ import numpy as np
 from offpcc.bookkeeping import AverageStats, Clock, Loop, columns, summary
 from offpcc.checks import NonnegativeInteger, NonnegativeNumber, Number, PositiveInteger, check, rules_of
 from offpcc.core import Algorithm, Buffer, Memory, Step
-from offpcc.domains.levels import name_of
-from offpcc.environments import MakeEnv
+from offpcc.domains.faults import EnvironmentFault, name_of
+from offpcc.domains.guard import guarded
 from offpcc.errors import UserError
 from offpcc.interaction import EpisodeResult, Interaction, refuse_endless
 from offpcc.loggers import Logger
+from offpcc.side_by_side import MakeEnv
 
 TEST_SEED = 3_000_000  # of the first test episode; run ids, the seeds of training, are far below
 
@@ -100,10 +102,18 @@ class Evaluation:
         self._envs: list[gymnasium.Env[Any, Any]] = []
 
     def run(self, algorithm: Algorithm, num_episodes: int, num_envs: int) -> list[EpisodeResult]:
-        """The first `num_episodes` test episodes, at most `num_envs` at once."""
+        """The first `num_episodes` test episodes, at most `num_envs` at once.
+
+        Raises:
+            EnvironmentFault: an environment misbehaves.
+            UserError: an episode does not end.
+        """
         while len(self._envs) < min(num_envs, num_episodes):
-            self._envs.append(self.make_env())
-        return run_episodes(algorithm, self._envs[:num_envs], range(TEST_SEED, TEST_SEED + num_episodes))
+            self._envs.append(guarded(self.make_env(), f"test environment {len(self._envs)}"))
+        try:
+            return run_episodes(algorithm, self._envs[:num_envs], range(TEST_SEED, TEST_SEED + num_episodes))
+        except EnvironmentFault as fault:
+            raise fault.in_run(None) from fault.cause
 
     def close(self) -> None:
         """Close the environments."""
@@ -241,10 +251,13 @@ def train(
                 **{f"update/{name}": value for name, value in stats.means().items()},
                 **clock.row(),
             }
-            row: dict[str, float | None] = {name: told.get(name) for name in columns_of(algorithm, tests)}
+            if interaction is not None:
+                told["train/dropped_episodes"] = interaction.num_dropped
+            row: dict[str, float | None] = {name: told.get(name) for name in columns_of(algorithm, tests, interaction)}
             tested_return = row["test/return"]
             if tested_return is not None:
-                loop.is_best = loop.best_return is None or not tested_return <= loop.best_return
+                better = loop.best_return is None or tested_return > loop.best_return
+                loop.is_best = better and not math.isnan(tested_return)
                 loop.best_return = tested_return if loop.is_best else loop.best_return
                 loop.stopped = stop_return is not None and tested_return >= stop_return
             clock.latest(row)
@@ -266,9 +279,13 @@ def check_settings(**settings: Any) -> None:
     check("train", rules_of(train), settings)
 
 
-def columns_of(algorithm: Algorithm, tests: Evaluation | None) -> list[str]:
+def columns_of(algorithm: Algorithm, tests: Evaluation | None, interaction: Interaction | None = None) -> list[str]:
     """The columns of a run's table."""
-    return columns(algorithm.stat_names, scored=tests is not None and tests.references is not None)
+    return columns(
+        algorithm.stat_names,
+        scored=tests is not None and tests.references is not None,
+        dropping=interaction is not None and interaction.environments.loses_episodes,
+    )
 
 
 def without_effect(

@@ -25,7 +25,7 @@ from offpcc.domains.making import simulator
 from offpcc.errors import UserError
 from offpcc.files import read_json, replacing, write_json, write_text
 
-CHECKPOINT_FORMAT = 4
+CHECKPOINT_FORMAT = 5
 
 
 class RunFolder:

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 
 from offpcc.algorithms import ActorCritic
+from offpcc.domains.guard import guarded
 from offpcc.domains.making import make
 from offpcc.errors import UserError
 from offpcc.filming import video
@@ -40,7 +41,7 @@ def open_environment(env: str, algorithm: ActorCritic, render_mode: str | None =
 
 def watch_episodes(algorithm: ActorCritic, env: str, num_episodes: int) -> list[EpisodeResult]:
     """Episodes in a window."""
-    shown = open_environment(env, algorithm, "human")
+    shown = guarded(open_environment(env, algorithm, "human"))
     try:
         return run_episodes(algorithm, [shown], range(SHOWN_SEED, SHOWN_SEED + num_episodes))
     finally:
@@ -51,7 +52,7 @@ def record_episodes(
     algorithm: ActorCritic, env: str, num_episodes: int, folder: Path, name: str = "episode"
 ) -> tuple[list[EpisodeResult], list[Path]]:
     """Episodes as MP4 files `folder/<name>_<number>.mp4`; results and files."""
-    shown = open_environment(env, algorithm, "rgb_array")
+    shown = guarded(open_environment(env, algorithm, "rgb_array"))
     folder.mkdir(parents=True, exist_ok=True)
     results, files = [], []
     fps = round(shown.metadata.get("render_fps") or 30)
@@ -74,7 +75,7 @@ def evaluate_actor(
     algorithm: ActorCritic, env: str, num_episodes: int, num_envs: int, seed: int
 ) -> list[EpisodeResult]:
     """Episodes without pictures, side by side."""
-    envs = [open_environment(env, algorithm) for _ in range(min(num_envs, num_episodes))]
+    envs = [guarded(open_environment(env, algorithm)) for _ in range(min(num_envs, num_episodes))]
     try:
         return run_episodes(algorithm, envs, range(seed, seed + num_episodes))
     finally:
@@ -84,7 +85,7 @@ def evaluate_actor(
 
 def frames_per_second(env: str, num_steps: int = 20) -> float:
     """How fast an environment is whose observations are drawn."""
-    drawn = make(env)
+    drawn = guarded(make(env))
     try:
         drawn.reset(seed=SHOWN_SEED)
         started = time.perf_counter()

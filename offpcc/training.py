@@ -23,6 +23,7 @@ from offpcc.bindings import check_effects
 from offpcc.callbacks import Checkpoints
 from offpcc.checks import check, rules_of
 from offpcc.commands import choose_device, show
+from offpcc.domains.faults import EnvironmentFault
 from offpcc.errors import DataWarning, UserError
 from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
 from offpcc.plotting import plot_run
@@ -171,6 +172,8 @@ def train_in(folder: RunFolder, options: argparse.Namespace, learner: Learner, c
         env, _ = what_is_named(options.env, options.dataset)
         picture(env, folder, learner.algorithm.device, logger, console.print)
         folder.note(status="finished", epochs=learner.loop.epoch, best_test_return=learner.loop.best_return)
+    except EnvironmentFault as fault:
+        raise fault.kept_in(folder.path) from fault.cause
     finally:
         logger.close()
         learner.close()
@@ -185,7 +188,11 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
     """All that is told of the run's progress."""
     loop = learner.loop
     logs: list[Logger] = [
-        CSVLogger(folder.progress, columns_of(learner.algorithm, learner.tests), keep_epochs=loop.epoch or None),
+        CSVLogger(
+            folder.progress,
+            columns_of(learner.algorithm, learner.tests, learner.interaction),
+            keep_epochs=loop.epoch or None,
+        ),
         TensorBoardLogger(folder.path, purge_step=loop.step + 1),
         console,
     ]

@@ -16,8 +16,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LEVELS = [
     {"errors", "checks", "files", "generators", "d4rl_names"},
     {"core", "registry", "domains", "loggers", "allocation"},
-    {"optimization"},
-    {"learning", "networks", "data"},
+    {"optimization", "side_by_side"},
+    {"learning", "networks", "data", "workers"},
     {"environments", "offline"},
     {"algorithms", "interaction"},
     {"bookkeeping"},

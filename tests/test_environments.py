@@ -18,7 +18,8 @@ import offpcc
 from offpcc.assembly import build
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.domains.making import make
-from offpcc.domains.recall import Recall, recall_in_worker
+from offpcc.domains.recall import Recall
+from offpcc.domains.worker import serve
 from offpcc.environments import LocalEnvironments, VectorEnvironments, environment_seed, environments
 from offpcc.errors import UserError
 from offpcc.generators import NumpyGenerator
@@ -346,13 +347,10 @@ def test_worker_processes_have_seeded_generators_of_their_own():
 
 
 def test_worker_processes_do_without_torch():
-    code = (
-        "import sys, offpcc.domains.recall, offpcc.domains.making; "
-        "print(*{'torch', 'mujoco', 'offpcc.core'} & set(sys.modules))"
-    )
+    code = "import sys, offpcc.domains.worker; print(*{'torch', 'mujoco', 'offpcc.core'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-    assert recall_in_worker.__module__ == "offpcc.domains.recall"
+    assert serve.__module__ == "offpcc.domains.worker"
 
 
 class OwnGenerator(Wander):
@@ -387,7 +385,7 @@ def test_what_cannot_be_found_back_is_told_also_where_an_episode_has_ended(kind,
             *_, terminated, truncated, _ = first.step(np.ones(1))
             if terminated or truncated or (not ended and first._num_episodes == 3):
                 break
-    _, over, same = Recall(kind(), seed=4).repeat([first.note()])
+    _, over, same = Recall(kind(), seed=4).repeat(first.note())
     assert over == (first.note()["is_over"])
     assert not same
 
@@ -405,7 +403,7 @@ def test_an_environment_that_never_seeds_its_generator_is_found_back():
     first = Recall(Regular(), seed=4)
     first.reset()
     first.step(np.ones(1))
-    assert Recall(Regular(), seed=4).repeat([first.note()])[2]
+    assert Recall(Regular(), seed=4).repeat(first.note())[2]
 
 
 def test_seeds_differ_and_the_first_is_the_runs():
@@ -437,7 +435,7 @@ def test_recall_tells_where_it_is_repeated_from():
         if terminated or truncated:
             observation, _ = env.reset()
     again = Recall(Wander(), seed=4)
-    found, over, same = again.repeat([env.note()])
+    found, over, same = again.repeat(env.note())
     assert same and not over
     np.testing.assert_array_equal(found, observation)
     np.testing.assert_array_equal(again.step(np.ones(1))[0], env.step(np.ones(1))[0])

@@ -146,6 +146,10 @@ class Recorder:
         if terminated or truncated:
             self._finish(env, Ending.TERMINATED if terminated else Ending.TRUNCATED)
 
+    def drop(self, env: int) -> None:
+        """Forget the unfinished episode of an environment that broke down."""
+        self._unfinished[env] = Unfinished()
+
     def _read(self, observation: np.ndarray) -> Array:
         shape, dtype, _ = self._layout
         if np.shape(observation) != shape:

@@ -141,6 +141,10 @@ class RecurrentReplayBuffer(BufferBase):
         if terminated or truncated:
             self._finish(env, terminated)
 
+    def drop(self, env: int) -> None:
+        """Forget the unfinished episode of an environment that broke down: in its last steps, it may have erred."""
+        self.unfinished[env] = Unfinished()
+
     def _finish(self, env: int, terminated: bool) -> None:
         episode, self.unfinished[env] = self.unfinished[env], Unfinished()
         rewards = np.array(episode.rewards, np.float32)[:, None]

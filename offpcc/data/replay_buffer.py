@@ -195,6 +195,14 @@ class ReplayBuffer(BufferBase):
         self.num_transitions += 1
         ring.unfinished = not (terminated or truncated)
 
+    def drop(self, env: int) -> None:
+        """End an episode that broke off; its transitions stay, as each is whole, and the last is cut like the others.
+
+        Args:
+            env: the number of its environment.
+        """
+        self.rings[env].unfinished = False
+
     def fill(self, rows: Rows, recorded: str) -> None:
         """Hold recorded transitions, whatever the capacity: the arrays are kept as they are, and not in checkpoints.
 

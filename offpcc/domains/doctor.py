@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from offpcc.domains.making import UnsuitableEnvironment, by_gin, make
+from offpcc.domains.making import OLD_GYM, by_gin, cannot_be_made, make
 from offpcc.domains.opengl import backend
 from offpcc.domains.walk import LONGEST_EPISODE, BrokenEnvironment, Event, Mark, Watch, told, walk
 from offpcc.errors import UserError
@@ -27,7 +27,6 @@ __all__ = ["FAULT", "NOTE", "OK", "WARNING", "Diagnosis", "Finding", "examine"]
 OK, NOTE, WARNING, FAULT = "ok", "note", "warning", "FAULT"
 SIMULATORS = ("mujoco", "dm-control", "pybullet", "pybullet-envs-gymnasium")
 
-OLD_GYM = "wrap it in offpcc.domains.old_gym.OldGym, whose docstring shows how to register it"
 OWN_GENERATOR = "draw all that is random from self.np_random, after super().reset(seed=seed)"
 CARRY_NOTHING = "carry nothing over from one episode to the next"
 MEND = "mend reset(*, seed=None, options=None) and step(action), which are called as gymnasium.Env defines them"
@@ -122,14 +121,16 @@ def examine(name: str, num_steps: int = 2_000, seed: int = 0) -> Diagnosis:
             return stack.enter_context(closing(make(name)))
 
         def bared() -> gymnasium.Env[Any, Any]:
-            return stack.enter_context(closing(gymnasium.make(name, disable_env_checker=True, **(by_gin()[1] or {}))))
+            return stack.enter_context(
+                closing(gymnasium.make(name, disable_env_checker=True, **(by_gin().kwargs or {})))
+            )
 
         try:
             ready, bare = made(), bared()
         except UserError:
             raise
         except Exception as error:
-            raise _cannot_be_made(name, error) from error
+            raise cannot_be_made(name, error) from error
         again = bared
         if not _can_walk(bare):  # it needs the wrappers that gin gives it
             again, bare = made, made()
@@ -151,13 +152,6 @@ def examine(name: str, num_steps: int = 2_000, seed: int = 0) -> Diagnosis:
                 _guarded("speed", lambda: _speed(ready, short, seed)),
             ]
     return Diagnosis(name, tuple(findings))
-
-
-def _cannot_be_made(name: str, error: Exception) -> UserError:
-    remedy = "mend its constructor"
-    if "must inherit from" in str(error) or "incompatible with Gymnasium" in str(error):
-        remedy = f"if it is of the old gym, {OLD_GYM}"
-    return UnsuitableEnvironment(f"{name} cannot be made: {told(error)}; {remedy}")
 
 
 def _limit(env: gymnasium.Env[Any, Any]) -> int | None:

@@ -7,7 +7,8 @@ import importlib.metadata
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from traceback import extract_tb
+from typing import Any, NamedTuple
 
 import gin
 import gymnasium
@@ -15,14 +16,16 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from offpcc import d4rl_names
+from offpcc.checks import PositiveNumber, check, rules_of
 from offpcc.domains import ENVIRONMENTS, missing_package
+from offpcc.domains.faults import place_in, told
 from offpcc.domains.opengl import choose_opengl
 from offpcc.domains.wrappers import EpisodeReturn, Float32Observation, UnitAction
 from offpcc.errors import UserError, first_line
 
-__all__ = ["UnsuitableEnvironment", "describe", "make", "simulator"]
+__all__ = ["OLD_GYM", "UnsuitableEnvironment", "cannot_be_made", "describe", "make", "simulator"]
 
-
+OLD_GYM = "wrap it in offpcc.domains.old_gym.OldGym, whose docstring shows how to register it"
 OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score")
 Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
 
@@ -31,10 +34,28 @@ class UnsuitableEnvironment(UserError, ValueError):  # noqa: N818 (a property of
     """There is no such environment, or offpcc cannot learn in it; the message says why and what to do."""
 
 
+class ByGin(NamedTuple):
+    """What gin has to say of every environment."""
+
+    wrappers: Sequence[Wrap]
+    kwargs: Mapping[str, Any] | None
+    timeout: float | None  # seconds
+
+
 @gin.configurable("make", module="offpcc")  # type: ignore[untyped-decorator]
-def by_gin(wrappers: Sequence[Wrap] = (), kwargs: Mapping[str, Any] | None = None) -> tuple[Sequence[Wrap], Any]:
-    """What gin has `make` do with every environment; apart from it, so that gin adds nothing to its messages."""
-    return wrappers, kwargs
+def by_gin(
+    wrappers: Sequence[Wrap] = (), kwargs: Mapping[str, Any] | None = None, timeout: PositiveNumber | None = None
+) -> ByGin:
+    """What gin has `make` do with every environment; apart from it, so that gin adds nothing to its messages.
+
+    Args:
+        wrappers: see `make`.
+        kwargs: see `make`.
+        timeout: seconds that a reset or a step may take, in training, tests and all else; None for any time. One that
+            takes longer ends the run with a message. In a process of its own (`environments.worker_processes`)
+            it ends that process alone, and one is started in its place.
+    """
+    return ByGin(wrappers, kwargs, timeout)
 
 
 def make(
@@ -60,20 +81,22 @@ def make(
         The environment, wrapped.
 
     Raises:
-        UnsuitableEnvironment: The id is unknown, a package is missing, or a space does not suit.
+        UnsuitableEnvironment: The id is unknown, a package is missing, a space does not suit, or the environment's
+            constructor raised.
     """
     choose_opengl()
     try:
-        wrappers_by_gin, kwargs_by_gin = by_gin()
+        given_by_gin = by_gin()
     except TypeError as error:  # a wrapper that gin was to build, without an environment
         raise UserError(
             f"make.wrappers cannot be read: {first_line(error)}; write its references without parentheses, as in "
             f"[@Flicker]"
         ) from error
-    wrappers = wrappers_by_gin if wrappers is None else wrappers
+    check("make", rules_of(by_gin), {"timeout": given_by_gin.timeout})
+    wrappers = given_by_gin.wrappers if wrappers is None else wrappers
     if not isinstance(wrappers, list | tuple):
         raise UserError(f"make.wrappers is {wrappers!r}; it has to be a list, such as [@Flicker]")
-    given = dict((kwargs_by_gin if kwargs is None else kwargs) or {})
+    given = dict((given_by_gin.kwargs if kwargs is None else kwargs) or {})
     arguments = ", ".join(given)
     if render_mode is not None:  # an environment that cannot be rendered need not know the argument
         given["render_mode"] = render_mode
@@ -87,7 +110,7 @@ def make(
         raise UnsuitableEnvironment(f"{name}: {error}; install what is missing, or correct the name") from error
     except gymnasium.error.Error as error:
         if name.split(":")[-1] in gymnasium.registry:
-            raise
+            raise cannot_be_made(name, error) from error
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry)) from error
     except TypeError as error:
         if render_mode is not None and (not arguments or "'render_mode'" in str(error)):
@@ -95,10 +118,14 @@ def make(
                 f"{name} cannot be drawn: {error}; give its constructor a render_mode"
             ) from error
         if not arguments:
-            raise
+            raise cannot_be_made(name, error) from error
         raise UnsuitableEnvironment(
             f"{name} does not take the arguments {arguments}: {error}; correct make.kwargs"
         ) from error
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise cannot_be_made(name, error) from error
     if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
         raise UnsuitableEnvironment(
             f"{name} cannot be drawn as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
@@ -155,6 +182,15 @@ def simulator() -> str | None:
         if module in sys.modules:
             return f"{title} {importlib.metadata.version(module)}"
     return None
+
+
+def cannot_be_made(name: str, error: BaseException) -> UnsuitableEnvironment:
+    """What is told of an environment whose constructor raised."""
+    remedy = "mend its constructor"
+    if "must inherit from" in str(error) or "incompatible with Gymnasium" in str(error):
+        remedy = f"if it is of the old gym, {OLD_GYM}"
+    place = place_in(extract_tb(error.__traceback__))
+    return UnsuitableEnvironment(f"{name} cannot be made: {told(error)}{f' ({place})' if place else ''}; {remedy}")
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import random
 import zlib
-from collections.abc import Callable, Sequence
 from typing import Any, SupportsFloat
 
-import gin
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from offpcc.generators import generator_state, set_generator_state
 
-__all__ = ["Recall", "checksum", "recall_in_worker"]
+__all__ = ["Recall", "checksum"]
 
 Array = NDArray[Any]
 Info = dict[str, Any]
@@ -31,12 +27,11 @@ class Recall(gym.Wrapper[Array, Array, Array, Array]):
     Args:
         env: Its observation and its action are arrays.
         seed: Of the first reset; later ones go on from the environment's own generator.
-        number: Which one of several side by side this is.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], seed: int, number: int = 0) -> None:
+    def __init__(self, env: gym.Env[Any, Any], seed: int) -> None:
         gym.Wrapper.__init__(self, env)
-        self._seed, self._number = seed, number
+        self._seed = seed
         self._num_episodes = 0
         self._start: Info | None = None  # the generator before this episode's reset
 
@@ -63,6 +58,7 @@ class Recall(gym.Wrapper[Array, Array, Array, Array]):
         if not self._num_episodes:
             return None
         return {
+            "seed": self._seed,
             "num_episodes": self._num_episodes,
             "start": self._start,
             "actions": np.stack(self._actions) if self._actions else None,
@@ -71,16 +67,16 @@ class Recall(gym.Wrapper[Array, Array, Array, Array]):
             "generator": self._generator(),
         }
 
-    def repeat(self, notes: Sequence[Info]) -> tuple[Array, bool, bool]:
-        """Finds back the episode that `notes[number]` tells of.
+    def repeat(self, note: Info) -> tuple[Array, bool, bool]:
+        """Finds back the episode that a note tells of.
 
         Args:
-            notes: Of all that are side by side, each as `note` gave it.
+            note: As `note` gave it; of the environment's whole past, its seed included.
 
         Returns:
             The observation where the episode stands, whether it is over, and whether it is the same as before.
         """
-        note = notes[self._number]
+        self._seed = note["seed"]
         observation, _ = self.reset()
         if note["num_episodes"] > 1:
             self._set_generator(note["start"])
@@ -105,26 +101,6 @@ class Recall(gym.Wrapper[Array, Array, Array, Array]):
     def _set_generator(self, state: Info | None) -> None:
         if state is not None and isinstance(self.env.unwrapped.np_random, np.random.Generator):
             set_generator_state(self.env.unwrapped.np_random, state)
-
-
-def recall_in_worker(
-    make_env: Callable[[], gym.Env[Any, Any]], seed: int, number: int, bindings: str
-) -> gym.Env[Any, Any]:
-    """Makes the environment of a worker process, to which nothing is known of this one's settings.
-
-    Here, so that a worker imports neither torch nor the agents.
-
-    Args:
-        make_env: Makes it.
-        seed: See `Recall`; also of the process's global generators, which a user's environment may draw from.
-        number: See `Recall`.
-        bindings: Gin's, as text; those of agents are passed over.
-    """
-    if multiprocessing.parent_process() is not None:  # it is called once in the parent, for its spaces
-        random.seed(seed)
-        np.random.seed(seed)
-        gin.parse_config(bindings, skip_unknown=True)
-    return Recall(make_env(), seed, number)
 
 
 def checksum(observation: Array, before: int = 0) -> int:

@@ -13,6 +13,8 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from offpcc.domains.faults import told
+
 __all__ = ["LONGEST_EPISODE", "BrokenEnvironment", "End", "Event", "Mark", "Watch", "told", "walk"]
 
 LONGEST_EPISODE = 20_000  # steps; training refuses a longer one
@@ -97,11 +99,6 @@ def _observation(observation: Any, info: Any) -> Any:
         raise TypeError(f"its info is {_kind(info)}, not a dict")
     np.asarray(observation)  # raises for what is no array of numbers
     return observation
-
-
-def told(error: Exception) -> str:
-    """An exception in one line."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _kind(value: Any) -> str:

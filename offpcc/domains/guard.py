@@ -1,0 +1,133 @@
+"""What stands around an environment that somebody else wrote, so that whatever it does comes to one message."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from traceback import StackSummary, extract_tb
+from typing import Any, NoReturn
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from offpcc.domains.faults import EnvironmentFault, name_of, place_in, told
+from offpcc.domains.inspection import Inspection, UnfitError
+from offpcc.domains.making import by_gin
+from offpcc.domains.watchdog import OverdueError, Watchdog
+from offpcc.errors import UserError
+
+__all__ = ["Guard", "guarded"]
+
+Array = NDArray[Any]
+Info = dict[str, Any]
+
+READABLE = (
+    "return (observation, reward, terminated, truncated, info) from step and (observation, info) from reset; an "
+    "environment of the old gym goes into offpcc.domains.old_gym.OldGym"
+)
+NOBODY = contextlib.nullcontext()  # watches where there is no timeout
+SLOW = "mend it, or raise make.timeout"
+
+
+class Guard(gym.Wrapper[Array, Any, Array, Any]):
+    """Passes on what an environment returns, in the types that its space promises, and refuses what is unfit.
+
+    Args:
+        env: its observation is a Box.
+        which: of several side by side it is, such as "environment 2".
+        timeout: seconds that a reset or a step may take; None for any time.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], which: str = "", timeout: float | None = None) -> None:
+        gym.Wrapper.__init__(self, env)
+        assert isinstance(env.observation_space, Box)
+        self._inspection = Inspection(env.observation_space)
+        self._which = which
+        self._watchdog: Any = NOBODY
+        if timeout is not None:
+            self._watchdog = Watchdog(timeout, self._last_words)
+        self._length = 0
+        self._seed: int | None = None
+        self._action: Array | None = None  # of the step under way
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
+        """Starts an episode.
+
+        Raises:
+            EnvironmentFault: the environment raised, took too long, or returned what is unfit.
+        """
+        self._length, self._seed, self._action = 0, seed, None
+        try:
+            with self._watchdog:
+                observation, info = self.env.reset(seed=seed, options=options)
+            return self._inspection.observation(observation), info
+        except (Exception, SystemExit, OverdueError) as error:
+            self._refuse(error)
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
+        """Takes a step.
+
+        Raises:
+            EnvironmentFault: the environment raised, took too long, or returned what is unfit.
+        """
+        self._length, self._action = self._length + 1, action
+        inspection = self._inspection
+        try:
+            with self._watchdog:
+                observation, reward, terminated, truncated, info = self.env.step(action)
+            return (
+                inspection.observation(observation),
+                inspection.reward(reward),
+                inspection.flag("terminated", terminated),
+                inspection.flag("truncated", truncated),
+                info,
+            )
+        except (Exception, SystemExit, OverdueError) as error:
+            self._refuse(error)
+
+    def release(self) -> None:
+        """Watches the environment no longer, which stays open."""
+        if isinstance(self._watchdog, Watchdog):
+            self._watchdog.close()
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self.release()
+        self.env.close()
+
+    def _refuse(self, error: BaseException) -> NoReturn:
+        if isinstance(error, UserError):  # it says all there is to say
+            raise error
+        if isinstance(error, UnfitError):
+            raise self._fault(error.what, error.remedy) from None
+        place = place_in(extract_tb(error.__traceback__))
+        if isinstance(error, OverdueError):
+            raise self._fault(self._slow(place), SLOW, error)
+        if place is None:
+            raise self._fault(f"returned what cannot be read ({told(error)})", READABLE, error)
+        raise self._fault(f"raised {told(error)} ({place})", "mend it", error)
+
+    def _fault(self, what: str, remedy: str, cause: BaseException | None = None) -> EnvironmentFault:
+        name = name_of(self.env)
+        episode = "its episode" if self._seed is None else f"its episode of seed {self._seed}"
+        moment = f"in the reset of {episode}"
+        if self._action is not None:
+            action = np.array2string(np.asarray(self._action), precision=4, threshold=8, max_line_width=sys.maxsize)
+            moment = f"in step {self._length:,} of {episode}, on the action {action}"
+        return EnvironmentFault(f"{name} ({self._which})" if self._which else name, what, moment, remedy, cause)
+
+    def _slow(self, place: str | None) -> str:
+        where = f" ({place})" if place else ""
+        return f"did not come back within make.timeout = {self._watchdog.timeout:g} seconds{where}"
+
+    def _last_words(self, stack: StackSummary) -> int:
+        within = max(level for level, frame in enumerate(stack) if frame.filename == __file__)
+        fault = self._fault(self._slow(place_in(stack[within:])), SLOW)
+        return (fault.in_run(None) if self._which else fault).report()
+
+
+def guarded(env: gym.Env[Any, Any], which: str = "") -> Guard:
+    """An environment in a `Guard`, with gin's timeout; see `Guard`."""
+    return Guard(env, which, by_gin().timeout)

@@ -1,0 +1,229 @@
+"""Environments in processes of their own: one that dies is started anew, and nothing else changes."""
+
+import functools
+import os
+import signal
+import time
+
+import gin
+import gymnasium
+import pytest
+from conftest import run_folder
+from misbehaving import Clumsy, ExitsAtOnce, Naps, Raises, Walk
+from test_environments import AtRandom, assert_same, episodes
+
+import offpcc
+from offpcc.bookkeeping import columns
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.domains.faults import EnvironmentFault
+from offpcc.environments import LocalEnvironments, environment_seed, environments
+from offpcc.errors import UserError
+from offpcc.interaction import Interaction
+from offpcc.run_fns import columns_of
+from offpcc.workers import MOST_RESTARTS, WorkerEnvironments, next_seed
+
+SEEDS = [environment_seed(5, number) for number in range(3)]
+CLUMSY = functools.partial(Clumsy, SEEDS[1])
+
+
+@pytest.fixture
+def workers():
+    """Interactions of random exploration in worker processes, which are closed in the end."""
+    opened = []
+
+    def interact(env, stores=(RecurrentReplayBuffer,), seeds=SEEDS, timeout=None):
+        side_by_side = WorkerEnvironments(env, seeds, timeout)
+        opened.append(side_by_side)
+        first, *others = (kind(Walk.observation_space, Walk.action_space, num_envs=len(seeds)) for kind in stores)
+        interaction = Interaction(side_by_side, AtRandom(), first, seed=5)
+        interaction.stores += others
+        return interaction
+
+    yield interact
+    for side_by_side in opened:
+        side_by_side.close()
+
+
+def steps(interaction, number):
+    return sum(interaction.step(explore_at_random=True) for _ in range(number))
+
+
+def alone():
+    buffer = RecurrentReplayBuffer(Walk.observation_space, Walk.action_space, num_envs=3)
+    interaction = Interaction(LocalEnvironments(Walk, SEEDS), AtRandom(), buffer, seed=5)
+    steps(interaction, 40)
+    return episodes(buffer)
+
+
+def test_a_process_that_dies_is_started_anew_and_the_others_notice_nothing(workers, capsys):
+    interaction = workers(CLUMSY, (RecurrentReplayBuffer, ReplayBuffer))
+    assert steps(interaction, 14) == 3 * 14 - 1
+    assert interaction.num_dropped == 1 and len(interaction.finished) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "Clumsy (environment 1) ended with exit code 7; it is started anew" in line and "dropped" in line
+    steps(interaction, 26)
+    recurrent, ring = interaction.stores
+    whole, lossy = alone(), episodes(recurrent)
+    assert all(len(episode[1]) == 10 for episode in lossy), "nothing is kept of an episode that was dropped"
+    assert len([episode for episode in whole if episode in lossy]) == 9, "two environments' four, one's first"
+    assert len(ring) == interaction.num_steps
+    batch = ring.sample()
+    assert (batch.observations[:, 1, 1] == batch.observations[:, 0, 1] + 1).all(), "no transition lies across the cut"
+    assert next_seed(SEEDS[1]) == interaction.environments.seeds[1]
+
+
+def test_one_that_is_killed_from_outside_is_started_anew(workers, capsys):
+    interaction = workers(Walk)
+    steps(interaction, 5)
+    os.kill(interaction.environments.workers[2].process.pid, signal.SIGKILL)
+    assert steps(interaction, 1) == 2
+    assert "(environment 2) was killed by SIGKILL" in capsys.readouterr().err
+    assert interaction.lengths.tolist() == [6, 6, 0] and not interaction.over.any()
+    assert steps(interaction, 10) == 30
+
+
+def test_one_that_hangs_is_started_anew(workers, capsys):
+    interaction = workers(Naps, seeds=SEEDS[:1], timeout=0.5)
+    assert steps(interaction, 4) == 3
+    assert interaction.num_dropped == 1
+    assert "make.timeout" in capsys.readouterr().err
+    assert steps(interaction, 3) == 3
+
+
+def test_what_is_raised_there_is_told_as_it_is_here(workers):
+    interaction = workers(Raises)
+    with pytest.raises(EnvironmentFault) as raised:
+        steps(interaction, 4)
+    for word in ("Raises (environment 0) raised ValueError: too far (", "misbehaving.py:", "step 4 of its episode",
+                 "step 10 of the run", "--resume"):  # fmt: skip
+        assert word in raised.value.message
+    assert "ValueError: too far\nand more of it" in str(raised.value.__cause__)
+
+
+def test_one_that_comes_to_no_step_ends_the_run(workers, capsys):
+    interaction = workers(ExitsAtOnce, seeds=SEEDS[:1])
+    with pytest.raises(UserError, match=r"died 4 times without a finished step.*exit code 7.*--resume"):
+        steps(interaction, 10)
+    assert len(capsys.readouterr().err.splitlines()) == MOST_RESTARTS
+
+
+def test_an_environment_that_cannot_be_made_there_is_told(workers):
+    def broken():
+        raise RuntimeError("no licence")
+
+    with pytest.raises(UserError, match=r"environment 0 cannot be made: RuntimeError: no licence"):
+        workers(broken)
+
+
+def test_signals_to_all_processes_reach_no_worker(workers):
+    """Ctrl-C goes to the whole group; it is the parent that says when to stop."""
+    interaction = workers(Walk)
+    steps(interaction, 2)
+    for worker in interaction.environments.workers:
+        for stop in (signal.SIGINT, signal.SIGTERM):
+            os.kill(worker.process.pid, stop)
+    assert steps(interaction, 8) == 24 and interaction.num_dropped == 0
+
+
+def test_processes_end_when_they_are_closed_whatever_they_do(workers):
+    interaction = workers(Walk)
+    pids = [worker.process for worker in interaction.environments.workers]
+    interaction.close()
+    interaction.close()
+    assert not any(process.is_alive() for process in pids)
+
+
+@pytest.mark.parametrize("moment", ["between steps", "in a step"])
+def test_a_run_is_found_back_after_a_restart(workers, moment):
+    """Also if the checkpoint is the first to find a process dead."""
+    kind = CLUMSY if moment == "in a step" else Walk
+    whole, second = (workers(kind) for _ in range(2))
+    steps(whole, 16)
+    if moment == "between steps":
+        process = whole.environments.workers[1].process
+        process.kill()
+        process.join()
+    state = whole.state_dict()
+    buffer = whole.stores[0].state_dict()
+    second.stores[0].load_state_dict(buffer)
+    assert second.load_state_dict(state) is None
+    for interaction in (whole, second):
+        steps(interaction, 4 if kind is CLUMSY else 20)
+        assert interaction.num_dropped == 1
+    assert_same(whole.state_dict(), second.state_dict())
+    assert_same(whole.stores[0].state_dict(), second.stores[0].state_dict())
+
+
+def test_an_agent_learns_on_and_forgets_the_dropped_episode():
+    gin.parse_config("make.wrappers = [@gymnasium.TimeLimit]\nTimeLimit.max_episode_steps = 30")
+    learner = offpcc.build(
+        "pendulum-p-v0", "rsac", seed=3, algorithm={"hidden_dims": (8,)}, buffer={"batch_size": 4},
+        environments={"num_envs": 2, "worker_processes": True},
+    )  # fmt: skip
+    interaction = learner.interaction
+    for _ in range(12):
+        interaction.step(explore_at_random=False)
+    interaction.environments.workers[0].process.kill()
+    time.sleep(0.2)
+    interaction.step(explore_at_random=False)
+    assert interaction.num_dropped == 1 and interaction.lengths.tolist() == [0, 13]
+    assert not learner.buffer.unfinished[0].actions and len(learner.buffer.unfinished[1].actions) == 13
+    for _ in range(17):
+        interaction.step(explore_at_random=False)
+    assert interaction.over.tolist() == [False, True]
+    learner.close()
+
+
+def test_dropped_episodes_are_counted_in_a_column_of_their_own():
+    learner = offpcc.build("pendulum-p-v0", "sac", environments={"worker_processes": True})
+    try:
+        assert "train/dropped_episodes" in columns_of(learner.algorithm, learner.tests, learner.interaction)
+        assert "train/dropped_episodes" not in columns(())
+    finally:
+        learner.close()
+
+
+def test_worker_processes_take_gins_timeout():
+    gin.bind_parameter("make.timeout", 40.0)
+    side_by_side = environments(functools.partial(Walk), 0, worker_processes=True)
+    assert side_by_side.timeout == 40.0
+    side_by_side.close()
+
+
+# From the command line --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def registered():
+    gymnasium.register("raises-v0", entry_point=Raises, max_episode_steps=30)
+    yield
+    del gymnasium.registry["raises-v0"]
+
+
+def test_the_command_line_tells_it_in_one_line_and_keeps_the_traceback(quick, tmp_path, registered):
+    code, _, err = quick("sac", env="raises-v0")
+    assert code == 2
+    (line,) = err.splitlines()
+    file = run_folder(tmp_path, "raises-v0") / "environment_faults.txt"
+    for word in ("raises-v0 (environment 0) raised ValueError: too far (", "step 4 of the run", "--resume", str(file)):
+        assert word in line
+    assert "in odd\n" in file.read_text() and "and more of it" in file.read_text()
+
+
+def test_so_does_a_test_episode(quick, monkeypatch, registered):
+    monkeypatch.setattr(Raises, "at", 3)
+    monkeypatch.setattr(Raises, "odd", lambda self, *returned: returned if self.np_random_seed < 3_000_000 else 1 / 0)
+    code, _, err = quick("sac", env="raises-v0")
+    assert code == 2
+    (line,) = err.splitlines()
+    assert "raises-v0 (test environment 0) raised ZeroDivisionError" in line
+    assert "in step 3 of its episode of seed 3000000" in line and "--resume" in line
+
+
+def test_and_recording(launch, tmp_path, registered):
+    code, _, err = launch(
+        "collect", "--env", "raises-v0", "--actor", "random", "--steps", 20, "--out", tmp_path / "data.hdf5"
+    )
+    assert code == 2
+    (line,) = err.splitlines()
+    assert "raises-v0 raised ValueError: too far" in line and "--resume" in line
