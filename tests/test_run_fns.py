@@ -12,7 +12,7 @@ from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.environments import LocalEnvironments
 from offpcc.errors import UserError
-from offpcc.interaction import Interaction
+from offpcc.interaction import EpisodeResult, Interaction
 from offpcc.loggers import Loggers
 from offpcc.networks import Recurrent
 from offpcc.run_fns import Evaluation, train
@@ -127,6 +127,28 @@ def test_tests_decide_the_best_and_when_to_stop():
     assert logger.rows[0]["test/return_std"] == 0.0
     loop = train(algorithm, buffer, interaction, tests, logger, stop_return=7.5, **arguments)
     assert (loop.epoch, loop.stopped, loop.is_best) == (5, False, False)
+
+
+def test_a_test_return_that_is_no_number_is_never_the_best():
+    class Tests(Evaluation):
+        def run(self, *_):
+            return [EpisodeResult(returns.pop(0), 1)]
+
+    returns, best = [np.nan, 2.0, np.nan, 3.0], []
+
+    class Best:
+        def on_start(self, run):
+            pass
+
+        on_end = on_start
+
+        def on_epoch(self, run):
+            best.append((run.loop.is_best, run.loop.best_return))
+
+    algorithm, buffer, interaction = parts()
+    arguments = {"num_epochs": 4, "num_steps_per_epoch": 10, "update_after": 100, "callbacks": [Best()]}
+    train(algorithm, buffer, interaction, Tests(Counting), Recorder(), **arguments)
+    assert best == [(False, None), (True, 2.0), (False, 2.0), (True, 3.0)]
 
 
 def test_without_an_environment_the_loop_learns_from_the_buffer_alone():

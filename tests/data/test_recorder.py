@@ -1,5 +1,6 @@
 """Recording transitions: what is read back, and what a kill, a full disk or other settings do to it."""
 
+import contextlib
 import io
 import re
 import resource
@@ -51,6 +52,18 @@ def test_what_was_played_is_read_back_step_by_step(tmp_path, shown):
         assert data.rewards[i] == np.float32(reward)
         assert (data.terminations[i], data.truncations[i]) == (terminated, truncated)
     assert data.observations.dtype == steps[0][0].dtype
+
+
+def test_nothing_is_recorded_of_a_dropped_episode(tmp_path):
+    steps, file = transitions([5, 4]), tmp_path / "data.hdf5"
+    with contextlib.closing(recorder(file)) as recording:
+        for *step, env in steps[:3]:
+            recording.push(*step, env=env)
+        recording.drop(0)
+        for *step, env in steps[5:]:
+            recording.push(*step, env=env)
+        recording.merge()
+    assert np.array_equal(load(file).observations, np.stack([step[0] for step in steps[5:]]))
 
 
 def test_actions_are_kept_in_the_environments_units_as_it_executed_them(tmp_path):

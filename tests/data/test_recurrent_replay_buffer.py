@@ -191,6 +191,20 @@ def test_what_does_not_continue_an_episode_cuts_it_without_a_termination():
     check_sample(buffer.sample(), [Recorded(1, 3, "left"), other], None, 0)
 
 
+def test_nothing_is_kept_of_a_dropped_episode():
+    buffer = made(batch_size=100, num_envs=2)
+    dropped, whole, other = Recorded(1, 3, "left"), Recorded(2, 2, "terminated"), Recorded(3, 4, "truncated")
+    for pushed in dropped.pushes():
+        buffer.push(*pushed)
+        buffer.push(*[*other.pushes()][len(buffer.unfinished[1].actions)], env=1)
+    buffer.drop(0)
+    for pushed in whole.pushes():
+        buffer.push(*pushed)
+    buffer.push(*[*other.pushes()][3], env=1)
+    assert len(buffer) == 2
+    check_sample(buffer.sample(), [whole, other], None, 0)
+
+
 def test_the_oldest_makes_room():
     buffer = filled(made(capacity=2, batch_size=200), (1, "both"), (2, "both"), (3, "both"))
     assert len(buffer) == 2 and buffer.sample().observations[:, 0, 0].unique().tolist() == [2.0, 3.0]

@@ -301,6 +301,20 @@ def test_an_episode_that_begins_where_the_last_ended_is_another(end):
     assert batch.real[:, 2].sum() == 0
 
 
+def test_a_dropped_episode_keeps_its_transitions_and_what_follows_begins_another():
+    """Also where the next one begins with the very observation that it broke off at."""
+    buffer, start = made(num_steps=2, num_envs=2), np.zeros(2, np.float32)
+    for reward in (1.0, 2.0):
+        buffer.push(start, np.full(2, reward), reward, start, *ENDS["left"])
+        buffer.drop(0)
+        buffer.push(start, np.full(2, 3.0), 3.0, start, *ENDS["left"], env=1)
+    batch = buffer.sample()
+    assert len(buffer) == 4 and batch.terminations.sum() == 0
+    of_first = batch.rewards[:, 0, 0] < 3
+    assert batch.first_action[of_first].abs().sum() == 0 and batch.real[of_first, 2].sum() == 0
+    assert batch.real[~of_first, 2].sum() > 0, "the other environment's episode goes on"
+
+
 # Drawing --------------------------------------------------------------------------------------------------------
 
 
