@@ -140,10 +140,10 @@ class VectorEnvironments:
         if not over.any():
             return ready
         if not self._has_started:
-            firsts, _ = self.envs.reset(seed=self.seeds)  # type: ignore[arg-type]
+            firsts, _ = self._guarded("reset", seed=self.seeds)
             self._has_started = True
         elif self.mode == AutoresetMode.DISABLED:
-            firsts, _ = self.envs.reset(options={"reset_mask": over.copy()})
+            firsts, _ = self._guarded("reset", options={"reset_mask": over.copy()})
         elif self.mode == AutoresetMode.SAME_STEP:
             firsts = self._following
         else:
@@ -155,18 +155,23 @@ class VectorEnvironments:
     def step(self, actions: np.ndarray) -> Outcome:
         """See `Environments.step`."""
         shaped = self._centre + self._radius * actions.reshape(self.num_envs, *self.action_space.shape)
-        try:
-            batch, rewards, terminated, truncated, infos = self.envs.step(shaped)
-        except DEAD as error:
-            raise UserError(f"a process of {self.name} died ({type(error).__name__}); --resume goes on") from error
-        except Exception as error:  # somebody else's may raise anything
-            raise EnvironmentFault(self.name, f"raised {told(error)}", "in a step", "mend it", error) from error
+        batch, rewards, terminated, truncated, infos = self._guarded("step", shaped)
         observations = [np.array(observation) for observation in batch]
         if self.mode == AutoresetMode.SAME_STEP and (ended := terminated | truncated).any():
             self._following = batch
             for number in np.flatnonzero(ended):
                 observations[number] = np.array(infos["final_obs"][number])
         return Outcome(*self._fit(observations, np.asarray(rewards, np.float64)), terminated, truncated)
+
+    def _guarded(self, method: str, *given: Any, **named: Any) -> Any:
+        try:
+            return getattr(self.envs, method)(*given, **named)
+        except DEAD as error:
+            raise EnvironmentFault(
+                self.name, f"lost a process ({type(error).__name__})", f"in a {method}", "see why it died", error
+            ) from error
+        except Exception as error:  # somebody else's may raise anything
+            raise EnvironmentFault(self.name, f"raised {told(error)}", f"in a {method}", "mend it", error) from error
 
     def _fit(self, observations: Observations, rewards: np.ndarray) -> tuple[Observations, np.ndarray]:
         for number in range(self.num_envs):

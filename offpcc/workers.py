@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 import sys
 import time
 import weakref
@@ -13,80 +12,16 @@ from typing import Any
 import gin
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import CloudpickleWrapper
 
-from offpcc.domains.faults import EnvironmentFault, RemoteTracebackError
-from offpcc.domains.worker import CLOSE, Failure, Made, serve
+from offpcc.domains.faults import EnvironmentFault
+from offpcc.domains.worker import Made
+from offpcc.domains.worker_process import DeadWorkerError, Worker, end
 from offpcc.errors import UserError
 from offpcc.side_by_side import MakeEnv, Observations, Outcome, Recalled, recalled, to_arrays, to_tensors
 
 MOST_RESTARTS = 3  # of one environment, in a row without a finished step
-FAREWELL = 5.0  # seconds that a process is given to end by itself
 
 __all__ = ["WorkerEnvironments"]
-
-
-class DeadWorkerError(Exception):
-    """A process died, or does not answer; its message says what became of it."""
-
-
-class Worker:
-    """A process with an environment in it.
-
-    Args:
-        make_env: see `serve`.
-        seed: see `serve`.
-        which: see `serve`.
-        bindings: see `serve`.
-    """
-
-    def __init__(self, make_env: MakeEnv, seed: int, which: str, bindings: str) -> None:
-        # Not forked from this process: a fork in the midst of torch's threads may hang.
-        context = multiprocessing.get_context("forkserver")
-        self.pipe, theirs = context.Pipe()
-        given = (theirs, CloudpickleWrapper(make_env), seed, which, bindings)
-        self.process = context.Process(target=serve, args=given, name=which, daemon=True)
-        try:
-            self.process.start()
-        finally:
-            theirs.close()  # so that its end is noticed here
-
-    def send(self, command: str, given: Any = None) -> None:
-        """Ask for something; whether there is anybody to do it shows in the answer."""
-        try:
-            self.pipe.send((command, given))
-        except OSError:
-            return
-
-    def answer(self, timeout: float | None = None) -> Any:
-        """What it gave.
-
-        Args:
-            timeout: seconds to wait; None for any time.
-
-        Raises:
-            DeadWorkerError: the process is dead, or so good as.
-            UserError: the environment misbehaved.
-        """
-        try:
-            if timeout is not None and not self.pipe.poll(timeout):
-                raise DeadWorkerError("has not answered in the time of make.timeout")
-            answer = self.pipe.recv()
-        except (EOFError, OSError):
-            self.process.join(FAREWELL)
-            raise DeadWorkerError(_how_it_ended(self.process.exitcode)) from None
-        if isinstance(answer, Failure):
-            cause = RemoteTracebackError(answer.traceback)
-            if answer.parts is None:
-                raise UserError(answer.message) from cause
-            raise EnvironmentFault(*answer.parts, cause)
-        return answer
-
-    def kill(self) -> None:
-        """End it, whatever it does."""
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
 
 
 class WorkerEnvironments:
@@ -107,7 +42,7 @@ class WorkerEnvironments:
         self.make_env, self.seeds, self.num_envs, self.timeout = make_env, list(seeds), len(seeds), timeout
         multiprocessing.set_forkserver_preload(["offpcc.domains.worker"])
         self.workers: list[Worker] = []
-        weakref.finalize(self, _end, self.workers)  # also at exit, before they are waited for there
+        weakref.finalize(self, end, self.workers)  # also at exit, before they are waited for there
         self.workers += [self._new(number) for number in range(self.num_envs)]
         try:
             made: list[Made] = [worker.answer() for worker in self.workers]
@@ -175,7 +110,7 @@ class WorkerEnvironments:
 
     def close(self) -> None:
         """See `Environments.close`."""
-        _end(self.workers)
+        end(self.workers)
 
     def _new(self, number: int) -> Worker:
         return Worker(self.make_env, self.seeds[number], f"environment {number}", gin.config_str())
@@ -229,23 +164,3 @@ def next_seed(seed: int) -> int:
     """The seed of the environment that takes the place of one with this seed."""
     # Of another length than what the seeds of environments side by side are made from.
     return int(np.random.SeedSequence((seed, 0, 1)).generate_state(1)[0] >> 1)
-
-
-def _how_it_ended(exitcode: int | None) -> str:
-    if exitcode is None:
-        return "has closed its pipe"
-    if exitcode < 0:
-        return f"was killed by {signal.Signals(-exitcode).name}"
-    return f"ended with exit code {exitcode}"
-
-
-def _end(workers: list[Worker]) -> None:
-    """End processes, in order if they have nothing else to do."""
-    for worker in workers:
-        worker.send(CLOSE)
-    deadline = time.monotonic() + FAREWELL
-    for worker in workers:
-        if worker.process.is_alive():
-            worker.process.join(max(deadline - time.monotonic(), 0.0))
-        worker.kill()
-    workers.clear()

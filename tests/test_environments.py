@@ -17,6 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 import offpcc
 from offpcc.assembly import build
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.making import make
 from offpcc.domains.recall import Recall
 from offpcc.domains.worker import serve
@@ -300,6 +301,37 @@ def test_a_vector_environment_of_ones_own_is_not_found_back():
     again = Interaction(VectorEnvironments(SyncVectorEnv([Wander] * 2), [0, 1]), AtRandom(), buffer)
     assert "not exact" in again.load_state_dict(interaction.state_dict())
     again.step(explore_at_random=True)
+
+
+class Worse(Wander):
+    """Ends badly, each episode's end in the way of its class."""
+
+    def step(self, action):
+        observation, reward, *others = super().step(action)
+        return (observation, reward, *others) if self.left > 1 else self.worsen(observation, reward, *others)
+
+
+class Failing(Worse):
+    def worsen(self, *returned):
+        raise ValueError("too far")
+
+
+class Diverging(Worse):
+    def worsen(self, observation, *others):
+        return observation * np.float32(np.nan), *others
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Failing, r"raised ValueError: too far in a step, step \d+ of the run"),
+        (Diverging, r"\(environment 1\) returned nan at"),
+    ],
+)
+def test_a_vector_environment_of_ones_own_that_misbehaves_is_told(kind, words):
+    envs = SyncVectorEnv([Wander, kind])
+    with pytest.raises(EnvironmentFault, match=words):
+        wander(VectorEnvironments(envs, [0, 1]), 100)
 
 
 def test_actions_are_scaled_to_a_vector_environments_bounds():
