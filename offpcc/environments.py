@@ -14,9 +14,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from offpcc.domains.faults import EnvironmentFault, name_of, told
+from offpcc.domains.faults import EnvironmentFault, told
 from offpcc.domains.guard import guarded
 from offpcc.domains.inspection import Inspection, UnfitError
+from offpcc.domains.levels import name_of
 from offpcc.domains.making import by_gin
 from offpcc.domains.recall import Recall
 from offpcc.errors import UserError

@@ -15,8 +15,9 @@ import numpy as np
 from offpcc.bookkeeping import AverageStats, Clock, Loop, columns, summary
 from offpcc.checks import NonnegativeInteger, NonnegativeNumber, Number, PositiveInteger, check, rules_of
 from offpcc.core import Algorithm, Buffer, Memory, Step
-from offpcc.domains.faults import EnvironmentFault, name_of
+from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.guard import guarded
+from offpcc.domains.levels import name_of
 from offpcc.errors import UserError
 from offpcc.interaction import EpisodeResult, Interaction, refuse_endless
 from offpcc.loggers import Logger

@@ -8,13 +8,12 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 
 from offpcc.errors import UserError
 
-__all__ = ["EnvironmentFault", "RemoteTracebackError", "name_of", "place_in", "told"]
+__all__ = ["EnvironmentFault", "RemoteTracebackError", "place_in", "told"]
 
 FILE = "environment_faults.txt"
 OFFPCC, GYMNASIUM = Path(__file__).parents[1], Path(gymnasium.__file__).parent
@@ -75,12 +74,6 @@ class RemoteTracebackError(Exception):
 
     def __str__(self) -> str:
         return f"in a worker process\n{self.args[0]}"
-
-
-def name_of(env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]) -> str:
-    """Its id, or its class where it is not registered."""
-    innermost = env.unwrapped
-    return innermost.spec.id if innermost.spec else type(innermost).__name__
 
 
 def place_in(stack: Sequence[traceback.FrameSummary]) -> str | None:

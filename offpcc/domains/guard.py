@@ -12,8 +12,9 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from offpcc.domains.faults import EnvironmentFault, name_of, place_in, told
+from offpcc.domains.faults import EnvironmentFault, place_in, told
 from offpcc.domains.inspection import Inspection, UnfitError
+from offpcc.domains.levels import name_of
 from offpcc.domains.making import by_gin
 from offpcc.domains.watchdog import OverdueError, Watchdog
 from offpcc.errors import UserError

@@ -13,8 +13,6 @@ from gymnasium import wrappers as gymnasiums
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from offpcc.domains.faults import name_of
-from offpcc.domains.guard import Guard
 from offpcc.domains.wrappers import EpisodeReturn, Float32Observation
 from offpcc.errors import UserError
 
@@ -42,7 +40,6 @@ ANT, ANT_WITH_CONTACT_FORCES = 27, 111  # numbers; D4RL's Ant appends 84 forces,
 # recorded is the one that was executed, which does not stick.
 LEFT_OUT = (
     EpisodeReturn,
-    Guard,
     gymnasiums.HumanRendering,
     gymnasiums.OrderEnforcing,
     gymnasiums.PassiveEnvChecker,
@@ -53,6 +50,12 @@ LEFT_OUT = (
     gymnasiums.TimeLimit,
 )
 UNCHANGING = (*LEFT_OUT, gym.Wrapper, gym.ActionWrapper, gym.RewardWrapper, gymnasiums.NormalizeReward)
+
+
+def name_of(env: Env | gym.vector.VectorEnv[Any, Any, Any]) -> str:
+    """Its id, or its class where it is not registered."""
+    innermost = env.unwrapped
+    return innermost.spec.id if innermost.spec else type(innermost).__name__
 
 
 def levels(env: Env) -> list[Env]:

@@ -19,8 +19,9 @@ import gin
 import gymnasium as gym
 import numpy as np
 
-from offpcc.domains.faults import EnvironmentFault, name_of
+from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.guard import Guard
+from offpcc.domains.levels import name_of
 from offpcc.domains.making import cannot_be_made
 from offpcc.domains.recall import Recall
 from offpcc.errors import UserError
