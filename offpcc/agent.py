@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +12,8 @@ from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import ACTOR_FORMAT
 from offpcc.core import Memory, Step
 from offpcc.errors import UserError, first_line
-from offpcc.files import replacing
 from offpcc.registry import from_specification
+from offpcc.tensor_files import read_tensors, write_tensors
 
 
 class Agent:
@@ -74,8 +72,7 @@ class Agent:
 
 def save_actor(algorithm: ActorCritic, file: Path) -> None:
     """Write what `act` uses."""
-    with replacing(file) as temporary, temporary.open("wb") as opened:  # given a name, torch would write it into it
-        torch.save(algorithm.actor_file(), opened)
+    write_tensors(file, algorithm.actor_file())
 
 
 def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
@@ -92,27 +89,3 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(f"{file} describes no actor that can be built here ({first_line(error)})") from error
     return algorithm
-
-
-def read_tensors(file: Path, kind: str, format_version: int) -> dict[str, Any]:
-    """A file of tensors and plain data; nothing in it is executed.
-
-    Raises:
-        UserError: it is missing, damaged, foreign or of a newer format.
-    """
-    try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-        found, version = content["kind"], content["format"]
-    except FileNotFoundError:
-        raise UserError(f"{file} does not exist; train first, or correct the path") from None
-    except pickle.UnpicklingError as error:  # torch's own words advise to execute what is in the file
-        raise UserError(f"{file} is no {kind} of offpcc, or is damaged; give the right file") from error
-    except Exception as error:
-        raise UserError(f"{file} is no {kind} of offpcc, or is damaged ({first_line(error)})") from error
-    if found != kind:
-        raise UserError(f"{file} is not of the kind {kind!r} but {found!r}; give the right file")
-    if version != format_version:
-        raise UserError(
-            f"{file} has format {version}, this offpcc reads {format_version}: use the version that wrote it"
-        )
-    return content  # type: ignore[no-any-return]

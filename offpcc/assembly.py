@@ -7,7 +7,7 @@ import difflib
 import functools
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from offpcc.algorithms import ALGORITHMS, ActorCritic
 from offpcc.bookkeeping import Loop
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.loading import MINARI
+from offpcc.data.parts import Saved
 from offpcc.data.recorder import Recorder
 from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.making import make
@@ -46,6 +47,7 @@ class Learner:
     title: str = ""
     recording: OfflineData | None = None  # the recorded data in the buffer
     recorder: Recorder | None = None  # records all that is played
+    saved: Saved = field(default_factory=Saved)  # what of it lies in files
 
     def train(self, logger: Logger | None = None, callbacks: Sequence[Callback] = (), **settings: Any) -> Agent:
         """Train by `run_fns.train`; the trained agent. Called again with more epochs, it goes on.

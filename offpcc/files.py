@@ -3,13 +3,13 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, before: Path | None = None) -> Iterator[Path]:
     """Give a temporary file to write, which takes the place of `path` only once it is complete.
 
     The temporary file lies in the same folder, since a rename is atomic only within one file system, and
@@ -18,6 +18,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Args:
         path: The file to write; its folder must exist.
+        before: What the file that was there is called from then on; by default it is gone. Killed between the two
+            renames, a process leaves it there and nothing at `path`.
 
     Yields:
         The path to write to instead.
@@ -27,10 +29,24 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
+        if before is not None and path.exists():
+            path.replace(before)
         temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what went wrong with the file itself is what is to be told
+            temporary.unlink(missing_ok=True)
         raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has a folder's names, where that can be asked for: a rename alone may be lost with power."""
+    with suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
 
 
 def write_text(path: Path, text: str) -> None:

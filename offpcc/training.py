@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from offpcc import configuration, offline, runs
+from offpcc import checkpoints, configuration, offline, runs
 from offpcc.agent import load_actor
 from offpcc.assembly import Learner, build, run_name, what_is_named
 from offpcc.bindings import check_effects
@@ -83,10 +83,11 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     learner, config, settings = assemble(options, run_id, file)
     messages = about_data(options, learner, settings["num_epochs"] * settings["num_steps_per_epoch"])
     content = None
-    if status and folder.checkpoint.exists():
-        content = runs.read_checkpoint(folder.checkpoint)
-        runs.check_unchanged(content["config"], config)
-        if status == "finished" and runs.is_over(content, settings["num_epochs"]):
+    if status and folder.has_checkpoint():
+        content, faults = checkpoints.read_latest(folder.checkpoint)
+        messages += faults
+        checkpoints.check_unchanged(content["config"], config)
+        if status == "finished" and checkpoints.is_over(content, settings["num_epochs"]):
             tell_finished(options, folder)
             return
         check_resumable(options, content, settings["num_epochs"])
@@ -95,7 +96,7 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     if learner.recorder is not None and learner.recorder.message:
         messages.append(learner.recorder.message)
     if content is not None:
-        messages += runs.resume(content, learner)
+        messages += checkpoints.resume(content, learner)
         messages.append(f"going on in {folder.path} after epoch {learner.loop.epoch}, step {learner.loop.step:,}")
     elif learner.recorder is not None:  # what was recorded before the first checkpoint is played again
         learner.recorder.keep(0)

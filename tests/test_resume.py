@@ -15,13 +15,14 @@ from offpcc.algorithms import ALGORITHMS
 from offpcc.assembly import build
 from offpcc.bookkeeping import Loop, columns
 from offpcc.callbacks import Checkpoints
+from offpcc.checkpoints import read_checkpoint, resume
 from offpcc.core import Step
 from offpcc.environments import LocalEnvironments
 from offpcc.interaction import Interaction
 from offpcc.loggers import CSVLogger
 from offpcc.networks import Encoder
 from offpcc.run_fns import run_episodes
-from offpcc.runs import RunFolder, read_checkpoint, resume
+from offpcc.runs import RunFolder
 
 # Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.
 ODD = ("train.num_steps_per_epoch=130", "train.update_after=110", "train.updates_per_step=0.055")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -12,12 +11,13 @@ from gymnasium import spaces
 
 from offpcc.checks import PositiveInteger
 from offpcc.core import channels_first, channels_first_shape, channels_last
+from offpcc.data.pieces import InPieces
 from offpcc.data.rows import Rows
 from offpcc.errors import UserError
 from offpcc.generators import NumpyGenerator
 
 
-class BufferBase:
+class BufferBase(InPieces):
     """What both buffers share: spaces, frames, the generator, checks and the statement of size.
 
     An observation that is a stack of the last `frame_stack` frames shares all but its newest with the one before,
@@ -169,24 +169,6 @@ class BufferBase:
         if self.dtype == np.uint8:  # they are apart, so that a view of them will do
             return rows._replace(storage=rows.storage._replace(observations=observations))
         return rows.showing(observations)
-
-    def check_saved(self, state: Mapping[str, Any]) -> None:
-        """Refuse the state of a buffer with other parts, or of one that was filled with other data.
-
-        Raises:
-            UserError: naming what differs.
-        """
-        if (saved := state["recorded"]) != self.recorded:
-            raise UserError(
-                f"the saved buffer held {saved or 'no recorded data'}, but this one holds "
-                f"{self.recorded or 'none'}: go on with the data that the run was made with, or start another run"
-            )
-        for name in ("num_envs", "frame_stack"):
-            if state[name] != getattr(self, name):
-                raise UserError(
-                    f"the saved buffer's {name} is {state[name]}, but this one's is {getattr(self, name)}: go on "
-                    f"with {name} = {state[name]}, or start another run"
-                )
 
     def tensor(self, array: np.ndarray) -> torch.Tensor:
         """`array` on the device."""

@@ -11,10 +11,10 @@ import gymnasium
 import numpy as np
 
 from offpcc.data.columns import Array
+from offpcc.data.episodes import Unfinished
 from offpcc.data.recording_file import check_new, check_output, read_episodes, read_finished, write_recording
 from offpcc.data.recording_settings import go_on, settings_of
 from offpcc.data.records import Ending, Episode, Layout
-from offpcc.data.recurrent_replay_buffer import Unfinished
 from offpcc.data.shards import Shards, is_unfinished, shards_folder
 from offpcc.domains.wrappers import action_bounds
 from offpcc.errors import UserError, first_line

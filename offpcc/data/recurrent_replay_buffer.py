@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,38 +15,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 from offpcc.checks import NonnegativeInteger, PositiveInteger
 from offpcc.core import Batch
 from offpcc.data.base import BufferBase
+from offpcc.data.episodes import Episode, Unfinished
+from offpcc.data.pieces import PIECE_BYTES, Piece
 from offpcc.data.rows import Rows
 from offpcc.errors import UserError
 from offpcc.registry import configurable
-
-
-class Episode(NamedTuple):
-    """An episode of L steps."""
-
-    frames: np.ndarray  # (L + frame_stack, *frame)
-    actions: np.ndarray  # (L, A)
-    rewards: np.ndarray  # (L, 1)
-    terminated: bool
-    observations: np.ndarray  # (L+1, *obs), or of stacks (L+1, frame_stack, *frame): a view of the frames
-
-
-@dataclass
-class Unfinished:
-    """An episode under way."""
-
-    frames: list[np.ndarray] = field(default_factory=list)
-    actions: list[np.ndarray] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
-
-    def state_dict(self) -> dict[str, Any]:
-        """All of it, as tensors; None for what has no steps yet."""
-        frames, actions = (torch.from_numpy(np.stack(a)) if a else None for a in (self.frames, self.actions))
-        return {"frames": frames, "actions": actions, "rewards": list(self.rewards)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hold what `state` held."""
-        self.frames, self.actions = ([] if state[n] is None else list(state[n].numpy()) for n in ("frames", "actions"))
-        self.rewards = list(state["rewards"])
 
 
 @configurable
@@ -97,6 +70,7 @@ class RecurrentReplayBuffer(BufferBase):
         self.episodes: deque[Episode] = deque(maxlen=capacity)
         self.total_lengths = np.zeros(0, np.int64)  # cumulative, for drawing in proportion to length
         self.unfinished = [Unfinished() for _ in range(num_envs)]
+        self.num_kept = self.bytes_kept = 0  # episodes that have ended, and what they took, those that made room too
 
     def __len__(self) -> int:
         """Finished episodes."""
@@ -129,7 +103,7 @@ class RecurrentReplayBuffer(BufferBase):
         """Store a transition; see `ReplayBuffer.push`."""
         frames, next_frames, action = self.read(observation), self.read(next_observation), self.read_action(action)
         self.check_transition(frames, next_frames, env)
-        stored = islice(reversed(self.unfinished[env].frames), self.frame_stack)
+        stored = itertools.islice(reversed(self.unfinished[env].frames), self.frame_stack)
         if self.unfinished[env].actions and not self.continues(frames, stored):
             self._finish(env, terminated=False)
         episode = self.unfinished[env]
@@ -152,10 +126,15 @@ class RecurrentReplayBuffer(BufferBase):
         self._count()
 
     def _keep(self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool) -> None:
+        self._hold(frames, actions, rewards, terminated, self.bytes_kept // PIECE_BYTES)
+        self.num_kept += 1
+        self.bytes_kept += frames.nbytes + actions.nbytes + rewards.nbytes
+
+    def _hold(self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool, group: int) -> None:
         observations = frames
         if self.frame_stack > 1:
             observations = np.moveaxis(sliding_window_view(frames, self.frame_stack, axis=0), -1, 1)
-        self.episodes.append(Episode(frames, actions, rewards, terminated, observations))
+        self.episodes.append(Episode(frames, actions, rewards, terminated, observations, group))
 
     def fill(self, rows: Rows, recorded: str) -> None:
         """Hold recorded episodes, whatever the capacity; see `ReplayBuffer.fill`."""
@@ -221,47 +200,43 @@ class RecurrentReplayBuffer(BufferBase):
             burn_in=prefix,
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Finished and unfinished episodes, of recorded data the name alone, and the generator."""
+    def pieces(self) -> list[Piece]:
+        """Finished episodes in their groups."""
         episodes = () if self.recorded else self.episodes
+        pieces, first = [], self.num_kept - len(episodes)
+        for group, members in itertools.groupby(episodes, key=lambda episode: episode.group):
+            arrays = [array for episode in members for array in episode.stored]
+            last = first + len(arrays) // 3
+            pieces.append(Piece(group, (self.num_loaded, first, last), arrays))
+            first = last
+        return pieces
 
-        def joined(arrays: list[np.ndarray]) -> torch.Tensor | None:
-            return torch.from_numpy(np.concatenate(arrays)) if arrays else None
-
+    def outline(self) -> dict[str, Any]:
+        """Lengths and ends of finished episodes, and the unfinished ones."""
+        episodes = () if self.recorded else self.episodes
         return {
-            "num_envs": self.num_envs,
-            "frame_stack": self.frame_stack,
-            "recorded": self.recorded,
-            "frames": joined([episode.frames for episode in episodes]),
-            "actions": joined([episode.actions for episode in episodes]),
-            "rewards": joined([episode.rewards for episode in episodes]),
-            "terminated": [episode.terminated for episode in episodes],
+            **super().outline(),
             "lengths": [len(episode.actions) for episode in episodes],
+            "terminated": [episode.terminated for episode in episodes],
+            "groups": [episode.group for episode in episodes],
+            "bytes_kept": self.bytes_kept,
             "unfinished": [episode.state_dict() for episode in self.unfinished],
-            "randomness": self.randomness.state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hold what `state` held.
+    def _outlined_bytes(self, outline: Mapping[str, Any]) -> int:
+        lengths: list[int] = outline["lengths"]
+        return sum(lengths) * self.bytes_per_step + len(lengths) * self.frame_stack * self.bytes_per_frame
 
-        Raises:
-            UserError: it comes from a buffer of another number of environments or frames, or filled with other data.
-        """
-        self.check_saved(state)
-        self.randomness.load_state_dict(state["randomness"])
-        if self.recorded:
-            return
-        self.episodes.clear()
-
-        def part(name: str, start: int, number: int) -> np.ndarray:
-            # A copy: a view would keep the memory of all episodes for as long as one is left.
-            return np.array(state[name][start : start + number].numpy())
-
-        at = 0
-        for number, (length, terminated) in enumerate(zip(state["lengths"], state["terminated"], strict=True)):
-            frames = part("frames", at + number * self.frame_stack, length + self.frame_stack)
-            self._keep(frames, part("actions", at, length), part("rewards", at, length), terminated)
-            at += length
-        self._count()
-        for episode, saved in zip(self.unfinished, state["unfinished"], strict=True):
+    def _prepare(self, outline: Mapping[str, Any]) -> None:
+        self.episodes = deque()  # all that were saved, though they be more than the capacity
+        for length, terminated, group in zip(*(outline[n] for n in ("lengths", "terminated", "groups")), strict=True):
+            frames = np.empty((length + self.frame_stack, *self.frame_shape), self.dtype)
+            actions, rewards = (np.empty((length, width), np.float32) for width in (self.action_dim, 1))
+            self._hold(frames, actions, rewards, terminated, group)
+        self.num_kept, self.bytes_kept = len(self.episodes), outline["bytes_kept"]
+        for episode, saved in zip(self.unfinished, outline["unfinished"], strict=True):
             episode.load_state_dict(saved)
+
+    def _settle(self) -> None:
+        self.episodes = deque(self.episodes, self.capacity)
+        self._count()

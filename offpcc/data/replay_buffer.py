@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from gymnasium import spaces
 from offpcc.checks import PositiveInteger
 from offpcc.core import Batch
 from offpcc.data.base import BufferBase
+from offpcc.data.pieces import PIECE_BYTES, Piece
 from offpcc.data.rows import Rows, Storage
 from offpcc.errors import UserError
 from offpcc.registry import configurable
@@ -80,6 +82,8 @@ class ReplayBuffer(BufferBase):
         self.num_transitions = 0
         # From a start's place to those of the frames of its observations, (T+1, frame_stack).
         self.reach = num_envs * (np.arange(num_steps + 1)[:, None] + np.arange(1 - frame_stack, 1))
+        self.piece_rows = max(PIECE_BYTES // self.bytes_per_step, 1)
+        self.revisions = [0] * (capacity // self.piece_rows + 1)  # of each piece: how often it was written to
         self._allocate(self._first_rows())
 
     def _first_rows(self) -> int:
@@ -111,6 +115,7 @@ class ReplayBuffer(BufferBase):
         return self.dtype == np.float32
 
     def _arrays(self) -> dict[str, np.ndarray]:
+        """All that is stored, each number once."""
         names = ("packed", "is_start") if self.packs_observations else ("packed", "observations", "is_start")
         return {name: getattr(self.storage, name) for name in names}
 
@@ -143,6 +148,7 @@ class ReplayBuffer(BufferBase):
         if ring.size == self.ring_rows:
             for age in range(self.frame_stack):  # the oldest row, and those whose stacks reach back to it
                 lost = self._place(env, ring.cursor + 1 + age)
+                self.revisions[lost // self.piece_rows] += 1
                 self.num_transitions -= int(self.is_start[lost])
                 self.is_start[lost] = False
                 self.actions[lost], self.rewards[lost], self.terminations[lost] = 0.0, 0.0, 0.0
@@ -153,6 +159,7 @@ class ReplayBuffer(BufferBase):
         if place >= len(self.is_start):
             self._grow()
         self.observations[place] = frame
+        self.revisions[place // self.piece_rows] += 1
         return place
 
     def push(
@@ -190,6 +197,7 @@ class ReplayBuffer(BufferBase):
         self.actions[start] = action
         self.rewards[start] = reward
         self.terminations[start] = terminated
+        self.revisions[start // self.piece_rows] += 1
         self._append(env, next_frames[-1])
         self.is_start[start] = True
         self.num_transitions += 1
@@ -284,30 +292,25 @@ class ReplayBuffer(BufferBase):
             complete=True,
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """What is stored, of recorded data the name alone, and the generator."""
-        arrays = {} if self.recorded else self._arrays()
-        return {
-            "num_envs": self.num_envs,
-            "frame_stack": self.frame_stack,
-            "recorded": self.recorded,
-            "arrays": {name: torch.from_numpy(a[: self.size].copy()) for name, a in arrays.items()},
-            "rings": [vars(ring).copy() for ring in self.rings],
-            "randomness": self.randomness.state_dict(),
-        }
+    def pieces(self) -> list[Piece]:
+        """Rows side by side, as they lie in the storage."""
+        arrays, rows = () if self.recorded else self._arrays().values(), self.piece_rows
+        starts = range(0, self.size, rows)
+        return [
+            Piece(
+                number,
+                (self.num_loaded, self.revisions[number]),
+                [array[start : min(start + rows, self.size)] for array in arrays],
+            )
+            for number, start in enumerate(starts if arrays else ())
+        ]
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hold what `state` held.
+    def outline(self) -> dict[str, Any]:
+        """Where the rings stand."""
+        return {**super().outline(), "rings": [vars(ring).copy() for ring in self.rings]}
 
-        Raises:
-            UserError: it comes from a buffer of another capacity, and its rings do not fit this one, of another
-                number of environments or frames, or filled with other data.
-        """
-        self.check_saved(state)
-        self.randomness.load_state_dict(state["randomness"])
-        if self.recorded:
-            return
-        rings = [Ring(**ring) for ring in state["rings"]]
+    def _outlined_bytes(self, outline: Mapping[str, Any]) -> int:
+        rings = [Ring(**ring) for ring in outline["rings"]]
         for ring in rings:
             wrapped = ring.cursor != ring.size - 1
             if ring.size > self.ring_rows or (wrapped and ring.size != self.ring_rows):
@@ -315,11 +318,14 @@ class ReplayBuffer(BufferBase):
                     f"the saved buffer's ring of {ring.size} rows does not fit ReplayBuffer.capacity = "
                     f"{self.capacity}: set the capacity that it was saved with"
                 )
-        self.rings = rings
+        return self.num_envs * max(ring.size for ring in rings) * self.bytes_per_step
+
+    def _prepare(self, outline: Mapping[str, Any]) -> None:
+        self.rings = [Ring(**ring) for ring in outline["rings"]]
         rows = self._first_rows()
         while rows * self.num_envs < self.size:
             rows = min(2 * rows, self.ring_rows)
         self._allocate(rows)
-        for name, array in state["arrays"].items():
-            getattr(self.storage, name)[: self.size] = array.numpy()
+
+    def _settle(self) -> None:
         self.num_transitions = int(self.is_start.sum())

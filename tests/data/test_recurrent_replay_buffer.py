@@ -23,7 +23,7 @@ from pushing import (
 )  # fmt: skip
 
 from offpcc.data import RecurrentReplayBuffer
-from offpcc.data.recurrent_replay_buffer import Unfinished
+from offpcc.data.episodes import Unfinished
 from offpcc.errors import UserError
 from offpcc.generators import NumpyGenerator
 
@@ -218,7 +218,7 @@ def test_each_frame_is_stored_once():
     held = buffer.episodes[0]
     assert held.frames.shape == (20 + 3, 2, 8, 9) and held.frames.dtype == np.uint8
     assert np.shares_memory(held.observations, held.frames)
-    saved = buffer.state_dict()["frames"]
+    ((saved, _, _),) = buffer.state_dict()["pieces"]
     assert equal(saved, held.frames)
 
 

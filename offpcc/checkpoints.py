@@ -1,0 +1,216 @@
+"""Checkpoints: all that a run needs to go on exactly, proven when it is written and when it is read.
+
+A checkpoint is a file, ``checkpoint.pt``, and the files in ``checkpoint_parts`` that it names, with the pieces of the
+replay buffer. The one before it is kept as ``checkpoint_before.pt``, with the pieces that it names.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from offpcc.assembly import Learner
+from offpcc.configuration import values
+from offpcc.data.parts import Part, check_part, read_part, remove_others, write_parts
+from offpcc.data.pieces import Piece
+from offpcc.errors import UserError, first_line
+from offpcc.tensor_files import FileError, read_tensors, write_tensors
+
+CHECKPOINT_FORMAT = 5
+
+
+class Checkpoint(dict[str, Any]):
+    """A run as it was saved; the pieces of its buffer stay in their files until `resume` reads them.
+
+    Args:
+        content: of the file.
+        file: where it lies.
+
+    Raises:
+        FileError: it names no parts of a buffer.
+    """
+
+    def __init__(self, content: dict[str, Any], file: Path) -> None:
+        super().__init__(content)
+        self.file = file
+        self.parts = [Part.of(described, file) for described in content["buffer"]["parts"]]
+
+
+def previous(file: Path) -> Path:
+    """Where the checkpoint before `file` is kept."""
+    return file.with_stem(f"{file.stem}_before")
+
+
+def parts_folder(file: Path) -> Path:
+    """Where the buffer's pieces lie."""
+    return file.with_name(f"{file.stem}_parts")
+
+
+def save_checkpoint(file: Path, learner: Learner, config: str, num_epochs: int) -> None:
+    """Write all that a run needs to go on exactly; of the buffer, what changed since the last time.
+
+    The checkpoint that was there is kept as `previous(file)`, unless nothing vouches for it: it was neither written by
+    this learner nor was the learner put back from it.
+
+    Raises:
+        OSError: a file cannot be written; what was there is.
+    """
+    folder, saved = parts_folder(file), learner.saved
+    parts = write_parts(folder, learner.buffer.pieces(), saved)
+    content = {
+        "kind": "checkpoint",
+        "format": CHECKPOINT_FORMAT,
+        "algorithm": learner.algorithm.state_dict(),
+        "buffer": {**learner.buffer.outline(), "parts": [list(part) for _, part in parts.values()]},
+        "interaction": None if learner.interaction is None else learner.interaction.state_dict(),
+        "recorder": None if learner.recorder is None else learner.recorder.state_dict(),
+        "loop": learner.loop.state_dict(),
+        "global_generators": global_generators(),
+        "config": config,
+        "num_epochs": num_epochs,
+        "threads": torch.get_num_threads(),
+        "device": learner.algorithm.device.type,
+    }
+    before, known = previous(file), saved.checkpoints
+    write_tensors(file, content, before if file in known else None)
+    kept = known.get(file) or known.get(before)
+    if kept is None:
+        before.unlink(missing_ok=True)
+    saved.parts = parts
+    saved.checkpoints = {file: frozenset(part.name for _, part in parts.values())} | ({before: kept} if kept else {})
+    remove_others(folder, frozenset[str]().union(*saved.checkpoints.values()))
+
+
+def read_checkpoint(file: Path) -> Checkpoint:
+    """Read what `save_checkpoint` wrote, and prove it, the buffer's pieces too; nothing in it is executed.
+
+    Raises:
+        FileError: it is missing, damaged, foreign or of another format.
+    """
+    checkpoint = Checkpoint(read_tensors(file, "checkpoint", CHECKPOINT_FORMAT, needs_seal=True), file)
+    for part in checkpoint.parts:
+        check_part(parts_folder(file), part)
+    return checkpoint
+
+
+def read_latest(file: Path) -> tuple[Checkpoint, list[str]]:
+    """The checkpoint, or where it cannot be used the one before it; and what to tell of that.
+
+    Raises:
+        UserError: neither can be used.
+    """
+    try:
+        return read_checkpoint(file), []
+    except FileError as error:
+        newer = error
+    before = previous(file)
+    if not os.path.lexists(before):
+        raise UserError(f"{newer.fault}, and there is no checkpoint before it; {newer.remedy}, or start another run")
+    try:
+        checkpoint = read_checkpoint(before)
+    except FileError as older:
+        raise UserError(f"{newer.fault}, and {older.fault}; {newer.remedy}, or start another run") from older
+    return checkpoint, [f"{newer.fault}; going on from the one before it, at step {checkpoint['loop']['step']:,}"]
+
+
+def check_unchanged(before: str, now: str) -> None:
+    """Refuse to resume with other bindings than `train.num_epochs`.
+
+    Raises:
+        UserError: naming the first binding that differs.
+    """
+    old, new = values(before), values(now)
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) == new.get(name) or name.endswith("train.num_epochs") or "." not in name:
+            continue  # a macro counts by what it is bound to
+        short = ".".join(name.split(".")[-2:])
+        raise UserError(
+            f"{short} is {new.get(name, 'not set')}, but the run was made with {old.get(name, 'no value')}: a "
+            f"resumed run keeps its bindings (train.num_epochs may be raised); start another id for a change"
+        )
+
+
+def is_over(checkpoint: Checkpoint, num_epochs: int) -> bool:
+    """Whether a checkpoint's run has nothing left to do."""
+    return bool(checkpoint["loop"]["stopped"]) or checkpoint["loop"]["epoch"] >= num_epochs
+
+
+def resume(checkpoint: Checkpoint, learner: Learner) -> list[str]:
+    """Put the parts where a checkpoint left them; messages about what is not exact.
+
+    Raises:
+        UserError: it is of a run that was put together otherwise.
+    """
+    loop = learner.loop
+    try:
+        learner.algorithm.load_state_dict(checkpoint["algorithm"])
+        load_buffer(checkpoint, learner)
+        loop.load_state_dict(checkpoint["loop"])
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{checkpoint.file} does not fit the run that is put together here ({first_line(error)}); use the code "
+            f"that wrote it, or start another run"
+        ) from error
+    messages = []
+    if checkpoint["threads"] != torch.get_num_threads():
+        messages.append(
+            f"this resume is not exact: the run used {checkpoint['threads']} threads, this process uses "
+            f"{torch.get_num_threads()}; --threads {checkpoint['threads']} makes it so"
+        )
+    if checkpoint["device"] != learner.algorithm.device.type:
+        messages.append(
+            f"this resume is not exact: the run used {checkpoint['device']}, this process uses "
+            f"{learner.algorithm.device.type}"
+        )
+    if learner.interaction and (message := learner.interaction.load_state_dict(checkpoint["interaction"])):
+        messages.append(message)
+    if learner.recorder is not None:
+        learner.recorder.load_state_dict(checkpoint["recorder"])
+    set_global_generators(checkpoint["global_generators"])
+    return messages
+
+
+def load_buffer(checkpoint: Checkpoint, learner: Learner) -> None:
+    """Read the buffer's pieces, each into its place, and remember that they lie in files.
+
+    Raises:
+        UserError: they do not fit the buffer, or are no longer what they were.
+    """
+    buffer, parts, folder = learner.buffer, checkpoint.parts, parts_folder(checkpoint.file)
+    saved = learner.saved
+    saved.parts = {}
+
+    def fill(number: int, piece: Piece) -> None:
+        part = parts[number]
+        read_part(folder, part, piece)
+        saved.parts[piece.key] = piece.version, part
+
+    buffer.load(checkpoint["buffer"], sum(part.num_bytes for part in parts), fill)
+    saved.checkpoints = {checkpoint.file: frozenset(part.name for part in parts)}
+
+
+def global_generators() -> dict[str, Any]:
+    """The states of the generators that are everybody's: offpcc's own parts use none, a user's may."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state()  # a tuple, for the legacy generator
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [kind, torch.from_numpy(np.asarray(keys, np.int64)), position, has_gauss, gauss],
+        "python": repr(random.getstate()),
+    }
+
+
+def set_global_generators(states: dict[str, Any]) -> None:
+    """Put them where `global_generators` found them."""
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] and len(states["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(states["cuda"])
+    kind, keys, position, has_gauss, gauss = states["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    random.setstate(ast.literal_eval(states["python"]))

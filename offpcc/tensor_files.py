@@ -1,0 +1,113 @@
+"""Files of tensors: written whole, sealed by a checksum of every byte, and read without executing anything.
+
+They are torch's archives, which `torch.load` reads as well. The seal is the archive's comment: a word, and the BLAKE2b
+digest of all that comes before it. torch itself checks none of an archive's own checksums.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from offpcc.errors import UserError, first_line
+from offpcc.files import replacing
+
+DIGEST_BYTES = 16
+WORD = b"offpcc:"
+SEAL_BYTES = len(WORD) + 2 * DIGEST_BYTES
+
+
+class FileError(UserError):
+    """A file that cannot be used: its fault, apart from the remedy."""
+
+    def __init__(self, fault: str, remedy: str) -> None:
+        super().__init__(f"{fault}; {remedy}")
+        self.fault, self.remedy = fault, remedy
+
+
+def write_tensors(file: Path, content: dict[str, Any], before: Path | None = None) -> None:
+    """Write tensors and plain data, and prove the file before it takes the place of the one that is there.
+
+    Args:
+        file: see `replacing`.
+        content: what `read_tensors` gives back; "kind" and "format" tell what it is.
+        before: see `replacing`.
+
+    Raises:
+        OSError: it cannot be written, or is not what was written.
+    """
+    stream = io.BytesIO()  # given a name, torch would write it into the file
+    torch.save(content, stream)
+    data = _sealed(bytearray(stream.getbuffer()))
+    with replacing(file, before) as temporary:
+        temporary.write_bytes(data)
+        if temporary.read_bytes() != data:
+            raise not_as_written(file)
+
+
+def not_as_written(file: Path) -> OSError:
+    """That a disk gives back something else than it was given."""
+    return OSError(errno.EIO, "what is read back is not what was written", str(file))
+
+
+def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool = False) -> dict[str, Any]:
+    """A file of tensors and plain data; nothing in it is executed.
+
+    Args:
+        file: written by `write_tensors`.
+        kind: what it has to be.
+        format_version: of which format.
+        needs_seal: whether a file without a checksum, which nothing proves, is refused.
+
+    Raises:
+        FileError: it is missing, damaged, foreign or of another format.
+    """
+    data = _read(file)
+    is_sealed = data[-SEAL_BYTES:].startswith(WORD)
+    if is_sealed and data != _sealed(bytearray(data[:-SEAL_BYTES])):
+        raise FileError(f"{file} is damaged (checksum)", "put it back from a copy")
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if sum(part.file_size for part in archive.infolist()) > len(data):
+                raise ValueError("it declares more than it holds")
+        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        found, version = content["kind"], content["format"]
+    except pickle.UnpicklingError as error:  # torch's own words advise to execute what is in the file
+        raise FileError(f"{file} is no {kind} of offpcc, or is damaged", "give the right file") from error
+    except Exception as error:
+        fault = f"{file} is no {kind} of offpcc, or is damaged ({first_line(error)})"
+        raise FileError(fault, "give the right file") from error
+    if found != kind:
+        raise FileError(f"{file} is not of the kind {kind!r} but {found!r}", "give the right file")
+    if version != format_version:
+        fault = f"{file} has format {version}, this offpcc reads {format_version}"
+        raise FileError(fault, "use the version that wrote it")
+    if needs_seal and not is_sealed:
+        raise FileError(f"{file} has lost its checksum, so it may be damaged", "put it back from a copy")
+    return content  # type: ignore[no-any-return]
+
+
+def _read(file: Path) -> bytes:
+    if not os.path.lexists(file):
+        raise FileError(f"{file} does not exist", "train first, or correct the path")
+    if not file.is_file():  # a pipe would be waited for
+        raise FileError(f"{file} is no file that could be read", "give the right file")
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise FileError(f"{file} cannot be read ({first_line(error)})", "mend that, or give another file") from error
+
+
+def _sealed(archive: bytearray) -> bytes:
+    """An archive with its seal; a comment that it may have room for is the seal's already."""
+    archive[-2:] = struct.pack("<H", SEAL_BYTES)  # an archive ends with the length of its comment
+    return bytes(archive) + WORD + hashlib.blake2b(archive, digest_size=DIGEST_BYTES).hexdigest().encode()
