@@ -8,7 +8,7 @@ RESULTS := $(or $(OFFPCC_RESULTS),results)
 QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow lint format check evidence evidence-offline gallery bench bench-growth bench-solve bench-bf16 clean
+.PHONY: help train test test-slow lint format check evidence evidence-offline gallery bench bench-growth bench-solve bench-bf16 bench-checkpoints clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
@@ -20,6 +20,7 @@ help:
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
 	@echo "make bench      measure speed beside other libraries; make bench CASES=sac,td3,rsac_small for some cases"
 	@echo "make bench-growth, bench-solve, bench-bf16   how cost grows, seconds to solve pendulum-p, bfloat16's error"
+	@echo "make bench-checkpoints   bytes and seconds of checkpoints with a million transitions"
 	@echo "make format     put the code into the project's format"
 
 $(VENV)/installed: requirements.txt pyproject.toml
@@ -133,6 +134,9 @@ bench-solve: $(BENCH_VENV)/installed
 
 bench-bf16: $(BENCH_VENV)/installed
 	$(BENCH) -m benchmarks.bf16 $(OPTIONS)
+
+bench-checkpoints: $(VENV)/installed
+	$(RUN) -m benchmarks.checkpoints $(OPTIONS)
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) build dist

@@ -48,8 +48,8 @@ def previous(file: Path) -> Path:
 
 
 def parts_folder(file: Path) -> Path:
-    """Where the buffer's pieces lie."""
-    return file.with_name(f"{file.stem}_parts")
+    """Where the pieces of the buffer lie, of both checkpoints."""
+    return file.with_name("checkpoint_parts")
 
 
 def save_checkpoint(file: Path, learner: Learner, config: str, num_epochs: int) -> None:

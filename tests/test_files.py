@@ -1,3 +1,6 @@
+import os
+import stat
+
 import pytest
 
 from offpcc.files import read_json, replacing, write_json, write_text
@@ -56,3 +59,31 @@ def test_json_that_cannot_be_written_leaves_the_old_file(tmp_path):
     with pytest.raises(TypeError):
         write_json(tmp_path / "run.json", {"epochs": object()})
     assert read_json(tmp_path / "run.json") == {"epochs": 3}
+
+
+def test_the_file_before_may_be_kept(tmp_path):
+    path, before = tmp_path / "checkpoint.pt", tmp_path / "before.pt"
+    for text in ("one", "two", "three"):
+        with replacing(path, before) as temporary:
+            temporary.write_text(text)
+    assert (before.read_text(), path.read_text()) == ("two", "three")
+    with pytest.raises(RuntimeError), replacing(path, before) as temporary:
+        temporary.write_text("four")
+        raise RuntimeError
+    assert (before.read_text(), path.read_text()) == ("two", "three")
+    assert sorted(tmp_path.iterdir()) == [before, path]
+
+
+def test_the_folder_is_synchronised_after_the_rename_where_that_is_possible(tmp_path, monkeypatch):
+    synchronised, sync = [], os.fsync
+
+    def refusing(opened):
+        synchronised.append(stat.S_ISDIR(os.fstat(opened).st_mode))
+        if synchronised[-1]:
+            assert (tmp_path / "a.csv").exists()
+            raise OSError("this file system cannot")
+        sync(opened)
+
+    monkeypatch.setattr(os, "fsync", refusing)
+    write_text(tmp_path / "a.csv", "a")
+    assert synchronised == [False, True]

@@ -18,11 +18,12 @@ from offpcc.callbacks import Checkpoints
 from offpcc.checkpoints import read_checkpoint, resume
 from offpcc.core import Step
 from offpcc.environments import LocalEnvironments
-from offpcc.interaction import Interaction
+from offpcc.interaction import EpisodeResult, Interaction
 from offpcc.loggers import CSVLogger
 from offpcc.networks import Encoder
-from offpcc.run_fns import run_episodes
+from offpcc.run_fns import Evaluation, run_episodes
 from offpcc.runs import RunFolder
+from offpcc.tensor_files import write_tensors
 
 # Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.
 ODD = ("train.num_steps_per_epoch=130", "train.update_after=110", "train.updates_per_step=0.055")
@@ -216,14 +217,64 @@ def test_a_damaged_checkpoint_is_named_and_left_alone(quick, tmp_path, content):
     quick("sac")
     file = run_folder(tmp_path) / "checkpoint.pt"
     if content == "newer":
-        torch.save(torch.load(file) | {"format": 99}, file)
+        write_tensors(file, torch.load(file) | {"format": 99})
     else:
         file.write_bytes(content)
-    before = file.read_bytes()
+    before = {path: path.read_bytes() for path in run_folder(tmp_path).rglob("*") if path.is_file()}
     code, _, err = quick("sac", "--resume", bindings=["train.num_epochs=3"])
     assert code == 2
-    assert "checkpoint.pt" in err and "Traceback" not in err
-    assert file.read_bytes() == before
+    assert "checkpoint.pt" in err and "no checkpoint before it" in err and err.count("\n") == 1
+    assert {path: path.read_bytes() for path in run_folder(tmp_path).rglob("*") if path.is_file()} == before
+
+
+def test_where_the_checkpoint_is_damaged_the_run_goes_on_from_the_one_before(quick, tmp_path, monkeypatch):
+    """The best actor is of the epoch whose checkpoint is lost: that epoch, played again, finds the same one."""
+    monkeypatch.setattr(Evaluation, "run", lambda *_: [EpisodeResult(float(next(returns)), 200)])
+    bindings = [*ODD, "train.num_epochs=4", "Checkpoints.every=1"]
+    returns = iter([1, 2, 9, 3])
+    assert quick("sac", bindings=bindings)[0] == 0
+    whole = tmp_path / "whole"
+    run_folder(tmp_path).rename(whole)
+    returns = iter([1, 2, 9])
+    assert quick("sac", bindings=[*bindings, "train.num_epochs=3"])[0] == 0
+    folder = run_folder(tmp_path)
+    with (folder / "checkpoint.pt").open("rb+") as file:
+        file.seek(5_000)
+        file.write(b"?")
+    returns = iter([9, 3])
+    code, out, err = quick("sac", "--resume", bindings=bindings)
+    assert code == 0, err
+    assert "checkpoint.pt is damaged (checksum); going on from the one before it, at step 260" in out
+    assert "after epoch 2, step 260" in out
+    assert rows(whole) == rows(folder)
+    for actor in ("actor_best.pt", "actor_last.pt"):
+        assert (whole / actor).read_bytes() == (folder / actor).read_bytes()
+    assert_same(read_checkpoint(whole / "checkpoint.pt"), read_checkpoint(folder / "checkpoint.pt"))
+
+
+def test_what_a_killed_process_left_of_its_files_is_removed(quick, tmp_path):
+    quick("sac")
+    folder = run_folder(tmp_path)
+    left = [folder / ".checkpoint.tmp-77.pt", folder / "checkpoint_parts" / ".0a.tmp-77.part"]
+    for file in left:
+        file.touch()
+    assert quick("sac", "--resume", bindings=["train.num_epochs=3"])[0] == 0
+    assert not any(file.exists() for file in left)
+
+
+def test_killed_between_the_renames_a_run_goes_on(quick, tmp_path):
+    """Then there is the checkpoint before, and none of the name that is looked for first."""
+    quick("sac", bindings=["Checkpoints.every=1", "train.num_epochs=3"])
+    expected = rows(run_folder(tmp_path))
+    (run_folder(tmp_path) / "checkpoint.pt").unlink()
+    (run_folder(tmp_path) / "run.json").unlink()
+    (run_folder(tmp_path) / "progress.csv").write_text(
+        "\n".join((run_folder(tmp_path) / "progress.csv").read_text().splitlines()[:3]) + "\n"
+    )
+    code, out, err = quick("sac", "--resume", bindings=["Checkpoints.every=1", "train.num_epochs=3"])
+    assert code == 0, err
+    assert "going on from the one before it, at step 500" in out
+    assert rows(run_folder(tmp_path)) == expected
 
 
 def test_stop_return_ends_a_run_and_a_resumed_one_stays_ended(quick, tmp_path):

@@ -1,0 +1,94 @@
+import errno
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from offpcc.tensor_files import FileError, read_tensors, write_tensors
+
+CONTENT = {"kind": "thing", "format": 3, "numbers": torch.arange(100), "words": ["a", "b"]}
+
+
+def written(folder, **changes):
+    file = folder / "thing.pt"
+    write_tensors(file, CONTENT | changes)
+    return file
+
+
+def refusal(file, **options):
+    with pytest.raises(FileError) as raised:
+        read_tensors(file, "thing", 3, **options)
+    assert str(file) in raised.value.fault
+    assert raised.value.message == f"{raised.value.fault}; {raised.value.remedy}"
+    return raised.value.message
+
+
+def test_what_is_written_is_read_by_us_and_by_torch(tmp_path):
+    file = written(tmp_path)
+    for content in (read_tensors(file, "thing", 3, needs_seal=True), torch.load(file, weights_only=True)):
+        assert torch.equal(content.pop("numbers"), CONTENT["numbers"])
+        assert content == {name: value for name, value in CONTENT.items() if name != "numbers"}
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_the_same_content_gives_the_same_bytes(tmp_path):
+    assert written(tmp_path).read_bytes() == written(tmp_path).read_bytes()
+
+
+def test_a_changed_byte_is_found_wherever_it_is(tmp_path):
+    file = written(tmp_path)
+    data = file.read_bytes()
+    for place in {*range(0, len(data), 11), *range(len(data) - 62, len(data))}:  # with all of the end and the seal
+        file.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        refusal(file, needs_seal=True)
+
+
+def test_what_is_cut_off_or_added_is_found(tmp_path):
+    file = written(tmp_path)
+    data = file.read_bytes()
+    for changed in (*(data[:length] for length in range(0, len(data), 41)), data[:-1], data[:-39], data + b"\0"):
+        file.write_bytes(changed)
+        refusal(file, needs_seal=True)
+
+
+def test_a_file_without_a_seal_is_refused_where_one_is_needed(tmp_path):
+    file = tmp_path / "thing.pt"
+    torch.save(CONTENT, file)
+    assert read_tensors(file, "thing", 3)["words"] == ["a", "b"]
+    assert "lost its checksum" in refusal(file, needs_seal=True)
+    torch.save(CONTENT | {"format": 2}, file)
+    assert "has format 2, this offpcc reads 3; use the version that wrote it" in refusal(file, needs_seal=True)
+
+
+def test_what_is_something_else_is_refused(tmp_path):
+    assert "has format 4, this offpcc reads 3" in refusal(written(tmp_path, format=4))
+    assert "not of the kind 'thing' but 'actor'" in refusal(written(tmp_path, kind="actor"))
+    assert "does not exist" in refusal(tmp_path / "nothing.pt")
+    assert "is no file" in refusal(tmp_path)
+    os.mkfifo(tmp_path / "pipe.pt")
+    assert "is no file" in refusal(tmp_path / "pipe.pt")
+    for content in (b"", b"nonsense", b"PK\x03\x04" + bytes(100)):
+        (tmp_path / "thing.pt").write_bytes(content)
+        assert "is no thing of offpcc" in refusal(tmp_path / "thing.pt")
+
+
+def test_an_archive_that_declares_more_than_it_holds_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(2**24))
+    (tmp_path / "thing.pt").write_bytes(stream.getvalue())
+    monkeypatch.setattr(torch, "load", lambda *args, **kwargs: pytest.fail("it was unpacked"))
+    assert "declares more than it holds" in refusal(tmp_path / "thing.pt")
+
+
+def test_a_disk_that_stores_something_else_is_found_and_the_old_file_stays(tmp_path, monkeypatch):
+    file = written(tmp_path)
+    before, write = file.read_bytes(), Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", lambda path, data: write(path, data[:-1] + b"?"))
+    with pytest.raises(OSError) as raised:
+        written(tmp_path, words=["c"])
+    assert raised.value.errno == errno.EIO and raised.value.filename == str(file)
+    assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
