@@ -91,8 +91,8 @@ LEARNING = [
     if part(module_name(file)) in LEARNS and "mirror" not in file.name  # mirrors: NumPy alone
 ]
 MAY_WAIT = {  # not part of an update
-    "__init__", "__getstate__", "act", "_act", "_inputs", "_mirrored", "mirror", "array", "state_dict", "load_state_dict",
-    "actor_file", "_compile_losses",
+    "__init__", "__getstate__", "act", "_act", "_inputs", "_mirrored", "mirror", "array", "state_dict",
+    "load_state_dict", "actor_file", "_compile_losses",
 }  # fmt: skip
 WAITING_METHODS = {"item", "cpu", "tolist", "numpy", "nonzero", "any", "all"}
 WAITING_FUNCTIONS = {"float", "int", "bool", "print"}
