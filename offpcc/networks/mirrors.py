@@ -57,7 +57,8 @@ def within(low: float, high: float) -> Mirror:
     return lambda x: np.minimum(np.maximum(x, lowest), highest)
 
 
-def _linear(layer: nn.Linear) -> Mirror:
+def mirror_of_linear(layer: nn.Linear) -> Mirror:
+    """Of a layer that computes what `nn.Linear` does."""
     weight, bias = view(layer.weight).T, None if layer.bias is None else view(layer.bias)
 
     def apply(x: Array) -> Array:
@@ -106,7 +107,7 @@ def _sequential(layers: nn.Sequential) -> Mirror | None:
 
 
 LAYERS: dict[type[nn.Module], Callable[[Any], Mirror | None]] = {
-    nn.Linear: _linear,
+    nn.Linear: mirror_of_linear,
     nn.LayerNorm: _layer_norm,
     nn.ReLU: _relu,
     nn.Tanh: lambda layer: np.tanh,

@@ -3,9 +3,10 @@
 from offpcc.networks.cells.base import Cell, CellBuilder
 from offpcc.networks.cells.concat import Concat
 from offpcc.networks.cells.gpt import GPT
+from offpcc.networks.cells.gru import GRU
 from offpcc.networks.cells.lru import LRU
 from offpcc.networks.cells.mingru import MinGRU
-from offpcc.networks.cells.torch_cells import GRU, LSTM, RNN
+from offpcc.networks.cells.torch_cells import LSTM, RNN
 
 CELLS: dict[str, CellBuilder] = {
     "lstm": LSTM,

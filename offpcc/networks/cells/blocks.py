@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from offpcc.core import State
 from offpcc.networks.cells.base import Cell
+from offpcc.networks.cells.products import Linear
 from offpcc.networks.mirrors import Array, Mirror, mirror_of
 
 
@@ -48,7 +49,7 @@ class Blocks(Cell):
         self.dim = hidden_dim
         self.state_shape = len(layers), layers[0].state_dim
         self.layers = nn.ModuleList(layers)
-        self.beside = nn.Linear(num_in, hidden_dim)
+        self.beside = Linear(num_in, hidden_dim)
         self.norms = nn.ModuleList(nn.LayerNorm(hidden_dim) for _ in self.layers)
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:

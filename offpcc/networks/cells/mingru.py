@@ -22,9 +22,12 @@ from torch.autograd.function import once_differentiable
 
 from offpcc.checks import PositiveInteger
 from offpcc.networks.cells.blocks import Blocks, Layer
-from offpcc.networks.cells.scans import scan, scan_back, start
+from offpcc.networks.cells.products import gradient_of_weight
+from offpcc.networks.cells.scans import scan, scan_back
 from offpcc.networks.mirrors import Array, Mirror, mirror_of, sigmoid
 from offpcc.registry import configurable
+
+BLOCK = 2**16  # numbers of h in a block: 256 KB
 
 
 @configurable
@@ -65,9 +68,12 @@ class MinGRULayer(Layer):
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """See `Layer`."""
-        gates = self.gates(x)
-        # Where products are of bfloat16: 1 - z in 8 bits would forget what is to be kept for hundreds of steps.
-        h = gated_scan(gates.float() if gates.dtype == torch.bfloat16 else gates, state)
+        if x.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
+            h = gated_scan(x, state, weight=self.gates.weight, bias=self.gates.bias)
+        else:
+            gates = self.gates(x)
+            # Where products are of bfloat16: 1 - z in 8 bits would forget what is to be kept for hundreds of steps.
+            h = gated_scan(gates.float() if gates.dtype == torch.bfloat16 else gates, state)
         return self.out(h), h[:, -1]
 
     def mirror(self) -> Mirror | None:
@@ -89,50 +95,88 @@ class MinGRULayer(Layer):
         return step
 
 
-def gated_scan(gates: Tensor, h0: Tensor | None = None, chunk: int | None = None) -> Tensor:
+def gated_scan(
+    x: Tensor,
+    h0: Tensor | None = None,
+    chunk: int | None = None,
+    *,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
     """h_t = (1 - z_t) h_{t-1} + z_t g(v_t), where z_t = sigmoid(k_t).
 
     Args:
-        gates: k and v, (B, T, 2N).
+        x: k and v, (B, T, 2N); or, with a weight, what they are linear in, (B, T, num_in).
         h0: the state before, (B, N); zeros if there is none.
         chunk: see `scan`.
+        weight: (2N, num_in).
+        bias: (2N,).
     """
-    h0 = start(gates.chunk(2, -1)[0]) if h0 is None else h0
-    h: Tensor = _GatedScan.apply(gates, h0, chunk)  # type: ignore[no-untyped-call]
+    if h0 is None:
+        h0 = x.new_zeros(len(x), (x.shape[2] if weight is None else len(weight)) // 2)
+    h: Tensor = _GatedScan.apply(x, h0, weight, bias, chunk, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
     return h
 
 
 class _GatedScan(Function):
-    """In the place of what is there where it can be: fresh memory costs more than what is computed."""
+    """Some steps at a time, from the product to the derivatives.
+
+    What is computed costs little; what is read and written costs most, unless it stays in the processor's cache. So
+    the derivatives of h_t by k_t and v_t are made beside h_t, and the backward pass has only to multiply by them.
+    """
 
     @staticmethod
-    def forward(ctx: Any, gates: Tensor, h0: Tensor, chunk: int | None) -> Tensor:
-        opened = torch.sigmoid(gates)
-        z, c = opened.chunk(2, -1)
-        # g(v) is v + 1/2 from 0 on, and sigmoid(v) below: the larger of both.
-        kept = gates.chunk(2, -1)[1] + 0.5
-        torch.maximum(c, kept, out=c)
-        h = scan(torch.sub(1.0, z, out=kept), z * c, h0, chunk)
-        ctx.save_for_backward(opened, h, h0)
+    def forward(
+        ctx: Any, x: Tensor, h0: Tensor, weight: Tensor | None, bias: Tensor | None, chunk: int | None, learns: bool
+    ) -> Tensor:
+        h = x.new_empty(*x.shape[:2], h0.shape[1])
+        kept, by_gates = (h.new_empty(*h.shape[:2], learns * count * h.shape[2]) for count in (1, 2))
+        last = h0
+        for part in blocks_of(h, chunk):
+            gates = x[:, part] if weight is None else nn.functional.linear(x[:, part], weight, bias)
+            z, c = torch.sigmoid(gates).chunk(2, -1)
+            # g(v) is v + 1/2 from 0 on, and sigmoid(v) below: the larger of both.
+            torch.maximum(c, gates.chunk(2, -1)[1] + 0.5, out=c)
+            left = torch.sub(1.0, z, out=kept[:, part]) if learns else 1.0 - z
+            h_part = scan(left, torch.mul(z, c, out=h[:, part]), last, chunk)
+            if learns:
+                by_k, by_v = by_gates[:, part].chunk(2, -1)
+                torch.sub(c[:, 0], last, out=by_k[:, 0])
+                torch.sub(c[:, 1:], h_part[:, :-1], out=by_k[:, 1:])
+                by_k.mul_(z).mul_(left)
+                # g' is c (1 - c) where c is at most 1/2, and 1 above; a choice by a mask would cost more than the rest.
+                torch.clamp(c, max=0.5, out=by_v)
+                by_v.addcmul_(by_v, by_v, value=-1.0)
+                by_v.add_(torch.ops.aten.threshold_backward(torch.ones_like(c), c, 0.5), alpha=0.75).mul_(z)
+            last = h_part[:, -1]
+        ctx.save_for_backward(x, weight, by_gates, kept)
         ctx.chunk = chunk
         return h
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        opened, h, h0 = ctx.saved_tensors
-        z, c = opened.chunk(2, -1)
-        kept = 1.0 - z
-        g = scan_back(kept, gradient.clone(), ctx.chunk)
-        of_h0 = kept[:, 0] * g[:, 0]
-        g *= z
-        of_gates = torch.empty_like(opened)
-        of_k, of_v = of_gates.chunk(2, -1)
-        torch.sub(c[:, 0], h0, out=of_k[:, 0])
-        torch.sub(c[:, 1:], h[:, :-1], out=of_k[:, 1:])
-        of_k.mul_(kept).mul_(g)
-        # g' is c (1 - c) where c is at most 1/2, and 1 above; a choice by a mask would cost more than all the rest.
-        low = torch.clamp(c, max=0.5, out=kept)
-        torch.mul(g, low.addcmul_(low, low, value=-1.0), out=of_v)
-        of_v.add_(torch.ops.aten.threshold_backward(g, c, 0.5), alpha=0.75)
-        return of_gates, of_h0, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, by_gates, kept = ctx.saved_tensors
+        of_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        of_parameters = [] if weight is None else [torch.zeros_like(weight), weight.new_zeros(len(weight))]
+        of_last = torch.zeros_like(kept[:, 0])
+        for part in reversed(blocks_of(kept, ctx.chunk)):
+            g = gradient[:, part].clone()
+            g[:, -1] += of_last
+            g = scan_back(kept[:, part], g, ctx.chunk)
+            of_last = kept[:, part.start] * g[:, 0]
+            of_gates = (by_gates[:, part].unflatten(2, (2, -1)) * g.unsqueeze(2)).flatten(2)
+            if of_parameters:
+                flat = of_gates.flatten(0, 1)
+                of_parameters[0] += gradient_of_weight(flat, x[:, part].flatten(0, 1))
+                of_parameters[1] += flat.sum(0)
+            if of_x is not None:
+                of_x[:, part] = of_gates if weight is None else of_gates @ weight
+        return of_x, of_last, *(of_parameters or (None, None)), None, None
+
+
+def blocks_of(h: Tensor, chunk: int | None) -> list[slice]:
+    """Steps of `h` (B, T, N) that are taken together: on the CPU as many as stay in the cache."""
+    length = h.shape[1]
+    size = max(BLOCK // h[:, 0].numel(), 1) if h.device.type == "cpu" and chunk is None else length
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]

@@ -1,4 +1,4 @@
-"""PyTorch's own memories: LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al. 2014), RNN (Elman 1990)."""
+"""PyTorch's own memories: LSTM (Hochreiter & Schmidhuber 1997) and RNN (Elman 1990); GRU has a page of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from offpcc.core import State
 from offpcc.networks.cells.base import Cell
-from offpcc.networks.mirrors import Array, Mirror, sigmoid, view
+from offpcc.networks.mirrors import Array, Mirror, view
 from offpcc.networks.states import map_state
 from offpcc.registry import configurable
 
@@ -72,28 +72,6 @@ class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
                 x *= gates[:, 3 * size :]
                 h[:, layer] = x
             return x, (h, c)
-
-        return step
-
-
-@configurable
-class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
-    """Gated recurrent units: `num_layers` of `hidden_dim`."""
-
-    def mirror(self) -> Mirror:
-        """See `offpcc.networks.mirrors`."""
-        layers, size = self.weights(), self.hidden_size
-
-        def step(x: Array, state: State) -> tuple[Array, State]:
-            before = state if state is not None else self.nothing(x)
-            h = np.empty_like(before)
-            for layer, (weight, recurrent, bias, other_bias) in enumerate(layers):
-                new, old = x @ weight + bias, before[:, layer] @ recurrent + other_bias
-                gates = sigmoid(new[:, : 2 * size] + old[:, : 2 * size])
-                candidate = np.tanh(new[:, 2 * size :] + gates[:, :size] * old[:, 2 * size :])
-                x = candidate + gates[:, size:] * (before[:, layer] - candidate)
-                h[:, layer] = x
-            return x, h
 
         return step
 

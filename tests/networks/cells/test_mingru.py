@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
-from offpcc.networks.cells import MinGRU
+from offpcc.networks.cells import MinGRU, mingru
 from offpcc.networks.cells.mingru import MinGRULayer, gated_scan
 
 
@@ -43,6 +43,29 @@ def test_a_layer_by_hand():
 def test_gradients(chunk):
     gates, h0 = random(2, 7, 6, scale=3.0).requires_grad_(), random(2, 3).requires_grad_()
     assert torch.autograd.gradcheck(lambda *x: gated_scan(*x, chunk), (gates, h0))
+
+
+@pytest.mark.parametrize("steps_at_once", [1, 3, 100])
+@pytest.mark.parametrize("num_in", [2, 9])
+def test_gradients_of_a_layer_that_is_taken_in_blocks(num_in, steps_at_once, monkeypatch):
+    monkeypatch.setattr(mingru, "BLOCK", steps_at_once * 2 * 4)
+    layer = MinGRULayer(num_in, 4, 1, 100).double()
+    names, weights = zip(*layer.named_parameters(), strict=True)
+
+    def run(x, state, *weights):
+        return torch.func.functional_call(layer, dict(zip(names, weights, strict=True)), (x, state))
+
+    x, state = random(2, 7, num_in).requires_grad_(), random(2, 4).requires_grad_()
+    assert torch.autograd.gradcheck(run, (x, state, *weights))
+
+
+def test_blocks_change_nothing(monkeypatch):
+    layer, x = MinGRULayer(3, 4, 1, 100).double(), random(2, 50, 3)
+    expected = layer(x, None)[0]
+    monkeypatch.setattr(mingru, "BLOCK", 7 * 2 * 4)
+    torch.testing.assert_close(layer(x, None)[0], expected, rtol=0, atol=1e-14)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x, None)[0], expected, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("chunk", [None, 32])
