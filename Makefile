@@ -8,7 +8,8 @@ RESULTS := $(or $(OFFPCC_RESULTS),results)
 QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow lint format check evidence evidence-offline gallery bench bench-growth bench-solve bench-bf16 bench-checkpoints clean
+.PHONY: help train test test-slow lint format check evidence evidence-offline evidence-memories gallery \
+  bench bench-growth bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
@@ -17,10 +18,12 @@ help:
 	@echo "make check      formatting, lint, types and the fast tests"
 	@echo "make evidence   train again what results/README.md reports, hours"
 	@echo "make evidence-offline   the same of learning from recorded data, hours"
+	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
 	@echo "make bench      measure speed beside other libraries; make bench CASES=sac,td3,rsac_small for some cases"
 	@echo "make bench-growth, bench-solve, bench-bf16   how cost grows, seconds to solve pendulum-p, bfloat16's error"
 	@echo "make bench-checkpoints   bytes and seconds of checkpoints with a million transitions"
+	@echo "make bench-memories   measure each memory's learning and acting beside the LSTM's"
 	@echo "make format     put the code into the project's format"
 
 $(VENV)/installed: requirements.txt pyproject.toml
@@ -110,6 +113,20 @@ $(OFFLINE): $(VENV)/installed
 	  --dataset $(if $(filter $@,$(OFFLINE_OTHERS)),$(OFFPCC_DATASETS),$(DATA))/$(word 2,$(subst +, ,$@)).hdf5 \
 	  --run_id $(if $(filter $@,$(OFFLINE_PENDULUM)),1 2 3,1) --threads 1 --results results/evidence --resume
 
+# One memory beside another with all else equal, each in a folder of its own: environment, algorithm, config, memory.
+MEMORIES := lstm gru mingru lru gpt concat
+MEMORY_TASKS := $(foreach env,pendulum-p-v0 pendulum-va-v0,$(env)+rsac+evidence/pendulum) \
+  dmc-cartpole-balance-p-v0+rsac+evidence/dmc_cartpole \
+  $(foreach length,10 30 100 300,corridor-$(length)-v0+rsac_s+evidence/memories/corridor)
+EVIDENCE_MEMORIES := $(foreach memory,$(MEMORIES),$(addsuffix +$(memory),$(MEMORY_TASKS)))
+
+evidence-memories: $(EVIDENCE_MEMORIES)
+
+$(EVIDENCE_MEMORIES): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
+	  --config $(word 3,$(subst +, ,$@)).gin --gin "Recurrent.cell = '$(word 4,$(subst +, ,$@))'" --run_id 1 2 3 \
+	  --threads 1 --results results/evidence/memories/$(word 4,$(subst +, ,$@)) --resume
+
 gallery: $(VENV)/installed
 	$(RUN) offpcc/launch.py envs --gallery results/published/gallery.png
 
@@ -137,6 +154,9 @@ bench-bf16: $(BENCH_VENV)/installed
 
 bench-checkpoints: $(VENV)/installed
 	$(RUN) -m benchmarks.checkpoints $(OPTIONS)
+
+bench-memories: $(BENCH_VENV)/installed
+	$(BENCH) -m benchmarks.memories $(OPTIONS)
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) build dist

@@ -29,6 +29,10 @@ STYLE = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
+MEMORIES = {
+    "lstm": "#333333", "gru": "#0072B2", "mingru": "#D55E00", "lru": "#009E73", "gpt": "#CC79A7", "concat": "#B8BEC6",
+    "rnn": "#56B4E9",
+}  # fmt: skip
 COLUMNS, FEWEST = 4, 3  # panels side by side; bars that a panel has room for, at least
 
 
@@ -84,6 +88,45 @@ def growth(panels: Mapping[str, Mapping[str, Any]], file: Path, about: str) -> N
             axes.set_axis_off()
         figure.suptitle(about, fontsize=9)
         _save(figure, file)
+
+
+def memories(rows: Sequence[Mapping[str, Any]], file: Path, about: str) -> None:
+    """Learning over the sequences' length, a curve for each memory, and a step of acting, a bar for each."""
+    with pyplot.rc_context(STYLE):
+        figure, (left, right) = pyplot.subplots(
+            1, 2, figsize=(10.0, 3.8), width_ratios=(1.5, 1.0), layout="constrained"
+        )
+        learning = [row for row in rows if row["of"] == "learning"]
+        for name in dict.fromkeys(row["memory"] for row in learning):
+            curve = [row for row in learning if row["memory"] == name]
+            lengths = [row["length"] for row in curve]
+            left.plot(lengths, [row["median"] for row in curve], "o-", color=MEMORIES[name], label=name, markersize=4)
+            lows, highs = ([row[end] for row in curve] for end in ("low", "high"))
+            left.fill_between(lengths, lows, highs, color=MEMORIES[name], alpha=0.15, linewidth=0)
+        lengths = sorted({row["length"] for row in learning})
+        left.set(xscale="log", yscale="log", xlabel="steps of a sequence", ylabel="ms, forward and backward")
+        left.set_xticks(lengths, [f"{length:,}" for length in lengths])
+        left.minorticks_off()
+        left.grid(alpha=0.25, linewidth=0.5)
+        left.set_title("learning", loc="left")
+        left.legend(frameon=False, fontsize=8)
+        _steps_of_acting(right, [row for row in rows if row["of"] == "acting"])
+        figure.suptitle(about, fontsize=8)
+        _save(figure, file)
+
+
+def _steps_of_acting(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    places, widths = range(len(rows)), [row["median"] for row in rows]
+    errors = [[row["median"] - row["low"] for row in rows], [row["high"] - row["median"] for row in rows]]
+    colors = [MEMORIES[row["memory"]] for row in rows]
+    axes.barh(places, widths, 0.72, xerr=errors, color=colors, error_kw={"elinewidth": 0.8, "ecolor": "#666666"})
+    reach = max(row["high"] for row in rows)
+    for place, row in zip(places, rows, strict=True):
+        axes.text(row["high"] + 0.03 * reach, place, number(row["median"]), va="center", fontsize=8)
+    axes.set(xlim=(0.0, 1.2 * reach), ylim=(len(rows) - 0.4, -0.6), xlabel="µs, lower is better")
+    axes.set_yticks(list(places), [row["memory"] for row in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.set_title("acting, one step", loc="left")
 
 
 def _curves(axes: Axes, panel: Mapping[str, Any]) -> None:
