@@ -109,7 +109,7 @@ def memories(rows: Sequence[Mapping[str, Any]], file: Path, about: str) -> None:
         left.minorticks_off()
         left.grid(alpha=0.25, linewidth=0.5)
         left.set_title("learning", loc="left")
-        left.legend(frameon=False, fontsize=8)
+        left.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
         _steps_of_acting(right, [row for row in rows if row["of"] == "acting"])
         figure.suptitle(about, fontsize=8)
         _save(figure, file)
