@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
+from offpcc.checks import Number
 from offpcc.core import State
 from offpcc.networks.cells.base import Cell
 from offpcc.networks.mirrors import Array, Mirror, view
@@ -40,7 +42,21 @@ class TorchCell:
 
 @configurable
 class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
-    """Long short-term memory: `num_layers` of `hidden_dim`."""
+    """Long short-term memory: `num_layers` of `hidden_dim`.
+
+    Args:
+        num_in: see `Cell`.
+        hidden_dim: see `Cell`.
+        num_layers: see `Cell`.
+        forget_bias: added to the forget gates' initial biases; with 1 or more (Jozefowicz et al. 2015), a memory that
+            has learned nothing yet keeps what it holds for longer.
+    """
+
+    def __init__(self, num_in: int, hidden_dim: int, num_layers: int, *, forget_bias: Number = 0.0) -> None:
+        super().__init__(num_in, hidden_dim, num_layers)
+        with torch.no_grad():
+            for _, _, bias, _ in self.all_weights:
+                bias[hidden_dim : 2 * hidden_dim] += forget_bias
 
     def mirror(self) -> Mirror:
         """See `offpcc.networks.mirrors`."""
