@@ -33,12 +33,19 @@ class Checkpoints:
     def on_start(self, run: Run) -> None:
         """Nothing yet."""
 
+    def on_progress(self, run: Run) -> None:
+        """Nothing yet."""
+
     def on_epoch(self, run: Run) -> None:
         """The best actor first, so that it is never older than the checkpoint that knows its return."""
         if run.loop.is_best or not self.folder.actor_best.exists():
             save_actor(self.learner.algorithm, self.folder.actor_best)
         if run.loop.epoch % self.every == 0 or run.loop.epoch == self.last_epoch or run.loop.stopped:
-            save_checkpoint(self.folder.checkpoint, self.learner, self.config, self.last_epoch)
+            self.save()
+
+    def save(self) -> None:
+        """Save the run as it stands."""
+        save_checkpoint(self.folder.checkpoint, self.learner, self.config, self.last_epoch)
 
     def on_end(self, run: Run) -> None:
         """The actor after the last update."""

@@ -25,7 +25,7 @@ from offpcc.domains.making import simulator
 from offpcc.errors import UserError
 from offpcc.files import read_json, replacing, write_json, write_text
 
-CHECKPOINT_FORMAT = 4
+CHECKPOINT_FORMAT = 5
 
 
 class RunFolder:
@@ -98,8 +98,8 @@ class RunFolder:
     def create(self, config: str, facts: dict[str, Any]) -> None:
         """Make the folder and write what the run is."""
         self.path.mkdir(parents=True, exist_ok=True)
-        for unfinished in self.path.glob(".*.tmp-*"):  # of a run that was killed while it wrote
-            unfinished.unlink(missing_ok=True)
+        for unfinished in (*self.path.glob(".*.tmp-*"), *self.videos.glob(".best_actor*.tmp-*")):
+            unfinished.unlink(missing_ok=True)  # of a run that was killed while it wrote
         write_text(self.config, config)
         known = self.details()
         if known:  # what the run began with stays; what it goes on with is added
