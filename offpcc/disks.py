@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from offpcc.errors import UserError, first_line
+from offpcc.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILING = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.ENXIO, errno.EACCES, errno.EPERM)
@@ -29,18 +30,23 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        gone = not folder.is_dir()
-        if not gone and error.errno not in FULL + FAILING:
+        code = number_of(error)
+        if not folder.is_dir():
+            fault, remedy = "it is gone", "put it back, or give another --results"
+        elif code in FULL:
+            fault, remedy = os.strerror(code), "make room"
+        elif code in FAILING:
+            fault, remedy = os.strerror(code), "make it writable, or give another --results"
+        else:
             raise
-        fault = "the folder is gone" if gone else error.strerror or first_line(error)
-        remedy = (
-            "make room"
-            if error.errno in FULL
-            else "put it back, or give another --results"
-            if gone
-            else "make it writable, or give another --results"
-        )
         raise UserError(
-            f"{folder} cannot be written ({fault}), and what it held is unharmed: {remedy}, then the same command with "
+            f"{folder} cannot be written ({fault}); what it held is unharmed: {remedy}, then the same command with "
             f"--resume goes on"
         ) from error
+
+
+def number_of(error: OSError) -> int:
+    """Of what the system says; gin puts another error, without one, in the place of those that pass through it."""
+    while error.errno is None and isinstance(error.__context__, OSError):
+        error = error.__context__
+    return error.errno or 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import signal
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsFloat
@@ -121,6 +122,7 @@ def recall_in_worker(
         bindings: Gin's, as text; those of agents are passed over.
     """
     if multiprocessing.parent_process() is not None:  # it is called once in the parent, for its spaces
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # by Ctrl-C it comes to all, and the parent still needs this one
         random.seed(seed)
         np.random.seed(seed)
         gin.parse_config(bindings, skip_unknown=True)
