@@ -25,13 +25,13 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
 
     Raises:
         UserError: a disk was at fault.
-        OSError: something else was.
+        OSError, RuntimeError: something else was.
     """
     try:
         yield
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # torch's writer raises the latter
         code = number_of(error)
-        if not folder.is_dir():
+        if code == errno.ENOENT and not folder.is_dir():
             fault, remedy = "it is gone", "put it back, or give another --results"
         elif code in FULL:
             fault, remedy = os.strerror(code), "make room"
@@ -45,8 +45,10 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def number_of(error: OSError) -> int:
-    """Of what the system says; gin puts another error, without one, in the place of those that pass through it."""
-    while error.errno is None and isinstance(error.__context__, OSError):
+def number_of(error: BaseException | None) -> int:
+    """Of what the system said before others, gin for one, raised errors of their own in its place; 0 if nothing."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno:
+            return error.errno
         error = error.__context__
-    return error.errno or 0
+    return 0

@@ -188,14 +188,14 @@ def train_in(
     """Train to the end, and tell the result; or save all and stop, if that is asked for."""
     num_epochs, loop = settings["num_epochs"], learner.loop
     console = ConsoleLogger(f"{learner.title} run {folder.run_id}")
-    checkpoints = Checkpoints(folder, learner, config, num_epochs)
+    saving = Checkpoints(folder, learner, config, num_epochs)
     started = time.monotonic()
     with ExitStack() as stack:
         stack.callback(learner.close)
         logger = open_loggers(options, folder, learner, console)
         stack.callback(logger.close)
         try:
-            learner.train(logger, [checkpoints])
+            learner.train(logger, [saving])
             if learner.recorder is not None:
                 learner.recorder.cut()
                 learner.recorder.merge()
@@ -204,7 +204,7 @@ def train_in(
             folder.note(status="finished", epochs=loop.epoch, best_test_return=loop.best_return)
         except signals.Interrupted as stop:
             if loop.epoch < num_epochs and not loop.stopped:  # else it is saved as it was at its last epoch's end
-                checkpoints.save()
+                saving.save()
             folder.note(status="stopped")
             stop.message = (
                 f"stopped at step {loop.step:,} of {num_epochs * settings['num_steps_per_epoch']:,}, and saved"
