@@ -40,8 +40,8 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
         else:
             raise
         raise UserError(
-            f"{folder} cannot be written ({fault}); what it held is unharmed: {remedy}, then the same command with "
-            f"--resume goes on"
+            f"{folder} cannot be written ({fault}): {remedy}; then the same command with --resume goes on from what "
+            f"was saved last"
         ) from error
 
 

@@ -1,10 +1,12 @@
 """A disk that is full, read-only or gone: one message, nothing harmed, and the run goes on when it is mended."""
 
 import errno
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,6 @@ from offpcc.errors import UserError
 
 LAUNCH = Path(disks.__file__).with_name("launch.py")
 BINDINGS = [*merged(*QUICK), "train.num_epochs=3", "Checkpoints.every=1"]
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "WANDB_MODE": "offline", "PYTHONPATH": str(LAUNCH.parents[1])}
 
 
 @pytest.fixture
@@ -31,15 +32,18 @@ def disk(tmp_path):
     subprocess.run(["umount", "-l", place], check=True)
 
 
-def train(results, *extra, code, bindings=BINDINGS, **environment):
-    words = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin", "--results", results)
-    done = subprocess.run(
-        [sys.executable, LAUNCH, *words, "--gin", *bindings, *extra],
-        capture_output=True, text=True, env={**os.environ, **ENVIRONMENT, **environment}, timeout=180,
-    )  # fmt: skip
-    assert done.returncode == code, (done.stdout, done.stderr)
-    assert "Traceback" not in done.stdout + done.stderr, done.stderr
-    return done
+@pytest.fixture
+def train(launch, monkeypatch):
+    """Train in a folder of results; the exit code and what is told of errors."""
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+
+    def run(results, *extra, bindings=BINDINGS):
+        name = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
+        code, out, err = launch(*name, "--results", results, "--gin", *bindings, *extra)
+        assert "Traceback" not in out + err
+        return code, err
+
+    return run
 
 
 def contents(folder):
@@ -53,31 +57,49 @@ def fill(disk, leave=0):
     (disk / "filler").write_bytes(bytes(max(0, free)))
 
 
-def test_a_full_disk(disk, tmp_path):
-    train(tmp_path / "whole", code=0)
+def test_a_full_disk(disk, tmp_path, train):
+    assert train(tmp_path / "whole")[0] == 0
     whole = tmp_path / "whole" / "pendulum-p-v0" / "sac" / "1"
-    train(disk, bindings=merged(*BINDINGS, "train.num_epochs=1"), code=0)
+    assert train(disk, bindings=merged(*BINDINGS, "train.num_epochs=1"))[0] == 0
     folder = disk / "pendulum-p-v0" / "sac" / "1"
-    for leave in (0, 40_000):
+    for leave in (0, 8_000, 30_000, 60_000):  # full already, or before TensorBoard, an actor, a checkpoint is written
         fill(disk, leave)
         before = contents(folder)
-        done = train(disk, "--resume", code=2)
-        assert done.stderr.count("\n") == 1
-        assert f"offpcc: {folder} cannot be written (No space left on device)" in done.stderr
-        assert "make room" in done.stderr and "--resume" in done.stderr
+        code, err = train(disk, "--resume")
+        assert code == 2 and err.count("\n") == 1, err
+        assert f"offpcc: {folder} cannot be written (No space left on device): make room; then" in err
         after = contents(folder)
         assert after[folder / "checkpoint.pt"] == before[folder / "checkpoint.pt"]
         assert not list(folder.rglob(".*.tmp-*"))
     (disk / "filler").unlink()
-    train(disk, "--resume", code=0)
+    assert train(disk, "--resume")[0] == 0
     assert rows(folder) == rows(whole)
     assert (folder / "actor_last.pt").read_bytes() == (whole / "actor_last.pt").read_bytes()
 
 
-def test_a_read_only_disk(disk):
+def test_a_read_only_disk(disk, train):
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    done = train(disk, code=2)
-    assert "cannot be written (Read-only file system)" in done.stderr and done.stderr.count("\n") == 1
+    code, err = train(disk)
+    assert code == 2
+    assert "cannot be written (Read-only file system)" in err and err.count("\n") == 1
+
+
+def test_a_disk_that_fills_up_under_a_process(disk):
+    """With the threads and processes that write beside it."""
+    words = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin", "--results", disk)
+    tracking = {"OFFPCC_WANDB_PROJECT": "test", "WANDB_MODE": "offline"} if importlib.util.find_spec("wandb") else {}
+    process = subprocess.Popen(
+        [sys.executable, LAUNCH, *words, "--gin", *BINDINGS[:-2], "train.num_epochs=1_000", "Checkpoints.every=1"],
+        stdout=-1, stderr=-1, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", **tracking},
+    )  # fmt: skip
+    table = disk / "pendulum-p-v0" / "sac" / "1" / "progress.csv"
+    while not (table.exists() and table.read_text().count("\n") > 1):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    fill(disk)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "Traceback" not in out and err.count("\n") == 1 and "No space left on device" in err, err
 
 
 def test_a_folder_that_vanishes(quick, tmp_path, monkeypatch):

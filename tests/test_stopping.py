@@ -232,7 +232,7 @@ def test_a_whole_process_group_is_interrupted(tmp_path):
     assert read_checkpoint(folder / "checkpoint.pt")["loop"]["step"] >= 250
 
 
-@pytest.mark.parametrize("then", [None, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("then", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_interrupt_ends_at_once(then, tmp_path):
     """An environment that does not come back is left behind; a second SIGTERM is the machine's impatience."""
     (tmp_path / "stuck.py").write_text(STUCK)
@@ -248,13 +248,10 @@ def test_a_second_interrupt_ends_at_once(then, tmp_path):
     )
     wait_for((tmp_path / "stuck").exists, process)
     process.send_signal(signal.SIGINT)
-    if then is None:
+    time.sleep(0.2)
+    process.send_signal(then)
+    if then == signal.SIGTERM:
         (tmp_path / "free").touch()
-    else:
-        time.sleep(0.2)
-        process.send_signal(then)
-        if then == signal.SIGTERM:
-            (tmp_path / "free").touch()
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in out + err
@@ -279,16 +276,23 @@ gymnasium.register("stuck-v0", entry_point=lambda: Stuck(gymnasium.make("Pendulu
 """
 
 
-def test_showing_and_measuring_stop_without_a_traceback(quick, tmp_path):
+def test_showing_measuring_and_recording_stop_without_a_traceback(quick, tmp_path):
     assert quick("sac")[0] == 0
-    folder = run_folder(tmp_path)
-    for words, code in (
-        (("evaluate", folder, "--episodes", 100_000), 143),
-        (("collect", "--env", "pendulum-p-v0", "--actor", folder, "--steps", 10**7, "--out", tmp_path / "x.hdf5"), 143),
+    folder, data = run_folder(tmp_path), tmp_path / "data.hdf5"
+    name = ("--env", "pendulum-p-v0", "--algo", "sac", "--results", tmp_path / "results")
+    for number, words in (
+        (signal.SIGTERM, ("evaluate", folder, "--episodes", 100_000)),
+        (signal.SIGINT, (*name, "--record", "--episodes", 1_000)),
+        (signal.SIGTERM, ("collect", "--env", "pendulum-p-v0", "--actor", folder, "--steps", 10**7, "--out", data)),
     ):
         process = start(*words, config=None)
-        time.sleep(0.1)
-        process.send_signal(signal.SIGTERM)
+        begun = {"collect": data.with_name("data.hdf5.shards"), "--env": folder / "videos"}.get(words[0])
+        wait_for(lambda begun=begun: begun is None or begun.exists(), process)
+        if begun is None:
+            time.sleep(1.0)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
-        assert process.returncode in (code, -signal.SIGTERM), err
-        assert "Traceback" not in out + err
+        assert process.returncode == 128 + number, err
+        assert err.startswith("offpcc: stopped") and err.count("\n") == 1, err
+        assert "Traceback" not in out
+    assert not list(folder.rglob(".*.tmp-*"))

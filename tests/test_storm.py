@@ -6,7 +6,8 @@ from storm import kinds, storm, table
 def test_six_kills(tmp_path):
     chosen = [kind for kind in kinds() if kind.name in ("online, memory", "recording itself")]
     assert storm(chosen, kills=6, seconds=300, seed=1, place=tmp_path), table(chosen)
-    assert sum(kind.kills for kind in chosen) == 6 and all(kind.aimed for kind in chosen), table(chosen)
+    assert sum(kind.kills for kind in chosen) == 6, table(chosen)
+    assert sum(kind.hit.total() for kind in chosen) > 0, "no file was being written when a process was killed"
 
 
 def test_a_storm_covers_what_it_should():
