@@ -146,7 +146,7 @@ def one_round(kind: Kind, kills: int, chance: random.Random, place: Path, data: 
 
 def kill(process: subprocess.Popen[str], kind: Kind, chance: random.Random, folder: Path, aims: bool) -> bool:
     """Kill a process at a random instant, or while it writes a file; whether it still ran."""
-    instant = chance.uniform(0.2, 0.6 if aims else 0.9) * kind.work
+    instant = chance.uniform(0.2, 0.5 if aims else 0.75) * kind.work
     latest, delay = instant + 0.4 * kind.work, chance.choice((0.0, 0.0005, 0.002))  # the file is about to be renamed
     while process.poll() is None and (done := work(process)) < latest:
         if done >= instant and not aims:
