@@ -8,13 +8,14 @@ RESULTS := $(or $(OFFPCC_RESULTS),results)
 QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow lint format check evidence evidence-offline evidence-memories gallery \
+.PHONY: help train test test-slow storm lint format check evidence evidence-offline evidence-memories gallery \
   bench bench-growth bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
 	@echo "make test       install, then run the fast tests"
 	@echo "make test-slow  run the learning tests, which take longer"
+	@echo "make storm      kill short trainings a hundred times, and see that each ends as if nothing had happened"
 	@echo "make check      formatting, lint, types and the fast tests"
 	@echo "make evidence   train again what results/README.md reports, hours"
 	@echo "make evidence-offline   the same of learning from recorded data, hours"
@@ -46,6 +47,10 @@ test: $(VENV)/installed-tests
 
 test-slow: $(VENV)/installed-tests
 	$(RUN) -m pytest -m slow
+
+# Others of its options, such as --kills, --minutes or --seed, go into OPTIONS.
+storm: $(VENV)/installed-tests
+	$(RUN) tests/storm.py $(OPTIONS)
 
 lint: $(VENV)/installed-tests
 	$(VENV)/bin/ruff format --check .

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,28 +17,6 @@ from offpcc.interaction import EpisodeResult
 from offpcc.loggers import Logger, Progress
 
 REPORT_INTERVAL = 0.25  # seconds between two pictures of the progress display
-
-
-@dataclass
-class Loop:
-    """Where the loop stands; part of a checkpoint."""
-
-    step: int = 0  # environment steps taken (offline: steps of the loop)
-    epoch: int = 0  # epochs ended
-    num_updates: int = 0
-    owed: float = 0.0  # updates that are due but wait for the episode's end
-    best_return: float | None = None  # mean test return of the best actor so far
-    is_best: bool = False  # whether that was this epoch's
-    stopped: bool = False  # whether `stop_return` has been reached
-    seconds: float = 0.0  # of training, over all resumes
-
-    def state_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
-        vars(self).update(state)
 
 
 class AverageStats:
@@ -62,6 +40,42 @@ class AverageStats:
         means = {name: value / self.counts[name] for name, value in zip(self.sums, values, strict=True)}
         self.sums, self.counts = {}, {}
         return means
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sums so far."""
+        return {"sums": dict(self.sums), "counts": dict(self.counts)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`."""
+        self.sums, self.counts = dict(state["sums"]), dict(state["counts"])
+
+
+@dataclass
+class Loop:
+    """Where the loop stands; part of a checkpoint."""
+
+    step: int = 0  # environment steps taken (offline: steps of the loop)
+    epoch: int = 0  # epochs ended
+    epoch_start: int = 0  # at which step the last of them ended
+    num_updates: int = 0
+    owed: float = 0.0  # updates that are due but wait for the episode's end
+    paying: bool = False  # whether they are being made
+    best_return: float | None = None  # mean test return of the best actor so far
+    is_best: bool = False  # whether that was this epoch's
+    stopped: bool = False  # whether `stop_return` has been reached
+    seconds: float = 0.0  # of training, over all resumes
+    train_return: float | None = None  # the latest ones, to be shown
+    test_return: float | None = None
+    stats: AverageStats = field(default_factory=AverageStats, compare=False)  # of the epoch under way
+
+    def state_dict(self) -> dict[str, Any]:
+        """As plain data and tensors."""
+        return {**vars(self), "stats": self.stats.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`."""
+        vars(self).update(state, stats=self.stats)
+        self.stats.load_state_dict(state["stats"])
 
 
 def columns(stat_names: Iterable[str], scored: bool = False, dropping: bool = False) -> list[str]:
@@ -114,12 +128,10 @@ class Clock:
 
     def __init__(self, loop: Loop, num_steps: int, logger: Logger) -> None:
         self.loop, self.num_steps, self.logger = loop, num_steps, logger
-        self.started = self.epoch_started = time.monotonic()
-        self.seconds_before, self.epoch_start = loop.seconds, loop.step
+        self.counted = self.epoch_started = time.monotonic()
+        self.steps_before = loop.step - loop.epoch_start  # of the epoch under way, in an earlier process
         self.reported = 0.0
         self.window: deque[tuple[float, int]] = deque(maxlen=int(30 / REPORT_INTERVAL))
-        self.train_return: float | None = None
-        self.test_return: float | None = None
 
     def report(self, phase: str, now: bool = False) -> None:
         """Tell the progress display, a few times a second at most."""
@@ -127,25 +139,32 @@ class Clock:
         if time_now - self.reported < REPORT_INTERVAL and not now:
             return
         self.reported = time_now
-        self.window.append((time_now, self.loop.step))
+        self._count(time_now)
+        loop = self.loop
+        self.window.append((time_now, loop.step))
         seconds = max(time_now - self.window[0][0], 1e-3)
-        rate = (self.loop.step - self.window[0][1]) / seconds
-        left = (self.num_steps - self.loop.step) / rate if rate > 0 else float("inf")
+        rate = (loop.step - self.window[0][1]) / seconds
+        left = (self.num_steps - loop.step) / rate if rate > 0 else float("inf")
         self.logger.progress(
-            Progress(self.loop.step, self.num_steps, rate, left, self.train_return, self.test_return, phase)
+            Progress(loop.step, self.num_steps, rate, left, loop.train_return, loop.test_return, phase)
         )
 
     def latest(self, row: Mapping[str, float | None]) -> None:
         """Remember the returns to show, and show them."""
         if row["train/return"] is not None:
-            self.train_return = row["train/return"]
-        self.test_return = row["test/return"]
+            self.loop.train_return = row["train/return"]
+        self.loop.test_return = row["test/return"]
         self.report("learning", now=True)
 
     def row(self) -> dict[str, float]:
         """The time columns of the epoch that ends."""
         now = time.monotonic()
-        self.loop.seconds = self.seconds_before + now - self.started
+        self._count(now)
         seconds, self.epoch_started = now - self.epoch_started, now
-        num_steps, self.epoch_start = self.loop.step - self.epoch_start, self.loop.step
+        num_steps = self.loop.step - self.loop.epoch_start - self.steps_before
+        self.loop.epoch_start, self.steps_before = self.loop.step, 0
         return {"time/hours": self.loop.seconds / 3600.0, "time/steps_per_second": num_steps / seconds}
+
+    def _count(self, now: float) -> None:
+        self.loop.seconds += now - self.counted
+        self.counted = now

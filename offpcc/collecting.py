@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -18,7 +17,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from offpcc import configuration
+from offpcc import configuration, signals
 from offpcc.agent import load_actor
 from offpcc.algorithms import ALGORITHMS, ActorCritic
 from offpcc.commands import choose_device, find_actor, place
@@ -79,20 +78,23 @@ def collect(options: argparse.Namespace) -> int:
                     print(recorder.message, flush=True)
                 played = guarded(env)
                 try:
-                    record(recorder, played, actor, options)
-                    tell(recorder.merge())
+                    with signals.deferred():
+                        record(recorder, played, actor, options)
+                        tell(recorder.merge())
                 except EnvironmentFault as fault:
                     raise fault.in_run(None) from fault.cause
-                except KeyboardInterrupt:
+                except signals.Interrupted as stop:
                     kept = counted(recorder.num_episodes, "finished episode")
-                    return stopped(f"{counted(sum(recorder.lengths), 'step')} of {kept} are kept")
+                    stop.message = stopped(f"{counted(sum(recorder.lengths), 'step')} of {kept} are kept")
+                    raise
                 finally:
                     played.release()
         if minari and not minari_folder(minari).exists():
             try:
                 write_minari(minari, file, env, lambda number: Seeds.of(options.seed, number).reset)
-            except KeyboardInterrupt:
-                return stopped(f"{file} is written, {MINARI}{minari} is not")
+            except signals.Interrupted as stop:
+                stop.message = stopped(f"{file} is written, {MINARI}{minari} is not")
+                raise
         algorithm = advised(options.env, env, actor)
     print(f"data set {file}", *([f"Minari's {MINARI}{minari}"] if minari else []), sep="\n")
     words = ["--env", options.env, "--algo", algorithm, "--dataset", str(file)]
@@ -163,6 +165,7 @@ def record(
 
     Raises:
         UserError: an episode does not end, or cannot be written.
+        Interrupted: the command line was asked to stop.
     """
     recorder.keep(int(np.searchsorted(np.cumsum(recorder.lengths), options.steps, side="right")))
     num_steps = sum(recorder.lengths)
@@ -172,6 +175,7 @@ def record(
         while num_steps < options.steps:
             seeds = Seeds.of(options.seed, recorder.num_episodes)
             for transition in play(env, actor, seeds, options.deterministic):
+                signals.poll()
                 recorder.push(*transition)
                 num_steps += 1
                 show(num_steps, recorder.num_episodes)
@@ -214,10 +218,9 @@ def tell(merged: Merged) -> None:
     print(f"{counted(merged.num_steps, 'step')}, {counted(merged.num_whole, 'whole episode')}{last}{mean}")
 
 
-def stopped(kept: str) -> int:
-    """Tell how a recording that the user stopped goes on; the exit code."""
-    print(f"offpcc: stopped; {kept}, and the same command with --resume goes on", file=sys.stderr)
-    return 130
+def stopped(kept: str) -> str:
+    """How a recording that was stopped goes on."""
+    return f"stopped; {kept}, and the same command with --resume goes on"
 
 
 def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) -> str:

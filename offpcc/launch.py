@@ -18,6 +18,7 @@ if __package__ in (None, ""):  # started as a file: its folder is no place to im
     _here = Path(__file__).resolve().parent
     sys.path[:] = [str(_here.parent), *(path for path in sys.path if Path(path or ".").resolve() != _here)]
 
+from offpcc import signals
 from offpcc.errors import UserError
 
 COMMANDS = ("train", "evaluate", "plot", "envs", "check", "collect")
@@ -42,13 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # NumPy's products are of one step of a few environments; threads of its own would spin beside torch's. It is
     # imported later, and reads this then.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    try:
-        options = parse(sys.argv[1:] if arguments is None else arguments)
-        code: int = options.run(options)
-    except UserError as error:
-        code = error.report()
-    except KeyboardInterrupt:
-        code = 130
+    with signals.handled(to_the_end=arguments is None):
+        try:
+            options = parse(sys.argv[1:] if arguments is None else arguments)
+            code: int = options.run(options)
+        except (UserError, signals.Interrupted) as error:
+            code = error.report()
+        except KeyboardInterrupt:  # of somebody else's making
+            code = 130
     return code
 
 

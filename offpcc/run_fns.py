@@ -12,7 +12,8 @@ import gin
 import gymnasium
 import numpy as np
 
-from offpcc.bookkeeping import AverageStats, Clock, Loop, columns, summary
+from offpcc import signals
+from offpcc.bookkeeping import Clock, Loop, columns, summary
 from offpcc.checks import NonnegativeInteger, NonnegativeNumber, Number, PositiveInteger, check, rules_of
 from offpcc.core import Algorithm, Buffer, Memory, Step
 from offpcc.domains.faults import EnvironmentFault
@@ -48,6 +49,7 @@ def run_episodes(
 
     Raises:
         UserError: an episode does not end.
+        Interrupted: the command line was asked to stop.
     """
     if not seeds:
         return []
@@ -65,6 +67,7 @@ def run_episodes(
     returns, lengths = [0.0] * len(envs), [0] * len(envs)
     memory: Memory = None
     while len(results) < len(seeds):
+        signals.poll()
         step = Step(np.stack(observations), actions, rewards, is_first)
         actions, memory = algorithm.act(step, memory, deterministic=deterministic)
         actions, is_first = actions.copy(), np.zeros(len(envs), np.float32)
@@ -139,6 +142,10 @@ class Callback(Protocol):
         """Called before the first step, when gin knows all that the run uses."""
         ...
 
+    def on_progress(self, run: Run) -> None:
+        """Called after each step, update and epoch of which a checkpoint could be taken; it has to be cheap."""
+        ...
+
     def on_epoch(self, run: Run) -> None:
         """Called at each epoch's end, after its row has been logged."""
         ...
@@ -200,6 +207,7 @@ def train(
 
     Raises:
         UserError: a setting makes no sense, or an episode does not end.
+        Interrupted: the command line was asked to stop; `loop` and the parts are where they can be gone on with.
     """
     check_settings(
         num_epochs=num_epochs,
@@ -218,54 +226,70 @@ def train(
         )
     loop = loop or Loop()
     run = Run(algorithm, buffer, interaction, tests, loop)
+    clock = Clock(loop, num_epochs * num_steps_per_epoch, logger)
     for callback in callbacks:
         callback.on_start(run)
-    stats, clock = AverageStats(), Clock(loop, num_epochs * num_steps_per_epoch, logger)
 
-    def pay() -> None:
-        while loop.owed >= 1.0 and len(buffer):  # before a first episode has ended there is nothing to learn from
-            stats.add(algorithm.update_networks(buffer.sample()))
-            loop.owed -= 1.0
-            loop.num_updates += 1
-            clock.report("learning")
-
-    while loop.epoch < num_epochs and not loop.stopped:
+    def take_step() -> None:
         exploring = interaction is not None and loop.step < update_after
         num_steps = interaction.step(exploring) if interaction else 1
         loop.step += num_steps
         loop.owed += updates_per_step * num_steps * (not exploring)
         round_ends = loop.step // update_every > (loop.step - num_steps) // update_every
-        if interaction is None or (round_ends if algorithm.memoryless else interaction.over.any()):
-            pay()
+        loop.paying = interaction is None or bool(round_ends if algorithm.memoryless else interaction.over.any())
         clock.report("exploring at random" if exploring else "learning")
-        if loop.step >= (loop.epoch + 1) * num_steps_per_epoch:
-            loop.epoch += 1
-            trained = interaction.take_finished() if interaction else []
-            clock.report("testing", now=True)
-            tested = tests.run(algorithm, num_test_episodes_per_epoch, num_test_envs) if tests else []
-            told: dict[str, float | None] = {
-                "step": loop.step,
-                "update": loop.num_updates,
-                "epoch": loop.epoch,
-                **summary("train", trained),
-                **summary("test", tested, tests.references if tests else None),
-                **{f"update/{name}": value for name, value in stats.means().items()},
-                **clock.row(),
-            }
-            if interaction is not None:
-                told["train/dropped_episodes"] = interaction.num_dropped
-            row: dict[str, float | None] = {name: told.get(name) for name in columns_of(algorithm, tests, interaction)}
-            tested_return = row["test/return"]
-            if tested_return is not None:
-                better = loop.best_return is None or tested_return > loop.best_return
-                loop.is_best = better and not math.isnan(tested_return)
-                loop.best_return = tested_return if loop.is_best else loop.best_return
-                loop.stopped = stop_return is not None and tested_return >= stop_return
-            clock.latest(row)
-            logger.epoch(row)
-            for callback in callbacks:
-                callback.on_epoch(run)
-    pay()
+
+    def update() -> None:
+        loop.stats.add(algorithm.update_networks(buffer.sample()))
+        loop.owed -= 1.0
+        loop.num_updates += 1
+        clock.report("learning")
+
+    def end_epoch() -> None:
+        clock.report("testing", now=True)
+        # First, since they change nothing of the run: one that is stopped here tests anew when it goes on.
+        tested = tests.run(algorithm, num_test_episodes_per_epoch, num_test_envs) if tests else []
+        loop.epoch += 1
+        told: dict[str, float | None] = {
+            "step": loop.step,
+            "update": loop.num_updates,
+            "epoch": loop.epoch,
+            **summary("train", interaction.take_finished() if interaction else []),
+            **summary("test", tested, tests.references if tests else None),
+            **{f"update/{name}": value for name, value in loop.stats.means().items()},
+            **clock.row(),
+        }
+        if interaction is not None:
+            told["train/dropped_episodes"] = interaction.num_dropped
+        row: dict[str, float | None] = {name: told.get(name) for name in columns_of(algorithm, tests, interaction)}
+        tested_return = row["test/return"]
+        if tested_return is not None:
+            better = loop.best_return is None or tested_return > loop.best_return
+            loop.is_best = better and not math.isnan(tested_return)
+            loop.best_return = tested_return if loop.is_best else loop.best_return
+            loop.stopped = stop_return is not None and tested_return >= stop_return
+        clock.latest(row)
+        logger.epoch(row)
+        for callback in callbacks:
+            callback.on_epoch(run)
+
+    # All that is under way is in `loop`, so that a run may be left at any turn of this, and gone on with.
+    while True:
+        signals.poll()
+        is_last = loop.epoch >= num_epochs or loop.stopped
+        pays = (loop.paying or is_last) and loop.owed >= 1.0
+        if pays and len(buffer):  # before a first episode has ended there is nothing to learn from
+            update()
+        elif is_last:
+            break
+        elif loop.step >= (loop.epoch + 1) * num_steps_per_epoch:
+            end_epoch()
+        else:
+            take_step()
+        if is_last:  # what is paid now is paid in mid-episode: a run with more epochs goes on from before it
+            continue
+        for callback in callbacks:
+            callback.on_progress(run)
     for callback in callbacks:
         callback.on_end(run)
     return loop

@@ -100,9 +100,9 @@ class RunFolder:
     def create(self, config: str, facts: dict[str, Any]) -> None:
         """Make the folder and write what the run is."""
         self.path.mkdir(parents=True, exist_ok=True)
-        for place in (self.path, self.checkpoint_parts):
-            for unfinished in place.glob(".*.tmp-*"):  # of a run that was killed while it wrote
-                unfinished.unlink(missing_ok=True)
+        unfinished = [file for place in (self.path, self.checkpoint_parts) for file in place.glob(".*.tmp-*")]
+        for file in (*unfinished, *self.videos.glob(".best_actor*.tmp-*")):  # of a run that was killed while it wrote
+            file.unlink(missing_ok=True)
         write_text(self.config, config)
         known = self.details()
         if known:  # what the run began with stays; what it goes on with is added

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import gin
@@ -101,8 +102,9 @@ def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
     return f"run {here} in {folder.path} is {status} and is not overwritten{told}"
 
 
-def command(options: argparse.Namespace, folder: RunFolder, run_id: int, *extra: str) -> str:
-    """The command that starts run `run_id` with the same options; where no config was given, with that of `folder`."""
+def command(options: argparse.Namespace, folder: RunFolder, run_id: int | Sequence[int], *extra: str) -> str:
+    """The command that starts a run, or several, with the same options; without a config, with that of `folder`."""
+    run_ids = [run_id] if isinstance(run_id, int) else run_id
     words = [*program(), *(["--env", options.env] if options.env else [])]
     if options.dataset:
         words += ["--dataset", options.dataset]
@@ -111,12 +113,12 @@ def command(options: argparse.Namespace, folder: RunFolder, run_id: int, *extra:
     words += ["--algo", options.algo]
     if "--render" in extra:  # a saved actor needs nothing but its folder
         words += ["--results", options.results] if options.results else []
-        return shlex.join([*words, "--run_id", str(run_id), *extra])
-    words += ["--config", options.config or os.path.relpath(folder.config), "--run_id", str(run_id)]
+        return shlex.join([*words, "--run_id", *map(str, run_ids), *extra])
+    words += ["--config", options.config or os.path.relpath(folder.config), "--run_id", *map(str, run_ids)]
     for name in ("device", "threads", "results"):
         words += [f"--{name}", str(value)] if (value := getattr(options, name)) not in (None, 1) else []
     words += ["--track"] if options.track else []
-    if options.save_dataset and run_id == folder.run_id:
+    if options.save_dataset and folder.run_id in run_ids:
         words += ["--save_dataset", str(options.save_dataset)]
     bound_anew = {text.partition("=")[0] for text in extra}
     kept = [text for text in options.gin if text.partition("=")[0].strip() not in bound_anew]

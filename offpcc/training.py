@@ -10,27 +10,30 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from offpcc import checkpoints, configuration, offline, runs
+from offpcc import checkpoints, configuration, offline, runs, signals
 from offpcc.agent import load_actor
 from offpcc.assembly import Learner, build, run_name, what_is_named
 from offpcc.bindings import check_effects
 from offpcc.callbacks import Checkpoints
 from offpcc.checks import check, rules_of
 from offpcc.commands import choose_device, show
+from offpcc.disks import telling_of_faults
 from offpcc.domains.faults import EnvironmentFault
 from offpcc.errors import DataWarning, UserError
+from offpcc.locks import FolderLock
 from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
 from offpcc.plotting import plot_run
 from offpcc.run_fns import check_settings, columns_of, train, without_effect
 from offpcc.runs import RunFolder
 from offpcc.showing import record_episodes
-from offpcc.telling import about_config, about_data, refusal, tell_finished, tell_result
+from offpcc.telling import about_config, about_data, command, refusal, tell_finished, tell_result
 
 
 def train_all(options: argparse.Namespace) -> int:
@@ -51,14 +54,12 @@ def train_all(options: argparse.Namespace) -> int:
             codes.append(0)
         except UserError as error:
             codes.append(error.report())
-        except KeyboardInterrupt:
-            print(f"offpcc: run {run_id} interrupted; the same command with --resume goes on", file=sys.stderr)
-            return 130
         except Exception:
             traceback.print_exc()
             hint = "" if run is show else "; once it is mended, the same command with --resume goes on"
             print(f"offpcc: run {run_id} failed{hint}", file=sys.stderr)
             codes.append(1)
+        signals.poll()
     return next((code for code in codes if code), 0)
 
 
@@ -66,11 +67,27 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     """Train one run in its folder, from the start or from its checkpoint.
 
     Raises:
-        UserError: the run exists and is not to be resumed, or something given is at fault.
+        UserError: the run exists and is not to be resumed, another process trains it, something given is at fault, or
+            its folder cannot be written.
+        Interrupted: the command line was asked to stop.
     """
-    env, dataset = what_is_named(options.env, options.dataset)
-    name = run_name(env, dataset, options.dataset_fraction)
+    name = run_name(*what_is_named(options.env, options.dataset), options.dataset_fraction)
     folder = RunFolder(configuration.results_folder(options.results), name, options.algo, run_id)
+    try:
+        with closing(FolderLock(folder.path)) as lock:
+            lock.take_if_there()
+            train_locked(options, folder, lock)
+    except signals.Interrupted as stop:
+        stop.message = f"run {run_id} {stop.message}"
+        if options.config or folder.config.exists():
+            unfinished = options.run_id[options.run_id.index(run_id) :]
+            stop.message += f"; to go on: {command(options, folder, unfinished, '--resume')}"
+        raise
+
+
+def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLock) -> None:
+    """Train one run in a folder that no other process trains in; see `train_one`."""
+    env, _ = what_is_named(options.env, options.dataset)
     if (status := folder.status()) and not options.resume:
         raise UserError(refusal(options, folder, status))
     if status == "finished" and not folder.checkpoint.exists():
@@ -80,7 +97,7 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     file = options.config or (folder.config if folder.config.exists() else None)
     if file is None:
         raise UserError("training needs --config FILE.gin, such as --config configs/quickstart.gin; see configs/")
-    learner, config, settings = assemble(options, run_id, file)
+    learner, config, settings = assemble(options, folder.run_id, file)
     messages = about_data(options, learner, settings["num_epochs"] * settings["num_steps_per_epoch"])
     content = None
     if status and folder.has_checkpoint():
@@ -92,7 +109,7 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
             return
         check_resumable(options, content, settings["num_epochs"])
     if options.save_dataset is not None:
-        learner = learner.record(options.save_dataset, options.env, run_id, options.resume)
+        learner = learner.record(options.save_dataset, options.env, folder.run_id, options.resume)
     if learner.recorder is not None and learner.recorder.message:
         messages.append(learner.recorder.message)
     if content is not None:
@@ -102,9 +119,16 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
         learner.recorder.keep(0)
     if options.resume and not status:
         messages.append(f"there is no run in {folder.path} to go on with, so one is begun")
-    print(*about_config(options, config, folder.config), *messages, sep="\n", flush=True)
-    folder.create(config, runs.facts(env, options.algo, run_id, Path(file).stem, learner))
-    train_in(folder, options, learner, config, settings["num_epochs"])
+    with signals.deferred(), telling_of_faults(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        lock.take()
+        if (now := folder.status()) != status:  # made since by another process
+            raise UserError(refusal(options, folder, now or "unfinished"))
+        if lock.message:
+            messages.append(lock.message)
+        print(*about_config(options, config, folder.config), *messages, sep="\n", flush=True)
+        folder.create(config, runs.facts(env, options.algo, folder.run_id, Path(file).stem, learner))
+        train_in(folder, options, learner, config, settings)
 
 
 def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tuple[Learner, str, dict[str, Any]]:
@@ -160,24 +184,36 @@ def check_resumable(options: argparse.Namespace, content: dict[str, Any], num_ep
         raise UserError("the run recorded itself so far; to go on with it, add --save_dataset with the same file")
 
 
-def train_in(folder: RunFolder, options: argparse.Namespace, learner: Learner, config: str, num_epochs: int) -> None:
-    """Train to the end, and tell the result."""
+def train_in(
+    folder: RunFolder, options: argparse.Namespace, learner: Learner, config: str, settings: dict[str, Any]
+) -> None:
+    """Train to the end, and tell the result; or save all and stop, if that is asked for."""
+    num_epochs, loop = settings["num_epochs"], learner.loop
     console = ConsoleLogger(f"{learner.title} run {folder.run_id}")
-    logger = open_loggers(options, folder, learner, console)
+    saving = Checkpoints(folder, learner, config, num_epochs)
     started = time.monotonic()
-    try:
-        learner.train(logger, [Checkpoints(folder, learner, config, num_epochs)])
-        if learner.recorder is not None:
-            learner.recorder.cut()
-            learner.recorder.merge()
-        env, _ = what_is_named(options.env, options.dataset)
-        picture(env, folder, learner.algorithm.device, logger, console.print)
-        folder.note(status="finished", epochs=learner.loop.epoch, best_test_return=learner.loop.best_return)
-    except EnvironmentFault as fault:
-        raise fault.kept_in(folder.path) from fault.cause
-    finally:
-        logger.close()
-        learner.close()
+    with ExitStack() as stack:
+        stack.callback(learner.close)
+        logger = open_loggers(options, folder, learner, console)
+        stack.callback(logger.close)
+        try:
+            learner.train(logger, [saving])
+            if learner.recorder is not None:
+                learner.recorder.cut()
+                learner.recorder.merge()
+            env, _ = what_is_named(options.env, options.dataset)
+            picture(env, folder, learner.algorithm.device, logger, console.print)
+            folder.note(status="finished", epochs=loop.epoch, best_test_return=loop.best_return)
+        except EnvironmentFault as fault:
+            raise fault.kept_in(folder.path) from fault.cause
+        except signals.Interrupted as stop:
+            if loop.epoch < num_epochs and not loop.stopped:  # else it is saved as it was at its last epoch's end
+                saving.save()
+            folder.note(status="stopped")
+            stop.message = (
+                f"stopped at step {loop.step:,} of {num_epochs * settings['num_steps_per_epoch']:,}, and saved"
+            )
+            raise
     seconds = time.monotonic() - started
     print(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
     if learner.recorder is not None:
@@ -194,7 +230,7 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
             columns_of(learner.algorithm, learner.tests, learner.interaction),
             keep_epochs=loop.epoch or None,
         ),
-        TensorBoardLogger(folder.path, purge_step=loop.step + 1),
+        TensorBoardLogger(folder.path, purge_step=loop.epoch_start + 1),
         console,
     ]
     if tracking_wanted(options.track):

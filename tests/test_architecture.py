@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # A part imports parts below it and its own; parts of one level import each other only as ALLOWED_BESIDE says.
 LEVELS = [
-    {"errors", "checks", "files", "generators", "d4rl_names"},
+    {"errors", "checks", "files", "generators", "d4rl_names", "signals"},
     {"core", "registry", "domains", "loggers", "allocation", "tensor_files"},
     {"optimization", "side_by_side"},
     {"learning", "networks", "data", "workers"},

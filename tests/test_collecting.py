@@ -20,6 +20,9 @@ from offpcc.data.loading import load
 from offpcc.data.recorder import Recorder
 from offpcc.data.shards import shards_folder
 from offpcc.errors import UserError
+from offpcc.signals import Interrupted
+
+STOP = Interrupted(2)
 
 PACKAGE = Path(collecting.__file__).parents[1]
 
@@ -171,15 +174,15 @@ def test_stopped_by_the_user(here, algo, pushes, monkeypatch, capsys):
 
     def interrupted(self, *step):
         if next(count) == pushes:
-            raise KeyboardInterrupt
+            raise STOP
         push(self, *step)
 
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "push", interrupted)
-        with pytest.raises(AssertionError):
+        with pytest.raises(Interrupted) as stop:
             run(**options)
     kept = ("0 steps of 0 finished episodes", "20 steps of 1 finished episode", "40 steps of 2 finished episodes")
-    assert f"{kept[pushes // 20]} are kept, and the same command with --resume goes on" in capsys.readouterr().err
+    assert f"{kept[pushes // 20]} are kept, and the same command with --resume goes on" in stop.value.message
     assert run(resume=True, **options).read_bytes() == expected
     assert ("going on after 40 steps of 2 episodes\n" in capsys.readouterr().out) is (pushes == 44)
     assert not shards_folder(Path("data.hdf5")).exists()
@@ -198,8 +201,8 @@ def test_more_steps_go_on_with_a_finished_recording(here):
 def test_fewer_steps_end_an_unfinished_recording(here, monkeypatch):
     expected = run("whole.hdf5", steps=250).read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(AssertionError):
+        patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(STOP))
+        with pytest.raises(Interrupted):
             run(steps=800)
     assert run(resume=True, steps=250).read_bytes() == expected
 
@@ -220,8 +223,8 @@ def test_other_settings_are_refused_by_name(here, finished, monkeypatch):
     if finished:
         run(actor=actor)
     else:
-        with monkeypatch.context() as patch, pytest.raises(AssertionError):
-            patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        with monkeypatch.context() as patch, pytest.raises(Interrupted):
+            patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(STOP))
             run(actor=actor)
     for name, options in (
         ("seed is 1", {"seed": 1}),
@@ -242,10 +245,10 @@ def test_the_same_agent_elsewhere_and_another_version_go_on(here, finished, monk
     """What tells of the agent is its content; where it lies, which may tell who you are, is nowhere in the file."""
     actor = agent("actor.pt")
     expected = run("whole.hdf5", actor=actor).read_bytes()
-    with monkeypatch.context() as patch, nullcontext() if finished else pytest.raises(AssertionError):
+    with monkeypatch.context() as patch, nullcontext() if finished else pytest.raises(Interrupted):
         patch.setattr("offpcc.data.recording_settings.__version__", "0.0.1")
         if not finished:
-            patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(STOP))
         run(actor=actor, steps=300)
     (here / "elsewhere").mkdir()
     shutil.move(actor, "elsewhere")
@@ -263,8 +266,8 @@ def test_the_same_agent_elsewhere_and_another_version_go_on(here, finished, monk
 
 
 def test_a_damaged_recording_is_refused_as_a_whole(here, monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(AssertionError):
-        patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(STOP))
         run()
     shard = shards_folder(Path("data.hdf5")) / "000001.episodes"
     content = bytearray(shard.read_bytes())
@@ -307,8 +310,8 @@ def test_an_existing_recording_is_not_overwritten(here, monkeypatch):
     run()
     with pytest.raises(UserError, match=r"data.hdf5 is there and is not overwritten; give another file.*--resume"):
         run()
-    with monkeypatch.context() as patch, pytest.raises(AssertionError):
-        patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(STOP))
         run("other.hdf5")
     with pytest.raises(UserError, match=r"other.hdf5.shards holds an unfinished recording.*--resume"):
         run("other.hdf5")

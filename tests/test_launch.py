@@ -26,7 +26,7 @@ def test_a_run_leaves_what_its_folder_should_hold(quick, tmp_path):
     folder = run_folder(tmp_path)
     names = {path.name for path in folder.iterdir()}
     assert names == {
-        *("config.gin", "run.json", "progress.csv", "tensorboard", "checkpoint.pt", "checkpoint_parts"),
+        *(".lock", "config.gin", "run.json", "progress.csv", "tensorboard", "checkpoint.pt", "checkpoint_parts"),
         *("actor_last.pt", "actor_best.pt", "curve.png", "videos"),
     }
     header = (folder / "progress.csv").read_text().splitlines()[0]

@@ -4,6 +4,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -145,6 +146,17 @@ class TestTensorBoardLogger:
         resumed.epoch({"step": 30, "test/return": -1.0})
         resumed.close()
         assert self.read(tmp_path) == {"test/return": [(10, 10.0), (20, 20.0), (30, -1.0)]}
+
+    def test_what_is_logged_is_written_at_once_and_by_nobody_else(self, tmp_path):
+        before = threading.active_count()
+        logger = TensorBoardLogger(tmp_path)
+        (file,) = (tmp_path / "tensorboard").iterdir()
+        sizes = [file.stat().st_size]
+        for step in (10, 20):
+            logger.epoch({"step": step, "test/return": 1.0})
+            sizes.append(file.stat().st_size)
+        assert sizes == sorted(set(sizes)) and threading.active_count() == before
+        logger.close()
 
     def test_it_is_imported_late_and_silently(self, tmp_path):
         code = f"""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
+from offpcc import signals
 from offpcc.data.columns import BLOCK_BYTES, Array
 from offpcc.data.records import Ending, Episode
 from offpcc.data.shards import is_unfinished, shards_folder
@@ -49,6 +50,7 @@ def write_recording(
 
     Raises:
         OSError: it cannot be written.
+        Interrupted: the command line was asked to stop.
     """
     columns: dict[str, _BlockColumn] = {}
     returns: list[float] = []
@@ -56,6 +58,7 @@ def write_recording(
         for name, value in {**settings, NUM_WHOLE: num_whole}.items():
             recorded[f"metadata/{name}"] = np.asarray(value, np.float32) if isinstance(value, list) else value
         for episode in episodes:
+            signals.poll()
             parts = {
                 "observations": episode.observations[:-1],
                 "actions": episode.actions,

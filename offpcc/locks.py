@@ -1,0 +1,78 @@
+"""One process at a time in a run's folder."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+from pathlib import Path
+
+from offpcc.errors import UserError
+
+UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)  # some network file systems have no locks
+
+
+class FolderLock:
+    """Keeps other processes out of a folder, for as long as this one lives or until `close`.
+
+    The system lets go of it with its owner's last breath, so nothing is left to be cleaned up after a kill. Its file
+    stays and means nothing by itself: removed, it could be held by one process and made anew by another.
+
+    Args:
+        folder: what is kept.
+
+    Attributes:
+        message: why there is no lock, where the file system has none; else None.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / ".lock"
+        self.message: str | None = None
+        self._opened: int | None = None
+
+    def take_if_there(self) -> None:
+        """Take the lock if its file is there, without writing anything.
+
+        Raises:
+            UserError: another process holds it.
+        """
+        if self.file.exists():
+            self._take(os.O_RDWR)
+
+    def take(self) -> None:
+        """Take the lock, and say in its file who has it.
+
+        Raises:
+            UserError: another process holds it.
+            OSError: the file cannot be written.
+        """
+        if self._opened is None:
+            self._take(os.O_RDWR | os.O_CREAT)
+        if self._opened is not None:
+            os.ftruncate(self._opened, 0)
+            os.pwrite(self._opened, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+
+    def _take(self, flags: int) -> None:
+        opened = os.open(self.file, flags | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(opened, 200, 0).decode(errors="replace").strip() or "another process"
+            os.close(opened)
+            raise UserError(
+                f"{self.folder} is in use by {owner}; wait for its end or stop it, or give another --run_id"
+            ) from None
+        except OSError as error:
+            os.close(opened)
+            if error.errno not in UNSUPPORTED:
+                raise
+            self.message = f"the file system of {self.folder} has no locks: nothing keeps a second process out of it"
+            return
+        self._opened = opened
+
+    def close(self) -> None:
+        """Let others in."""
+        if self._opened is not None:
+            os.close(self._opened)
+            self._opened = None

@@ -1,0 +1,109 @@
+"""SIGINT and SIGTERM: a command ends at the next place where nothing is lost by it, and without a traceback.
+
+A command begins in a state in which a signal raises `Interrupted` wherever the program is. Where that could leave
+something half done, the command says `deferred`: there a signal only waits for the next `poll`. Handlers are installed
+by the command line alone; for others, `poll` does nothing.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+HANDLED = (signal.SIGINT, signal.SIGTERM)
+SHOW_CURSOR = "\x1b[?25h"
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user, or the system, has asked the program to stop.
+
+    Args:
+        number: of the signal.
+
+    Attributes:
+        code: what the program exits with.
+        message: what there is to tell the user.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.code, self.message = 128 + number, "stopped"
+
+    def report(self) -> int:
+        """Print the message; the exit code."""
+        print(f"offpcc: {self.message}", file=sys.stderr)
+        return self.code
+
+
+_received: list[int] = []  # signals since `handled` began
+_depth = 0  # of `deferred`
+
+
+@contextmanager
+def handled(to_the_end: bool = False) -> Iterator[None]:
+    """Handle SIGINT and SIGTERM as this module says; afterwards, they are what they were.
+
+    What is ignored when the program starts, as SIGINT is in the background of a script, stays ignored.
+
+    Args:
+        to_the_end: whether nothing but the interpreter's end follows: then a signal ends the program at once.
+    """
+    if threading.current_thread() is not threading.main_thread():  # Python handles signals there alone
+        yield
+        return
+    _received.clear()
+    before = {number: signal.getsignal(number) for number in HANDLED}
+    ours = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    for number in ours:
+        signal.signal(number, _handle)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL if to_the_end else before[number])
+        _received.clear()
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Until its end, a signal raises `Interrupted` at the next `poll` and nowhere else; the end is such a place."""
+    global _depth
+    poll()
+    _depth += 1
+    try:
+        yield
+    finally:
+        _depth -= 1
+    poll()
+
+
+def poll() -> None:
+    """Stop here, if that was asked for.
+
+    Raises:
+        Interrupted: it was.
+    """
+    if _received:
+        raise Interrupted(_received[0])
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    _received.append(number)
+    if _received.count(signal.SIGINT) > 1:  # SIGTERM may come several times from what stops a machine
+        _end_at_once(128 + signal.SIGINT)
+    if len(_received) == 1 and not _depth:
+        raise Interrupted(number)
+
+
+def _end_at_once(code: int) -> None:
+    for child in multiprocessing.active_children():
+        child.kill()
+    if sys.stdout.isatty():  # a progress display has hidden it
+        os.write(sys.stdout.fileno(), SHOW_CURSOR.encode())
+    os._exit(code)

@@ -1,0 +1,296 @@
+"""Short trainings under SIGKILLs at random instants; each is to end as if nothing had happened.
+
+python tests/storm.py --kills 100 --minutes 25
+
+Every kind is first run undisturbed. Then it is run again and again elsewhere, killed, gone on with by `--resume`, and
+killed again, until it ends: its table (columns of time apart), its actors and its data set are to be the undisturbed
+run's byte for byte, and after each kill every file that is there is to be whole. Half of the kills come at random
+instants, half while a file is being written, as its temporary file in the folder shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import h5py
+import imageio.v2 as imageio
+
+from offpcc.agent import load_actor
+from offpcc.configuration import values
+from offpcc.plotting import read_progress
+
+ROOT = Path(__file__).resolve().parents[1]
+LAUNCH = (sys.executable, str(ROOT / "offpcc" / "launch.py"))
+SHORT = (
+    "train.num_steps_per_epoch=70",
+    "train.num_epochs=6",
+    "train.update_after=50",
+    "train.updates_per_step=0.2",
+    "train.num_test_episodes_per_epoch=1",
+    "Checkpoints.every=1",
+)
+RECORDED = (
+    "Checkpoints.every=1",
+    "train.num_steps_per_epoch=10",
+    "train.num_epochs=6",
+    "train.num_test_episodes_per_epoch=1",
+)
+LONGEST_RUN = 300  # seconds, after which something hangs
+
+
+@dataclass
+class Kind:
+    """A command that is killed."""
+
+    name: str
+    words: tuple[str, ...]
+    bindings: tuple[str, ...] = ()
+    file: str | None = None  # the data set that it writes
+    kills: int = 0
+    hit: Counter[str] = field(default_factory=Counter)  # files that were being written at the moment
+    resumes: int = 0
+    rounds: int = 0
+    faults: list[str] = field(default_factory=list)
+    work: float = 0.0  # seconds of the CPU's, of the undisturbed run
+
+    def command(self, folder: Path, data: Path, *extra: str) -> list[str]:
+        words = [word.format(data=data, out=folder) for word in self.words]
+        bindings = ["--gin", *self.bindings] if self.bindings else []
+        results = [] if words[0] == "collect" else ["--results", str(folder / "results")]
+        return [*LAUNCH, *words, *results, *bindings, *extra]
+
+
+def online(
+    name: str, env: str, algo: str, *bindings: str, words: tuple[str, ...] = (), file: str | None = None
+) -> Kind:
+    config = ("--config", "test/template_short.gin")
+    chosen = {binding.split("=")[0]: binding for binding in (*SHORT, *bindings)}
+    return Kind(name, ("--env", env, "--algo", algo, *config, *words), (*chosen.values(),), file)
+
+
+def offline(name: str, algo: str) -> Kind:
+    words = ("--env", "pendulum-p-v0", "--dataset", "{data}", "--algo", algo, "--config", "test/offline_short.gin")
+    return Kind(name, words, RECORDED)
+
+
+def kinds() -> list[Kind]:
+    """What is killed."""
+    small = ("ReplayBuffer.batch_size=8", "SAC.hidden_dims=(32, 32)")
+    record = ("--save_dataset", "{out}/played.hdf5")
+    collect = ("collect", "--env", "pendulum-p-v0", "--actor", "random", "--steps", "30000", "--out", "{out}/data.hdf5")
+    return [
+        online("online", "pendulum-p-v0", "sac", *small),
+        online("online, memory", "pendulum-p-v0", "rsac"),
+        online("images", "pendulum-img-v0", "csac", "ReplayBuffer.batch_size=4"),
+        offline("recorded", "iql"),
+        offline("recorded, memory", "rtd3_bc"),
+        online("3 environments", "pendulum-p-v0", "rtd3", "environments.num_envs=3", "train.num_steps_per_epoch=240"),
+        online("recording itself", "pendulum-p-v0", "td3", words=record, file="played.hdf5"),
+        Kind("collect", collect, file="data.hdf5"),
+    ]
+
+
+def storm(chosen: list[Kind], kills: int, seconds: float, seed: int, place: Path) -> bool:
+    """Kill runs of each kind in turns; whether all came to the same."""
+    chance, data = random.Random(seed), place / "swings.hdf5"
+    if any("{data}" in kind.words for kind in chosen):
+        words = ("collect", "--env", "pendulum-v0", "--actor", "random", "--steps", "1000", "--out", str(data))
+        finish([*LAUNCH, *words])
+    for kind in chosen:
+        kind.work = finish(kind.command(place / kind.name / "whole", data))
+    left, deadline = kills, time.monotonic() + seconds
+    while left > 0 and time.monotonic() < deadline:
+        for kind in chosen:
+            if left > 0:
+                left -= one_round(kind, min(left, -(-kills // len(chosen))), chance, place / kind.name, data, deadline)
+                print(f"{kills - left} of {kills} kills, {kind.name}: {kind.faults or 'equal'}", flush=True)
+    return not any(kind.faults for kind in chosen)
+
+
+def one_round(kind: Kind, kills: int, chance: random.Random, place: Path, data: Path, deadline: float) -> int:
+    """Run a kind to its end, killed at most so many times; how often it was."""
+    folder, done, options = place / "killed", 0, []
+    shutil.rmtree(folder, ignore_errors=True)
+    while True:
+        process = start(kind.command(folder, data, *options))
+        may_be_killed = done < kills and time.monotonic() < deadline
+        if may_be_killed and kill(process, kind, chance, folder, aims=kind.kills % 2 == 1):
+            done, options = done + 1, ["--resume"]
+            kind.kills += 1
+            kind.hit.update(file.name.removeprefix(".").split(".")[0] for file in being_written(folder))
+            kind.faults += halves(folder)
+            kind.resumes += 1
+            continue
+        told, errors = process.communicate(timeout=LONGEST_RUN)
+        if process.returncode != 0 or "not exact" in told:
+            kind.faults.append(f"exit code {process.returncode} after {done} kills: {told[-500:]} {errors[-2000:]}")
+        break
+    kind.rounds += 1
+    kind.faults += differences(place / "whole", folder)
+    return done
+
+
+def kill(process: subprocess.Popen[str], kind: Kind, chance: random.Random, folder: Path, aims: bool) -> bool:
+    """Kill a process at a random instant, or while it writes a file; whether it still ran."""
+    instant = chance.uniform(0.2, 0.5 if aims else 0.75) * kind.work
+    latest, delay = instant + 0.4 * kind.work, chance.choice((0.0, 0.0005, 0.002))  # the file is about to be renamed
+    while process.poll() is None and (done := work(process)) < latest:
+        if done >= instant and not aims:
+            break
+        if done >= instant and any(being_written(folder)):
+            time.sleep(delay)
+            break
+        time.sleep(0.0002 if aims and done >= instant else 0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    return process.returncode == -signal.SIGKILL
+
+
+def work(process: subprocess.Popen[str]) -> float:
+    """Seconds of the CPU's so far: unlike those of a clock, they pass no faster where others keep the machine busy."""
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return float("inf")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def being_written(folder: Path) -> Iterator[Path]:
+    """Temporary files."""
+    for here, _, files in os.walk(folder):
+        for name in files:
+            if ".tmp-" in name or name == "merged.hdf5":
+                yield Path(here, name)
+
+
+def start(command: list[str]) -> subprocess.Popen[str]:
+    settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env={**os.environ, **settings}, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
+
+
+def finish(command: list[str]) -> float:
+    """Run a command undisturbed; the seconds of the CPU's that it took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = start(command)
+    told, errors = process.communicate(timeout=LONGEST_RUN)
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed: {told[-500:]}{errors[-2000:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+# What is there --------------------------------------------------------------------------------------------------------
+
+
+def halves(folder: Path) -> list[str]:
+    """Files that are not whole; those under way do not count, nor does what only ever grows."""
+    faults = []
+    for file in sorted(folder.rglob("*")):
+        read = READERS.get(
+            "actor" if file.name.startswith("actor") else file.name if file.name in READERS else file.suffix
+        )
+        if read is None or ".tmp-" in file.name or file.name == "merged.hdf5" or "tensorboard" in file.parts:
+            continue
+        try:
+            read(file)
+        except Exception as error:
+            faults.append(f"{file} is not whole: {type(error).__name__}: {error}")
+    return faults
+
+
+def read_table(file: Path) -> None:
+    text = file.read_text()
+    assert text.endswith("\n") and len({line.count(",") for line in text.splitlines()}) == 1
+    read_progress(file)
+
+
+def read_config(file: Path) -> None:
+    text = file.read_text()
+    assert text.endswith("\n") and values(text)
+
+
+def read_hdf5(file: Path) -> None:
+    with h5py.File(file) as data:
+        assert len(data["rewards"]) == len(data["observations"][:])
+
+
+def read_video(file: Path) -> None:
+    with imageio.get_reader(file) as frames:
+        assert frames.count_frames() == 201
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "actor": load_actor,
+    "progress.csv": read_table,
+    "config.gin": read_config,
+    ".json": lambda file: json.loads(file.read_text()),
+    ".hdf5": read_hdf5,
+    ".mp4": read_video,
+    ".png": imageio.imread,
+}
+
+
+def differences(whole: Path, killed: Path) -> list[str]:
+    """Files of a run that are not those of the undisturbed one."""
+    faults = halves(killed)
+    for file in sorted(whole.rglob("*")):
+        other = killed / file.relative_to(whole)
+        if file.suffix == ".hdf5" or file.name.startswith("actor") or file.name == "progress.csv":
+            if not other.is_file():
+                faults.append(f"{other} is missing")
+            elif content(file) != content(other):
+                faults.append(f"{other} is not {file}")
+    leftovers = [str(file) for file in being_written(killed)]
+    return faults + [f"{file} was left" for file in leftovers]
+
+
+def content(file: Path) -> object:
+    if file.name == "progress.csv":
+        return [line.rsplit(",", 2)[0] for line in file.read_text().splitlines()]
+    return file.read_bytes()
+
+
+def table(chosen: list[Kind]) -> str:
+    """What was done, and what came of it."""
+    lines = [f"{'kind':18}{'kills':>7}{'resumed':>9}{'ended':>7}  {'equal':7}killed while they were written"]
+    for kind in chosen:
+        equal = "no" if kind.faults else "yes"
+        hit = ", ".join(f"{file} {number}" for file, number in kind.hit.most_common())
+        lines.append(f"{kind.name:18}{kind.kills:7}{kind.resumes:9}{kind.rounds:7}  {equal:7}{hit}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100, help="in all")
+    parser.add_argument("--minutes", type=float, default=25.0, help="after which no more are made")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kinds", nargs="+", metavar="NAME", help="some of them")
+    options = parser.parse_args()
+    chosen = [kind for kind in kinds() if not options.kinds or kind.name in options.kinds]
+    with tempfile.TemporaryDirectory(prefix="storm_") as place:
+        is_calm = storm(chosen, options.kills, 60.0 * options.minutes, options.seed, Path(place))
+        print(table(chosen), *(fault for kind in chosen for fault in kind.faults), sep="\n")
+        if not is_calm:
+            shutil.copytree(place, kept := f"{place}_kept")
+            print(f"all files are in {kept}")
+    return 0 if is_calm else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""A disk that is full, read-only or gone: one message, nothing harmed, and the run goes on when it is mended."""
+
+import errno
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import QUICK, merged, rows
+
+from offpcc import disks
+from offpcc.disks import telling_of_faults
+from offpcc.errors import UserError
+
+LAUNCH = Path(disks.__file__).with_name("launch.py")
+BINDINGS = [*merged(*QUICK), "train.num_epochs=3", "Checkpoints.every=1"]
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A small disk of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", place], capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.fixture
+def train(launch, monkeypatch):
+    """Train in a folder of results; the exit code and what is told of errors."""
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+
+    def run(results, *extra, bindings=BINDINGS):
+        name = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
+        code, out, err = launch(*name, "--results", results, "--gin", *bindings, *extra)
+        assert "Traceback" not in out + err
+        return code, err
+
+    return run
+
+
+def contents(folder):
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file() and "tensorboard" not in file.parts}
+
+
+def fill(disk, leave=0):
+    """Leave so many bytes."""
+    (disk / "filler").unlink(missing_ok=True)
+    free = shutil.disk_usage(disk).free - leave
+    (disk / "filler").write_bytes(bytes(max(0, free)))
+
+
+def test_a_full_disk(disk, tmp_path, train):
+    assert train(tmp_path / "whole")[0] == 0
+    whole = tmp_path / "whole" / "pendulum-p-v0" / "sac" / "1"
+    assert train(disk, bindings=merged(*BINDINGS, "train.num_epochs=1"))[0] == 0
+    folder = disk / "pendulum-p-v0" / "sac" / "1"
+    for leave in (0, 8_000, 30_000, 60_000):  # full already, or before TensorBoard, an actor, a checkpoint is written
+        fill(disk, leave)
+        before = contents(folder)
+        code, err = train(disk, "--resume")
+        assert code == 2 and err.count("\n") == 1, err
+        assert f"offpcc: {folder} cannot be written (No space left on device): make room; then" in err
+        after = contents(folder)
+        assert after[folder / "checkpoint.pt"] == before[folder / "checkpoint.pt"]
+        assert not list(folder.rglob(".*.tmp-*"))
+    (disk / "filler").unlink()
+    assert train(disk, "--resume")[0] == 0
+    assert rows(folder) == rows(whole)
+    assert (folder / "actor_last.pt").read_bytes() == (whole / "actor_last.pt").read_bytes()
+
+
+def test_a_read_only_disk(disk, train):
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    code, err = train(disk)
+    assert code == 2
+    assert "cannot be written (Read-only file system)" in err and err.count("\n") == 1
+
+
+def test_a_disk_that_fills_up_under_a_process(disk):
+    """With the threads and processes that write beside it."""
+    words = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin", "--results", disk)
+    tracking = {"OFFPCC_WANDB_PROJECT": "test", "WANDB_MODE": "offline"} if importlib.util.find_spec("wandb") else {}
+    process = subprocess.Popen(
+        [sys.executable, LAUNCH, *words, "--gin", *BINDINGS[:-2], "train.num_epochs=1_000", "Checkpoints.every=1"],
+        stdout=-1, stderr=-1, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", **tracking},
+    )  # fmt: skip
+    table = disk / "pendulum-p-v0" / "sac" / "1" / "progress.csv"
+    while not (table.exists() and table.read_text().count("\n") > 1):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    fill(disk)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "Traceback" not in out and err.count("\n") == 1 and "No space left on device" in err, err
+
+
+def test_a_folder_that_vanishes(quick, tmp_path, monkeypatch):
+    from offpcc.callbacks import Checkpoints
+
+    results = tmp_path / "results"
+    monkeypatch.setattr(Checkpoints, "on_epoch", lambda self, run: shutil.rmtree(results))
+    code, _, err = quick("sac")
+    assert code == 2
+    assert "cannot be written (it is gone)" in err and err.count("\n") == 1
+    assert not results.exists()
+
+
+def test_what_is_no_fault_of_a_disk_is_not_called_one(tmp_path):
+    with pytest.raises(ConnectionRefusedError), telling_of_faults(tmp_path):
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+    with pytest.raises(UserError, match=r"Disk quota exceeded.*make room"), telling_of_faults(tmp_path):
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))

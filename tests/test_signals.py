@@ -1,0 +1,92 @@
+import os
+import signal
+import threading
+
+import pytest
+
+from offpcc import signals
+from offpcc.signals import Interrupted
+
+
+def send(number):
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_raises_where_the_program_is(number, code, capsys):
+    with signals.handled():
+        with pytest.raises(Interrupted) as stop:
+            send(number)
+        with pytest.raises(Interrupted):  # in case somebody's `except` swallowed it
+            signals.poll()
+        assert stop.value.report() == code
+    assert capsys.readouterr().err == "offpcc: stopped\n"
+    signals.poll()
+
+
+def test_a_deferred_one_waits():
+    reached = []
+    with signals.handled():
+        with pytest.raises(Interrupted), signals.deferred():
+            send(signal.SIGTERM)
+            send(signal.SIGTERM)
+            reached.append("not yet")
+            signals.poll()
+            reached.append("too late")
+        with pytest.raises(Interrupted), signals.deferred():
+            reached.append("begun anew")
+    with signals.handled(), pytest.raises(Interrupted), signals.deferred():
+        send(signal.SIGINT)
+        reached.append("to the end")
+    assert reached == ["not yet", "to the end"]
+
+
+def test_another_error_comes_first():
+    with signals.handled():
+        with pytest.raises(ValueError, match="first"), signals.deferred():
+            send(signal.SIGTERM)
+            raise ValueError("first")
+        with pytest.raises(Interrupted):
+            signals.poll()
+
+
+def test_what_was_ignored_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with signals.handled():
+            send(signal.SIGINT)
+            signals.poll()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_handlers_are_put_back_or_ended():
+    before = [signal.getsignal(number) for number in signals.HANDLED]
+    with pytest.raises(ValueError), signals.handled():
+        assert [signal.getsignal(number) for number in signals.HANDLED] != before
+        raise ValueError
+    assert [signal.getsignal(number) for number in signals.HANDLED] == before
+    try:
+        with signals.handled(to_the_end=True):
+            pass
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+    finally:
+        for number, handler in zip(signals.HANDLED, before, strict=True):
+            signal.signal(number, handler)
+
+
+def test_other_threads_are_left_alone():
+    faults = []
+
+    def run():
+        try:
+            with signals.handled(), signals.deferred():
+                signals.poll()
+        except Exception as error:
+            faults.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert not faults

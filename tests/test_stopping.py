@@ -1,0 +1,298 @@
+"""A run that is asked to stop stops between two turns of its loop, says so, and goes on as if nothing had happened."""
+
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import QUICK, merged, rows, run_folder
+from test_resume import assert_same
+
+from offpcc import configuration, signals
+from offpcc.assembly import build
+from offpcc.bookkeeping import columns
+from offpcc.callbacks import Checkpoints
+from offpcc.loggers import CSVLogger
+from offpcc.run_fns import Evaluation
+from offpcc.runs import RunFolder, read_checkpoint, resume
+
+# Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.
+ODD = ("train.num_steps_per_epoch=130", "train.update_after=110", "train.updates_per_step=0.055", "train.num_epochs=3")
+LAUNCH = Path(signals.__file__).with_name("launch.py")
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    """They take the longest, and follow from the rest."""
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+
+
+@pytest.fixture
+def stop_at(monkeypatch):
+    """Send a signal after so many turns of the loop."""
+
+    def arm(turns, number=signal.SIGTERM):
+        left = iter(range(turns - 1, -1, -1))
+
+        def on_progress(self, run):
+            if next(left, None) == 0:
+                os.kill(os.getpid(), number)
+
+        monkeypatch.setattr(Checkpoints, "on_progress", on_progress)
+
+    return arm
+
+
+def assert_equal_runs(one, two):
+    assert rows(one) == rows(two)
+    assert_same(read_checkpoint(one / "checkpoint.pt"), read_checkpoint(two / "checkpoint.pt"))
+    for actor in ("actor_last.pt", "actor_best.pt"):
+        assert (one / actor).read_bytes() == (two / actor).read_bytes()
+
+
+def train_to(turn, results, algo, bindings, dataset=None):
+    """Train in this process until so many more turns are done, or to the end; its folder."""
+    configuration.load("test/template_short.gin", merged(*QUICK, *ODD, *bindings))
+    small = {"algorithm": {"hidden_dims": (8,)}, "dataset": dataset}
+    learner, folder = build("pendulum-p-v0", algo, seed=5, **small), RunFolder(results, "pendulum-p-v0", algo, 5)
+    if folder.checkpoint.exists():
+        assert resume(read_checkpoint(folder.checkpoint), learner) == []
+    folder.path.mkdir(parents=True, exist_ok=True)
+    checkpoints, turns = Checkpoints(folder, learner, "", 3), itertools.count(1)
+
+    def on_progress(run):
+        if next(turns) == turn:
+            raise signals.Interrupted(signal.SIGTERM)
+
+    checkpoints.on_progress = on_progress
+    table = CSVLogger(folder.progress, columns(learner.algorithm.stat_names), keep_epochs=learner.loop.epoch or None)
+    try:
+        learner.train(table, [checkpoints], num_test_episodes_per_epoch=1)
+    except signals.Interrupted:
+        checkpoints.save()
+    return folder.path
+
+
+@pytest.mark.parametrize(
+    ("algo", "bindings", "turns"),
+    [
+        ("sac", (), (1, 57, 110, 112, 131, 140, 300)),  # exploring, learning, at and around an epoch's end
+        ("rsac", (), (130, 131, 202, 203, 204, 205, 208, 290)),  # in the midst of what is paid at an episode's end
+        ("rsac", ("environments.num_envs=3", "train.num_steps_per_epoch=200"), (3, 67, 68, 201, 205, 215)),
+        ("riql", ("train.num_steps_per_epoch=20", "train.updates_per_step=0.5"), (1, 2, 3, 29, 30, 31, 32, 33, 70)),
+    ],
+    ids=["sac", "rsac", "environments", "offline"],
+)
+def test_stopped_anywhere_it_goes_on_exactly(algo, bindings, turns, tmp_path, pendulum_file):
+    dataset = pendulum_file if algo == "riql" else None
+    whole = train_to(None, tmp_path / "whole", algo, bindings, dataset)
+    done = 0
+    for turn in (*turns, None):
+        parts = train_to(turn and turn - done, tmp_path / "parts", algo, bindings, dataset)
+        done = turn
+    assert_equal_runs(whole, parts)
+    assert rows(whole)[-1].split(",")[1] > "10", "hardly anything was learned"
+
+
+def test_the_command_line_stops_and_goes_on(quick, tmp_path, monkeypatch, stop_at):
+    assert quick("sac")[0] == 0
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "parts"))
+    parts = tmp_path / "parts" / "pendulum-p-v0" / "sac" / "1"
+    stop_at(307)
+    code, _, err = quick("sac")
+    assert code == 143
+    assert re.match(r"offpcc: run 1 stopped at step 29\d of 500, and saved; to go on: ", err)
+    assert err.endswith("--resume\n") and err.count("\n") == 1
+    assert json.loads((parts / "run.json").read_text())["status"] == "stopped"
+    code, out, err = quick("sac", "--resume")
+    assert code == 0, err
+    assert "not exact" not in out
+    assert_equal_runs(run_folder(tmp_path), parts)
+    assert json.loads((parts / "run.json").read_text())["status"] == "finished"
+
+
+def test_stopped_in_a_test_it_tests_anew(quick, tmp_path, monkeypatch):
+    assert quick("sac")[0] == 0
+    expected = rows(run_folder(tmp_path))
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "parts"))
+    parts = tmp_path / "parts" / "pendulum-p-v0" / "sac" / "1"
+    with monkeypatch.context() as patch:
+        original = Evaluation.run
+        stop = lambda self, *rest: os.kill(os.getpid(), signal.SIGTERM) or original(self, *rest)  # noqa: E731
+        patch.setattr(Evaluation, "run", stop)
+        assert quick("sac")[0] == 143
+    assert len(rows(parts)) == 1, "an epoch was ended without its test"
+    assert quick("sac", "--resume")[0] == 0
+    assert rows(parts) == expected
+
+
+def test_what_is_paid_at_the_end_is_paid_after_the_last_checkpoint(quick, tmp_path, monkeypatch):
+    """Stopped there, a run may still be given more epochs, and is as if it had been given them at once."""
+    bindings = [*ODD, "train.updates_per_step=0.1"]
+    assert quick("rsac", bindings=bindings)[0] == 0
+    expected = rows(run_folder(tmp_path, algo="rsac"))
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "parts"))
+    parts = tmp_path / "parts" / "pendulum-p-v0" / "rsac" / "1"
+
+    def on_epoch(self, run):
+        original(self, run)
+        if run.loop.epoch == 2:
+            owed = run.loop.owed
+            monkeypatch.setattr(signals, "poll", lambda: stop() if run.loop.owed == owed - 2.0 else None)
+
+    def stop():
+        monkeypatch.setattr(signals, "poll", lambda: None)
+        raise signals.Interrupted(signal.SIGTERM)
+
+    original = Checkpoints.on_epoch
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "on_epoch", on_epoch)
+        assert quick("rsac", bindings=[*bindings, "train.num_epochs=2"])[0] == 143
+    assert quick("rsac", "--resume", bindings=bindings)[0] == 0
+    assert rows(parts) == expected
+
+
+def test_several_runs_stop_as_one(quick, stop_at, tmp_path):
+    stop_at(20)
+    code, _, err = quick("sac", "--run_id", 1, 2, 3)
+    assert code == 143
+    assert "run 1 stopped at step" in err and "--run_id 1 2 3" in err
+    assert not run_folder(tmp_path, run_id=2).exists()
+
+
+def test_sigint_is_130_and_set_up_may_be_stopped(quick, monkeypatch, tmp_path, stop_at):
+    stop_at(20, number=signal.SIGINT)
+    assert quick("sac")[0] == 130
+    monkeypatch.setattr("offpcc.training.build", lambda *rest, **options: os.kill(os.getpid(), signal.SIGINT))
+    code, _, err = quick("sac", "--run_id", 2)
+    assert code == 130
+    assert err.startswith("offpcc: run 2 stopped; to go on: ") and err.count("\n") == 1
+    assert not run_folder(tmp_path, run_id=2).exists()
+
+
+def test_handlers_are_put_back(quick, stop_at):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    stop_at(20)
+    quick("sac")
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+# As processes ---------------------------------------------------------------------------------------------------------
+
+
+def start(*words, config="test/template_short.gin", bindings=(), **environment):
+    """Start the command line in a process group of its own."""
+    arguments = [*words, *(["--config", config] if config else []), *(["--gin", *bindings] if bindings else [])]
+    return subprocess.Popen(
+        [sys.executable, str(LAUNCH), *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        preexec_fn=lambda: (os.setpgid(0, 0), signal.signal(signal.SIGINT, signal.default_int_handler)),
+    )  # fmt: skip
+
+
+def wait_for(condition, process):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def tables(results):
+    return [file for file in results.rglob("progress.csv") if file.read_text().count("\n") > 1]
+
+
+LONG = (*merged(*QUICK), "train.num_epochs=1_000", "Checkpoints.every=1_000")
+
+
+def test_a_whole_process_group_is_interrupted(tmp_path):
+    """As by Ctrl-C: workers and Weights & Biases get the signal, too."""
+    bindings = [*LONG, "environments.num_envs=2", "environments.worker_processes=True"]
+    tracking = {"OFFPCC_WANDB_PROJECT": "test", "WANDB_MODE": "offline"}
+    try:
+        import wandb  # noqa: F401
+    except ImportError:
+        tracking = {}
+    words = ("--env", "pendulum-p-v0", "--algo", "rsac", "--results", tmp_path)
+    process = start(*words, bindings=bindings, **tracking)
+    wait_for(lambda: tables(tmp_path), process)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err.count("\n") == 1 and "run 1 stopped at step" in err
+    assert "Traceback" not in out + err
+    folder = tmp_path / "pendulum-p-v0" / "rsac" / "1"
+    assert read_checkpoint(folder / "checkpoint.pt")["loop"]["step"] >= 250
+
+
+@pytest.mark.parametrize("then", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_interrupt_ends_at_once(then, tmp_path):
+    """An environment that does not come back is left behind; a second SIGTERM is the machine's impatience."""
+    (tmp_path / "stuck.py").write_text(STUCK)
+    process = start(
+        "--env",
+        "stuck:stuck-v0",
+        "--algo",
+        "sac",
+        "--results",
+        tmp_path,
+        bindings=LONG,
+        PYTHONPATH=f"{tmp_path}:{LAUNCH.parents[1]}",
+    )
+    wait_for((tmp_path / "stuck").exists, process)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    process.send_signal(then)
+    if then == signal.SIGTERM:
+        (tmp_path / "free").touch()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in out + err
+    assert (tmp_path / "stuck-stuck-v0" / "sac" / "1" / "checkpoint.pt").exists() is (then != signal.SIGINT)
+
+
+STUCK = """
+import pathlib, time
+import gymnasium
+
+class Stuck(gymnasium.Wrapper):
+    def step(self, action):
+        self.steps = getattr(self, "steps", 0) + 1
+        here = pathlib.Path(__file__).parent
+        if self.steps == 20:
+            (here / "stuck").touch()
+            while not (here / "free").exists():
+                time.sleep(0.01)
+        return self.env.step(action)
+
+gymnasium.register("stuck-v0", entry_point=lambda: Stuck(gymnasium.make("Pendulum-v1")), max_episode_steps=200)
+"""
+
+
+def test_showing_measuring_and_recording_stop_without_a_traceback(quick, tmp_path):
+    assert quick("sac")[0] == 0
+    folder, data = run_folder(tmp_path), tmp_path / "data.hdf5"
+    name = ("--env", "pendulum-p-v0", "--algo", "sac", "--results", tmp_path / "results")
+    for number, words in (
+        (signal.SIGTERM, ("evaluate", folder, "--episodes", 100_000)),
+        (signal.SIGINT, (*name, "--record", "--episodes", 1_000)),
+        (signal.SIGTERM, ("collect", "--env", "pendulum-p-v0", "--actor", folder, "--steps", 10**7, "--out", data)),
+    ):
+        process = start(*words, config=None)
+        begun = {"collect": data.with_name("data.hdf5.shards"), "--env": folder / "videos"}.get(words[0])
+        wait_for(lambda begun=begun: begun is None or begun.exists(), process)
+        if begun is None:
+            time.sleep(1.0)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 128 + number, err
+        assert err.startswith("offpcc: stopped") and err.count("\n") == 1, err
+        assert "Traceback" not in out
+    assert not list(folder.rglob(".*.tmp-*"))

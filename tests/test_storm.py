@@ -1,0 +1,17 @@
+"""A small one; `make storm` is the whole."""
+
+from storm import kinds, storm, table
+
+
+def test_six_kills(tmp_path):
+    chosen = [kind for kind in kinds() if kind.name in ("online, memory", "recording itself")]
+    assert storm(chosen, kills=6, seconds=300, seed=1, place=tmp_path), table(chosen)
+    assert sum(kind.kills for kind in chosen) == 6, table(chosen)
+    assert sum(kind.hit.total() for kind in chosen) > 0, "no file was being written when a process was killed"
+
+
+def test_a_storm_covers_what_it_should():
+    told = [" ".join((*kind.words, *kind.bindings)) for kind in kinds()]
+    assert len(told) >= 6
+    for part in ("--dataset", "pendulum-img", "num_envs=", "--save_dataset", "collect", "--algo sac", "--algo rsac"):
+        assert any(part in words for words in told), part
