@@ -140,7 +140,7 @@ def test_a_test_return_that_is_no_number_is_never_the_best():
         def on_start(self, run):
             pass
 
-        on_end = on_start
+        on_end = on_progress = on_start
 
         def on_epoch(self, run):
             best.append((run.loop.is_best, run.loop.best_return))
