@@ -19,6 +19,7 @@ from offpcc.domains import ENVIRONMENTS, missing_package
 from offpcc.domains.opengl import choose_opengl
 from offpcc.domains.wrappers import EpisodeReturn, Float32Observation, UnitAction
 from offpcc.errors import UserError, first_line
+from offpcc.modules import import_own
 
 __all__ = ["UnsuitableEnvironment", "describe", "make", "simulator"]
 
@@ -71,12 +72,25 @@ def make(
             f"[@Flicker]"
         ) from error
     wrappers = wrappers_by_gin if wrappers is None else wrappers
-    if not isinstance(wrappers, list | tuple):
-        raise UserError(f"make.wrappers is {wrappers!r}; it has to be a list, such as [@Flicker]")
-    given = dict((kwargs_by_gin if kwargs is None else kwargs) or {})
+    if not isinstance(wrappers, list | tuple) or not all(map(callable, wrappers)):
+        raise UserError(f"make.wrappers is {wrappers!r}; it has to be a list of references, such as [@Flicker]")
+    arguments_given = (kwargs_by_gin if kwargs is None else kwargs) or {}
+    if not isinstance(arguments_given, Mapping) or not all(isinstance(key, str) for key in arguments_given):
+        raise UserError(
+            f"make.kwargs is {arguments_given!r}; it has to be a dictionary of arguments by name, such as "
+            f"{{'max_episode_steps': 100}}"
+        )
+    given = dict(arguments_given)
     arguments = ", ".join(given)
     if render_mode is not None:  # an environment that cannot be rendered need not know the argument
         given["render_mode"] = render_mode
+    if ":" in name:
+        try:
+            import_own(name.partition(":")[0], name)
+        except UserError as error:
+            raise UnsuitableEnvironment(error.message) from error
+    if name.split(":")[-1] not in gymnasium.registry:  # without a version, Gymnasium would take the latest, which moves
+        raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
     try:
         with warnings.catch_warnings():  # what Gymnasium warns of is either as wanted or refused below
             warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
@@ -85,10 +99,6 @@ def make(
         raise UnsuitableEnvironment(f"{name}: {error}") from error
     except ImportError as error:
         raise UnsuitableEnvironment(f"{name}: {error}; install what is missing, or correct the name") from error
-    except gymnasium.error.Error as error:
-        if name.split(":")[-1] in gymnasium.registry:
-            raise
-        raise UnsuitableEnvironment(_unknown(name, gymnasium.registry)) from error
     except TypeError as error:
         if render_mode is not None and (not arguments or "'render_mode'" in str(error)):
             raise UnsuitableEnvironment(
