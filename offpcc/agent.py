@@ -13,6 +13,7 @@ from gymnasium import spaces
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import ACTOR_FORMAT
 from offpcc.core import Memory, Step
+from offpcc.data.untrusted import check_archive
 from offpcc.errors import UserError, first_line
 from offpcc.files import replacing
 from offpcc.registry import from_specification
@@ -89,7 +90,9 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
         algorithm: ActorCritic = from_specification(content["algorithm"], device=device)
         for name, part in algorithm.actor_parts().items():
             part.load_state_dict(content["weights"][name])
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # what is built of a file's arguments may object in any way
         raise UserError(f"{file} describes no actor that can be built here ({first_line(error)})") from error
     return algorithm
 
@@ -100,6 +103,10 @@ def read_tensors(file: Path, kind: str, format_version: int) -> dict[str, Any]:
     Raises:
         UserError: it is missing, damaged, foreign or of a newer format.
     """
+    if file.exists() and not file.is_file():
+        raise UserError(f"{file} is a folder, a pipe or a device, no {kind} of offpcc; give the right file")
+    if file.exists():
+        check_archive(file, kind)
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
         found, version = content["kind"], content["format"]

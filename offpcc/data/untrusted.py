@@ -52,6 +52,26 @@ def check_fits(declared: int, what: str, most_bytes: int | None = None) -> None:
         raise UserError(f"{what} takes {declared:,} bytes, but {available:,} bytes of memory are free; leave it out")
 
 
+def check_archive(path: Path, kind: str) -> None:
+    """Refuse what is no archive as `torch.save` writes it, in which nothing is compressed.
+
+    A compressed one could become a thousand times as large, and the formats before archives declare sizes that nothing
+    holds.
+
+    Raises:
+        UserError: it is none.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            is_plain = all(item.compress_type == zipfile.ZIP_STORED for item in archive.infolist())
+    except DAMAGE as error:
+        raise UserError(
+            f"{path} is no {kind} of offpcc, or is damaged ({first_line(error)}); give the right file"
+        ) from None
+    if not is_plain:
+        raise UserError(f"{path} is no {kind} of offpcc: it is compressed; give the right file")
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn what goes wrong in reading into one message.
