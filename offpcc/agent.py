@@ -86,6 +86,8 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
         algorithm: ActorCritic = from_specification(content["algorithm"], device=device)
         for name, part in algorithm.actor_parts().items():
             part.load_state_dict(content["weights"][name])
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # what is built of a file's arguments may object in any way
         raise UserError(f"{file} describes no actor that can be built here ({first_line(error)})") from error
     return algorithm

@@ -154,8 +154,18 @@ def build(
     assert isinstance(observations, spaces.Box) and isinstance(actions, spaces.Box)
     try:
         learner = algorithm_class(observations, actions, device=device, seed=seed, **(algorithm or {}))
-    except TypeError as error:  # a value of the wrong type, such as @Recurrent() for @Recurrent
-        raise UserError(f"{algorithm_class.__name__} cannot be built: {first_line(error)}") from error
+    except (MemoryError, RuntimeError, TypeError) as error:
+        if isinstance(error, TypeError):  # a value of the wrong type, such as a function for @Recurrent
+            remedy = "correct its bindings"
+        elif isinstance(error, RecursionError):
+            remedy = "a binding refers to itself; correct it"
+        elif any(word in str(error).lower() for word in ("memory", "overflow", "storage size")):
+            remedy = (
+                "that is more memory than there is: lower its sizes, such as hidden_dims, hidden_dim or num_critics"
+            )
+        else:
+            raise
+        raise UserError(f"{algorithm_class.__name__} cannot be built: {first_line(error)}; {remedy}") from error
     stored = {"frame_stack": frames, "device": device, "seed": seed, **(buffer or {})}
     make_env = functools.partial(make, env) if env else None
     tests = Evaluation(make_env, d4rl_names.reference_returns(env)) if env and make_env else None

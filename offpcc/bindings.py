@@ -68,6 +68,39 @@ def nearest(name: str, known: Any) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(list(known)[:40])}."
 
 
+def check_macros(bindings: list[Binding]) -> None:
+    """Refuse macros that are bound nowhere, or that are made of themselves.
+
+    Raises:
+        UserError: naming the binding.
+    """
+    bound = gin.config._CONFIG
+    made_of = {scope: _macros_in(given) for (scope, selector), given in bound.items() if selector == MACRO}
+    for binding in bindings:
+        value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
+        for macro in sorted(_macros_in(value)):
+            if macro not in made_of:
+                raise UserError(
+                    f"{binding.where}: {binding.given} is %{macro}, but {macro} is bound nowhere; "
+                    f"{nearest(macro, sorted(made_of)) if made_of else f'add a line {macro} = ...'}"
+                )
+            reached, left = set[str](), [macro]
+            while left:
+                following = made_of.get(left.pop(), set())
+                if macro in following:
+                    raise UserError(f"{binding.where}: {macro} is made of itself, %{macro}; give it a value")
+                left += following - reached
+                reached |= following
+
+
+def _macros_in(value: Any) -> set[str]:
+    return {
+        part.config_key[0]
+        for part in gin.config.iterate_references(value)
+        if part.selector in (MACRO, MACRO.split(".")[-1])
+    }
+
+
 def check_effects(bindings: list[Binding], without_effect: Mapping[Any, Mapping[str, str]] | None = None) -> None:
     """Refuse bindings that did nothing, once all that the run uses has been built.
 

@@ -48,8 +48,8 @@ def collect(options: argparse.Namespace) -> int:
     Raises:
         UserError: something given is at fault, and nothing was made; or what was begun cannot be written to its end.
     """
-    file: Path = options.out.expanduser()
-    minari = options.minari and options.minari.removeprefix(MINARI)
+    file: Path = options.out
+    minari = None if options.minari is None else options.minari.removeprefix(MINARI)
     check_output(file)
     if not options.resume:
         check_new(file)
@@ -59,7 +59,7 @@ def collect(options: argparse.Namespace) -> int:
             f"--steps is {options.steps:,}, but {file} has {there:,} already; to learn from a part of them, give "
             f"training a --dataset_fraction"
         )
-    if minari:
+    if minari is not None:
         check_id(minari)
         if there < options.steps:
             check_free(minari)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -22,9 +23,12 @@ from offpcc.errors import UserError
 from offpcc.gallery import gallery
 from offpcc.interaction import EpisodeResult
 from offpcc.offline import told_score
-from offpcc.plotting import NoRunsError, find_runs, plot_runs
+from offpcc.places import as_path, check_picture, shown
+from offpcc.plotting import PICTURES, NoRunsError, find_runs, plot_runs
 from offpcc.runs import RunFolder
 from offpcc.showing import evaluate_actor, lines, overview, record_episodes, watch_episodes
+
+STEPS = 2_000  # of the longest walk of `check`
 
 
 def envs(options: argparse.Namespace) -> int:
@@ -48,6 +52,7 @@ def envs(options: argparse.Namespace) -> int:
 
 
 def _gallery(file: Path) -> int:
+    check_picture(file, "--gallery", "gallery.png", PICTURES)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         left_out = gallery(file)
@@ -63,8 +68,9 @@ def check(options: argparse.Namespace) -> int:
     """Print what is odd about an environment; the exit code says whether anything would spoil learning."""
     if options.env is None:
         raise UserError("there is nothing to check; name an environment with --env, or recorded data with --dataset")
+    refuse_idle(options, "--dataset", output=None, dataset_fraction=1.0)
     configuration.load(options.config, [])
-    diagnosis = examine(options.env, options.steps, options.seed)
+    diagnosis = examine(options.env, options.steps or STEPS, options.seed or 0)
     console = Console()
     tell(console, diagnosis.findings)
     console.print(Text(diagnosis.verdict, "bold"), soft_wrap=True)
@@ -83,7 +89,10 @@ def tell(console: Console, findings: Iterable[Finding]) -> None:
 
 def plot(options: argparse.Namespace) -> int:
     """Draw curves and print the figures under them."""
+    check_picture(options.output, "--output", "curves.png", PICTURES)
     try:
+        for folder in options.folder:
+            find_runs(folder)
         options.output.parent.mkdir(parents=True, exist_ok=True)
         summaries = plot_runs(options.folder, options.output, metric=options.metric, announce=print)
     except NoRunsError as error:
@@ -113,7 +122,7 @@ def evaluate(options: argparse.Namespace) -> int:
     """Print returns of a saved actor."""
     run, file = find_actor(options.folder, options.config)
     env = options.env
-    if not env and options.folder.expanduser().is_dir():
+    if not env and options.folder.is_dir():
         # What a folder says does not say what is imported: "module:id" is for the command line.
         known = run.details().get("env", run.siblings.parent.name)
         env = known and str(known).rsplit(":", 1)[-1]
@@ -138,10 +147,11 @@ def find_actor(given: str | Path, config: str | None, or_else: str = "") -> tupl
     Raises:
         UserError: there is no such actor, or its environment is of unknown parts.
     """
-    file = Path(given).expanduser()
-    if not file.exists():
+    file = as_path(given)
+    if not str(given) or not file.exists():
         raise UserError(
-            f"there is no actor {given}; give a run's folder, such as results/ENV/ALGO/1, or an actor's file{or_else}"
+            f"there is no actor {shown(given)}; give a run's folder, such as results/ENV/ALGO/1, or an actor's "
+            f"file{or_else}"
         )
     run = RunFolder.at((file if file.is_dir() else file.parent).resolve())
     configuration.load_for_actor(config, run.config)
@@ -165,6 +175,8 @@ def choose_device(options: argparse.Namespace) -> torch.device:
         device = torch.device(name)
         if device.type not in ("cpu", "cuda"):
             raise RuntimeError("offpcc runs on cpu and cuda")
+        if device.type == "cpu" and device.index:
+            raise RuntimeError("there is one cpu, whatever its cores")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UserError(
@@ -176,10 +188,30 @@ def choose_device(options: argparse.Namespace) -> torch.device:
     return device
 
 
+def refuse_idle(options: argparse.Namespace, needed: str, **defaults: Any) -> None:
+    """Refuse options that do nothing unless another is given.
+
+    Args:
+        options: of the command.
+        needed: what they are for.
+        defaults: values of options that were not given.
+
+    Raises:
+        UserError: one was given.
+    """
+    for name, default in defaults.items():
+        if (value := getattr(options, name, default)) != default:
+            told = f"--{name}" if value is True else f"--{name} {value}"
+            raise UserError(f"{told} has no effect without {needed}; leave it out, or add {needed}")
+
+
 def show(options: argparse.Namespace, run_id: int) -> None:
     """Show or record a saved actor."""
-    if options.gin:
-        raise UserError(f"--gin {options.gin[0]!r} has no effect on a saved actor; leave it out")
+    given = {"gin": options.gin and options.gin[0], "resume": options.resume, "track": options.track}
+    for name, value in (given | {"save_dataset": options.save_dataset}).items():
+        if value:
+            told = f"--{name}" if value is True else f"--{name} {str(value)!r}"
+            raise UserError(f"{told} has no effect on a saved actor; leave it out")
     env, dataset = what_is_named(options.env, options.dataset)
     name = run_name(env, dataset, options.dataset_fraction)
     folder = RunFolder(configuration.results_folder(options.results), name, options.algo, run_id)

@@ -15,11 +15,14 @@ from typing import Any
 import gin
 from gin import config_parser
 
-from offpcc.bindings import COMMAND_LINE, MACRO, Binding, configurables, nearest, parameters, passed_by_us
-from offpcc.errors import UserError
+from offpcc.bindings import COMMAND_LINE, MACRO, Binding, check_macros, configurables, nearest, parameters, passed_by_us
+from offpcc.errors import UserError, first_line
+from offpcc.modules import import_own
+from offpcc.places import as_path, shown
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # a wheel has the configs inside
+LARGEST = 2**22  # bytes of a config
 CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
 
 
@@ -32,7 +35,7 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
     Raises:
         UserError: it is in none of these places.
     """
-    path = Path(name).expanduser()
+    path = as_path(name, "the config")
     places = [Path(), *([beside] if beside else []), CONFIGS.parent, CONFIGS]
     for place in places:
         if (place / path).is_file():
@@ -42,11 +45,18 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
     near = sorted(file for file in known if Path(file).name == wanted)
     near = near or difflib.get_close_matches(str(path), sorted(known), 3, 0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"the ones that come along are below {CONFIGS}"
-    raise UserError(f"there is no config {str(name)!r}; {hint}")
+    kind = "" if not os.path.lexists(path) else ", for what is there is a folder, a device or a link to nothing"
+    raise UserError(f"there is no config {str(name)!r}{kind}; {hint}")
 
 
-def load(file: str | Path | None, command_line: list[str]) -> list[Binding]:
+def load(file: str | Path | None, command_line: list[str], *, imports_beside: bool = True) -> list[Binding]:
     """Forget what gin knew, then read a config and bindings from the command line, which win.
+
+    Args:
+        file: the config.
+        command_line: bindings.
+        imports_beside: whether modules that lie beside the config can be imported; not so those in a run's folder,
+            which may have come from elsewhere.
 
     Raises:
         UserError: a file is missing or malformed, a binding names a class or parameter that does not exist, or the
@@ -54,7 +64,7 @@ def load(file: str | Path | None, command_line: list[str]) -> list[Binding]:
     """
     gin.clear_config()
     make_importable(Path.cwd())
-    bindings = _read_file(find(file)) if file else []
+    bindings = _read_file(find(file), imports_beside=imports_beside) if file else []
     given: set[tuple[str, str, str]] = set()
     for text in command_line:
         if "=" not in text:
@@ -64,6 +74,7 @@ def load(file: str | Path | None, command_line: list[str]) -> list[Binding]:
                 raise UserError(f"{COMMAND_LINE}: {binding.given} is given twice; take one out")
             given.add(binding[:3])
             bindings.append(binding)
+    check_macros(bindings)
     return bindings
 
 
@@ -93,7 +104,7 @@ def load_for_actor(file: str | Path | None, run: Path) -> None:
     load(file, [])
     if not run.is_file():
         return
-    statements = list(_statements(run.read_text(encoding="utf-8"), str(run), skip_unknown=True))
+    statements = list(_statements(_text_of(run), str(run), skip_unknown=True))
     wanted, reached = {_complete("make")}, set[str]()
     while wanted:
         selector = wanted.pop()
@@ -141,15 +152,21 @@ def make_importable(folder: Path) -> None:
         sys.path.append(str(folder))
 
 
-def _read_file(path: Path, including: tuple[Path, ...] = ()) -> list[Binding]:
+def _read_file(path: Path, including: tuple[Path, ...] = (), *, imports_beside: bool = True) -> list[Binding]:
     if path.resolve() in including:
         raise UserError(f"{path} includes itself, by way of {including[-1]}; take one include out")
-    make_importable(path.parent)
+    if imports_beside:
+        make_importable(path.parent)
+    return _read_text(_text_of(path), str(path), path.parent, (*including, path.resolve()))
+
+
+def _text_of(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        if (size := path.stat().st_size) > LARGEST:
+            raise UserError(f"{path} has {size:,} bytes, too many for a config; name a gin file")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read as a config: {error}") from error
-    return _read_text(text, str(path), path.parent, (*including, path.resolve()))
+        raise UserError(f"{path} cannot be read as a config ({first_line(error)}); name a gin file") from error
 
 
 def _read_text(text: str, source: str, folder: Path | None, including: tuple[Path, ...] = ()) -> list[Binding]:
@@ -179,6 +196,10 @@ def _statements(text: str, source: str, skip_unknown: bool = False) -> Iterator[
             f"{at}: {(error.text or text).strip()!r} is not gin's syntax ({reason}); a value is a number, a string in "
             f"quotes, another of Python's literals such as True or None, or an @reference"
         ) from error
+    except (RecursionError, MemoryError) as error:
+        raise UserError(
+            f"{source}: brackets are nested too deeply in {shown(text.strip())}; write it plainly"
+        ) from error
     except tokenize.TokenError as error:
         raise UserError(f"{source}: a bracket or a quotation has no end after {text.strip()[-40:]!r}") from error
     except ValueError as error:  # a reference to what does not exist
@@ -191,13 +212,7 @@ def _statements(text: str, source: str, skip_unknown: bool = False) -> Iterator[
 
 
 def _import(module: str, where: str) -> None:
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"{where}: import {module}: there is no module {error.name!r} in the working directory, beside the "
-            f"config, or installed"
-        ) from error
+    import_own(module, where)
     gin.parse_config(f"import {module}")  # so that the operative config has it
 
 
@@ -261,7 +276,7 @@ def values(text: str) -> dict[str, str]:
 def results_folder(given: str | None) -> Path:
     """Where runs go: as given, else $OFFPCC_RESULTS, else results/ beside offpcc/ in a checkout, else ./results."""
     if given or os.environ.get("OFFPCC_RESULTS"):
-        return Path(given or os.environ["OFFPCC_RESULTS"]).expanduser()
+        return as_path(given or os.environ["OFFPCC_RESULTS"], "--results" if given else "OFFPCC_RESULTS")
     return (CHECKOUT or Path.cwd()) / "results"
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from offpcc import configuration, training  # noqa: F401 (all that gin can configure is known before configs are read)
-from offpcc.commands import tell
+from offpcc.commands import refuse_idle, tell
 from offpcc.data.columns import SpoiledData
 from offpcc.data.datasets import Dataset
 from offpcc.data.doctor import examine, refused
@@ -24,7 +24,8 @@ from offpcc.errors import UserError
 from offpcc.files import replacing
 from offpcc.loggers.terminal import download_bar
 from offpcc.offline import load_by_gin
-from offpcc.plotting import COLORS, METADATA, STYLE
+from offpcc.places import check_picture
+from offpcc.plotting import COLORS, METADATA, PICTURES, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +39,10 @@ def check_dataset(options: argparse.Namespace) -> int:
     Raises:
         UserError: there is no such data, or it cannot be read.
     """
+    if not options.env:
+        refuse_idle(options, "--env", steps=None, seed=None)
+    if options.output:
+        check_picture(options.output, "--output", "returns.png", PICTURES)
     configuration.load(options.config, [])
     console, data = Console(), None
     with ExitStack() as stack:

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from offpcc.checks import Flag, PositiveInteger, check, rules_of
 from offpcc.domains.faults import EnvironmentFault, told
 from offpcc.domains.guard import guarded
 from offpcc.domains.inspection import Inspection, UnfitError
@@ -198,7 +199,7 @@ class VectorEnvironments:
 
 @gin.configurable(denylist=["make_env", "seed"])  # type: ignore[untyped-decorator]
 def environments(
-    make_env: MakeEnv, seed: int, *, num_envs: int = 1, worker_processes: bool = False
+    make_env: MakeEnv, seed: int, *, num_envs: PositiveInteger = 1, worker_processes: Flag = False
 ) -> LocalEnvironments | WorkerEnvironments:
     """The environments an agent learns in.
 
@@ -213,10 +214,9 @@ def environments(
             generators a resumed run knows nothing; an environment's own are found back.
 
     Raises:
-        UserError: `num_envs` is less than 1, or the processes do not start.
+        UserError: a setting makes no sense, or the processes do not start.
     """
-    if not isinstance(num_envs, int) or num_envs < 1:
-        raise UserError(f"environments.num_envs is {num_envs!r}; it has to be a whole number, 1 or more")
+    check("environments", rules_of(environments), {"num_envs": num_envs, "worker_processes": worker_processes})
     seeds = [environment_seed(seed, number) for number in range(num_envs)]
     if worker_processes:
         return WorkerEnvironments(make_env, seeds, by_gin().timeout)

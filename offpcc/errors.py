@@ -20,7 +20,7 @@ class DataWarning(UserWarning):
     """Something about recorded data that a person should know, and that does not keep an agent from learning."""
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What an error says, in one line."""
     text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__

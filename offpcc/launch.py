@@ -18,8 +18,9 @@ if __package__ in (None, ""):  # started as a file: its folder is no place to im
     _here = Path(__file__).resolve().parent
     sys.path[:] = [str(_here.parent), *(path for path in sys.path if Path(path or ".").resolve() != _here)]
 
-from offpcc import signals
+from offpcc import arguments, signals
 from offpcc.errors import UserError
+from offpcc.variables import check_variables
 
 COMMANDS = ("train", "evaluate", "plot", "envs", "check", "collect")
 NO_OPTIONS = ("folder", "run")  # among what is parsed
@@ -38,14 +39,15 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{fault}; see `{self.prog} --help`")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     # NumPy's products are of one step of a few environments; threads of its own would spin beside torch's. It is
     # imported later, and reads this then.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with signals.handled(to_the_end=arguments is None):
+    with signals.handled(to_the_end=words is None):
         try:
-            options = parse(sys.argv[1:] if arguments is None else arguments)
+            check_variables()
+            options = parse(sys.argv[1:] if words is None else words)
             code: int = options.run(options)
         except (UserError, signals.Interrupted) as error:
             code = error.report()
@@ -54,19 +56,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
+def parse(words: Sequence[str]) -> argparse.Namespace:
     """The options of a command line; without a command, they are those of training.
 
     Raises:
         UserError: there is no such command, it has no such option, or the option takes no such value.
     """
-    first = arguments[0] if arguments else "-"
+    first = words[0] if words else "-"
     if not first.startswith("-") and first not in COMMANDS:
         near = difflib.get_close_matches(first, COMMANDS, 1)
         advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}; without one, offpcc trains"
         raise UserError(f"there is no command {first!r}; {advice}")
     is_command = first in (*COMMANDS, "-h", "--help", "--version")
-    given = list(arguments) if is_command else ["train", *arguments]
+    given = list(words) if is_command else ["train", *words]
     options, unknown = parser(with_names=bool({"-h", "--help"} & set(given))).parse_known_args(given)
     if unknown:
         known = [f"--{name}" for name in vars(options) if name not in NO_OPTIONS]
@@ -97,40 +99,46 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     train.add_argument("--env", metavar="NAME", help="a Gymnasium id, see `offpcc envs`, or D4RL's name of a data set")
     train.add_argument("--dataset", metavar="DATA", help="learn from recorded data: a file, D4RL's name or minari:ID")
     train.add_argument(
-        "--dataset_fraction", type=_fraction, default=1.0, metavar="F", help="of its episodes, from the start"
+        "--dataset_fraction", type=arguments.fraction, default=1.0, metavar="F", help="of its episodes, from the start"
     )
     train.add_argument("--algo", required=True, metavar="NAME", help="an algorithm, or a registered class")
     train.add_argument("--config", metavar="FILE.gin", help="as given, from the repository's root or below configs/")
-    train.add_argument("--run_id", type=_run_id, nargs="+", default=[1], metavar="N", help="each id is its seed")
+    train.add_argument(
+        "--run_id", type=arguments.run_id, nargs="+", default=[1], metavar="N", help="each id is its seed"
+    )
     train.add_argument("--gin", nargs="+", action="extend", default=[], metavar="BINDING", help='"SAC.lr=1e-4" ...')
     _device(train)
     train.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
     train.add_argument("--render", action="store_true", help="show the saved actor in a window, or record it")
     train.add_argument("--record", action="store_true", help="record the saved actor as MP4 files")
-    train.add_argument("--save_dataset", type=Path, metavar="FILE.hdf5", help="record every step of training")
-    train.add_argument("--episodes", type=_positive, default=None, metavar="N", help="of --render and --record")
+    train.add_argument("--save_dataset", type=arguments.path, metavar="FILE.hdf5", help="record every step of training")
+    train.add_argument(
+        "--episodes", type=arguments.positive, default=None, metavar="N", help="of --render and --record"
+    )
     train.add_argument("--track", action="store_true", help="follow the run in Weights & Biases")
     _results(train)
     train.set_defaults(run=_train)
 
     evaluate = commands.add_parser("evaluate", help="returns of a saved actor over many episodes")
-    evaluate.add_argument("folder", type=Path, metavar="FOLDER", help="a run's folder, or an actor's file")
-    evaluate.add_argument("--episodes", type=_positive, default=100, metavar="N")
+    evaluate.add_argument("folder", type=arguments.path, metavar="FOLDER", help="a run's folder, or an actor's file")
+    evaluate.add_argument("--episodes", type=arguments.positive, default=100, metavar="N")
     evaluate.add_argument("--env", metavar="NAME", help="another environment than the run's")
-    evaluate.add_argument("--seed", type=_run_id, default=2_000_000, metavar="N", help="of the first episode")
-    evaluate.add_argument("--num_envs", type=_positive, default=20, metavar="N", help="episodes side by side")
+    evaluate.add_argument("--seed", type=arguments.run_id, default=2_000_000, metavar="N", help="of the first episode")
+    evaluate.add_argument("--num_envs", type=arguments.positive, default=20, metavar="N", help="episodes side by side")
     evaluate.add_argument("--config", metavar="FILE.gin", help="whose imports define a class of your own")
     _device(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
     plot = commands.add_parser("plot", help="learning curves, mean and spread over run ids")
-    plot.add_argument("folder", type=Path, nargs="+", metavar="FOLDER", help="of runs, algorithms or environments")
-    plot.add_argument("--output", type=Path, default=Path("curves.png"), metavar="FILE.png")
+    plot.add_argument(
+        "folder", type=arguments.path, nargs="+", metavar="FOLDER", help="of runs, algorithms or environments"
+    )
+    plot.add_argument("--output", type=arguments.path, default=Path("curves.png"), metavar="FILE.png")
     plot.add_argument("--metric", default="test/return", metavar="COLUMN", help="of progress.csv")
     plot.set_defaults(run=_plot)
 
     envs = commands.add_parser("envs", help="environments, their sizes and what they hide")
-    envs.add_argument("--gallery", type=Path, metavar="FILE.png", help="instead, one picture of all families")
+    envs.add_argument("--gallery", type=arguments.path, metavar="FILE.png", help="instead, one picture of all families")
     envs.set_defaults(run=_envs)
 
     check = commands.add_parser(
@@ -139,22 +147,30 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     check.add_argument("--env", metavar="NAME", help="any Gymnasium id, or MODULE:ID of your own")
     check.add_argument("--dataset", metavar="DATA", help="a file, D4RL's name or minari:ID")
     check.add_argument(
-        "--dataset_fraction", type=_fraction, default=1.0, metavar="F", help="of its episodes, from the start"
+        "--dataset_fraction", type=arguments.fraction, default=1.0, metavar="F", help="of its episodes, from the start"
     )
-    check.add_argument("--output", type=Path, metavar="FILE.png", help="a picture of the data's returns and lengths")
-    check.add_argument("--steps", type=_positive, default=2_000, metavar="N", help="of the longest walk through it")
-    check.add_argument("--seed", type=_run_id, default=0, metavar="N", help="of the environment and the actions")
+    check.add_argument(
+        "--output", type=arguments.path, metavar="FILE.png", help="a picture of the data's returns and lengths"
+    )
+    check.add_argument(
+        "--steps", type=arguments.positive, metavar="N", help="of the longest walk through it, by default 2000"
+    )
+    check.add_argument(
+        "--seed", type=arguments.run_id, metavar="N", help="of the environment and the actions, by default 0"
+    )
     check.add_argument("--config", metavar="FILE.gin", help="whose imports or wrappers make the environment")
     check.set_defaults(run=_check)
 
     collect = commands.add_parser("collect", help="record a data set: D4RL's HDF5 format, and Minari's")
     collect.add_argument("--env", required=True, metavar="NAME", help="a Gymnasium id, see `offpcc envs`")
     collect.add_argument("--actor", required=True, metavar="FOLDER|random", help="a run's folder, or an actor's file")
-    collect.add_argument("--steps", type=_positive, required=True, metavar="N", help="environment steps to record")
-    collect.add_argument("--out", type=Path, required=True, metavar="FILE.hdf5", help="where they go")
+    collect.add_argument(
+        "--steps", type=arguments.positive, required=True, metavar="N", help="environment steps to record"
+    )
+    collect.add_argument("--out", type=arguments.path, required=True, metavar="FILE.hdf5", help="where they go")
     collect.add_argument("--minari", metavar="ID", help="write them as a Minari data set, too")
     collect.add_argument(
-        "--seed", type=_run_id, default=0, metavar="N", help="of environment, noise and random actions"
+        "--seed", type=arguments.run_id, default=0, metavar="N", help="of environment, noise and random actions"
     )
     collect.add_argument("--deterministic", action="store_true", help="act without exploration")
     collect.add_argument("--resume", action="store_true", help="go on with a recording that was stopped")
@@ -166,33 +182,13 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
 
 def _device(command: argparse.ArgumentParser) -> None:
     command.add_argument("--device", metavar="cpu|cuda|cuda:N", help="CUDA if there is one, else the CPU")
-    command.add_argument("--threads", type=_positive, metavar="N", default=1, help="of torch on the CPU, by default 1")
+    command.add_argument(
+        "--threads", type=arguments.num_threads, metavar="N", default=1, help="of torch on the CPU, by default 1"
+    )
 
 
 def _results(command: argparse.ArgumentParser) -> None:
     command.add_argument("--results", metavar="DIR", help="else $OFFPCC_RESULTS, else results/ of the checkout")
-
-
-def _run_id(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to 2147483647, such as 1")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0, such as 1")
-    return int(text)
-
-
-def _fraction(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0.0 < number <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0 and at most 1, such as 0.1")
-    return number
 
 
 def _version() -> str:
@@ -240,7 +236,7 @@ def _envs(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    if options.dataset:
+    if options.dataset is not None:
         from offpcc.dataset_commands import check_dataset
 
         return check_dataset(options)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from offpcc.errors import UserError, first_line
 from offpcc.files import replacing
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ METADATA: dict[str, dict[str, None]] = {
     ".pdf": {"CreationDate": None},
     ".svg": {"Date": None},
 }
+
+
+PICTURES = frozenset((".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".eps", ".ps"))
+LARGEST = 2**30  # bytes of a progress.csv
 
 
 class NoRunsError(ValueError):
@@ -91,18 +96,33 @@ def find_runs(folder: Path) -> list[Path]:
     Raises:
         NoRunsError: If there are none.
     """
-    runs = sorted(file.parent for file in folder.rglob("progress.csv"))
+    runs = sorted(file.parent for file in folder.rglob("progress.csv") if file.is_file())
     if not runs:
         raise NoRunsError(f"no runs in {folder}: neither it nor a folder inside it holds a progress.csv")
     return runs
 
 
 def read_progress(file: Path) -> dict[str, list[float]]:
-    """Read a run's `progress.csv` as columns, with nan for empty cells."""
-    with file.open(encoding="utf-8", newline="") as stream:
-        reader = csv.DictReader(stream)
-        rows = list(reader)
-        return {name: [float(row[name] or "nan") for row in rows] for name in reader.fieldnames or ()}
+    """Read a run's `progress.csv` as columns, with nan for empty cells.
+
+    Raises:
+        UserError: If it is damaged, or something else.
+    """
+    try:
+        if not file.is_file() or file.stat().st_size > LARGEST:
+            raise ValueError("it is no file of a reasonable size")
+        with file.open(encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream)
+            rows = list(reader)
+            columns = {name: [float(row[name] or "nan") for row in rows] for name in reader.fieldnames or ()}
+        if "step" not in columns:
+            raise ValueError("it has no column 'step'")
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise UserError(
+            f"{file} cannot be read as a run's progress ({first_line(error)}); put it back from a copy, or leave its "
+            f"run out"
+        ) from error
+    return columns
 
 
 def plot_run(folder: Path, file: Path) -> None:

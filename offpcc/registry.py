@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from gymnasium import spaces
 from offpcc.checks import check, rules_of
 from offpcc.errors import UserError
 
+LARGEST_BOX = 2**26  # numbers of an observation
 REGISTRY: dict[str, type] = {}
 C = TypeVar("C", bound=type)
 
@@ -26,7 +28,16 @@ def configurable(cls: C) -> C:
     such as ``default_num_critics`` are for that); it takes ``**kwargs`` and passes them on. What breaks a rule of
     `offpcc.checks` in its signature is refused. Each instance remembers the arguments it was built with, for
     `specification`.
+
+    Raises:
+        UserError: another class has its name.
     """
+    known = REGISTRY.get(cls.__name__)
+    if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise UserError(
+            f"there is a class {cls.__name__} already, in {known.__module__}; give that of {cls.__module__} "
+            f"another name"
+        )
     if "__init__" not in cls.__dict__:
 
         def passes_on(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -92,6 +103,8 @@ def from_specification(spec: Any, **overrides: Any) -> Any:
         return spec
     if "box" in spec:
         dtype = np.dtype(spec["dtype"])
+        if math.prod(spec["box"]) > LARGEST_BOX:
+            raise UserError(f"the file declares observations or actions of shape {tuple(spec['box'])}; it is damaged")
         low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
         return spaces.Box(low, high, tuple(spec["box"]), dtype.type)
     if "reference" in spec:

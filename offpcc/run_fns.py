@@ -219,11 +219,7 @@ def train(
         updates_per_step=updates_per_step,
         stop_return=stop_return,
     )
-    if interaction is not None and interaction.num_envs > num_steps_per_epoch:
-        raise UserError(
-            f"environments.num_envs is {interaction.num_envs}, more than the {num_steps_per_epoch} steps of an epoch; "
-            f"raise train.num_steps_per_epoch"
-        )
+    check_num_envs(interaction, num_steps_per_epoch)
     loop = loop or Loop()
     run = Run(algorithm, buffer, interaction, tests, loop)
     clock = Clock(loop, num_epochs * num_steps_per_epoch, logger)
@@ -302,6 +298,19 @@ def check_settings(**settings: Any) -> None:
         UserError: naming the first.
     """
     check("train", rules_of(train), settings)
+
+
+def check_num_envs(interaction: Interaction | None, num_steps_per_epoch: int) -> None:
+    """Refuse more environments than an epoch has steps.
+
+    Raises:
+        UserError: there are.
+    """
+    if interaction is not None and interaction.num_envs > num_steps_per_epoch:
+        raise UserError(
+            f"environments.num_envs is {interaction.num_envs}, more than the {num_steps_per_epoch} steps of an epoch; "
+            f"raise train.num_steps_per_epoch"
+        )
 
 
 def columns_of(algorithm: Algorithm, tests: Evaluation | None, interaction: Interaction | None = None) -> list[str]:

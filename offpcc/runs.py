@@ -19,8 +19,12 @@ from offpcc.assembly import Learner
 from offpcc.checkpoints import parts_folder, previous
 from offpcc.configuration import CHECKOUT
 from offpcc.domains.making import simulator
-from offpcc.errors import UserError
+from offpcc.errors import UserError, first_line
 from offpcc.files import read_json, write_json, write_text
+from offpcc.places import shown
+
+LONGEST_NAME = 200  # letters; a folder's name may have 255
+LARGEST_RECORD = 2**24  # bytes of a run.json
 
 
 class RunFolder:
@@ -69,8 +73,10 @@ class RunFolder:
     def details(self) -> dict[str, Any]:
         """What run.json tells; empty where there is none."""
         try:
+            if not self.record.is_file() or self.record.stat().st_size > LARGEST_RECORD:
+                return {}
             return dict(read_json(self.record))
-        except (OSError, ValueError):
+        except (OSError, RecursionError, TypeError, ValueError):
             return {}
 
     def next_free_id(self) -> int:
@@ -99,7 +105,12 @@ class RunFolder:
 
     def create(self, config: str, facts: dict[str, Any]) -> None:
         """Make the folder and write what the run is."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"{self.path} cannot be made ({first_line(error)}); name another folder with --results"
+            ) from error
         unfinished = [file for place in (self.path, self.checkpoint_parts) for file in place.glob(".*.tmp-*")]
         for file in (*unfinished, *self.videos.glob(".best_actor*.tmp-*")):  # of a run that was killed while it wrote
             file.unlink(missing_ok=True)
@@ -115,8 +126,11 @@ class RunFolder:
 def path_part(name: str) -> str:
     """`name` as one part of a path."""
     part = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")
-    if not part:
-        raise UserError(f"{name!r} is no name that a folder could have; give an environment's or algorithm's name")
+    if not part or len(part) > LONGEST_NAME:
+        raise UserError(
+            f"{shown(name)} is no name that a folder could have; give that of an environment, an algorithm or a data "
+            f"set"
+        )
     return part
 
 

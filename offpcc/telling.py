@@ -56,6 +56,13 @@ def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) ->
         UserError: more than the machine has free.
     """
     env, _ = what_is_named(options.env, options.dataset)
+    available, buffer = available_bytes(), learner.buffer
+    of_batch = buffer.batch_size * buffer.bytes_per_step
+    if available is not None and of_batch > available:
+        raise UserError(
+            f"{type(buffer).__name__}.batch_size is {buffer.batch_size:,}: a batch takes {of_batch:,} bytes or more, "
+            f"but {available:,} bytes of memory are free; lower it"
+        )
     if learner.recording is not None:
         told = [*learner.recording.lines(learner.algorithm.has_critics)]
         if env in d4rl_names.FILES:
@@ -68,12 +75,11 @@ def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) ->
             told.append(f"no environment is named, so there are no tests; {advice}")
         return told + about_frames(env, learner)
     assert env is not None
-    planned = learner.buffer.planned_bytes(num_steps, gymnasium.spec(env.rsplit(":", 1)[-1]).max_episode_steps)
-    available = available_bytes()
+    planned = buffer.planned_bytes(num_steps, gymnasium.spec(env.rsplit(":", 1)[-1]).max_episode_steps)
     if available is not None and planned > available:
         raise UserError(
             f"the replay buffer can come to {planned:,} bytes, but {available:,} bytes of memory are free; lower "
-            f"{type(learner.buffer).__name__}.capacity or train.num_epochs"
+            f"{type(buffer).__name__}.capacity or train.num_epochs"
         )
     return [f"the replay buffer can come to {planned:,} bytes in {num_steps:,} steps", *about_frames(env, learner)]
 

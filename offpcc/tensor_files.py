@@ -77,7 +77,10 @@ def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool
         raise FileError(f"{file} is damaged (checksum)", "put it back from a copy")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if sum(part.file_size for part in archive.infolist()) > len(data):
+            parts = archive.infolist()
+            if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+                raise ValueError("it is compressed")  # and could become a thousand times as large
+            if sum(part.file_size for part in parts) > len(data):
                 raise ValueError("it declares more than it holds")
         content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         found, version = content["kind"], content["format"]
@@ -100,7 +103,7 @@ def _read(file: Path) -> bytes:
     if not os.path.lexists(file):
         raise FileError(f"{file} does not exist", "train first, or correct the path")
     if not file.is_file():  # a pipe would be waited for
-        raise FileError(f"{file} is no file that could be read", "give the right file")
+        raise FileError(f"{file} is a folder, a pipe or a device, no file that could be read", "give the right file")
     try:
         return file.read_bytes()
     except OSError as error:

@@ -23,14 +23,15 @@ from offpcc.assembly import Learner, build, run_name, what_is_named
 from offpcc.bindings import check_effects
 from offpcc.callbacks import Checkpoints
 from offpcc.checks import check, rules_of
-from offpcc.commands import choose_device, show
+from offpcc.commands import choose_device, refuse_idle, show
 from offpcc.disks import telling_of_faults
 from offpcc.domains.faults import EnvironmentFault
 from offpcc.errors import DataWarning, UserError
 from offpcc.locks import FolderLock
 from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
+from offpcc.places import check_folder
 from offpcc.plotting import plot_run
-from offpcc.run_fns import check_settings, columns_of, train, without_effect
+from offpcc.run_fns import check_num_envs, check_settings, columns_of, train, without_effect
 from offpcc.runs import RunFolder
 from offpcc.showing import record_episodes
 from offpcc.telling import about_config, about_data, command, refusal, tell_finished, tell_result
@@ -46,14 +47,22 @@ def train_all(options: argparse.Namespace) -> int:
         raise UserError(
             "there is nothing to learn from; name an environment with --env, or recorded data with --dataset"
         )
-    run = show if options.render or options.record else train_one
-    codes = []
+    if options.config:
+        configuration.find(options.config)  # whatever is wrong with a run, a name that is misspelt comes first
+    is_shown = options.render or options.record
+    if not is_shown:
+        refuse_idle(options, "--render", episodes=None)
+        check_folder(configuration.results_folder(options.results), "the folder of results")
+    run = show if is_shown else train_one
+    codes: list[int] = []
+    told: set[str] = set()  # what is wrong with all runs alike is told once
     for run_id in options.run_id:
         try:
             run(options, run_id)
             codes.append(0)
         except UserError as error:
-            codes.append(error.report())
+            codes.append(2 if error.message in told else error.report())
+            told.add(error.message)
         except Exception:
             traceback.print_exc()
             hint = "" if run is show else "; once it is mended, the same command with --resume goes on"
@@ -144,7 +153,7 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
         raise UserError(
             "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
         )
-    bound = configuration.load(file, options.gin)
+    bound = configuration.load(file, options.gin, imports_beside=options.config is not None)
     device = choose_device(options)
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(run_id)  # for users' environments and networks; offpcc's own parts have generators of their own
@@ -154,6 +163,7 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
     settings = configuration.anticipate(train)
     check("Checkpoints", rules_of(Checkpoints), configuration.anticipate(Checkpoints))
     check_settings(**settings)
+    check_num_envs(learner.interaction, settings["num_steps_per_epoch"])
     algorithm, buffer = learner.algorithm, learner.buffer
     idle = {
         type(algorithm): algorithm.without_effect(),

@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # A part imports parts below it and its own; parts of one level import each other only as ALLOWED_BESIDE says.
 LEVELS = [
-    {"errors", "checks", "files", "generators", "d4rl_names", "signals"},
+    {"errors", "checks", "files", "generators", "d4rl_names", "signals", "places", "modules"},
     {"core", "registry", "domains", "loggers", "allocation", "tensor_files"},
     {"optimization", "side_by_side"},
     {"learning", "networks", "data", "workers"},
@@ -26,6 +26,8 @@ LEVELS = [
 ]
 ALLOWED_BESIDE = {
     ("checks", "errors"),
+    ("places", "errors"),
+    ("modules", "errors"),
     ("data", "learning"),  # augmentation draws from the algorithm's noise
 }
 APART = {"domains", "loggers"}  # import none of the parts that learn

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from offpcc import d4rl_names
 from offpcc.data.d4rl import obtain, raw_arrays
 from offpcc.errors import UserError
+from offpcc.places import as_path
 
 __all__ = ["RecordedTask"]
 
@@ -57,7 +58,7 @@ class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         Raises:
             UserError: the data is not to be had, not whole, or not of this environment's sizes.
         """
-        path = obtain(self.dataset_name) if h5path is None else Path(h5path).expanduser()
+        path = obtain(self.dataset_name) if h5path is None else as_path(h5path)
         arrays = raw_arrays(path)
         for key, space in (("observations", self.observation_space), ("actions", self.action_space)):
             if arrays[key].shape[1:] != space.shape:

@@ -20,14 +20,15 @@ from offpcc.data.downloads import DownloadError, Progress, download
 from offpcc.data.hdf5_items import is_hdf5
 from offpcc.data.untrusted import DAMAGE, printable
 from offpcc.errors import UserError, first_line
+from offpcc.places import as_path, why_no_folder
 
 D4RL_KEYS = ("observations", "actions", "rewards", "terminals")  # that every file of D4RL has
 
 
 def folders() -> list[Path]:
     """Where data sets are looked for, in this order."""
-    given = (os.environ.get(variable) for variable in ("OFFPCC_DATASETS", "D4RL_DATASET_DIR"))
-    return [Path(folder).expanduser() for folder in (*given, "~/.d4rl/datasets") if folder]
+    given = {name: os.environ.get(name) for name in ("OFFPCC_DATASETS", "D4RL_DATASET_DIR")}
+    return [as_path(folder, name) for name, folder in (*given.items(), ("", "~/.d4rl/datasets")) if folder]
 
 
 def find(name: str) -> Path | None:
@@ -54,7 +55,7 @@ def obtain(name: str, progress: Progress | None = None) -> Path:
     if name not in FILES:
         raise UserError(_unknown(name))
     file = FILES[name].rsplit("/", 1)[-1]
-    folder = _writable()
+    folder = next((folder for folder in folders() if why_no_folder(folder) is None), None)
     places = " or ".join(map(str, folders()))
     ways = (
         f"nothing of it was kept. Get {file} elsewhere and give its path, or put it into {places}; or set "
@@ -113,17 +114,6 @@ def _fault_of(path: Path) -> str | None:
     except DAMAGE as error:
         return f"what came is damaged or not whole ({first_line(error)})"
     return f"what came lacks {', '.join(missing)}" if missing else None
-
-
-def _writable() -> Path | None:
-    for folder in folders():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK | os.X_OK):
-            return folder
-    return None
 
 
 def _unknown(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import shutil
@@ -42,7 +43,7 @@ def download(
 
     Args:
         url: where it is.
-        target: where it goes; its folder must exist.
+        target: where it goes; its folder is made once the file begins to come.
         known: what to check it against.
         accept: what is wrong with the file that came, or None.
         progress: called as it comes.
@@ -51,7 +52,10 @@ def download(
         DownloadError: it did not come, or not as it should be.
     """
     try:
-        with urllib.request.urlopen(url, timeout=PATIENCE) as response, replacing(target) as temporary:
+        with contextlib.ExitStack() as stack:
+            response = stack.enter_context(urllib.request.urlopen(url, timeout=PATIENCE))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = stack.enter_context(replacing(target))
             stated = response.headers.get("Content-Length")
             size = int(stated) if stated else known.size if known else None
             free = shutil.disk_usage(target.parent).free

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from offpcc.data.downloads import Progress
 from offpcc.data.minari_source import read_minari
 from offpcc.data.notices import Notice
 from offpcc.errors import UserError
+from offpcc.places import as_path
 
 MINARI = "minari:"
 
@@ -43,12 +45,15 @@ def load(
     text = str(source)
     if text.startswith(MINARI):
         return read_minari(text.removeprefix(MINARI)).with_range(action_range)
-    path = Path(text).expanduser()
+    if not text:
+        raise UserError("'' names no data set; give a file, a D4RL name or minari:ID")
+    path = as_path(text, "the data")
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the file with the data in it")
     if not path.is_file():
         if path.suffix in d4rl_names.SUFFIXES or len(path.parts) > 1:
-            raise UserError(f"there is no file {path}; {_advice(path)}")
+            kind = ", for what is there is a device or a link to nothing" if os.path.lexists(path) else ""
+            raise UserError(f"there is no file {path}{kind}; {_advice(path)}")
         file = next((file for end in d4rl_names.SUFFIXES if (file := Path(f"{path}{end}")).is_file()), None)
         if file and text not in d4rl_names.FILES and d4rl.find(text) is None:
             raise UserError(f"{text}: there is no such data set; did you mean the file {file}?")

@@ -15,9 +15,11 @@ from gymnasium import spaces
 from offpcc.data.columns import Array, available_bytes
 from offpcc.data.datasets import Dataset
 from offpcc.data.hdf5_items import declared_bytes, names_in, own_item
+from offpcc.data.minari_ids import datasets_folder, is_id
 from offpcc.data.notices import Notice
 from offpcc.data.untrusted import DAMAGE, check_declared
 from offpcc.errors import UserError
+from offpcc.places import shown
 
 READING = (AssertionError, AttributeError, *DAMAGE)  # what Minari raises of files that are not whole
 FILE = "main_data.hdf5"  # with the steps of a data set, unless they are stored in another format
@@ -43,6 +45,13 @@ def read_minari(name: str) -> Dataset:
         import minari
     except ImportError as error:
         raise UserError(f"minari:{name} needs the Minari package ({error}); pip install 'offpcc[offline]'") from None
+    if not is_id(name):
+        raise UserError(
+            f"minari:{shown(name)} is no id of a Minari data set; it is a name and a version, below one or more "
+            f"namespaces if you like, such as minari:D4RL/door/human-v2"
+        )
+    if not datasets_folder().is_dir():  # which Minari would make
+        raise UserError(_not_here(name, []))
     try:
         recorded = minari.load_dataset(name)
     except FileNotFoundError:

@@ -14,12 +14,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from offpcc.data.minari_ids import ROOT, datasets_folder, is_id
 from offpcc.data.recording_file import read_episodes, read_finished
 from offpcc.data.recording_settings import latest
 from offpcc.domains.wrappers import UnitAction
 from offpcc.errors import UserError, first_line
+from offpcc.places import check_folder, shown
 
-ROOT = "MINARI_DATASETS_PATH"  # the environment variable by which Minari finds its data sets
 BLOCK_BYTES = 2**25  # of observations that are handed to Minari at a time
 
 
@@ -30,26 +31,25 @@ def check_id(name: str) -> None:
         UserError: it is malformed, or the package is missing.
     """
     try:
-        from minari.dataset.minari_dataset import parse_dataset_id
+        known = is_id(name)
     except ImportError as error:
         raise UserError(f"--minari {name} needs the Minari package ({error}); pip install 'offpcc[offline]'") from None
-    try:
-        parse_dataset_id(name)
-    except (TypeError, ValueError):
+    if not known:
         raise UserError(
-            f"--minari {name} is no id of a Minari data set; it is a name and a version, below one or more namespaces "
-            f"(of two letters or more) if you like, such as pendulum/random-v0"
-        ) from None
+            f"--minari {shown(name)} is no id of a Minari data set; it is a name and a version, below one or more "
+            f"namespaces (of two letters or more) if you like, such as pendulum/random-v0"
+        )
 
 
 def check_free(name: str) -> None:
-    """Refuse to overwrite a data set.
+    """Refuse to overwrite a data set, and a place where none can be written.
 
     Raises:
-        UserError: there is one of this name.
+        UserError: there is one of this name, or none can be.
     """
     if minari_folder(name).exists():
         raise UserError(f"--minari {name} is there already, in {minari_folder(name)}; raise its version, or remove it")
+    check_folder(minari_folder(name).parent, f"--minari {name}: ${ROOT}, else ~/.minari/datasets:")
 
 
 def check_lossless(name: str, env: gymnasium.Env[Any, Any]) -> None:
@@ -67,7 +67,7 @@ def check_lossless(name: str, env: gymnasium.Env[Any, Any]) -> None:
 
 def minari_folder(name: str) -> Path:
     """Where Minari has a data set."""
-    return Path(os.environ.get(ROOT) or Path.home() / ".minari" / "datasets") / name
+    return datasets_folder() / name
 
 
 def write_minari(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Callable[[int], int]) -> None:

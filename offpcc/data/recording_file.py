@@ -20,6 +20,7 @@ from offpcc.data.records import Ending, Episode
 from offpcc.data.shards import is_unfinished, shards_folder
 from offpcc.errors import UserError, first_line
 from offpcc.files import replacing
+from offpcc.places import shown, why_no_folder
 
 SUFFIXES = (".hdf5", ".h5")
 CHUNK_BYTES = 2**19  # of compressed images: one fits the cache that HDF5 has for each array, of 1 MiB
@@ -217,13 +218,13 @@ def check_output(file: Path) -> None:
     try:
         if file.is_dir():
             raise UserError(f"{file} is a folder; name a file in it, such as {file / 'data.hdf5'}")
+        if os.path.lexists(file) and not file.is_file():
+            raise UserError(f"{file} is a device, a pipe or a link to nothing; name another file")
         is_unfinished(file)  # its folder of shards has a longer name
-        there = next(folder for folder in file.absolute().parents if folder.exists())
     except OSError as error:
-        raise UserError(f"{file} cannot be made ({first_line(error)}); name a file elsewhere") from None
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        fault = "cannot be written to" if there.is_dir() else "is a file, not a folder"
-        raise UserError(f"{file} cannot be made: {there} {fault}; name a file elsewhere")
+        raise UserError(f"{shown(file)} cannot be made ({first_line(error)}); name a file elsewhere") from None
+    if fault := why_no_folder(file.absolute().parent):
+        raise UserError(f"{file} cannot be made: {fault}; name a file elsewhere")
 
 
 def check_new(file: Path) -> None:

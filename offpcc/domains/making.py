@@ -22,6 +22,7 @@ from offpcc.domains.faults import place_in, told
 from offpcc.domains.opengl import choose_opengl
 from offpcc.domains.wrappers import EpisodeReturn, Float32Observation, UnitAction
 from offpcc.errors import UserError, first_line
+from offpcc.modules import import_own
 
 __all__ = ["OLD_GYM", "UnsuitableEnvironment", "cannot_be_made", "describe", "make", "simulator"]
 
@@ -94,12 +95,25 @@ def make(
         ) from error
     check("make", rules_of(by_gin), {"timeout": given_by_gin.timeout})
     wrappers = given_by_gin.wrappers if wrappers is None else wrappers
-    if not isinstance(wrappers, list | tuple):
-        raise UserError(f"make.wrappers is {wrappers!r}; it has to be a list, such as [@Flicker]")
-    given = dict((given_by_gin.kwargs if kwargs is None else kwargs) or {})
+    if not isinstance(wrappers, list | tuple) or not all(map(callable, wrappers)):
+        raise UserError(f"make.wrappers is {wrappers!r}; it has to be a list of references, such as [@Flicker]")
+    arguments_given = (given_by_gin.kwargs if kwargs is None else kwargs) or {}
+    if not isinstance(arguments_given, Mapping) or not all(isinstance(key, str) for key in arguments_given):
+        raise UserError(
+            f"make.kwargs is {arguments_given!r}; it has to be a dictionary of arguments by name, such as "
+            f"{{'max_episode_steps': 100}}"
+        )
+    given = dict(arguments_given)
     arguments = ", ".join(given)
     if render_mode is not None:  # an environment that cannot be rendered need not know the argument
         given["render_mode"] = render_mode
+    if ":" in name:
+        try:
+            import_own(name.partition(":")[0], name)
+        except UserError as error:
+            raise UnsuitableEnvironment(error.message) from error
+    if name.split(":")[-1] not in gymnasium.registry:  # without a version, Gymnasium would take the latest, which moves
+        raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
     try:
         with warnings.catch_warnings():  # what Gymnasium warns of is either as wanted or refused below
             warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
@@ -109,9 +123,7 @@ def make(
     except ImportError as error:
         raise UnsuitableEnvironment(f"{name}: {error}; install what is missing, or correct the name") from error
     except gymnasium.error.Error as error:
-        if name.split(":")[-1] in gymnasium.registry:
-            raise cannot_be_made(name, error) from error
-        raise UnsuitableEnvironment(_unknown(name, gymnasium.registry)) from error
+        raise cannot_be_made(name, error) from error
     except TypeError as error:
         if render_mode is not None and (not arguments or "'render_mode'" in str(error)):
             raise UnsuitableEnvironment(

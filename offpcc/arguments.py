@@ -1,0 +1,78 @@
+"""What a command line's words may be, as argparse takes it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from offpcc.errors import UserError
+from offpcc.places import as_path, shown
+
+MOST_THREADS = 1024
+
+
+def _whole(text: str, least: int, most: int) -> int | None:
+    short = text.isdecimal() and len(text) <= 20  # Python refuses to read thousands of digits
+    return int(text) if short and least <= int(text) <= most else None
+
+
+def run_id(text: str) -> int:
+    """A run's id, or a seed.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if (number := _whole(text, 0, 2**31 - 1)) is None:
+        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number from 0 to 2147483647, such as 1")
+    return number
+
+
+def positive(text: str) -> int:
+    """A whole number above 0.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if (number := _whole(text, 1, 2**63 - 1)) is None:
+        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number above 0, such as 1")
+    return number
+
+
+def num_threads(text: str) -> int:
+    """A number of threads.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if (number := _whole(text, 1, MOST_THREADS)) is None:
+        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number from 1 to {MOST_THREADS}, such as 1")
+    return number
+
+
+def path(text: str) -> Path:
+    """A path, with ~ replaced.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no name of a file or folder; name one")
+    try:
+        return as_path(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(error.message) from error
+
+
+def fraction(text: str) -> float:
+    """A number above 0 and at most 1.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0 and at most 1, such as 0.1")
+    return number

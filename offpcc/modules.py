@@ -1,0 +1,37 @@
+"""Importing a user's module: whatever it does when it is imported ends in one message."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+
+from offpcc.errors import UserError, first_line
+
+
+def import_own(module: str, where: str) -> None:
+    """Import a module that a user named.
+
+    Args:
+        module: its name.
+        where: it was named, for messages.
+
+    Raises:
+        UserError: there is none, or it does not run to its end.
+    """
+    try:
+        importlib.import_module(module)
+    except UserError as error:
+        raise UserError(f"{where}: import {module}: {error.message}") from error
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{where}: import {module}: there is no module {error.name!r} in the working directory, beside the "
+            f"config, or installed; install what is missing, or correct the name"
+        ) from error
+    except (Exception, SystemExit) as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = (
+            f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else f"{last.filename}:{last.lineno}"
+        )
+        raise UserError(
+            f"{where}: import {module} fails: {type(error).__name__}: {first_line(error)} ({place}); mend the module"
+        ) from error

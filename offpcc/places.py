@@ -1,0 +1,88 @@
+"""Paths that a user gave: whether they can be, and whether something can be written there. Nothing is made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from offpcc.errors import UserError, first_line
+
+SHOWN = 80  # letters of a path, in a message
+
+
+def as_path(given: str | Path, what: str = "") -> Path:
+    """A path as it was given, with ~ replaced.
+
+    Args:
+        given: by the user.
+        what: it is, for messages, such as ``--out``.
+
+    Raises:
+        UserError: there can be nothing of this name.
+    """
+    told = f"{what} {shown(given)}".strip()
+    try:
+        path = Path(given).expanduser()
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return path
+    except RuntimeError:  # of expanduser
+        raise UserError(f"{told}: there is no such user here; write the home folder out") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else first_line(error)
+        raise UserError(f"{told} cannot be a path ({reason}); give another one") from None
+    return path
+
+
+def shown(given: str | Path) -> str:
+    """A path in a message: cut where it is very long, in quotes where it would not be seen."""
+    text = str(given)
+    if len(text) > SHOWN:
+        text = f"{text[:SHOWN]}... ({len(text):,} letters)"
+    return text if text.isprintable() and text else ascii(text)
+
+
+def why_no_folder(folder: Path) -> str | None:
+    """Why there is no folder that can be written to, and none can be made; None if there is or can be."""
+    try:
+        there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
+        if not there.exists():
+            return f"{shown(there)} is a link to nothing"
+        if not there.is_dir():
+            return f"{shown(there)} is a file, not a folder"
+        if not os.access(there, os.W_OK | os.X_OK):
+            return f"{shown(there)} cannot be written to"
+    except (OSError, ValueError) as error:
+        return first_line(error)
+    return None
+
+
+def check_folder(path: Path, what: str) -> None:
+    """Refuse a folder that is none and cannot be made.
+
+    Raises:
+        UserError: naming `what` it is.
+    """
+    if fault := why_no_folder(path):
+        raise UserError(f"{what} {shown(path)} can hold nothing: {fault}; name another folder")
+
+
+def check_picture(path: Path, what: str, example: str, suffixes: frozenset[str]) -> None:
+    """Refuse a picture that could not be written.
+
+    Args:
+        path: of the picture.
+        what: names it, such as ``--output``.
+        example: of a name.
+        suffixes: of pictures, such as ``.png``.
+
+    Raises:
+        UserError: its name has another suffix, or nothing can be written there.
+    """
+    fault = why_no_folder(path.parent)
+    if path.suffix not in suffixes:
+        fault = f"a picture ends in one of {', '.join(sorted(suffixes))}"
+    elif path.is_dir():
+        fault = "it is a folder"
+    if fault:
+        raise UserError(f"{what} {shown(path)} cannot be written: {fault}; name a file such as {example}")

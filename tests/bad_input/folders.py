@@ -1,0 +1,65 @@
+"""Folders of results that cannot be, and run folders that are damaged."""
+
+LONG = "x" * 300
+PLACES = [
+    ("a_file", "a_file", "folder"),
+    ("a_file/below", "a_file", "folder"),
+    ("dangling", "dangling"),
+    ("loop", "loop"),
+    ("fifo", "fifo"),
+    ("/dev/null", "/dev/null"),
+    ("/proc/results", "/proc/results"),
+    ("~ghost/results", "~ghost"),
+    (LONG, "too long"),
+]
+EVALUATED = [
+    *((f"actor_best_{way}", "actor_best.pt") for way in ("noise", "empty", "half")),
+    ("config_noise", "config.gin"),
+    ("run_env_escape", "../../../etc/passwd"),
+    ("run_env_other", "Walker2d-v4"),
+    ("run_env_none", "--env"),
+    ("gin_syntax", "config.gin"),
+    ("gin_wrapper", "somewhere.Wrapper", "--config"),
+    ("only_a_checkpoint", "no saved actor"),
+]
+PLOTTED = [
+    *((f"progress_{way}", "progress.csv") for way in ("noise", "empty", "folder", "fifo", "zero", "loop")),
+    ("csv_words", "progress.csv", "words"),
+    ("csv_without_step", "progress.csv", "step"),
+    ("csv_header", "test/return"),
+    ("csv_long", "progress.csv"),
+    ("csv_nul", "progress.csv"),
+]
+RESUMED = [
+    *((f"checkpoint_{way}", "checkpoint.pt") for way in ("noise", "empty", "half", "folder", "fifo", "zero")),
+    ("config_noise", "config.gin"),
+    ("config_half", "train.num_epochs"),
+    ("gin_syntax", "config.gin"),
+    ("gin_import", "SystemExit", "mend"),
+    ("only_a_checkpoint", "--config"),
+]
+RUN = "pendulum-p-v0/sac/1"
+COMMANDS = [
+    *((f"TRAIN --results {place}", *words) for place, *words in PLACES),
+    *((f"evaluate damaged/{way}/{RUN} --episodes 1", *words) for way, *words in EVALUATED),
+    *((f"ACTOR --record --results damaged/{way}", *words) for way, *words in EVALUATED if not way.startswith("run_")),
+    *((f"COLLECT --actor damaged/{way}/{RUN}", *words) for way, *words in EVALUATED if not way.startswith("run_")),
+    *((f"plot damaged/{way}", *words) for way, *words in PLOTTED),
+    *((f"ACTOR --resume --results damaged/{way}", *words) for way, *words in RESUMED),
+    ("ACTOR --resume --gin ActorCritic.gamma=0.5 train.num_epochs=9", "gamma is 0.5", "another id"),
+    ("TRAIN --run_id 1 --resume --algo td3 --results damaged/run_list/../../results --gin TD3.lr=-1", "TD3.lr is -1"),
+    *(
+        (f"evaluate {file} --env pendulum-p-v0", file)
+        for file in (
+            "fifo.pt",
+            "zero.pt",
+            "null.pt",
+            "empty.pt",
+            "noise.pt",
+            "dangling.pt",
+            "loop.pt",
+            "bare.pt",
+            "swings.hdf5",
+        )
+    ),
+]
