@@ -259,13 +259,13 @@ def train(
         for callback in callbacks:
             callback.on_epoch(run)
 
-    # All that is under way is in `loop`, so that a run may be left at any turn of this, and gone on with.
+    # All that is under way is in `loop`, so that a run may be left at any turn of this, and gone on with. The exception
+    # is what is paid at the end: it changes networks in mid-episode, and a run that is given more epochs does without.
     while True:
         signals.poll()
         is_last = loop.epoch >= num_epochs or loop.stopped
-        if (
-            (loop.paying or is_last) and loop.owed >= 1.0 and len(buffer)
-        ):  # before an episode has ended, there is nothing
+        is_due = (loop.paying or is_last) and loop.owed >= 1.0
+        if is_due and len(buffer):  # before a first episode has ended there is nothing to learn from
             update()
         elif is_last:
             break
@@ -273,9 +273,7 @@ def train(
             end_epoch()
         else:
             take_step()
-        if (
-            not is_last
-        ):  # what is paid at the end is paid in mid-episode, and a run with more epochs goes on from before it
+        if not is_last:
             for callback in callbacks:
                 callback.on_progress(run)
     for callback in callbacks:
