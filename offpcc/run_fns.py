@@ -269,12 +269,13 @@ def train(
         for callback in callbacks:
             callback.on_epoch(run)
 
-    # All that is under way is in `loop`, so that a run may be left at any turn of this, and gone on with.
+    # All that is under way is in `loop`, so that a run may be left at any turn of this, and gone on with. The exception
+    # is what is paid at the end: it changes networks in mid-episode, and a run that is given more epochs does without.
     while True:
         signals.poll()
         is_last = loop.epoch >= num_epochs or loop.stopped
-        pays = (loop.paying or is_last) and loop.owed >= 1.0
-        if pays and len(buffer):  # before a first episode has ended there is nothing to learn from
+        is_due = (loop.paying or is_last) and loop.owed >= 1.0
+        if is_due and len(buffer):  # before a first episode has ended there is nothing to learn from
             update()
         elif is_last:
             break

@@ -147,14 +147,15 @@ def one_round(kind: Kind, kills: int, chance: random.Random, place: Path, data: 
 def kill(process: subprocess.Popen[str], kind: Kind, chance: random.Random, folder: Path, aims: bool) -> bool:
     """Kill a process at a random instant, or while it writes a file; whether it still ran."""
     instant = chance.uniform(0.2, 0.5 if aims else 0.75) * kind.work
+    target = chance.choice(("", "checkpoint", "progress", "/.actor"))  # part of a file's place
     latest, delay = instant + 0.4 * kind.work, chance.choice((0.0, 0.0005, 0.002))  # the file is about to be renamed
     while process.poll() is None and (done := work(process)) < latest:
         if done >= instant and not aims:
             break
-        if done >= instant and any(being_written(folder)):
+        if done >= instant and any(target in str(file) for file in being_written(folder)):
             time.sleep(delay)
             break
-        time.sleep(0.0002 if aims and done >= instant else 0.005)
+        time.sleep(0.0001 if aims and done >= instant else 0.005)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     return process.returncode == -signal.SIGKILL
