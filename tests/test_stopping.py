@@ -18,9 +18,10 @@ from offpcc import configuration, signals
 from offpcc.assembly import build
 from offpcc.bookkeeping import columns
 from offpcc.callbacks import Checkpoints
+from offpcc.checkpoints import read_checkpoint, resume
 from offpcc.loggers import CSVLogger
 from offpcc.run_fns import Evaluation
-from offpcc.runs import RunFolder, read_checkpoint, resume
+from offpcc.runs import RunFolder
 
 # Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.
 ODD = ("train.num_steps_per_epoch=130", "train.update_after=110", "train.updates_per_step=0.055", "train.num_epochs=3")
