@@ -1,6 +1,7 @@
 """Recordings as Minari data sets."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from collected import ENV, left, run, unit_actions
 
+from offpcc import signals
 from offpcc.data import minari_target
 from offpcc.data.loading import load
 from offpcc.errors import UserError
@@ -120,7 +122,7 @@ def test_the_id_may_be_given_as_data_sets_are_named(minari, capsys):
 
 def test_stopped_while_minari_is_written(minari, monkeypatch, capsys):
     def interrupted(*arguments):
-        raise KeyboardInterrupt
+        raise signals.Interrupted(signal.SIGINT)
 
     with monkeypatch.context() as patch:
         patch.setattr(minari_target, "_fill", interrupted)
