@@ -17,6 +17,7 @@ from gymnasium import spaces
 from offpcc import d4rl_names
 from offpcc.agent import Agent
 from offpcc.algorithms import ALGORITHMS, ActorCritic
+from offpcc.bad_numbers import BadNumberError
 from offpcc.bookkeeping import Loop
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.loading import MINARI
@@ -53,12 +54,19 @@ class Learner:
             logger: by default, the progress is shown in the terminal; ``offpcc.loggers.Loggers([])`` shows nothing.
             callbacks: see `run_fns.train`.
             settings: of `run_fns.train`, such as ``num_epochs``; they win over gin's.
+
+        Raises:
+            BadNumberError: an update met NaN or infinity.
         """
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
         with contextlib.ExitStack() as stack:
             if logger is None:
                 logger = stack.enter_context(contextlib.closing(ConsoleLogger(self.title)))
-            train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
+            try:
+                train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
+                self.algorithm.watch.settle(self.algorithm)
+            except BadNumberError as error:
+                raise error.at(self.loop.step) from None
         return Agent(self.algorithm)
 
     def close(self) -> None:

@@ -56,6 +56,7 @@ class RunFolder:
         self.checkpoint = self.path / "checkpoint.pt"
         self.actor_last = self.path / "actor_last.pt"
         self.actor_best = self.path / "actor_best.pt"
+        self.bad_batch = self.path / "bad_batch.pt"
         self.curve = self.path / "curve.png"
         self.videos = self.path / "videos"
 
@@ -83,7 +84,7 @@ class RunFolder:
         Raises:
             UserError: there is none.
         """
-        others = [file for file in sorted(self.path.glob("*.pt")) if file != self.checkpoint]
+        others = [file for file in sorted(self.path.glob("*.pt")) if file not in (self.checkpoint, self.bad_batch)]
         for file in (self.actor_best, self.actor_last, *others):
             if file.is_file():
                 return file

@@ -19,6 +19,7 @@ import torch
 from offpcc import configuration, offline, runs
 from offpcc.agent import load_actor
 from offpcc.assembly import Learner, build, run_name, what_is_named
+from offpcc.bad_numbers import BadNumberError
 from offpcc.bindings import check_effects
 from offpcc.callbacks import Checkpoints
 from offpcc.checks import check, rules_of
@@ -171,6 +172,9 @@ def train_in(folder: RunFolder, options: argparse.Namespace, learner: Learner, c
         env, _ = what_is_named(options.env, options.dataset)
         picture(env, folder, learner.algorithm.device, logger, console.print)
         folder.note(status="finished", epochs=learner.loop.epoch, best_test_return=learner.loop.best_return)
+    except BadNumberError as error:
+        error.save(folder.bad_batch)
+        raise
     finally:
         logger.close()
         learner.close()

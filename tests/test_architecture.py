@@ -16,6 +16,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LEVELS = [
     {"errors", "checks", "files", "generators", "d4rl_names"},
     {"core", "registry", "domains", "loggers", "allocation"},
+    {"bad_numbers"},
+    {"watch"},
     {"optimization"},
     {"learning", "networks", "data"},
     {"environments", "offline"},

@@ -25,27 +25,33 @@ from offpcc.networks.encoders import Builder, EncoderBuilder
 from offpcc.networks.sequences import encode, is_empty
 from offpcc.optimization import Optimizer, Rate
 from offpcc.registry import configurable
+from offpcc.watch import Watch
 
 PRECISIONS = ("float32", "bfloat16")
+BAD_NUMBERS = ("stop", "skip")
+BadNumbers = Annotated[str, Rule(f"one of {', '.join(BAD_NUMBERS)}", lambda value: value in list(BAD_NUMBERS))]
 Precision = Annotated[str, Rule(f"one of {', '.join(PRECISIONS)}", lambda value: value in list(PRECISIONS))]
 MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
 
 
 def as_chosen(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], Stats]:
-    """`update_networks`, fused or with matrix products in the agent's precision.
+    """`update_networks`, fused or with matrix products in the agent's precision, and watched.
 
     Nothing that was cast is kept: weights change in the midst of an update.
     """
 
-    @functools.wraps(update)
-    def wrapped(self: ActorCritic, batch: Batch) -> Stats:
+    def chosen(self: ActorCritic, batch: Batch) -> Stats:
         if self._fused is not None:
             return self._fused(self, batch)
         if self.precision == "float32":
             return update(self, batch)
         with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
             return update(self, batch)
+
+    @functools.wraps(update)
+    def wrapped(self: ActorCritic, batch: Batch) -> Stats:
+        return self.watch.over(self, chosen, batch)
 
     return wrapped
 
@@ -85,6 +91,8 @@ class ActorCritic(Acting):
             layers and acting stay in float32.
         fused: whether updates are those written out by hand, which take less time on the CPU; of SAC, DDPG and TD3
             with plain perceptrons, without memory.
+        bad_numbers: what is done about NaN and infinity in an update: "stop" with an error that names the first of
+            them, or "skip" the update, which the statistic `skipped` counts. Nothing is learned from them.
     """
 
     default_encoder: ClassVar[EncoderBuilder] = Identity
@@ -122,6 +130,7 @@ class ActorCritic(Acting):
         augmentation: Augmentation | None = None,
         precision: Precision = "float32",
         fused: Flag = False,
+        bad_numbers: BadNumbers = "stop",
     ) -> None:
         self.device = torch.device(device)
         if self.device.type == "cpu":
@@ -154,6 +163,11 @@ class ActorCritic(Acting):
         self.normalization = (
             RunningNormalization(self.observation_shape).to(self.device) if normalize_observations else None
         )
+        statistics = [] if self.normalization is None else [*self.normalization.buffers()]
+        statistics += [statistic for module in self._moody for statistic in module.buffers()]
+        self.watch = Watch(self.device, statistics, skips=bad_numbers == "skip")
+        if self.watch.skips:
+            self.stat_names = (*self.stat_names, "skipped")
         self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
         self.encoders_are_empty = is_empty(self.shared_encoder) and is_empty(self.actor_encoder) and self.memoryless
         self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
@@ -247,6 +261,7 @@ class ActorCritic(Acting):
         for module in self._moody:
             module.train()
         batch = batch.to(self.device).without_padding()
+        self.watch.look_at_batch(batch)
         observations = batch.observations
         if self.augmentation is not None:
             observations = self.augmentation(observations, self.noise, one_per_row=not self.memoryless)

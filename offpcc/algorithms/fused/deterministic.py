@@ -50,8 +50,9 @@ class FusedDDPG(FusedUpdate):
         q = self.first_critic.forward(rows.with_action(action))[0]
         of_action = self.first_critic.backward_to_inputs(-rows.shares.unsqueeze(0), agent.action_dim)
         self.actor.backward(rows.now, torch.ops.aten.tanh_backward(of_action, action).unsqueeze(0))
-        agent.actor_optimizer.step(self.actor.gradients, made)
-        return -batch.mean(rows.unflatten(q))
+        loss = -batch.mean(rows.unflatten(q))
+        agent.actor_optimizer.step(self.actor.gradients, made, loss)
+        return loss
 
 
 class FusedTD3(FusedDDPG):
