@@ -81,7 +81,8 @@ class Watch:
             stats = self._of_made_updates(stats)
         if self.is_awaited:
             self.bad_in_a_row = self.bad_in_a_row + 1 if self.found.numpy().item() else 0
-            self._judge(agent, update, batch, self.num_updates)
+            if self.bad_in_a_row:
+                self._judge(agent, update, batch, self.num_updates)
         else:
             self._count.add_(self._one).mul_(self.found)
             self._batches.append(batch)
@@ -102,10 +103,9 @@ class Watch:
 
     # What is asked in an update ------------------------------------------------------------------------------
 
-    def look_at_batch(self, batch: Batch) -> None:
-        """Look at what is to be learned from, without its padding; that is done before the first step."""
+    def look_at(self, *given: Tensor) -> None:
+        """Look at what is to be learned from, without padding; that is done before the first step."""
         if _CURRENT.get() is self:  # a sum is NaN or infinite if a number of it is
-            given = (batch.observations, batch.actions, batch.rewards)
             self._awaiting_a_look += [x.sum() for x in given if x.is_floating_point()]
 
     def look_at_step(self, look: Look, gradients: Sequence[Tensor]) -> None:
@@ -130,10 +130,11 @@ class Watch:
             stats = update(agent, batch)
         finally:
             _CURRENT.reset(token)
-        self._awaiting_a_look += [statistic for statistic in self.statistics if statistic.dim()]  # no counts
-        self._look()
-        for statistic, old in zip(self.statistics, before, strict=True):
-            statistic.copy_(torch.where(self.found > 0.0, old, statistic))
+        if before or self._awaiting_a_look:
+            self._awaiting_a_look += [statistic for statistic in self.statistics if statistic.dim()]  # no counts
+            self._look()
+            for statistic, old in zip(self.statistics, before, strict=True):
+                statistic.copy_(torch.where(self.found > 0.0, old, statistic))
         return stats
 
     # What becomes of it --------------------------------------------------------------------------------------

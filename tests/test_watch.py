@@ -112,6 +112,8 @@ def test_a_bad_batch_is_named_and_changes_nothing(kind, name, number):
 @every_kind
 def test_an_infinite_last_observation_is_found(kind):
     """It is read by targets alone, through gates and bounds that could hide it."""
+    if kind == "bc":  # which reads none of it
+        return
     agent = trained(kind)
     before = tensors(agent)
     with pytest.raises(BadNumberError, match="observations is inf"):

@@ -101,6 +101,9 @@ class ActorCritic(Acting):
     default_num_critics: ClassVar[int] = 2
     default_normalize_observations: ClassVar[bool] = False
     has_critics: ClassVar[bool] = True
+    # Whether NaN and infinity in observations and actions show in an update's first loss, or in its gradient, unless an
+    # encoder or a normalisation has bounds that hide them; they then take no look of their own.
+    first_loss_reads_all: ClassVar[bool] = False
     has_target_actor: ClassVar[bool] = False
     fused_update: ClassVar[type[FusedUpdate] | None] = None
     stat_names: tuple[str, ...] = ()
@@ -170,6 +173,8 @@ class ActorCritic(Acting):
             self.stat_names = (*self.stat_names, "skipped")
         self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
         self.encoders_are_empty = is_empty(self.shared_encoder) and is_empty(self.actor_encoder) and self.memoryless
+        shown = self.first_loss_reads_all and self.encoders_are_empty and self.normalization is None
+        self._looked_at = ("rewards",) if shown else ("observations", "actions", "rewards")
         self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
         self._fused = fused_update_of(self) if fused else None
 
@@ -261,7 +266,7 @@ class ActorCritic(Acting):
         for module in self._moody:
             module.train()
         batch = batch.to(self.device).without_padding()
-        self.watch.look_at_batch(batch)
+        self.watch.look_at(*[getattr(batch, name) for name in self._looked_at])
         observations = batch.observations
         if self.augmentation is not None:
             observations = self.augmentation(observations, self.noise, one_per_row=not self.memoryless)
