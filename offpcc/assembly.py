@@ -17,6 +17,7 @@ from gymnasium import spaces
 from offpcc import d4rl_names
 from offpcc.agent import Agent
 from offpcc.algorithms import ALGORITHMS, ActorCritic
+from offpcc.bad_numbers import BadNumberError
 from offpcc.bookkeeping import Loop
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.loading import MINARI
@@ -58,6 +59,7 @@ class Learner:
             settings: of `run_fns.train`, such as ``num_epochs``; they win over gin's.
 
         Raises:
+            BadNumberError: an update met NaN or infinity.
             EnvironmentFault: an environment misbehaves; what it raised is the cause.
             UserError: a setting makes no sense.
         """
@@ -67,6 +69,9 @@ class Learner:
                 logger = stack.enter_context(contextlib.closing(ConsoleLogger(self.title)))
             try:
                 train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
+                self.algorithm.watch.settle(self.algorithm)
+            except BadNumberError as error:
+                raise error.at(self.loop.step) from None
             except EnvironmentFault as fault:
                 raise fault.without_gin() from fault.cause
         return Agent(self.algorithm)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.generators import NumpyGenerator
+from offpcc.watch import current
 
 EPSILON = 1e-8  # added to variances
 LARGEST_MULTIPLIER = 1e6
@@ -23,14 +24,27 @@ class PolyakAverage:
         self.targets: list[Tensor] = [parameter for target, _ in pairs for parameter in target.parameters()]
         self.sources: list[Tensor] = [parameter for _, source in pairs for parameter in source.parameters()]
         self.polyak = polyak
+        self._share = self.targets[0].new_full((), 1.0 - polyak) if self.targets else None
         for parameter in self.targets:
             parameter.requires_grad_(False)
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move all targets once."""
-        if self.targets:
+        """Move all targets once; in an agent's update, only if no bad number was found in it."""
+        if self._share is None:
+            return
+        watch = current()
+        if watch is None:
             torch._foreach_lerp_(self.targets, self.sources, 1.0 - self.polyak)
+            return
+        share = torch.sub(self._share, watch.found, alpha=1.0 - self.polyak)
+        if not share.is_cuda:
+            torch._foreach_lerp_(self.targets, self.sources, [share] * len(self.targets))
+            return
+        # There, a lerp by tensors would be an operation for each target.
+        ways = torch._foreach_sub(self.sources, self.targets)
+        torch._foreach_mul_(ways, share)
+        torch._foreach_add_(self.targets, ways)
 
 
 class Temperature(nn.Module):

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
+from offpcc.bad_numbers import Look
 from offpcc.checks import NonnegativeNumber, PositiveInteger, Rule, is_number, with_parentheses
 from offpcc.registry import configurable
+from offpcc.watch import Watch, current
 
 CLIP_EPSILON = 1e-6  # added to norms, as PyTorch does
 Schedule = Callable[[int], float]  # learning rate as a function of the number of updates made
@@ -94,16 +96,23 @@ class Optimizer:
             return
         with torch.autocast(loss.device.type, enabled=False):  # each product's gradient is of its own precision
             gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        self.step(gradients, made)
+        self.step(gradients, made, loss)
 
-    def step(self, gradients: Sequence[Tensor | None], made: int | None = None) -> None:
-        """One step down these gradients of the own parameters, None where there is none; see `minimize`."""
+    def step(self, gradients: Sequence[Tensor | None], made: int | None = None, loss: Tensor | None = None) -> None:
+        """One step down these gradients of the own parameters, None where there is none; see `minimize`.
+
+        In an agent's update, nothing is changed if they, or the loss, or anything before has bad numbers; see `watch`.
+        """
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = laid_out(gradient, parameter)
         if self.max_gradient_norm is not None:
             clip(self.parameters, self.max_gradient_norm)
+        watch = current()
+        if watch is not None:
+            taken = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+            watch.look_at_step(Look(loss, self.parameters, gradients), taken)
         for group in self.groups:
-            group.step(self.num_updates if made is None else made)
+            group.step(self.num_updates if made is None else made, watch)
         self.num_updates += 1
 
     @property
@@ -138,10 +147,21 @@ class Group:
         self.means = [torch.zeros_like(p) for p in self.parameters]
         self.squares = [torch.zeros_like(p) for p in self.parameters]
         self.steps = [torch.zeros((), device=p.device) for p in self.parameters]
+        self._count_together()
+
+    def _count_together(self) -> None:
+        """Have all steps in one tensor, as one operation takes less time than many."""
+        self._counts = torch.stack(self.steps)
+        self.steps = [*self._counts]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Of a copy, which may have lost what shares memory."""
+        vars(self).update(state)
+        self._count_together()
 
     @torch.no_grad()
-    def step(self, made: int) -> None:
-        """Move the parameters that have a gradient, once `made` updates have been made."""
+    def step(self, made: int, watch: Watch | None = None) -> None:
+        """Move the parameters that have a gradient, once `made` updates have been made, unless `watch` found fault."""
         reached = [number for number, parameter in enumerate(self.parameters) if parameter.grad is not None]
         if not reached:
             return
@@ -149,7 +169,10 @@ class Group:
         parameters, means, squares, steps = ([part[number] for number in reached] for part in parts)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         self.latest_rate = self.rate(made) if callable(self.rate) else self.rate
-        torch._foreach_add_(steps, 1.0)
+        counts = [self._counts] if len(reached) == len(self.parameters) else steps
+        torch._foreach_add_(counts, 1.0)
+        if watch is not None and watch.skips:  # else there is no step after one that is not made
+            torch._foreach_add_(counts, watch.found, alpha=-1.0)
         torch._fused_adam_(
             parameters,
             gradients,
@@ -164,6 +187,7 @@ class Group:
             eps=self.EPSILON,
             amsgrad=False,
             maximize=False,
+            found_inf=None if watch is None else watch.found,
         )
 
     def state_dict(self) -> dict[str, Any]:

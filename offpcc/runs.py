@@ -57,6 +57,7 @@ class RunFolder:
         self.checkpoint_parts = parts_folder(self.checkpoint)
         self.actor_last = self.path / "actor_last.pt"
         self.actor_best = self.path / "actor_best.pt"
+        self.bad_batch = self.path / "bad_batch.pt"
         self.curve = self.path / "curve.png"
         self.videos = self.path / "videos"
 
@@ -90,8 +91,8 @@ class RunFolder:
         Raises:
             UserError: there is none.
         """
-        checkpoints = (self.checkpoint, self.checkpoint_before)
-        others = [file for file in sorted(self.path.glob("*.pt")) if file not in checkpoints]
+        no_actors = (self.checkpoint, self.checkpoint_before, self.bad_batch)
+        others = [file for file in sorted(self.path.glob("*.pt")) if file not in no_actors]
         for file in (self.actor_best, self.actor_last, *others):
             if file.is_file():
                 return file

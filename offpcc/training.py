@@ -20,6 +20,7 @@ import torch
 from offpcc import checkpoints, configuration, offline, runs, signals
 from offpcc.agent import load_actor
 from offpcc.assembly import Learner, build, run_name, what_is_named
+from offpcc.bad_numbers import BadNumberError
 from offpcc.bindings import check_effects
 from offpcc.callbacks import Checkpoints
 from offpcc.checks import check, rules_of
@@ -214,6 +215,9 @@ def train_in(
             env, _ = what_is_named(options.env, options.dataset)
             picture(env, folder, learner.algorithm.device, logger, console.print)
             folder.note(status="finished", epochs=loop.epoch, best_test_return=loop.best_return)
+        except BadNumberError as error:
+            error.save(folder.bad_batch)
+            raise
         except EnvironmentFault as fault:
             raise fault.kept_in(folder.path) from fault.cause
         except signals.Interrupted as stop:

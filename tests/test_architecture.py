@@ -16,6 +16,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LEVELS = [
     {"errors", "checks", "files", "generators", "d4rl_names", "signals", "places", "modules"},
     {"core", "registry", "domains", "loggers", "allocation", "tensor_files"},
+    {"bad_numbers"},
+    {"watch"},
     {"optimization", "side_by_side"},
     {"learning", "networks", "data", "workers"},
     {"environments", "offline"},

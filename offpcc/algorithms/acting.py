@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -9,19 +10,23 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.algorithms.mirrored import MOST_MIRRORED, MirroredPolicy
+from offpcc.bad_numbers import why_no_action
 from offpcc.core import Memory, Step, channels_first
+from offpcc.errors import UserError
 from offpcc.learning import Noise, RunningNormalization
 from offpcc.networks import Encoder, Inputs
 from offpcc.networks.encoders import rebuilds
 from offpcc.networks.states import keep_rows, map_state
 from offpcc.registry import specification
+from offpcc.watch import Watch
 
 ACTOR_FORMAT = 2
 # Arguments that an actor's file leaves out: what only learning reads, and what is described by what it built.
 BUILT = {"encoder", "shared_encoder"}
-LEARNING_ONLY = {"lr", "actor_lr", "encoder_lr", "alpha_lr", "max_gradient_norm", "augmentation"} | {
-    "precision", "fused", "compiled",
-}  # fmt: skip
+LEARNING_ONLY = {
+    *("lr", "actor_lr", "encoder_lr", "alpha_lr", "max_gradient_norm"),
+    *("augmentation", "precision", "fused", "compiled", "bad_numbers"),
+}
 
 
 class Acting:
@@ -45,6 +50,7 @@ class Acting:
     actor: nn.Module
     normalization: RunningNormalization | None
     noise: Noise
+    watch: Watch
     action_dim: int
     compiled: bool
     noise_scale: float = 1.0  # standard deviation of the numbers by which the actor explores
@@ -76,14 +82,22 @@ class Acting:
         return (self.actor_encoder,)
 
     def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
-        """See `Algorithm.act`."""
+        """See `Algorithm.act`.
+
+        Raises:
+            UserError: the action would be NaN or infinite.
+        """
         inputs, begins = self._inputs(step), np.asarray(step.is_first, np.bool_)
         any_begins = True in begins.tolist()  # `any` takes ten times as long
         mirrored = self._mirrored(len(begins), any_begins)
         if mirrored is not None:
             noise = None if deterministic else self.noise_scale * self.noise.array(len(begins), self.action_dim)
-            return mirrored(inputs, begins if any_begins else None, memory, noise)
-        return self._act(inputs, begins, memory, deterministic)
+            action, memory = mirrored(inputs, begins if any_begins else None, memory, noise)
+        else:
+            action, memory = self._act(inputs, begins, memory, deterministic)
+        if not math.isfinite(np.vdot(action, action)):
+            raise UserError(why_no_action(self.actor_parts(), inputs.observation))
+        return action, memory
 
     @torch.no_grad()
     def _act(self, known: Inputs, begins: np.ndarray, memory: Memory, deterministic: bool) -> tuple[np.ndarray, Memory]:
@@ -143,7 +157,12 @@ class Acting:
     # Saving -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of every attribute that has one."""
+        """The state of every attribute that has one.
+
+        Raises:
+            BadNumberError: a recent update had one.
+        """
+        self.watch.settle(self)
         return {name: part.state_dict() for name, part in vars(self).items() if hasattr(part, "state_dict")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

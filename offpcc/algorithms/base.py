@@ -25,21 +25,23 @@ from offpcc.networks.encoders import Builder, EncoderBuilder
 from offpcc.networks.sequences import encode, is_empty
 from offpcc.optimization import Optimizer, Rate
 from offpcc.registry import configurable
+from offpcc.watch import Watch
 
 PRECISIONS = ("float32", "bfloat16")
+BAD_NUMBERS = ("stop", "skip")
+BadNumbers = Annotated[str, Rule(f"one of {', '.join(BAD_NUMBERS)}", lambda value: value in list(BAD_NUMBERS))]
 Precision = Annotated[str, Rule(f"one of {', '.join(PRECISIONS)}", lambda value: value in list(PRECISIONS))]
 MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
 
 
 def as_chosen(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], Stats]:
-    """`update_networks`, fused or with matrix products in the agent's precision.
+    """`update_networks`, fused or with matrix products in the agent's precision, and watched.
 
     Nothing that was cast is kept: weights change in the midst of an update.
     """
 
-    @functools.wraps(update)
-    def wrapped(self: ActorCritic, batch: Batch) -> Stats:
+    def chosen(self: ActorCritic, batch: Batch) -> Stats:
         if self._fused is not None and self._fused.fits(self):
             return self._fused(self, batch)
         if self.compiled:
@@ -48,6 +50,10 @@ def as_chosen(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], S
             return update(self, batch)
         with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
             return update(self, batch)
+
+    @functools.wraps(update)
+    def wrapped(self: ActorCritic, batch: Batch) -> Stats:
+        return self.watch.over(self, chosen, batch)
 
     return wrapped
 
@@ -89,6 +95,8 @@ class ActorCritic(Acting):
             TD3+BC with plain perceptrons, without memory. By default where they fit.
         compiled: whether losses are compiled by `torch.compile`, which takes a C++ compiler and, at the first updates,
             a minute or more; encoders, optimizers and targets are left as they are.
+        bad_numbers: what is done about NaN and infinity in an update: "stop" with an error that names the first of
+            them, or "skip" the update, which the statistic `skipped` counts. Nothing is learned from them.
     """
 
     default_encoder: ClassVar[EncoderBuilder] = Identity
@@ -97,6 +105,9 @@ class ActorCritic(Acting):
     default_num_critics: ClassVar[int] = 2
     default_normalize_observations: ClassVar[bool] = False
     has_critics: ClassVar[bool] = True
+    # Whether NaN and infinity in observations and actions show in an update's first loss, or in its gradient, unless an
+    # encoder or a normalisation has bounds that hide them; they then take no look of their own.
+    first_loss_reads_all: ClassVar[bool] = False
     has_target_actor: ClassVar[bool] = False
     fused_update: ClassVar[type[FusedUpdate] | None] = None
     stat_names: tuple[str, ...] = ()
@@ -127,6 +138,7 @@ class ActorCritic(Acting):
         precision: Precision = "float32",
         fused: Flag | None = None,
         compiled: Flag = False,
+        bad_numbers: BadNumbers = "stop",
     ) -> None:
         self.device = torch.device(device)
         if self.device.type == "cpu":
@@ -159,8 +171,15 @@ class ActorCritic(Acting):
         self.normalization = (
             RunningNormalization(self.observation_shape).to(self.device) if normalize_observations else None
         )
+        statistics = [] if self.normalization is None else [*self.normalization.buffers()]
+        statistics += [statistic for module in self._moody for statistic in module.buffers()]
+        self.watch = Watch(self.device, statistics, skips=bad_numbers == "skip")
+        if self.watch.skips:
+            self.stat_names = (*self.stat_names, "skipped")
         self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
         self.encoders_are_empty = is_empty(self.shared_encoder) and is_empty(self.actor_encoder) and self.memoryless
+        shown = self.first_loss_reads_all and self.encoders_are_empty and self.normalization is None
+        self._looked_at = ("rewards",) if shown else ("observations", "actions", "rewards")
         self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
         self._fused = fused_update_of(self, fused)
 
@@ -258,6 +277,7 @@ class ActorCritic(Acting):
         for module in self._moody:
             module.train()
         batch = batch.to(self.device).without_padding()
+        self.watch.look_at(*[getattr(batch, name) for name in self._looked_at])
         observations = batch.observations
         if self.augmentation is not None:
             observations = self.augmentation(observations, self.noise, one_per_row=not self.memoryless)

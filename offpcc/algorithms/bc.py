@@ -29,6 +29,7 @@ class BC(DeterministicPolicy):
     """Behaviour cloning: an actor without critics; arguments as of `DeterministicPolicy` and `ActorCritic`."""
 
     has_critics = False
+    first_loss_reads_all = True
     stat_names = tuple(BCStats.__annotations__)
 
     def update_networks(self, batch: Batch) -> Stats:

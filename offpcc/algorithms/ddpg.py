@@ -31,6 +31,7 @@ class DDPG(DeterministicPolicy):
 
     default_num_critics = 1
     has_target_actor = True
+    first_loss_reads_all = True
     stat_names = tuple(DDPGStats.__annotations__)
     fused_update = FusedDDPG
 

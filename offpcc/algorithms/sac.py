@@ -47,6 +47,7 @@ class SAC(ActorCritic):
     """
 
     actor: SquashedGaussianActor
+    first_loss_reads_all = True
     stat_names = tuple(SACStats.__annotations__)
     fused_update = FusedSAC
 

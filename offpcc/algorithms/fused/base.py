@@ -133,8 +133,9 @@ class FusedUpdate:
         q = self.critics.forward(x)
         error = q - y.view(-1, 1)
         self.critics.backward(x, error * (2.0 * rows.shares))
-        agent.critic_optimizer.step(self.critics.gradients)
-        return batch.mean(rows.unflatten(error.square())).sum(), batch.mean(rows.unflatten(q)).mean()
+        loss = batch.mean(rows.unflatten(error.square())).sum()
+        agent.critic_optimizer.step(self.critics.gradients, loss=loss)
+        return loss, batch.mean(rows.unflatten(q)).mean()
 
 
 def fused_update_of(agent: ActorCritic, is_wanted: bool | None) -> FusedUpdate | None:

@@ -50,7 +50,7 @@ class FusedDDPG(FusedUpdate):
         q = self.first_critic.forward(rows.with_action(action))[0]
         loss, of_action = self.actor_loss(agent, batch, rows, action, q)
         self.actor.backward(rows.now, torch.ops.aten.tanh_backward(of_action, action).unsqueeze(0))
-        agent.actor_optimizer.step(self.actor.gradients, made)
+        agent.actor_optimizer.step(self.actor.gradients, made, loss)
         return loss
 
     def actor_loss(self, agent: Any, batch: Batch, rows: Rows, action: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:

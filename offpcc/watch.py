@@ -1,0 +1,213 @@
+"""Notices NaN and infinity in what is learned from, on the device, and lets nothing be changed by them.
+
+While an agent's update is made, its watch is the `current` one, which optimizers and targets ask. From the first bad
+number on no step changes anything, so that weights, moments, targets and statistics stay finite, whatever becomes of
+the update. The processor does not wait for any of this.
+
+Looked at are batches, losses and gradients; bad weights show in these. Which tensor was the first is found out only
+once there is one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from offpcc.bad_numbers import BadNumberError, Look, find
+from offpcc.core import Batch, Stats
+
+INTERVAL = 20  # updates between two reports of a device that is not waited for; each is read when the next is made
+MOST_SKIPPED = 100  # updates in a row; more are no accident
+UNDER_WAY = ("_looks", "_awaiting_a_look", "_update", "_batches", "_reported")
+
+Update = Callable[[Any, Batch], Stats]
+_CURRENT: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+def current() -> Watch | None:
+    """The watch of the agent whose update is being made; None outside of updates."""
+    return _CURRENT.get()
+
+
+class Watch:
+    """Looks at the updates of one agent.
+
+    Args:
+        device: of the agent.
+        statistics: tensors that change without a step, such as those of a normalisation.
+        skips: whether updates with bad numbers are left out and counted, instead of being an error.
+
+    Attributes:
+        found: 0-d: 1 from the first bad number on (until the next update, if updates are skipped), else 0.
+        num_updates: that were made, or left out.
+        bad_in_a_row: how many of the last ones were bad, as far as is known.
+        is_awaited: whether that is known after each update, which takes no time on a CPU.
+    """
+
+    _looks: list[Look]  # of the latest update
+    _awaiting_a_look: list[Tensor]
+    _update: Update
+    _batches: deque[Batch]  # of updates of which it is not known whether they were bad
+    _reported: tuple[int, Tensor, Any] | None  # the update after which a report was made, the report, its end
+
+    def __init__(self, device: torch.device, statistics: Sequence[Tensor] = (), skips: bool = False) -> None:
+        self.statistics, self.skips = list(statistics), skips
+        self.is_awaited = device.type == "cpu"
+        self.found = torch.zeros((), device=device)
+        self.num_updates = self.bad_in_a_row = 0
+        self._one = torch.ones((), device=device)
+        self._count = torch.zeros((), device=device)  # bad updates in a row, where that is not awaited
+        self._made: dict[str, Tensor] = {}  # statistics of the last update that was made, if any are skipped
+        self._begin_reports()
+
+    def over(self, agent: Any, update: Update, batch: Batch) -> Stats:
+        """The statistics of `update(agent, batch)`, watched.
+
+        Raises:
+            BadNumberError: there was one, in this update or in one not long ago, or in too many in a row.
+        """
+        if _CURRENT.get() is self:  # an update that calls its parent's
+            return update(agent, batch)
+        if self.skips:
+            self.found.zero_()
+        stats = self._watched(agent, update, batch)
+        self.num_updates += 1
+        if self.skips:
+            stats = self._of_made_updates(stats)
+        if self.is_awaited:
+            self.bad_in_a_row = self.bad_in_a_row + 1 if self.found.numpy().item() else 0
+            if self.bad_in_a_row:
+                self._judge(agent, update, batch, self.num_updates)
+        else:
+            self._count.add_(self._one).mul_(self.found)
+            self._batches.append(batch)
+            self._update = update
+            if self.num_updates % INTERVAL == 0:
+                self._report(agent)
+        return stats
+
+    def settle(self, agent: Any) -> None:
+        """Wait for what is not known yet of the updates of `agent`, before it is saved.
+
+        Raises:
+            BadNumberError: there was one.
+        """
+        if self._batches:
+            self._report(agent)
+            self._report(agent)
+
+    # What is asked in an update ------------------------------------------------------------------------------
+
+    def look_at(self, *given: Tensor) -> None:
+        """Look at what is to be learned from, without padding; that is done before the first step."""
+        if _CURRENT.get() is self:  # a sum is NaN or infinite if a number of it is
+            self._awaiting_a_look += [x.sum() for x in given if x.is_floating_point()]
+
+    def look_at_step(self, look: Look, gradients: Sequence[Tensor]) -> None:
+        """Look at what an optimizer is about to take; `gradients` are as they were clipped."""
+        self._looks.append(look)
+        self._awaiting_a_look += gradients
+        if look.loss is not None:
+            self._awaiting_a_look.append(look.loss.detach())
+        self._look()
+
+    def _look(self) -> None:
+        """Note whether there is a bad number, all at once; they are multiplied by 1."""
+        if self._awaiting_a_look:
+            torch._amp_foreach_non_finite_check_and_unscale_(self._awaiting_a_look, self.found, self._one)
+        self._awaiting_a_look = []
+
+    def _watched(self, agent: Any, update: Update, batch: Batch) -> Stats:
+        before = [statistic.clone() for statistic in self.statistics]
+        self._looks, self._awaiting_a_look = [], []
+        token = _CURRENT.set(self)
+        try:
+            stats = update(agent, batch)
+        finally:
+            _CURRENT.reset(token)
+        if before or self._awaiting_a_look:
+            self._awaiting_a_look += [statistic for statistic in self.statistics if statistic.dim()]  # no counts
+            self._look()
+            for statistic, old in zip(self.statistics, before, strict=True):
+                statistic.copy_(torch.where(self.found > 0.0, old, statistic))
+        return stats
+
+    # What becomes of it --------------------------------------------------------------------------------------
+
+    def _of_made_updates(self, stats: Stats) -> Stats:
+        """`stats`, where a skipped update's repeat those before it; and whether it was skipped."""
+        skipped = self.found > 0.0
+        stats = {
+            name: torch.where(skipped, self._made.get(name, torch.zeros_like(value)), value)
+            for name, value in stats.items()
+        }
+        self._made.update(stats)
+        return stats | {"skipped": self.found.clone()}
+
+    def _judge(self, agent: Any, update: Update, batch: Batch, number: int) -> None:
+        """Refuse to go on after too many bad updates; the one to tell of has this number and learned from `batch`."""
+        if self.bad_in_a_row < (MOST_SKIPPED if self.skips else 1):
+            return
+        if not self.is_awaited:  # others have followed; as nothing is changed, it can be made again
+            self.found.fill_(1.0)
+            self._watched(agent, update, batch)
+        finding, remedy = find(agent, batch, self._looks)
+        if self.skips:
+            finding = f"{MOST_SKIPPED} updates in a row were skipped, and in this one {finding}"
+        else:
+            remedy += '; bad_numbers = "skip" leaves such updates out'
+        self.bad_in_a_row = 0  # who catches the error may go on
+        self.found.zero_()
+        self._count.zero_()
+        self._begin_reports()
+        raise BadNumberError(number, finding, remedy, batch)
+
+    def _report(self, agent: Any) -> None:
+        """Read the last report, and have the next one made."""
+        if self._reported is not None:
+            number, count, event = self._reported
+            if event is not None:
+                event.synchronize()
+            self.bad_in_a_row = int(count)
+            if not self.skips:  # after a first bad update, all are
+                number -= max(self.bad_in_a_row - 1, 0)
+            self._judge(agent, self._update, self._batches[number - self.num_updates - 1], number)
+        count = self._count.clone().to("cpu", non_blocking=True)
+        event = torch.cuda.current_stream(self.found.device).record_event() if self.found.is_cuda else None
+        self._reported = self.num_updates, count, event
+
+    def _begin_reports(self) -> None:
+        self._looks, self._awaiting_a_look, self._update, self._reported = [], [], _no_update, None
+        self._batches = deque(maxlen=2 * INTERVAL)
+
+    # Saving and copying --------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What later updates depend on, once they are settled."""
+        return {"num_updates": self.num_updates, "bad_in_a_row": self.bad_in_a_row, "made": {**self._made}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`."""
+        self.num_updates, self.bad_in_a_row = state["num_updates"], state["bad_in_a_row"]
+        self.found.zero_()
+        self._count.fill_(self.bad_in_a_row)
+        self._made = {name: value.to(self.found.device) for name, value in state["made"].items()}
+        self._begin_reports()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what is on its way, which is of this agent's updates."""
+        return {name: part for name, part in vars(self).items() if name not in UNDER_WAY}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Of a copy."""
+        vars(self).update(state)
+        self._begin_reports()
+
+
+def _no_update(agent: Any, batch: Batch) -> Stats:
+    return {}

@@ -1,0 +1,118 @@
+"""What a run with a bad number tells and keeps."""
+
+import csv
+import math
+
+import pytest
+import torch
+from conftest import rows, run_folder
+
+from offpcc.assembly import build
+from offpcc.bad_numbers import BadNumberError, bad
+from offpcc.core import Batch
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.loggers import Loggers
+from offpcc.runs import RunFolder
+
+NAN = math.nan
+CHECKED = ("train.num_epochs=3",)
+
+
+@pytest.fixture
+def spoil(monkeypatch):
+    """Have one of a buffer's batches, counted over all of a test, hold a reward that is NaN."""
+
+    def of(buffer, at, last=None):
+        sample, drawn = buffer.sample, []
+
+        def spoilt(self):
+            batch = sample(self)
+            drawn.append(batch)
+            if at <= len(drawn) <= (last or at):
+                batch.rewards[0, 0, 0] = NAN
+            return batch
+
+        monkeypatch.setattr(buffer, "sample", spoilt)
+
+    yield of
+
+
+def test_what_is_bad_about_a_tensor():
+    assert bad(torch.ones(2, 3)) == bad(torch.tensor(1e38)) == bad(torch.ones(0)) == bad(torch.ones(2).int()) == ""
+    assert bad(torch.tensor(-math.inf)) == "is -inf"
+    x = torch.ones(2, 3)
+    x[1, 0], x[1, 2] = NAN, math.inf
+    assert bad(x) == "is nan at [1, 0], the first of 2 such numbers in 6"
+
+
+@pytest.mark.parametrize("algo, buffer", [("sac", ReplayBuffer), ("rtd3", RecurrentReplayBuffer)])
+def test_a_run_stops_with_one_message_and_goes_on_from_its_checkpoint(
+    algo, buffer, quick, tmp_path, spoil, monkeypatch
+):
+    folder = run_folder(tmp_path, algo=algo)
+    assert quick(algo, bindings=CHECKED)[0] == 0
+    undisturbed, actor = rows(folder), torch.load(folder / "actor_last.pt", weights_only=True)["weights"]
+    folder.rename(tmp_path / "undisturbed")
+    with monkeypatch.context() as patched:
+        spoil(buffer, 30)
+        code, out, err = quick(algo, bindings=CHECKED)
+        patched.undo()
+        monkeypatch.undo()
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "results"))
+    assert code == 2 and len(err.splitlines()) == 1 and "Traceback" not in out + err
+    assert err.startswith("offpcc: update 30 at step ") and "the batch's rewards is nan at [0, 0, 0]" in err
+    assert str(folder / "bad_batch.pt") in err and "`offpcc check`" in err
+    content = torch.load(folder / "bad_batch.pt", weights_only=True)
+    assert Batch(**content["batch"]).rewards.isnan().sum() == 1 and content["update"] == 30 and content["step"] >= 250
+    assert RunFolder.at(folder).status() == "unfinished" and not list(folder.glob(".*.tmp-*"))
+    assert quick(algo, "--resume", bindings=CHECKED)[0] == 0
+    assert rows(folder) == undisturbed
+    again = torch.load(folder / "actor_last.pt", weights_only=True)["weights"]
+    for part, weights in actor.items():
+        for name, weight in weights.items():
+            assert torch.equal(again[part][name], weight)
+
+
+def test_skipped_updates_are_a_column(quick, tmp_path, spoil):
+    spoil(ReplayBuffer, 12, 15)
+    code, _, err = quick("sac", bindings=("train.num_epochs=2", 'SAC.bad_numbers="skip"'))
+    assert code == 0, err
+    with (run_folder(tmp_path) / "progress.csv").open() as file:
+        first, second = csv.DictReader(file)
+    made = [int(first["update"]), int(second["update"]) - int(first["update"])]
+    skipped = [float(row["update/skipped"]) * count for row, count in zip((first, second), made, strict=True)]
+    assert sum(skipped) == pytest.approx(4.0)
+    assert all(math.isfinite(float(row[name])) for row in (first, second) for name in row if name.startswith("update/"))
+    assert not (run_folder(tmp_path) / "bad_batch.pt").exists()
+
+
+def test_a_library_user_gets_the_error(spoil):
+    spoil(ReplayBuffer, 5)
+    learner = build("pendulum-v0", "sac", algorithm={"hidden_dims": (8,)}, buffer={"batch_size": 4})
+    settings = {"num_epochs": 1, "num_steps_per_epoch": 60, "num_test_episodes_per_epoch": 0, "update_after": 30}
+    with pytest.raises(BadNumberError, match=r"update 5 at step 35: the batch's rewards .*`save\(file\)`") as caught:
+        learner.train(Loggers([]), **settings)
+    assert caught.value.batch.rewards.isnan().any()
+    learner.train(Loggers([]), **settings)
+    assert learner.loop.epoch == 1
+    learner.close()
+
+
+def test_a_saved_batch_is_plain_and_a_full_disk_is_told(tmp_path):
+    large = torch.zeros(1_000_000)
+    batch = Batch(large[:6].view(1, 2, 3), *(large[:1].view(1, 1, 1) for _ in range(5)), *(large[:1].view(1, 1),) * 2)
+    error, file = BadNumberError(1_204, "the loss is nan", "mend it", batch).at(12_040), tmp_path / "bad_batch.pt"
+    error.save(file)
+    assert str(error) == error.message and error.message.startswith("update 1,204 at step 12,040: the loss is nan")
+    assert str(file) in error.message and file.stat().st_size < 20_000, "not all that the batch is a view of"
+    content = torch.load(file, weights_only=True)
+    assert (content["kind"], content["update"], content["step"]) == ("bad_batch", 1_204, 12_040)
+    assert Batch(**content["batch"]).observations.shape == (1, 2, 3)
+    error.save(tmp_path / "missing" / "bad_batch.pt")
+    assert "could not be written" in error.message
+
+
+def test_a_bad_batch_is_not_taken_for_an_actor(tmp_path):
+    (tmp_path / "bad_batch.pt").touch()
+    (tmp_path / "mine.pt").touch()
+    assert RunFolder.at(tmp_path).actor() == tmp_path / "mine.pt"

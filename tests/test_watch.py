@@ -1,0 +1,366 @@
+"""NaN and infinity in updates: noticed at once, named, and without effect on anything that lasts."""
+
+import copy
+import functools
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+from torch import nn
+
+from offpcc import watch
+from offpcc.algorithms import ALGORITHMS, SAC
+from offpcc.bad_numbers import BadNumberError
+from offpcc.core import Batch, Step
+from offpcc.errors import UserError
+from offpcc.networks import Recurrent
+from offpcc.optimization import Optimizer
+from offpcc.watch import INTERVAL, MOST_SKIPPED
+
+OBSERVATIONS, ACTIONS = Box(-np.inf, np.inf, (3,), np.float32), Box(-1, 1, (2,), np.float32)
+NAN, INF = math.nan, math.inf
+VAE = {"vae_hidden_dims": (8,), "num_acting_samples": 3}
+KINDS = {
+    "sac": {}, "sac fused": {"fused": True}, "sac normalized": {"normalize_observations": True},
+    "sac bfloat16": {"precision": "bfloat16"}, "td3": {}, "td3 fused": {"fused": True},
+    "ddpg": {"max_gradient_norm": 1.0},
+    "rsac": {}, "rsac_s": {"max_gradient_norm": 1.0}, "rtd3 bfloat16": {"precision": "bfloat16"},
+    "bc": {}, "rbc": {}, "td3_bc": {}, "iql": {}, "cql": {"threshold": 1.0, "num_samples": 2}, "bcq": VAE, "rbcq": VAE,
+}  # fmt: skip
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def built(kind, **options):
+    cls = ALGORITHMS[kind.split()[0]]
+    small = {"encoder": functools.partial(Recurrent, hidden_dim=5)} if kind.startswith("r") else {}
+    if kind.startswith("rsac_s"):
+        small = {"shared_encoder": small["encoder"]}
+    return cls(OBSERVATIONS, ACTIONS, **{"hidden_dims": (8, 8), "lr": 1e-2, **small, **KINDS[kind], **options})
+
+
+def batch(kind="sac", seed=0, rows=6):
+    """With memory, rows of 4 steps, the first of which ends after 2; what follows is padded with NaN."""
+    draw = torch.Generator().manual_seed(seed)
+    steps = 4 if kind.startswith("r") else 1
+    real, mask = torch.ones(rows, steps + 1, 1), torch.ones(rows, steps, 1)
+    real[0, 3:], mask[0, 2:] = 0.0, 0.0
+    return Batch(
+        torch.where(real > 0, torch.randn(rows, steps + 1, 3, generator=draw), NAN),
+        torch.where(mask > 0, torch.tanh(torch.randn(rows, steps, 2, generator=draw)), NAN),
+        torch.where(mask > 0, torch.randn(rows, steps, 1, generator=draw), NAN),
+        torch.where(mask > 0, torch.zeros(rows, steps, 1), NAN),
+        *(real, mask, torch.zeros(rows, 2), torch.zeros(rows, 1)),
+        complete=steps == 1,
+    )
+
+
+def with_number(given, name, number, place=(1, 0, 0)):
+    changed = getattr(given, name).clone()
+    changed[place] = number
+    return given._replace(**{name: changed})
+
+
+def tensors(agent, without=("noise", "watch")):
+    """All that lasts, by name: weights, targets, multipliers, statistics, moments."""
+    found = {}
+
+    def walk(name, part):
+        if isinstance(part, torch.Tensor):
+            found[name] = part.detach().clone()
+        elif isinstance(part, dict | list):
+            for key, value in part.items() if isinstance(part, dict) else enumerate(part):
+                walk(f"{name}.{key}", value)
+
+    walk("", {name: part for name, part in agent.state_dict().items() if name not in without})
+    return {name: x for name, x in found.items() if ".steps." not in name}
+
+
+def assert_same(ours, expected):
+    assert ours.keys() == expected.keys() and len(ours) > 4
+    for name, x in expected.items():
+        assert torch.equal(torch.nan_to_num(ours[name], 7.25), torch.nan_to_num(x, 7.25)), name
+
+
+def trained(kind, number=3, **options):
+    agent = built(kind, **options)
+    for seed in range(number):
+        agent.update_networks(batch(kind, seed))
+    return agent
+
+
+# What is found --------------------------------------------------------------------------------------------------
+
+
+@every_kind
+@pytest.mark.parametrize("name", ["observations", "actions", "rewards"])
+@pytest.mark.parametrize("number", [NAN, INF, -INF])
+def test_a_bad_batch_is_named_and_changes_nothing(kind, name, number):
+    agent = trained(kind)
+    before, given = tensors(agent), with_number(batch(kind, 9), name, number)
+    with pytest.raises(BadNumberError, match=rf"update 4: the batch's {name} is {number} at \[1, 0, 0\]") as caught:
+        agent.update_networks(given)
+    assert_same(tensors(agent), before)
+    assert caught.value.batch is given and caught.value.update == 4
+    assert "`offpcc check`" in caught.value.message and 'bad_numbers = "skip"' in caught.value.message
+    agent.update_networks(batch(kind, 10))  # who catches the error may go on
+    assert all(torch.isfinite(x).all() for name, x in tensors(agent).items() if not name.endswith("count"))
+
+
+@every_kind
+def test_an_infinite_last_observation_is_found(kind):
+    """It is read by targets alone, through gates and bounds that could hide it."""
+    if kind == "bc":  # which reads none of it
+        return
+    agent = trained(kind)
+    before = tensors(agent)
+    with pytest.raises(BadNumberError, match="observations is inf"):
+        agent.update_networks(with_number(batch(kind, 9), "observations", INF, (1, -1)))
+    assert_same(tensors(agent), before)
+
+
+@every_kind
+def test_bad_weights_are_named(kind):
+    agent = trained(kind)
+    weight = next(agent.actor.parameters())
+    with torch.no_grad():
+        weight.view(-1)[1] = NAN
+    before = tensors(agent)
+    name = next(name for name, _ in agent.actor.named_parameters())
+    with pytest.raises(BadNumberError, match=rf"actor\.{name} is nan at .*load other weights"):
+        for seed in range(2):  # TD3's actor is read by every second update
+            agent.update_networks(batch(kind, seed))
+    if not kind.startswith(("td3", "ddpg", "rtd3", "bcq", "rbcq", "iql")):  # which step something before the actor
+        assert_same(tensors(agent), before)
+
+
+@pytest.mark.parametrize("kind", ["sac", "sac fused", "rsac", "td3", "td3 fused", "iql"])
+def test_a_loss_that_overflows(kind):
+    """Its gradient need not."""
+    agent = trained(kind)
+    before = tensors(agent)
+    agent.reward_scale = 1e20
+    with pytest.raises(BadNumberError, match=r"the loss of critic_optimizer is inf.*smaller learning rate"):
+        agent.update_networks(batch(kind, 9))
+    after = tensors(agent)
+    assert_same({n: x for n, x in after.items() if "crit" in n}, {n: x for n, x in before.items() if "crit" in n})
+    if kind != "iql":  # critics come first
+        assert_same(after, before)
+
+
+class Rooted(SAC):
+    """A loss that is finite, with a gradient that is not: a square root at 0."""
+
+    where = "critic"
+
+    def critic_loss(self, h, batch):
+        loss, q = super().critic_loss(h, batch)
+        return loss + self.root(self.critics(h.q, batch.actions), "critic"), q
+
+    def actor_loss(self, h, batch):
+        loss, entropy = super().actor_loss(h, batch)
+        return loss + self.root(self.actor(h.pi)[0], "actor"), entropy
+
+    def root(self, x, where):
+        return (x - x.detach()).abs().sum().sqrt() if self.where == where else 0.0 * x.sum()
+
+
+@pytest.mark.parametrize("limit", [None, 1.0])
+@pytest.mark.parametrize("where", ["critic", "actor"])
+def test_a_bad_gradient_of_a_finite_loss(where, limit):
+    agent = Rooted(OBSERVATIONS, ACTIONS, hidden_dims=(8,), max_gradient_norm=limit)
+    agent.where = None
+    agent.update_networks(batch())
+    agent.where, before = where, tensors(agent)
+    with pytest.raises(BadNumberError, match=rf"update 2: the gradient of {where}s?\.net\.0\.weight is nan"):
+        agent.update_networks(batch(seed=1))
+    after = tensors(agent)
+    # The critics have stepped before the actor's gradient was known; nothing moves after it.
+    still = {name for name in before if where == "critic" or ".critic" not in name}
+    assert_same({name: after[name] for name in still}, {name: before[name] for name in still})
+    assert all(torch.isfinite(x).all() for x in after.values())
+
+
+@pytest.mark.parametrize("scale", [1e6, 1e15, 1e18])
+def test_a_large_gradient_is_none_that_is_bad(scale):
+    agent = trained("sac")
+    before = tensors(agent)
+    loss = agent.critic_loss
+    agent.critic_loss = lambda h, batch: (scale * 1e-2 * loss(h, batch)[0], loss(h, batch)[1])
+    agent.update_networks(batch(seed=9))
+    assert not torch.equal(tensors(agent)[".critics.net.0.weight"], before[".critics.net.0.weight"])
+    assert max(p.grad.abs().max() for p in agent.critics.parameters()) > 1e-4 * scale
+
+
+def test_padding_and_a_temperature_of_zero_are_not_bad():
+    trained("rsac", alpha=0.0, learn_alpha=False)
+    agent = trained("sac", alpha=0.0, learn_alpha=False)
+    with pytest.raises(BadNumberError, match="the batch's rewards"):
+        agent.update_networks(with_number(batch(), "rewards", NAN))
+
+
+def test_statistics_of_a_users_normalisation_stay():
+    agent = trained("sac")
+    agent.watch.statistics += [*nn.BatchNorm1d(3).buffers()]
+    mean, variance, count = agent.watch.statistics
+
+    def update(agent, batch):
+        mean.add_(batch.observations.mean()), count.add_(1)
+        return type(agent).update_networks(agent, batch)
+
+    agent.watch.over(agent, update, batch())
+    before = mean.clone(), variance.clone(), count.clone()
+    assert mean.abs().sum() > 0 and count == 1
+    with pytest.raises(BadNumberError):
+        agent.watch.over(agent, update, with_number(batch(), "observations", NAN))
+    assert all(torch.equal(a, b) for a, b in zip((mean, variance, count), before, strict=True))
+
+
+def test_an_update_that_calls_its_parents_is_one():
+    class Twice(SAC):
+        def update_networks(self, batch):
+            super().update_networks(batch)
+            return super().update_networks(batch)
+
+    agent = Twice(OBSERVATIONS, ACTIONS, hidden_dims=(8,))
+    agent.update_networks(batch())
+    assert agent.watch.num_updates == 1 and agent.critic_optimizer.num_updates == 2
+    with pytest.raises(BadNumberError, match="update 2"):
+        agent.update_networks(with_number(batch(), "rewards", INF))
+    assert watch.current() is None
+
+
+def test_an_optimizer_outside_of_an_update_is_not_watched():
+    x = nn.Parameter(torch.ones(2))
+    Optimizer([([x], 0.1)]).minimize(NAN * x.sum())
+    assert torch.isnan(x).all()
+
+
+# Skipping -------------------------------------------------------------------------------------------------------
+
+
+@every_kind
+def test_a_skipped_update_is_counted_and_leaves_no_trace(kind):
+    agent = trained(kind, bad_numbers="skip")
+    assert agent.stat_names == (*type(agent).stat_names, "skipped")
+    before = tensors(agent)
+    latest = agent.update_networks(batch(kind, 9))
+    before = tensors(agent)
+    stats = agent.update_networks(with_number(batch(kind, 10), "actions", NAN))
+    assert_same(tensors(agent), before)
+    assert latest["skipped"] == 0.0 and stats["skipped"] == 1.0
+    for name in latest.keys() & stats.keys() - {"skipped"}:
+        assert torch.equal(stats[name], latest[name])
+    assert all(torch.isfinite(value) for value in stats.values())
+    after = agent.update_networks(batch(kind, 11))
+    assert after["skipped"] == 0.0
+    assert any(not torch.equal(x, before[name]) for name, x in tensors(agent).items())
+
+
+def test_steps_of_adam_that_are_skipped_are_not_counted():
+    agent = trained("td3", 4, bad_numbers="skip")
+    agent.update_networks(with_number(batch(), "rewards", NAN))
+    assert {float(steps) for group in agent.critic_optimizer.groups for steps in group.steps} == {4.0}
+    assert agent.critic_optimizer.num_updates == 5
+
+
+@pytest.mark.parametrize("copied", ["deepcopy", "pickle", "resume"])
+@pytest.mark.parametrize("kind", ["sac", "sac fused", "rsac", "td3_bc", "cql"])
+def test_going_on_is_exact_while_updates_are_skipped(kind, copied):
+    agent = trained(kind, bad_numbers="skip")
+    agent.update_networks(with_number(batch(kind), "actions", INF))
+    if copied == "resume":
+        other = built(kind, bad_numbers="skip")
+        other.load_state_dict(pickle.loads(pickle.dumps(agent.state_dict())))
+    else:
+        other = copy.deepcopy(agent) if copied == "deepcopy" else pickle.loads(pickle.dumps(agent))
+    for number in (NAN, 0.5, 0.1, NAN, 0.2):
+        given = with_number(batch(kind, 7), "actions", number)
+        ours, theirs = other.update_networks(given), agent.update_networks(given)
+        assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert_same(tensors(other, ()), tensors(agent, ()))
+    assert other.watch.num_updates == agent.watch.num_updates == 9
+
+
+def test_too_many_in_a_row_are_no_accident():
+    agent = trained("bc", bad_numbers="skip")
+    bad = with_number(batch("bc"), "actions", NAN)
+    for _ in range(MOST_SKIPPED - 1):
+        agent.update_networks(bad)
+    agent.update_networks(batch("bc"))
+    for _ in range(MOST_SKIPPED - 1):
+        agent.update_networks(bad)
+    with pytest.raises(BadNumberError, match="100 updates in a row were skipped, and in this one the batch's actions"):
+        agent.update_networks(bad)
+
+
+def test_what_may_be_done_about_bad_numbers_is_held():
+    with pytest.raises(UserError, match=r"SAC\.bad_numbers is 'ignore'; it has to be one of stop, skip"):
+        SAC(OBSERVATIONS, ACTIONS, bad_numbers="ignore")
+
+
+# A device that is not waited for --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [1, INTERVAL - 1, INTERVAL, INTERVAL + 1])
+def test_late_reports_name_the_update_that_was_bad(at):
+    agent = built("sac")
+    agent.watch.is_awaited = False
+    bad, before = with_number(batch(), "rewards", NAN), None
+    with pytest.raises(BadNumberError, match=rf"update {at}: the batch's rewards is nan") as caught:
+        for update in range(1, 101):
+            if update == at:
+                before = tensors(copy.deepcopy(agent))
+            agent.update_networks(bad if update == at else batch(seed=update))
+    assert caught.value.batch is bad
+    assert update <= at + 2 * INTERVAL
+    assert_same(tensors(agent), before)
+
+
+def test_a_save_waits_for_what_is_not_known_yet():
+    agent = built("sac")
+    agent.watch.is_awaited = False
+    for seed in range(3):
+        agent.update_networks(batch(seed=seed))
+    agent.state_dict()
+    agent.update_networks(with_number(batch(), "rewards", NAN))
+    agent.update_networks(batch())
+    with pytest.raises(BadNumberError, match="update 4: the batch's rewards"):
+        agent.state_dict()
+    agent.state_dict()
+    for _ in range(5 * INTERVAL):
+        agent.update_networks(batch())
+
+
+def test_late_reports_of_skipped_updates():
+    agent = built("bc", bad_numbers="skip")
+    agent.watch.is_awaited = False
+    bad = with_number(batch("bc"), "actions", NAN)
+    for _ in range(4 * INTERVAL):
+        agent.update_networks(bad)
+    agent.update_networks(batch("bc"))
+    with pytest.raises(BadNumberError, match="100 updates in a row"):
+        for _ in range(MOST_SKIPPED + 3 * INTERVAL):
+            agent.update_networks(bad)
+    assert agent.watch.num_updates > 4 * INTERVAL + MOST_SKIPPED, "those before the good one do not count"
+
+
+# Acting ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_envs", [1, 20])  # by arrays, and by the networks
+@pytest.mark.parametrize("kind", ["sac", "rsac", "bc"])
+def test_a_bad_action_is_refused(kind, num_envs):
+    agent = built(kind)
+    step = Step(np.zeros((num_envs, 3)), np.zeros((num_envs, 2)), np.zeros((num_envs, 1)), np.ones(num_envs))
+    agent.act(step)
+    seen = step.observation.copy()
+    seen[0, 1] = NAN
+    with pytest.raises(UserError, match=r"no action, as the observation is nan at \[0, 1\], .*mend the environment"):
+        agent.act(step._replace(observation=seen))
+    with torch.no_grad():
+        next(agent.actor.parameters()).fill_(NAN)
+    with pytest.raises(UserError, match=r"no action, as actor\.\S+ is nan.*load other weights"):
+        agent.act(step)
