@@ -8,7 +8,7 @@ RESULTS := $(or $(OFFPCC_RESULTS),results)
 QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow storm lint format check evidence evidence-offline evidence-memories gallery \
+.PHONY: help train test test-slow storm soak lint format check evidence evidence-offline evidence-memories gallery \
   bench bench-growth bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make test       install, then run the fast tests"
 	@echo "make test-slow  run the learning tests, which take longer"
 	@echo "make storm      kill short trainings a hundred times, and see that each ends as if nothing had happened"
+	@echo "make soak       train for 45 minutes with everything on, and watch memory and open files"
 	@echo "make check      formatting, lint, types and the fast tests"
 	@echo "make evidence   train again what results/README.md reports, hours"
 	@echo "make evidence-offline   the same of learning from recorded data, hours"
@@ -51,6 +52,9 @@ test-slow: $(VENV)/installed-tests
 # Others of its options, such as --kills, --minutes or --seed, go into OPTIONS.
 storm: $(VENV)/installed-tests
 	$(RUN) tests/storm.py $(OPTIONS)
+
+soak: $(VENV)/installed-tests
+	$(RUN) tests/soak.py $(OPTIONS)
 
 lint: $(VENV)/installed-tests
 	$(VENV)/bin/ruff format --check .

@@ -18,7 +18,7 @@ from offpcc.checks import Flag, Fraction, Number, PositiveInteger, Sizes, check,
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.errors import UserError
 from offpcc.networks import Convolutional, Encoder, Identity, InputShape, PassThrough, Recurrent
-from offpcc.networks.cells import GPT, LRU, Cell, Concat, MinGRU
+from offpcc.networks.cells import GPT, LRU, LSTM, Cell, Concat, MinGRU
 from offpcc.optimization import CosineDecay, LinearDecay
 from offpcc.registry import REGISTRY, configurable
 from offpcc.run_fns import check_settings, train
@@ -108,7 +108,10 @@ REFUSED = [
     (SAC, "shared_encoder", small_recurrent(InputShape((3,), 2)), "write @Recurrent without parentheses"),
     (ConvolutionalSAC, "augmentation", RandomShift, "the class RandomShift; write @RandomShift() with parentheses"),
     (SAC, "precision", "float16", "'float16'; it has to be one of float32, bfloat16"),
-    (SAC, "fused", "yes", f"'yes'; {FLAG}"),
+    (SAC, "fused", "yes", f"'yes'; {FLAG}{OR_NONE}"),
+    (SAC, "compiled", "yes", f"'yes'; {FLAG}"),
+    (SAC, "bad_numbers", "ignore", "'ignore'; it has to be one of stop, skip"),
+    (LSTM, "forget_bias", "1", "'1'; it has to be a number"),
     (SAC, "augmentation", 4, f"4; it has to be an augmentation such as @RandomShift(){OR_NONE}"),
     (SAC, "alpha", -1.0, f"-1.0; {AMOUNT}"),
     (SAC, "alpha", 0.0, "0; a temperature that is learned has to start above 0"),

@@ -211,7 +211,7 @@ class Checkpoint:
     def on_start(self, run):
         pass
 
-    on_end = on_start
+    on_end = on_progress = on_start
 
     def on_epoch(self, run):
         if run.loop.epoch == 1:

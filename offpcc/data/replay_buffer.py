@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +84,7 @@ class ReplayBuffer(BufferBase):
         # From a start's place to those of the frames of its observations, (T+1, frame_stack).
         self.reach = num_envs * (np.arange(num_steps + 1)[:, None] + np.arange(1 - frame_stack, 1))
         self.piece_rows = max(PIECE_BYTES // self.bytes_per_step, 1)
-        self.revisions = [0] * (capacity // self.piece_rows + 1)  # of each piece: how often it was written to
+        self.revisions: Counter[int] = Counter()  # of each piece: how often it was written to
         self._allocate(self._first_rows())
 
     def _first_rows(self) -> int:

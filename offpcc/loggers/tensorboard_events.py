@@ -38,7 +38,8 @@ class TensorBoardLogger:
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         events = folder / "tensorboard"
         events.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
+        # Read in the order of their names: what a resumed run began a moment later is to come later.
+        name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}.{next(_numbers):06d}"
         self._file = (events / name).open("xb", buffering=0)
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         begun = [self._event(file_version="brain.Event:2")]

@@ -182,15 +182,14 @@ def test_statistics_and_gradients_are_not_overwritten_by_the_next_update(cls):
 
 
 @pytest.mark.parametrize("cls", [SAC, DDPG, TD3, TD3BC])
-def test_it_is_the_fused_update_that_runs(cls):
-    fused, chosen, plain = built(cls), built(cls, None), built(cls, False)
-    for agent in (fused, chosen, plain):
-        agent.update_networks(batch(0))
-        agent.critic_loss = None
-    fused.update_networks(batch(0))
-    chosen.update_networks(batch(0))
-    with pytest.raises(TypeError, match="not callable"):
-        plain.update_networks(batch(0))
+@pytest.mark.parametrize("fused", [True, None])
+def test_it_is_the_fused_update_that_runs(cls, fused, monkeypatch):
+    agent, plain, calls = built(cls, fused), built(cls, False), []
+    update = cls.fused_update.update
+    monkeypatch.setattr(cls.fused_update, "update", lambda *given: calls.append(1) or update(*given))
+    agent.update_networks(batch(0))
+    plain.update_networks(batch(0))
+    assert len(calls) == 1
 
 
 # Saved, copied, put elsewhere ---------------------------------------------------------------------------------------
@@ -361,11 +360,18 @@ def test_an_agent_is_looked_at_again_when_its_weights_move_or_a_hook_is_hung_on(
         agent.update_networks(batch(3))
 
 
-def test_a_loss_put_into_an_agent_is_asked():
-    agent = built(SAC, None)
-    agent.critic_loss = None
-    with pytest.raises(TypeError, match="not callable"):
-        agent.update_networks(batch(0))
+@pytest.mark.parametrize("num_updates", [0, 2])
+def test_a_loss_put_into_an_agent_is_asked(num_updates):
+    agent, insisting = built(SAC, None), built(SAC)
+    for seed in range(num_updates):
+        agent.update_networks(batch(seed)), insisting.update_networks(batch(seed))
+    loss, called = agent.critic_loss, []
+    agent.critic_loss = lambda *given: called.append(1) or loss(*given)
+    agent.update_networks(batch(8))
+    assert called
+    insisting.critic_loss = loss
+    with pytest.raises(UserError, match="SAC has its own critic_loss"):
+        insisting.update_networks(batch(8))
 
 
 def test_a_child_that_changes_what_is_called_fits():

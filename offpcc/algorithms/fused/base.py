@@ -82,6 +82,7 @@ class FusedUpdate:
     _places: Sequence[int] = ()
     _hooks: Sequence[object] = ()  # what hangs on to the networks' modules
     _is_hooked = False
+    _own: Sequence[str] = ()  # methods that somebody put into the agent
     _fits = False
 
     def __init__(self, is_wanted: bool) -> None:
@@ -99,13 +100,14 @@ class FusedUpdate:
         """
         parameters = [*agent.actor_optimizer.parameters, *agent.critic_optimizer.parameters, *agent._targets.targets]
         places = [parameter.data_ptr() for parameter in parameters]
-        if places != self._places or any(self._hooks) != self._is_hooked:
+        own = [name for name in self.replaces if name in vars(agent)]
+        if places != self._places or any(self._hooks) != self._is_hooked or own != self._own:
             if self.is_wanted:
                 refuse_unfit(agent)
             self._fits = not unfit(agent)
             if self._fits:
                 self.bind(agent)
-            self._places = places
+            self._places, self._own = places, own
             modules = [layer for part in (agent.actor, agent.critics) for layer in part.modules()]
             self._hooks = [getattr(layer, kind) for layer in modules for kind in HOOKS]
             self._is_hooked = any(self._hooks)
