@@ -28,12 +28,13 @@ from offpcc.domains.making import make
 from offpcc.domains.wrappers import num_stacked
 from offpcc.environments import environments as build_environments
 from offpcc.errors import DataWarning, UserError, first_line
+from offpcc.evaluation import Evaluation
 from offpcc.interaction import Interaction
 from offpcc.loggers import ConsoleLogger, Logger
 from offpcc.loggers.terminal import download_bar
 from offpcc.offline import OfflineData, read
 from offpcc.registry import REGISTRY
-from offpcc.run_fns import Callback, Evaluation, train
+from offpcc.run_fns import Callback, train
 
 
 @dataclass(frozen=True)

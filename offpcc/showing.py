@@ -15,9 +15,9 @@ from offpcc.algorithms import ActorCritic
 from offpcc.domains.guard import guarded
 from offpcc.domains.making import make
 from offpcc.errors import UserError
+from offpcc.evaluation import run_episodes
 from offpcc.filming import video
 from offpcc.interaction import EpisodeResult
-from offpcc.run_fns import run_episodes
 
 SHOWN_SEED = 1_000_000  # of the first episode shown; tests use other seeds
 

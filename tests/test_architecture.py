@@ -22,7 +22,7 @@ LEVELS = [
     {"learning", "networks", "data", "workers"},
     {"environments", "offline"},
     {"algorithms", "interaction"},
-    {"bookkeeping"},
+    {"bookkeeping", "evaluation"},
     {"run_fns", "agent"},
     {"assembly"},
 ]

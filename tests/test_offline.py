@@ -21,8 +21,9 @@ from offpcc.data import Dataset, load
 from offpcc.data import columns as data_columns
 from offpcc.domains.wrappers import Concatenate
 from offpcc.errors import UserError
+from offpcc.evaluation import Evaluation
 from offpcc.offline import read, without_effect
-from offpcc.run_fns import Evaluation, columns_of
+from offpcc.run_fns import columns_of
 
 SHORT = ("train.num_epochs=2", "train.num_steps_per_epoch=12")
 

@@ -18,10 +18,10 @@ from offpcc.callbacks import Checkpoints
 from offpcc.checkpoints import read_checkpoint, resume
 from offpcc.core import Step
 from offpcc.environments import LocalEnvironments
+from offpcc.evaluation import Evaluation, run_episodes
 from offpcc.interaction import EpisodeResult, Interaction
 from offpcc.loggers import CSVLogger
 from offpcc.networks import Encoder
-from offpcc.run_fns import Evaluation, run_episodes
 from offpcc.runs import RunFolder
 from offpcc.tensor_files import write_tensors
 

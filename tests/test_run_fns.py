@@ -12,10 +12,11 @@ from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.environments import LocalEnvironments
 from offpcc.errors import UserError
+from offpcc.evaluation import Evaluation
 from offpcc.interaction import EpisodeResult, Interaction
 from offpcc.loggers import Loggers
 from offpcc.networks import Recurrent
-from offpcc.run_fns import Evaluation, train
+from offpcc.run_fns import train
 
 
 class Counting(gymnasium.Env):

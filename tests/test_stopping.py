@@ -19,8 +19,8 @@ from offpcc.assembly import build
 from offpcc.bookkeeping import columns
 from offpcc.callbacks import Checkpoints
 from offpcc.checkpoints import read_checkpoint, resume
+from offpcc.evaluation import Evaluation
 from offpcc.loggers import CSVLogger
-from offpcc.run_fns import Evaluation
 from offpcc.runs import RunFolder
 
 # Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.

@@ -13,15 +13,15 @@ import torch
 from gymnasium.spaces import Box
 from gymnasium.wrappers import TimeLimit
 
-from offpcc import run_fns
 from offpcc.algorithms import ALGORITHMS, SAC
 from offpcc.core import Step
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.environments import LocalEnvironments
+from offpcc.evaluation import Evaluation, run_episodes
 from offpcc.interaction import Interaction
 from offpcc.loggers import Loggers
 from offpcc.networks import Recurrent
-from offpcc.run_fns import run_episodes, train
+from offpcc.run_fns import train
 
 OBSERVATIONS, ACTIONS = Box(-np.inf, np.inf, (1,), np.float32), Box(-1, 1, (1,), np.float32)
 Memory = functools.partial(Recurrent, cell="gru", hidden_dim=8, num_layers=1)
@@ -361,7 +361,7 @@ def test_the_actor_teaches_the_shared_memory_nothing(name):
 def test_two_tests_in_a_row_are_the_same_and_leave_no_trace(name):
     agent = build(name)
     interaction, _ = learn(agent, functools.partial(Walk, [3, 5]), 22, update_after=10)
-    tests = run_fns.Evaluation(lambda: TimeLimit(Walk(), 6))
+    tests = Evaluation(lambda: TimeLimit(Walk(), 6))
     state, before = agent.noise.state_dict(), parameters(agent)
     training = interaction.environments.envs[0].unwrapped.np_random.bit_generator.state
     first = tests.run(agent, 5, 2)
@@ -382,7 +382,7 @@ def test_training_goes_the_same_way_with_and_without_tests(name):
         learn(agent, functools.partial(Walk, [3, 5]), 40, update_after=10, tests=tests, num_epochs=4)
         return parameters(agent)
 
-    assert_equal(trained(run_fns.Evaluation(functools.partial(Walk, 4))), trained(None))
+    assert_equal(trained(Evaluation(functools.partial(Walk, 4))), trained(None))
 
 
 def test_a_run_may_end_before_its_first_episode_does():

@@ -11,10 +11,11 @@ from offpcc.algorithms import ALGORITHMS, CQL, DDPG, SAC, TD3BC
 from offpcc.assembly import build
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.environments import LocalEnvironments
+from offpcc.evaluation import Evaluation
 from offpcc.interaction import Interaction
 from offpcc.loggers import Loggers
 from offpcc.networks import Convolutional, Recurrent
-from offpcc.run_fns import Evaluation, train
+from offpcc.run_fns import train
 
 
 def some_fast(names, fast):

@@ -1,0 +1,119 @@
+"""Test episodes."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from offpcc import signals
+from offpcc.core import Algorithm, Memory, Step
+from offpcc.domains.faults import EnvironmentFault
+from offpcc.domains.guard import guarded
+from offpcc.domains.levels import name_of
+from offpcc.interaction import EpisodeResult, refuse_endless
+from offpcc.side_by_side import MakeEnv
+
+TEST_SEED = 3_000_000  # of the first test episode; run ids, the seeds of training, are far below
+
+
+def run_episodes(
+    algorithm: Algorithm,
+    envs: Sequence[gymnasium.Env[Any, Any]],
+    seeds: Sequence[int],
+    *,
+    deterministic: bool = True,
+    watch: Callable[[gymnasium.Env[Any, Any]], None] | None = None,
+) -> list[EpisodeResult]:
+    """One episode per seed, side by side in `envs`, with one batched `act` per time step.
+
+    Args:
+        algorithm: acts; nothing of it changes but, unless deterministic, its noise.
+        envs: as many as may run at once.
+        seeds: of the environments' resets, one per episode.
+        deterministic: whether the policy's mode is taken.
+        watch: called with an environment after each reset and step of it.
+
+    Returns:
+        Results in the order of `seeds`.
+
+    Raises:
+        UserError: an episode does not end.
+        Interrupted: the command line was asked to stop.
+    """
+    if not seeds:
+        return []
+    watch = watch or (lambda env: None)
+    envs = envs[: len(seeds)]
+    episodes: list[int | None] = list(range(len(envs)))  # which one each environment plays, None when done
+    waiting = deque(range(len(envs), len(seeds)))
+    results: dict[int, EpisodeResult] = {}
+    observations = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=False)]
+    for env in envs:
+        watch(env)
+    shape = envs[0].action_space.shape
+    actions = np.zeros((len(envs), int(np.prod(shape or (1,)))), np.float32)
+    rewards, is_first = np.zeros((len(envs), 1), np.float32), np.ones(len(envs), np.float32)
+    returns, lengths = [0.0] * len(envs), [0] * len(envs)
+    memory: Memory = None
+    while len(results) < len(seeds):
+        signals.poll()
+        step = Step(np.stack(observations), actions, rewards, is_first)
+        actions, memory = algorithm.act(step, memory, deterministic=deterministic)
+        actions, is_first = actions.copy(), np.zeros(len(envs), np.float32)
+        for i, (env, episode) in enumerate(zip(envs, episodes, strict=True)):
+            if episode is None:
+                continue
+            observation, reward, terminated, truncated, _ = env.step(actions[i].reshape(shape))
+            observations[i] = np.array(observation)
+            watch(env)
+            rewards[i], returns[i], lengths[i] = reward, returns[i] + float(reward), lengths[i] + 1
+            if terminated or truncated:
+                results[episode] = EpisodeResult(returns[i], lengths[i])
+                episodes[i] = waiting.popleft() if waiting else None
+                if (following := episodes[i]) is not None:
+                    observations[i] = env.reset(seed=seeds[following])[0]
+                    watch(env)
+                    actions[i], rewards[i], is_first[i], returns[i], lengths[i] = 0.0, 0.0, 1.0, 0.0, 0
+            else:
+                refuse_endless(functools.partial(name_of, env), lengths[i])
+    return [results[number] for number in range(len(seeds))]
+
+
+class Evaluation:
+    """Test episodes that are the same at every epoch, of every run and for every algorithm.
+
+    Where an episode begins moves its return more than most differences between agents do, so what differs
+    between two tests is to be the agent alone.
+
+    Args:
+        make_env: builds one environment, at the first test.
+        references: the returns to which the normalised scores 0 and 100 belong, where the field has agreed on any.
+    """
+
+    def __init__(self, make_env: MakeEnv, references: tuple[float, float] | None = None) -> None:
+        self.make_env, self.references = make_env, references
+        self._envs: list[gymnasium.Env[Any, Any]] = []
+
+    def run(self, algorithm: Algorithm, num_episodes: int, num_envs: int) -> list[EpisodeResult]:
+        """The first `num_episodes` test episodes, at most `num_envs` at once.
+
+        Raises:
+            EnvironmentFault: an environment misbehaves.
+            UserError: an episode does not end.
+        """
+        while len(self._envs) < min(num_envs, num_episodes):
+            self._envs.append(guarded(self.make_env(), f"test environment {len(self._envs)}"))
+        try:
+            return run_episodes(algorithm, self._envs[:num_envs], range(TEST_SEED, TEST_SEED + num_episodes))
+        except EnvironmentFault as fault:
+            raise fault.in_run(None) from fault.cause
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self._envs:
+            env.close()
