@@ -28,6 +28,8 @@ from offpcc.domains.levels import name_of
 from offpcc.domains.playback import view
 from offpcc.errors import UserError
 
+LARGE_SCALE = 10.0  # of rewards; D4RL's data sets for locomotion come to 0.1 to 1
+
 
 @dataclass(frozen=True)
 class OfflineData:
@@ -105,7 +107,13 @@ class OfflineData:
             f"return {self.mean_return:.1f}{told_score(self.name, self.mean_return)}; {self.num_bytes:,} bytes"
         )
         if reads_rewards and self.reward_scale != 1.0:
-            yield f"rewards are multiplied by {self.reward_scale:.6g} (recorded.return_range)"
+            told = f"rewards are multiplied by {self.reward_scale:.6g} (recorded.return_range)"
+            if self.reward_scale > LARGE_SCALE:
+                told += (
+                    "; that is much, as the data's returns hardly differ, and advantages may drown what is learned: "
+                    "--gin recorded.return_range=None leaves rewards as they are"
+                )
+            yield told
         yield from (f"note: {notice.text}" for notice in self.notices)
 
 

@@ -1,6 +1,7 @@
 """Learning from recorded data: what the agent gets of it, what the run tells, and what is refused."""
 
 import csv
+import dataclasses
 import json
 import shlex
 import tracemalloc
@@ -230,6 +231,8 @@ def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(pendulum_file)
     configuration.configure(None, "recorded.return_range = 1000.0")
     recording = read(pendulum_file)
     assert any("rewards are multiplied" in line for line in recording.lines())
+    assert not any("drown" in line for line in recording.lines())
+    assert any("drown" in line for line in dataclasses.replace(recording, reward_scale=78.0).lines())
     assert not any("rewards are multiplied" in line for line in recording.lines(reads_rewards=False))
     algorithms = {algo: build(None, algo, dataset=pendulum_file).algorithm for algo in ("rbc", "td3_bc")}
     assert without_effect(algorithms["rbc"]) == {"return_range": "RecurrentBC reads no rewards"}
