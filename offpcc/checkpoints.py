@@ -22,6 +22,11 @@ from offpcc.data.pieces import Piece
 from offpcc.errors import UserError, first_line
 from offpcc.tensor_files import FileError, read_tensors, write_tensors
 
+MAY_CHANGE = (
+    "train.num_epochs",
+    "make.timeout",
+    *(f"Checkpoints.{name}" for name in ("every", "every_steps", "every_minutes")),
+)
 CHECKPOINT_FORMAT = 5
 
 
@@ -120,19 +125,19 @@ def read_latest(file: Path) -> tuple[Checkpoint, list[str]]:
 
 
 def check_unchanged(before: str, now: str) -> None:
-    """Refuse to resume with other bindings than `train.num_epochs`.
+    """Refuse to resume with other bindings, save those that change nothing of what is learned.
 
     Raises:
         UserError: naming the first binding that differs.
     """
     old, new = values(before), values(now)
     for name in sorted(old.keys() | new.keys()):
-        if old.get(name) == new.get(name) or name.endswith("train.num_epochs") or "." not in name:
-            continue  # a macro counts by what it is bound to
         short = ".".join(name.split(".")[-2:])
+        if old.get(name) == new.get(name) or short in MAY_CHANGE or "." not in name:
+            continue  # a macro counts by what it is bound to
         raise UserError(
             f"{short} is {new.get(name, 'not set')}, but the run was made with {old.get(name, 'no value')}: a "
-            f"resumed run keeps its bindings (train.num_epochs may be raised); start another id for a change"
+            f"resumed run keeps its bindings (save {', '.join(MAY_CHANGE)}); start another id for a change"
         )
 
 

@@ -24,20 +24,19 @@ class PolyakAverage:
         self.targets: list[Tensor] = [parameter for target, _ in pairs for parameter in target.parameters()]
         self.sources: list[Tensor] = [parameter for _, source in pairs for parameter in source.parameters()]
         self.polyak = polyak
-        self._share = self.targets[0].new_full((), 1.0 - polyak) if self.targets else None
         for parameter in self.targets:
             parameter.requires_grad_(False)
 
     @torch.no_grad()
     def update(self) -> None:
         """Move all targets once; in an agent's update, only if no bad number was found in it."""
-        if self._share is None:
+        if not self.targets:
             return
-        watch = current()
+        watch, whole = current(), 1.0 - self.polyak
         if watch is None:
-            torch._foreach_lerp_(self.targets, self.sources, 1.0 - self.polyak)
+            torch._foreach_lerp_(self.targets, self.sources, whole)
             return
-        share = torch.sub(self._share, watch.found, alpha=1.0 - self.polyak)
+        share = (watch.found * -whole).add_(whole)
         if not share.is_cuda:
             torch._foreach_lerp_(self.targets, self.sources, [share] * len(self.targets))
             return

@@ -104,6 +104,18 @@ class RunFolder:
         """Add facts to run.json."""
         write_json(self.record, self.details() | facts)
 
+    def keep_table(self) -> str:
+        """Put a table that would be overwritten aside, if it has rows; what to tell of that."""
+        try:
+            num_rows = self.progress.read_bytes().count(b"\n") - 1
+        except OSError:
+            return ""
+        if num_rows < 1:
+            return ""
+        aside = self.progress.with_name("progress_before.csv")
+        self.progress.replace(aside)
+        return f"; its table of {num_rows} epochs is kept as {aside.name}"
+
     def create(self, config: str, facts: dict[str, Any]) -> None:
         """Make the folder and write what the run is."""
         try:

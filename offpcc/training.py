@@ -136,6 +136,8 @@ def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLoc
             raise UserError(refusal(options, folder, now or "unfinished"))
         if lock.message:
             messages.append(lock.message)
+        if status and content is None:
+            messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
         print(*about_config(options, config, folder.config), *messages, sep="\n", flush=True)
         folder.create(config, runs.facts(env, options.algo, folder.run_id, Path(file).stem, learner))
         train_in(folder, options, learner, config, settings)

@@ -160,7 +160,7 @@ class Watch:
         if self.skips:
             finding = f"{MOST_SKIPPED} updates in a row were skipped, and in this one {finding}"
         else:
-            remedy += '; bad_numbers = "skip" leaves such updates out'
+            remedy += '; in another run, bad_numbers = "skip" leaves such updates out'
         self.bad_in_a_row = 0  # who catches the error may go on
         self.found.zero_()
         self._count.zero_()

@@ -189,6 +189,27 @@ def test_other_changed_bindings_are_refused_by_name(quick, tmp_path, binding, wo
     assert (run_folder(tmp_path) / "checkpoint.pt").read_bytes() == before
 
 
+@pytest.mark.parametrize("binding", ["make.timeout=60.0", "Checkpoints.every_steps=50", "Checkpoints.every_minutes=None"])
+def test_what_changes_nothing_of_what_is_learned_may_be_changed(quick, tmp_path, binding):
+    quick("sac", bindings=["train.num_epochs=1"])
+    code, out, err = quick("sac", "--resume", bindings=["train.num_epochs=2", binding])
+    assert code == 0, err
+    assert "going on" in out and len(rows(run_folder(tmp_path))) == 3
+
+
+def test_a_run_whose_checkpoints_are_gone_begins_anew_and_its_table_is_kept(quick, tmp_path):
+    quick("sac")
+    folder = run_folder(tmp_path)
+    table = (folder / "progress.csv").read_bytes()
+    (folder / "run.json").write_text('{"status": "running"}')
+    for file in folder.glob("checkpoint*.pt"):
+        file.unlink()
+    code, out, err = quick("sac", "--resume")
+    assert code == 0, err
+    assert "there is no checkpoint" in out and "kept as progress_before.csv" in out
+    assert (folder / "progress_before.csv").read_bytes() == table
+
+
 def test_the_number_of_epochs_may_only_be_raised(quick, tmp_path):
     quick("sac")
     assert quick("sac", "--resume", bindings=["train.num_epochs=1"])[0] == 0, "there is nothing left to do"

@@ -20,6 +20,7 @@ from offpcc.data.rows import Rows, Storage
 from offpcc.errors import UserError
 from offpcc.registry import configurable
 
+COLUMNS = ("observations", "actions", "rewards", "terminations", "is_start")
 FIRST_BLOCK = 10_000  # rows of all rings; storage doubles from here as it fills
 
 
@@ -103,6 +104,19 @@ class ReplayBuffer(BufferBase):
         self.near = torch.from_numpy(storage.with_edges).as_strided(
             (num_rows, 3, width), (width, self.num_envs * width, 1)
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what are views of one array."""
+        state = {name: part for name, part in vars(self).items() if name not in ("storage", "near", *COLUMNS)}
+        return state | {"columns": self.storage.columns}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Of a copy, which has an array of its own."""
+        columns = state.pop("columns")
+        vars(self).update(state)
+        self._hold(Storage.of(len(columns[0]), self.frame_shape, self.dtype, self.action_dim, self.num_envs))
+        for own, given in zip(self.storage.columns, columns, strict=True):
+            own[...] = given
 
     def _grow(self) -> None:
         old = self._arrays()
@@ -295,15 +309,15 @@ class ReplayBuffer(BufferBase):
 
     def pieces(self) -> list[Piece]:
         """Rows side by side, as they lie in the storage."""
-        arrays, rows = () if self.recorded else self._arrays().values(), self.piece_rows
-        starts = range(0, self.size, rows)
+        arrays, rows, size = () if self.recorded else self._arrays().values(), self.piece_rows, self.size
         return [
             Piece(
                 number,
-                (self.num_loaded, self.revisions[number]),
-                [array[start : min(start + rows, self.size)] for array in arrays],
+                # Its end, too: of several rings one may be ahead, and make room in rows that none has written to.
+                (self.num_loaded, self.revisions[number], min(start + rows, size)),
+                [array[start : min(start + rows, size)] for array in arrays],
             )
-            for number, start in enumerate(starts if arrays else ())
+            for number, start in enumerate(range(0, size, rows) if arrays else ())
         ]
 
     def outline(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from offpcc.algorithms.fused.passes import Passes
 from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC, RecurrentTD3Sharing
 from offpcc.core import Batch, Step
 from offpcc.errors import UserError
+from offpcc.learning import Temperature
 from offpcc.networks import Critics, Identity, SquashedGaussianActor
 from offpcc.networks.encoders import Encoder
 from offpcc.networks.layers import mlp
@@ -329,6 +330,18 @@ def test_what_does_not_fit_is_refused_in_one_line(cls, options, words):
     assert message.endswith("; leave fused out, which updates any agent")
 
 
+class OwnTemperature(SAC):
+    """Its loss is another one."""
+
+    def __init__(self, *arguments, **options):
+        class Lower(Temperature):
+            def loss(self, entropy):
+                return super().loss(entropy - 1.0)
+
+        super().__init__(*arguments, **options)
+        self.temperature.__class__ = Lower
+
+
 class Late(SAC):
     """Changes what it was built with, which is seen when it learns."""
 
@@ -337,7 +350,9 @@ class Late(SAC):
         self.actor.net[1] = torch.nn.Tanh()
 
 
-@pytest.mark.parametrize("cls", [OwnLoss, OwnUpdate, OwnCloning, OtherActor, OtherActivation, OtherCritics, Late, CQL])
+@pytest.mark.parametrize(
+    "cls", [OwnLoss, OwnUpdate, OwnCloning, OtherActor, OtherActivation, OtherCritics, Late, OwnTemperature, CQL]
+)
 def test_what_does_not_fit_is_left_to_its_plain_update_by_default(cls):
     ours, plain = built(cls, None, hidden_dims=(8,)), built(cls, False, hidden_dims=(8,))
     assert_same_updates(ours, plain, [batch(seed) for seed in range(3)], 0.0)
@@ -358,6 +373,35 @@ def test_an_agent_is_looked_at_again_when_its_weights_move_or_a_hook_is_hung_on(
         one.actor.double()
     with pytest.raises(RuntimeError):  # of the plain update, whose critics are float32 still
         agent.update_networks(batch(3))
+
+
+def patched_forward(agent):
+    layer = agent.actor.net[0]
+    layer.forward = lambda x: torch.nn.functional.linear(x, 0.5 * layer.weight, layer.bias)
+
+
+def other_layer(agent):
+    agent.actor.net[1] = torch.nn.Tanh()
+
+
+def hooked_weight(agent):
+    agent.critics.net[0].weight.register_hook(lambda gradient: 0.1 * gradient)
+
+
+def other_minimize(agent):
+    optimizer = agent.actor_optimizer
+    optimizer.minimize = lambda loss, made=None: type(optimizer).minimize(optimizer, 2.0 * loss, made)
+
+
+@pytest.mark.parametrize("change", [patched_forward, other_layer, hooked_weight, other_minimize])
+@pytest.mark.parametrize("num_updates", [0, 2])
+def test_what_is_changed_by_hand_counts(change, num_updates):
+    ours, plain = built(SAC, None), built(SAC, False)
+    assert_same_updates(ours, plain, [batch(seed) for seed in range(num_updates)])
+    for agent in (ours, plain):
+        change(agent)
+    assert_same_updates(ours, plain, [batch(seed) for seed in range(2, 5)])
+    assert not ours._fused._fits
 
 
 @pytest.mark.parametrize("num_updates", [0, 2])

@@ -1,5 +1,7 @@
 """The ring of transitions against a plain list of rows."""
 
+import copy
+import pickle
 from unittest import mock
 
 import numpy as np
@@ -463,3 +465,31 @@ def test_an_action_of_another_size_is_refused():
     buffer = made()
     with pytest.raises(ValueError, match="reshape"):
         buffer.push(np.zeros(2), np.zeros(1), 0.0, np.zeros(2), False, False)
+
+
+# Copied, and saved in pieces ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda buffer: pickle.loads(pickle.dumps(buffer))])
+def test_a_copy_is_of_one_piece(copied):
+    buffer = made()
+    for pushed in pushes((5, "truncated")):
+        buffer.push(*pushed)
+    other = copied(buffer)
+    for pushed in pushes((3, "terminated")):
+        other.push(pushed[0], pushed[1], 7.0, *pushed[3:])
+    assert (len(buffer), len(other)) == (5, 8)
+    assert 7.0 in other.sample().rewards and 7.0 not in buffer.sample().rewards
+    assert np.array_equal(other.storage.packed[: other.size, :2], other.observations[: other.size])
+
+
+def test_a_ring_that_runs_ahead_makes_pieces_longer(monkeypatch):
+    """What is known by the same version is of the same length."""
+    monkeypatch.setattr(replay_buffer, "PIECE_BYTES", 100)
+    buffer = made(capacity=300, num_envs=3)
+    lengths = {}
+    for pushed, env in zip(pushes((120, "left")), [0, 0, 0, 1, 0, 2] * 20, strict=True):
+        buffer.push(*pushed, env=env)
+        for piece in buffer.pieces():
+            length = len(piece.arrays[0])
+            assert lengths.setdefault((piece.key, piece.version), length) == length

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from offpcc.algorithms.fused.passes import Passes
 from offpcc.core import Batch, Stats
 from offpcc.errors import UserError
+from offpcc.learning import Temperature
 from offpcc.networks import Critics, Identity, Inputs, PassThrough
 from offpcc.networks.layers import HOOKS, MLP, EnsembleLinear, is_plain
 from offpcc.networks.sequences import encode, is_empty
+from offpcc.optimization import Optimizer
 
 if TYPE_CHECKING:
     from offpcc.algorithms.base import ActorCritic
@@ -79,10 +81,7 @@ class FusedUpdate:
     actor: Passes
     critics: Passes
     target_critics: Passes
-    _places: Sequence[int] = ()
-    _hooks: Sequence[object] = ()  # what hangs on to the networks' modules
-    _is_hooked = False
-    _own: Sequence[str] = ()  # methods that somebody put into the agent
+    _seen: Sequence[object] = ()  # what `unfit` hangs on, as it was when it was last asked
     _fits = False
 
     def __init__(self, is_wanted: bool) -> None:
@@ -98,19 +97,14 @@ class FusedUpdate:
         Raises:
             UserError: it cannot, though it is wanted.
         """
-        parameters = [*agent.actor_optimizer.parameters, *agent.critic_optimizer.parameters, *agent._targets.targets]
-        places = [parameter.data_ptr() for parameter in parameters]
-        own = [name for name in self.replaces if name in vars(agent)]
-        if places != self._places or any(self._hooks) != self._is_hooked or own != self._own:
+        seen = looked_at(agent)
+        if seen != self._seen:
             if self.is_wanted:
                 refuse_unfit(agent)
             self._fits = not unfit(agent)
             if self._fits:
                 self.bind(agent)
-            self._places, self._own = places, own
-            modules = [layer for part in (agent.actor, agent.critics) for layer in part.modules()]
-            self._hooks = [getattr(layer, kind) for layer in modules for kind in HOOKS]
-            self._is_hooked = any(self._hooks)
+            self._seen = seen
         return self._fits
 
     @torch.no_grad()
@@ -138,6 +132,20 @@ class FusedUpdate:
         loss = batch.mean(rows.unflatten(error.square())).sum()
         agent.critic_optimizer.step(self.critics.gradients, loss=loss)
         return loss, batch.mean(rows.unflatten(q)).mean()
+
+
+def looked_at(agent: Any) -> list[object]:
+    """Of an agent, what somebody may change after it was built; looking takes a two hundredth of an update."""
+    optimizers = [part for part in vars(agent).values() if isinstance(part, Optimizer)]
+    parameters = [*agent.actor_optimizer.parameters, *agent.critic_optimizer.parameters]
+    layers = [layer for part in (agent.actor, agent.critics) for layer in part.modules()]
+    return [
+        *(parameter.data_ptr() for parameter in (*parameters, *agent._targets.targets)),
+        *((parameter.requires_grad, bool(parameter._backward_hooks)) for parameter in parameters),
+        *((type(layer), "forward" in vars(layer), *(bool(getattr(layer, kind)) for kind in HOOKS)) for layer in layers),
+        *((type(optimizer), len(vars(optimizer))) for optimizer in optimizers),
+        *(name for name in agent.fused_update.replaces if name in vars(agent)),
+    ]
 
 
 def fused_update_of(agent: ActorCritic, is_wanted: bool | None) -> FusedUpdate | None:
@@ -185,7 +193,16 @@ def unfit(agent: ActorCritic) -> str:
         return f"the fused update is of a {fused.actor_class.__name__} with its plain perceptron"
     if type(critics) is not Critics or not is_plain(critics.net, EnsembleLinear):
         return "the critics are no plain perceptrons (layer_norm, say), and the fused update is of such"
+    if "forward" in {name for part in (actor, critics) for layer in part.modules() for name in vars(layer)}:
+        return "a network's forward was replaced, which the fused update would leave out"
+    for part in vars(agent).values():
+        if isinstance(part, Optimizer) and (type(part) is not Optimizer or {"minimize", "step"} & vars(part).keys()):
+            return "an optimizer is one of its own, and the fused update steps offpcc's"
+        if isinstance(part, Temperature) and type(part) is not Temperature:
+            return f"the temperature {type(part).__name__} may have another loss"
     weights = [weight for part in (actor, critics) for weight in part.parameters()]
+    if any(weight._backward_hooks or not weight.requires_grad for weight in weights):
+        return "a weight has a hook, or is to stay as it is"
     if any_other := [w for w in weights if w.device.type != "cpu" or w.dtype != torch.float32]:
         return f"weights are {any_other[0].dtype} on {any_other[0].device}, and the fused update is of float32 on a CPU"
     return ""
