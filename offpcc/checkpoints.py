@@ -22,7 +22,7 @@ from offpcc.data.pieces import Piece
 from offpcc.errors import UserError, first_line
 from offpcc.tensor_files import FileError, read_tensors, write_tensors
 
-CHECKPOINT_FORMAT = 5
+CHECKPOINT_FORMAT = 6
 
 
 class Checkpoint(dict[str, Any]):
