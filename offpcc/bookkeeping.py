@@ -29,14 +29,15 @@ class AverageStats:
     def add(self, stats: Stats) -> None:
         """Count one update's statistics."""
         for name, value in stats.items():
-            self.sums[name] = self.sums[name] + value if name in self.sums else value
+            self.sums[name] = self.sums[name].to(value.device) + value if name in self.sums else value
             self.counts[name] = self.counts.get(name, 0) + 1
 
     def means(self) -> dict[str, float]:
         """The mean of each since the last call."""
         if not self.sums:
             return {}
-        values = torch.stack([total.double() for total in self.sums.values()]).tolist()
+        device = next(iter(self.sums.values())).device  # a checkpoint's sums may be elsewhere
+        values = torch.stack([total.to(device).double() for total in self.sums.values()]).tolist()
         means = {name: value / self.counts[name] for name, value in zip(self.sums, values, strict=True)}
         self.sums, self.counts = {}, {}
         return means

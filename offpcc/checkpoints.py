@@ -27,7 +27,7 @@ MAY_CHANGE = (
     "make.timeout",
     *(f"Checkpoints.{name}" for name in ("every", "every_steps", "every_minutes")),
 )
-CHECKPOINT_FORMAT = 5
+CHECKPOINT_FORMAT = 6
 
 
 class Checkpoint(dict[str, Any]):

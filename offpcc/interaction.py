@@ -143,6 +143,8 @@ class Interaction:
             "randomness": [generator.state_dict() for generator in self.randomness],
             "finished": [tuple(result) for result in self.finished],
             "notes": self.environments.note(),
+            # Of what has ended with an environment that then died, the note is of the episode begun in its place.
+            "over": torch.from_numpy(self.over.copy()),
             "actions": None if self.actions is None else torch.from_numpy(self.actions.copy()),
             "rewards": torch.from_numpy(self.rewards.copy()),
             "returns": self.returns.tolist(),
@@ -166,7 +168,7 @@ class Interaction:
                 "so new ones begin"
             )
         recalled = self.environments.repeat(state["notes"])
-        self.observations, self.over = recalled.observations, recalled.over
+        self.observations, self.over = recalled.observations, recalled.over | state["over"].numpy()
         self.actions, self.rewards = state["actions"].numpy(), state["rewards"].numpy()
         self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])
         self.memory = state["memory"]

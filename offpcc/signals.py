@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
-SHOW_CURSOR = "\x1b[?25h"
+SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -93,6 +93,12 @@ def poll() -> None:
         raise Interrupted(_received[0])
 
 
+def show_cursor() -> None:
+    """Show a terminal's cursor, which a progress display has hidden, before a process ends at once."""
+    if sys.stdout.isatty():
+        os.write(sys.stdout.fileno(), SHOW_CURSOR)
+
+
 def _handle(number: int, frame: FrameType | None) -> None:
     _received.append(number)
     if _received.count(signal.SIGINT) > 1:  # SIGTERM may come several times from what stops a machine
@@ -104,6 +110,5 @@ def _handle(number: int, frame: FrameType | None) -> None:
 def _end_at_once(code: int) -> None:
     for child in multiprocessing.active_children():
         child.kill()
-    if sys.stdout.isatty():  # a progress display has hidden it
-        os.write(sys.stdout.fileno(), SHOW_CURSOR.encode())
+    show_cursor()
     os._exit(code)

@@ -210,26 +210,28 @@ def train_in(
         logger = open_loggers(options, folder, learner, console)
         stack.callback(logger.close)
         try:
-            learner.train(logger, [saving])
-            if learner.recorder is not None:
-                learner.recorder.cut()
-                learner.recorder.merge()
-            env, _ = what_is_named(options.env, options.dataset)
-            picture(env, folder, learner.algorithm.device, logger, console.print)
-            folder.note(status="finished", epochs=loop.epoch, best_test_return=loop.best_return)
+            try:
+                learner.train(logger, [saving])
+                if learner.recorder is not None:
+                    learner.recorder.cut()
+                    learner.recorder.merge()
+                env, _ = what_is_named(options.env, options.dataset)
+                picture(env, folder, learner.algorithm.device, logger, console.print)
+                folder.note(status="finished", epochs=loop.epoch, best_test_return=loop.best_return)
+            except signals.Interrupted as stop:
+                if loop.epoch < num_epochs and not loop.stopped:  # else it is saved as it was at its last epoch's end
+                    saving.save()  # which may be the first to meet a bad number
+                folder.note(status="stopped")
+                stop.message = (
+                    f"stopped at step {loop.step:,} of {num_epochs * settings['num_steps_per_epoch']:,}, and saved"
+                )
+                raise
         except BadNumberError as error:
-            error.save(folder.bad_batch)
-            raise
+            told = error.at(loop.step)
+            told.save(folder.bad_batch)
+            raise told from None
         except EnvironmentFault as fault:
             raise fault.kept_in(folder.path) from fault.cause
-        except signals.Interrupted as stop:
-            if loop.epoch < num_epochs and not loop.stopped:  # else it is saved as it was at its last epoch's end
-                saving.save()
-            folder.note(status="stopped")
-            stop.message = (
-                f"stopped at step {loop.step:,} of {num_epochs * settings['num_steps_per_epoch']:,}, and saved"
-            )
-            raise
     seconds = time.monotonic() - started
     print(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
     if learner.recorder is not None:

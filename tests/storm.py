@@ -41,14 +41,13 @@ SHORT = (
     "train.update_after=50",
     "train.updates_per_step=0.2",
     "train.num_test_episodes_per_epoch=1",
-    "Checkpoints.every=1",
 )
 RECORDED = (
-    "Checkpoints.every=1",
     "train.num_steps_per_epoch=10",
     "train.num_epochs=6",
     "train.num_test_episodes_per_epoch=1",
 )
+BETWEEN_EPOCHS, WITHIN_EPOCHS = "Checkpoints.every=1", "Checkpoints.every_steps=37"
 LONGEST_RUN = 300  # seconds, after which something hangs
 
 
@@ -82,9 +81,9 @@ def online(
     return Kind(name, ("--env", env, "--algo", algo, *config, *words), (*chosen.values(),), file)
 
 
-def offline(name: str, algo: str) -> Kind:
+def offline(name: str, algo: str, *bindings: str) -> Kind:
     words = ("--env", "pendulum-p-v0", "--dataset", "{data}", "--algo", algo, "--config", "test/offline_short.gin")
-    return Kind(name, words, RECORDED)
+    return Kind(name, words, (*RECORDED, *bindings))
 
 
 def kinds() -> list[Kind]:
@@ -92,14 +91,17 @@ def kinds() -> list[Kind]:
     small = ("ReplayBuffer.batch_size=8", "SAC.hidden_dims=(32, 32)")
     record = ("--save_dataset", "{out}/played.hdf5")
     collect = ("collect", "--env", "pendulum-p-v0", "--actor", "random", "--steps", "30000", "--out", "{out}/data.hdf5")
+    several = ("pendulum-p-v0", "rtd3", "train.num_steps_per_epoch=240")
+    workers = ("environments.num_envs=2", "environments.worker_processes=True")
     return [
-        online("online", "pendulum-p-v0", "sac", *small),
-        online("online, memory", "pendulum-p-v0", "rsac"),
-        online("images", "pendulum-img-v0", "csac", "ReplayBuffer.batch_size=4"),
-        offline("recorded", "iql"),
-        offline("recorded, memory", "rtd3_bc"),
-        online("3 environments", "pendulum-p-v0", "rtd3", "environments.num_envs=3", "train.num_steps_per_epoch=240"),
-        online("recording itself", "pendulum-p-v0", "td3", words=record, file="played.hdf5"),
+        online("online", "pendulum-p-v0", "sac", BETWEEN_EPOCHS, *small),
+        online("online, memory", "pendulum-p-v0", "rsac", WITHIN_EPOCHS),
+        online("images", "pendulum-img-v0", "csac", BETWEEN_EPOCHS, "ReplayBuffer.batch_size=4"),
+        offline("recorded", "iql", BETWEEN_EPOCHS),
+        offline("recorded, memory", "rtd3_bc", WITHIN_EPOCHS),
+        online("3 environments", *several, WITHIN_EPOCHS, "environments.num_envs=3"),
+        online("workers", *several, WITHIN_EPOCHS, *workers),
+        online("recording itself", "pendulum-p-v0", "td3", BETWEEN_EPOCHS, words=record, file="played.hdf5"),
         Kind("collect", collect, file="data.hdf5"),
     ]
 

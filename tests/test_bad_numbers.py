@@ -2,6 +2,9 @@
 
 import csv
 import math
+import os
+import re
+import signal
 
 import pytest
 import torch
@@ -9,6 +12,7 @@ from conftest import rows, run_folder
 
 from offpcc.assembly import build
 from offpcc.bad_numbers import BadNumberError, bad
+from offpcc.callbacks import Checkpoints
 from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.loggers import Loggers
@@ -71,6 +75,27 @@ def test_a_run_stops_with_one_message_and_goes_on_from_its_checkpoint(
     for part, weights in actor.items():
         for name, weight in weights.items():
             assert torch.equal(again[part][name], weight)
+
+
+def test_a_stop_that_is_the_first_to_meet_one_keeps_batch_and_step(quick, tmp_path, spoil, monkeypatch):
+    """As on a GPU, where a bad number is told of some updates later, or when all is saved."""
+    on_progress = Checkpoints.on_progress
+
+    def stop(self, run):
+        self.learner.algorithm.watch.is_awaited = False
+        if run.loop.num_updates == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        on_progress(self, run)
+
+    monkeypatch.setattr(Checkpoints, "on_progress", stop)
+    spoil(ReplayBuffer, 3)
+    _, _, err = quick("sac")
+    folder = run_folder(tmp_path)
+    told = err.splitlines()[0]
+    assert re.match(r"offpcc: update 3 at step \d+: the batch's rewards is nan", told) and str(folder) in told
+    content = torch.load(folder / "bad_batch.pt", weights_only=True)
+    assert Batch(**content["batch"]).rewards.isnan().sum() == 1 and content["step"] > 150
+    assert RunFolder.at(folder).status() == "unfinished"
 
 
 def test_skipped_updates_are_a_column(quick, tmp_path, spoil):

@@ -256,6 +256,18 @@ def test_average_stats_forget_what_they_told():
     assert stats.means() == {}
 
 
+def test_sums_of_a_checkpoint_may_lie_on_another_device(monkeypatch):
+    """A checkpoint's lie on the CPU; here "meta" stands for a GPU, and holds no numbers."""
+    monkeypatch.setattr(torch.Tensor, "to", lambda x, device: torch.empty_like(x, device=device))
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda x: [4.0] * len(x))
+    for old, new in (("cpu", "meta"), ("meta", "cpu")):
+        stats = AverageStats()
+        stats.load_state_dict({"sums": dict.fromkeys("ab", torch.ones((), device=old)), "counts": {"a": 1, "b": 1}})
+        stats.add({"a": torch.ones((), device=new), "c": torch.ones((), device=new)})
+        assert stats.sums["a"].device.type == new
+        assert stats.means() == {"a": 2.0, "b": 4.0, "c": 4.0}
+
+
 def test_a_loop_goes_on_from_its_state():
     loop = Loop(step=3, epoch=1, owed=0.5, best_return=-7.0, seconds=2.5)
     other = Loop()

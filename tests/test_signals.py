@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -90,3 +92,26 @@ def test_other_threads_are_left_alone():
     thread.start()
     thread.join()
     assert not faults
+
+
+def test_a_terminals_cursor_is_shown_and_nothing_is_written_elsewhere(monkeypatch, capfd):
+    ours, terminal = os.openpty()
+    with os.fdopen(terminal, "w") as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        signals.show_cursor()
+        assert os.read(ours, 100) == signals.SHOW_CURSOR
+        monkeypatch.undo()
+    os.close(ours)
+    signals.show_cursor()
+    assert capfd.readouterr().out == ""
+
+
+def test_a_call_that_has_to_be_ended_shows_it_too():
+    code = (
+        "import time; from offpcc.domains import watchdog\n"
+        "watchdog.show_cursor = lambda: print('shown', flush=True)\n"
+        "watchdog.signal.pthread_kill = lambda *given: None\n"
+        "with watchdog.Watchdog(0.2, lambda trace: 3): time.sleep(60)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (3, "shown\n")

@@ -13,5 +13,8 @@ def test_six_kills(tmp_path):
 def test_a_storm_covers_what_it_should():
     told = [" ".join((*kind.words, *kind.bindings)) for kind in kinds()]
     assert len(told) >= 6
-    for part in ("--dataset", "pendulum-img", "num_envs=", "--save_dataset", "collect", "--algo sac", "--algo rsac"):
+    for part in ("--dataset", "pendulum-img", "num_envs=", "worker_processes=True", "--save_dataset", "collect",
+                 "--algo sac", "--algo rsac"):  # fmt: skip
         assert any(part in words for words in told), part
+    # Within an epoch, statistics are under way; at its end, nothing is.
+    assert sum("Checkpoints.every_steps=" in words for words in told) >= 4

@@ -154,6 +154,22 @@ def test_a_run_is_found_back_after_a_restart(workers, moment):
     assert_same(whole.stores[0].state_dict(), second.stores[0].state_dict())
 
 
+def test_so_is_one_in_which_a_process_died_between_two_episodes(workers):
+    whole, second = workers(Walk), workers(Walk)
+    steps(whole, 10)
+    assert whole.over.all()
+    process = whole.environments.workers[1].process
+    process.kill()
+    process.join()
+    state = whole.state_dict()
+    second.stores[0].load_state_dict(whole.stores[0].state_dict())
+    assert second.load_state_dict(state) is None
+    for interaction in (whole, second):
+        assert steps(interaction, 15) == 45 and interaction.num_dropped == 0
+    assert_same(whole.state_dict(), second.state_dict())
+    assert_same(whole.stores[0].state_dict(), second.stores[0].state_dict())
+
+
 def test_an_agent_learns_on_and_forgets_the_dropped_episode():
     gin.parse_config("make.wrappers = [@gymnasium.TimeLimit]\nTimeLimit.max_episode_steps = 30")
     learner = offpcc.build(

@@ -18,10 +18,11 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, ClassVar
 
+from offpcc.signals import show_cursor
+
 __all__ = ["OverdueError", "Watchdog"]
 
 GRACE = 1.0  # seconds that a call is given to heed the signal
-SHOW_CURSOR = "\x1b[?25h"
 LOOKS = 8  # in the time of a timeout; each takes the interpreter's lock for some microseconds
 
 
@@ -91,11 +92,10 @@ class Watchdog:
                 signal.pthread_kill(self._thread, signal.SIGALRM)
 
     def _end(self) -> None:
-        if sys.stdout.isatty():  # a progress display has hidden it
-            sys.stdout.write(SHOW_CURSOR)
         code = self.last_words(traceback.extract_stack(sys._current_frames()[self._thread]))
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        show_cursor()
         os._exit(code)
 
 
