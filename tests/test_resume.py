@@ -189,7 +189,9 @@ def test_other_changed_bindings_are_refused_by_name(quick, tmp_path, binding, wo
     assert (run_folder(tmp_path) / "checkpoint.pt").read_bytes() == before
 
 
-@pytest.mark.parametrize("binding", ["make.timeout=60.0", "Checkpoints.every_steps=50", "Checkpoints.every_minutes=None"])
+@pytest.mark.parametrize(
+    "binding", ["make.timeout=60.0", "Checkpoints.every_steps=50", "Checkpoints.every_minutes=None"]
+)
 def test_what_changes_nothing_of_what_is_learned_may_be_changed(quick, tmp_path, binding):
     quick("sac", bindings=["train.num_epochs=1"])
     code, out, err = quick("sac", "--resume", bindings=["train.num_epochs=2", binding])
