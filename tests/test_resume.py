@@ -252,6 +252,18 @@ def test_where_the_checkpoint_is_damaged_the_run_goes_on_from_the_one_before(qui
     assert_same(read_checkpoint(whole / "checkpoint.pt"), read_checkpoint(folder / "checkpoint.pt"))
 
 
+@pytest.mark.parametrize("table", ["", "epoch,step\n1,250\n", "damaged"])
+def test_a_damaged_table_is_named_and_left_alone(quick, tmp_path, table):
+    quick("sac")
+    file = run_folder(tmp_path) / "progress.csv"
+    file.write_text(file.read_text().replace(",1,", ",?,", 1) if table == "damaged" else table)
+    before = file.read_bytes()
+    code, _, err = quick("sac", "--resume", bindings=["train.num_epochs=3"])
+    assert code == 2
+    assert f"cannot go on with {file}" in err and err.count("\n") == 1
+    assert file.read_bytes() == before
+
+
 def test_what_a_killed_process_left_of_its_files_is_removed(quick, tmp_path):
     quick("sac")
     folder = run_folder(tmp_path)
