@@ -9,7 +9,7 @@ import socket
 import stat
 from pathlib import Path
 
-from offpcc.errors import UserError
+from offpcc.errors import UserError, first_line
 
 UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)  # some network file systems have no locks
 
@@ -60,7 +60,7 @@ class FolderLock:
         except OSError as error:
             if not os.path.lexists(self.file):  # it could not be made: the folder is at fault
                 raise
-            raise self._unfit(os.strerror(error.errno)) from error
+            raise self._unfit(error.strerror or first_line(error)) from error
         if not stat.S_ISREG(os.fstat(opened).st_mode):
             os.close(opened)
             raise self._unfit("it is a pipe or a device")
@@ -83,8 +83,8 @@ class FolderLock:
     def _unfit(self, fault: str) -> UserError:
         """That what is in the lock's place cannot be locked."""
         return UserError(
-            f"{self.file} cannot be locked ({fault}): it is to be a file that you can write; make it one or remove it, or "
-            f"give another --run_id"
+            f"{self.file} cannot be locked ({fault}): it is to be a file that you can write; make it one or remove it, "
+            f"or give another --run_id"
         )
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """A run that stopped goes on as if it had not: the same rows, byte for byte, and the same weights."""
 
 import json
+import os
 import shutil
 
 import gymnasium
@@ -250,6 +251,14 @@ def test_where_the_checkpoint_is_damaged_the_run_goes_on_from_the_one_before(qui
     for actor in ("actor_best.pt", "actor_last.pt"):
         assert (whole / actor).read_bytes() == (folder / actor).read_bytes()
     assert_same(read_checkpoint(whole / "checkpoint.pt"), read_checkpoint(folder / "checkpoint.pt"))
+
+
+def test_where_the_checkpoint_is_larger_than_the_memory_the_run_goes_on_from_the_one_before(quick, tmp_path):
+    quick("sac", bindings=["Checkpoints.every=1"])
+    os.truncate(run_folder(tmp_path) / "checkpoint.pt", 9 * 10**11)  # of holes
+    code, out, err = quick("sac", "--resume", bindings=["Checkpoints.every=1", "train.num_epochs=3"])
+    assert code == 0, err
+    assert "can take; going on from the one before it, at step 250" in out
 
 
 @pytest.mark.parametrize("table", ["", "epoch,step\n1,250\n", "damaged"])
