@@ -143,6 +143,15 @@ def test_a_second_run_of_one_id_is_refused(quick, launch, tmp_path, monkeypatch)
     assert [code for code, *_ in told[3:]] == [0, 0]
 
 
+def test_a_run_that_is_refused_its_folder_begins_no_recording(quick, tmp_path, monkeypatch):
+    def take(self):
+        raise UserError("it is in use")
+
+    monkeypatch.setattr(FolderLock, "take", take)
+    assert quick("sac", "--save_dataset", "played.hdf5")[0] == 2
+    assert not list(tmp_path.glob("played*"))
+
+
 def test_two_that_begin_at_once(quick, tmp_path, monkeypatch):
     """The other begins after this one has looked whether there is such a run, and before it makes its folder."""
     monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)

@@ -165,6 +165,15 @@ def test_a_finished_run_whose_checkpoint_is_gone_stays_as_it_is(quick, tmp_path)
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
 
 
+def test_a_finished_run_with_the_checkpoint_before_alone_goes_on(quick, tmp_path):
+    quick("sac", bindings=["Checkpoints.every=1"])
+    (run_folder(tmp_path) / "checkpoint.pt").unlink()
+    code, out, err = quick("sac", "--resume", bindings=["Checkpoints.every=1", "train.num_epochs=3"])
+    assert code == 0, err
+    assert "cannot be gone on with" not in out and "going on from the one before it, at step 250" in out
+    assert len(rows(run_folder(tmp_path))) == 4
+
+
 def test_resuming_without_a_checkpoint_starts_at_the_beginning(quick, tmp_path):
     assert quick("sac", "--resume")[0] == 0
     expected = rows(run_folder(tmp_path))
