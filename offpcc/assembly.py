@@ -23,6 +23,7 @@ from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.loading import MINARI
 from offpcc.data.parts import Saved
 from offpcc.data.recorder import Recorder
+from offpcc.data.recording_file import check_new, check_output
 from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.making import make
 from offpcc.domains.wrappers import num_stacked
@@ -95,18 +96,30 @@ class Learner:
         Raises:
             UserError: nothing is played, or the file cannot be written.
         """
-        if self.interaction is None:
-            raise UserError(f"{file}: learning from recorded data plays nothing that could be recorded")
-        if self.recorder is not None:
-            raise UserError(
-                f"{file}: what is played is recorded already, into {self.recorder.file}; one file is enough"
-            )
+        self.check_recording(file, resume)
+        assert self.interaction is not None
         example, algorithm = make(env), type(self.algorithm).__name__
         about = {"algorithm": algorithm, "actor": "the learning one", "seed": seed}
         recorder = Recorder(file, example, metadata=about, num_envs=self.interaction.num_envs, resume=resume)
         example.close()
         self.interaction.stores.append(recorder)
         return replace(self, recorder=recorder)
+
+    def check_recording(self, file: Path, resume: bool = False) -> None:
+        """Refuse what `record` would refuse of the file's name and of this learner; nothing is made.
+
+        Raises:
+            UserError: nothing is played, or the file cannot be written.
+        """
+        if self.interaction is None:
+            raise UserError(f"{file}: learning from recorded data plays nothing that could be recorded")
+        if self.recorder is not None:
+            raise UserError(
+                f"{file}: what is played is recorded already, into {self.recorder.file}; one file is enough"
+            )
+        check_output(file)
+        if not resume:
+            check_new(file)
 
 
 def build(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,9 +53,11 @@ class BadNumberError(UserError):
         facts = {"kind": "bad_batch", "update": self.update, "step": self.step, "finding": self.finding}
         # Each cloned: a tensor may be a view of something much larger, which would be written as a whole.
         batch = {name: x.cpu().clone() if isinstance(x, Tensor) else x for name, x in self.batch._asdict().items()}
+        stream = io.BytesIO()  # of a disk that is full, torch's own writer raises something else than OSError
+        torch.save(facts | {"batch": batch}, stream)
         try:
-            with replacing(file) as temporary, temporary.open("wb") as opened:
-                torch.save(facts | {"batch": batch}, opened)
+            with replacing(file) as temporary:
+                temporary.write_bytes(stream.getbuffer())
         except OSError as error:
             self.kept = f"its batch could not be written to {file} ({first_line(error)})"
         else:

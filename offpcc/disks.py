@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import gin
+
 from offpcc.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -25,30 +27,40 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
 
     Raises:
         UserError: a disk was at fault.
-        OSError, RuntimeError: something else was.
+        OSError: something else was, or a file of somebody else's that may not be written.
     """
     try:
         yield
-    except (OSError, RuntimeError) as error:  # torch's writer raises the latter
-        code = number_of(error)
-        if code == errno.ENOENT and not folder.is_dir():
-            fault, remedy = "it is gone", "put it back, or give another --results"
-        elif code in FULL:
+    except OSError as error:
+        told = as_raised(error)
+        code, elsewhere = told.errno or 0, file_elsewhere(told, folder)
+        if code in FULL:
             fault, remedy = os.strerror(code), "make room"
+        elif elsewhere is not None:
+            raise
+        elif code == errno.ENOENT and not folder.is_dir():
+            fault, remedy = "it is gone", "put it back, or give another --results"
         elif code in FAILING:
             fault, remedy = os.strerror(code), "make it writable, or give another --results"
         else:
             raise
         raise UserError(
-            f"{folder} cannot be written ({fault}): {remedy}; then the same command with --resume goes on from what "
-            f"was saved last"
+            f"{elsewhere or folder} cannot be written ({fault}): {remedy}; then the same command with --resume goes on "
+            f"from what was saved last"
         ) from error
 
 
-def number_of(error: BaseException | None) -> int:
-    """Of what the system said before others, gin for one, raised errors of their own in its place; 0 if nothing."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno:
-            return error.errno
+def as_raised(error: OSError) -> OSError:
+    """What the system said: gin raises errors of its own in the place of others, which lack number and file."""
+    while getattr(vars(type(error)).get("__init__"), "__module__", None) == gin.utils.__name__:
+        assert isinstance(error.__context__, OSError)
         error = error.__context__
-    return 0
+    return error
+
+
+def file_elsewhere(error: OSError, folder: Path) -> Path | None:
+    """The file that an error names, if it is neither in the folder nor one of those that the folder lies in."""
+    if not isinstance(error.filename, str | bytes | os.PathLike):
+        return None
+    file, kept = Path(os.fsdecode(error.filename)).absolute(), folder.absolute()
+    return None if file.is_relative_to(kept) or kept.is_relative_to(file) else file

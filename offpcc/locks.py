@@ -6,9 +6,10 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 from pathlib import Path
 
-from offpcc.errors import UserError
+from offpcc.errors import UserError, first_line
 
 UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)  # some network file systems have no locks
 
@@ -35,17 +36,17 @@ class FolderLock:
         """Take the lock if its file is there, without writing anything.
 
         Raises:
-            UserError: another process holds it.
+            UserError: another process holds it, or its file is none that could be locked.
         """
-        if self.file.exists():
+        if os.path.lexists(self.file):
             self._take(os.O_RDWR)
 
     def take(self) -> None:
         """Take the lock, and say in its file who has it.
 
         Raises:
-            UserError: another process holds it.
-            OSError: the file cannot be written.
+            UserError: another process holds it, or its file is none that could be locked.
+            OSError: the file cannot be made or written.
         """
         if self._opened is None:
             self._take(os.O_RDWR | os.O_CREAT)
@@ -54,7 +55,15 @@ class FolderLock:
             os.pwrite(self._opened, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
     def _take(self, flags: int) -> None:
-        opened = os.open(self.file, flags | os.O_NOFOLLOW, 0o644)
+        try:
+            opened = os.open(self.file, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        except OSError as error:
+            if not os.path.lexists(self.file):  # it could not be made: the folder is at fault
+                raise
+            raise self._unfit(error.strerror or first_line(error)) from error
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            os.close(opened)
+            raise self._unfit("it is a pipe or a device")
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -70,6 +79,13 @@ class FolderLock:
             self.message = f"the file system of {self.folder} has no locks: nothing keeps a second process out of it"
             return
         self._opened = opened
+
+    def _unfit(self, fault: str) -> UserError:
+        """That what is in the lock's place cannot be locked."""
+        return UserError(
+            f"{self.file} cannot be locked ({fault}): it is to be a file that you can write; make it one or remove it, "
+            f"or give another --run_id"
+        )
 
     def close(self) -> None:
         """Let others in."""

@@ -19,9 +19,9 @@ import gymnasium
 from offpcc import configuration, d4rl_names
 from offpcc.assembly import Learner, what_is_named
 from offpcc.core import is_image
-from offpcc.data.columns import available_bytes
 from offpcc.domains.opengl import backend
 from offpcc.errors import UserError
+from offpcc.memory import available_bytes
 from offpcc.plotting import read_progress
 from offpcc.runs import RunFolder
 from offpcc.showing import frames_per_second

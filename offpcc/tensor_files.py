@@ -20,6 +20,7 @@ import torch
 
 from offpcc.errors import UserError, first_line
 from offpcc.files import replacing
+from offpcc.memory import available_bytes
 
 DIGEST_BYTES = 16
 WORD = b"offpcc:"
@@ -69,8 +70,15 @@ def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool
         needs_seal: whether a file without a checksum, which nothing proves, is refused.
 
     Raises:
-        FileError: it is missing, damaged, foreign or of another format.
+        FileError: it is missing, damaged, foreign, of another format, or larger than the memory that is free.
     """
+    try:
+        return _read_content(file, kind, format_version, needs_seal)
+    except MemoryError as error:
+        raise _too_large(file) from error
+
+
+def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) -> dict[str, Any]:
     data = _read(file)
     is_sealed = data[-SEAL_BYTES:].startswith(WORD)
     if is_sealed and data != _sealed(bytearray(data[:-SEAL_BYTES])):
@@ -84,6 +92,8 @@ def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool
                 raise ValueError("it declares more than it holds")
         content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         found, version = content["kind"], content["format"]
+    except MemoryError:
+        raise
     except pickle.UnpicklingError as error:  # torch's own words advise to execute what is in the file
         raise FileError(f"{file} is no {kind} of offpcc, or is damaged", "give the right file") from error
     except Exception as error:
@@ -105,9 +115,17 @@ def _read(file: Path) -> bytes:
     if not file.is_file():  # a pipe would be waited for
         raise FileError(f"{file} is a folder, a pipe or a device, no file that could be read", "give the right file")
     try:
+        available = available_bytes()
+        if available is not None and file.stat().st_size > available:
+            raise _too_large(file)
         return file.read_bytes()
     except OSError as error:
         raise FileError(f"{file} cannot be read ({first_line(error)})", "mend that, or give another file") from error
+
+
+def _too_large(file: Path) -> FileError:
+    fault = f"{file} has {file.stat().st_size:,} bytes, more than the memory that is free can take"
+    return FileError(fault, "give the right file, or free memory")
 
 
 def _sealed(archive: bytearray) -> bytes:

@@ -100,7 +100,7 @@ def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLoc
     env, _ = what_is_named(options.env, options.dataset)
     if (status := folder.status()) and not options.resume:
         raise UserError(refusal(options, folder, status))
-    if status == "finished" and not folder.checkpoint.exists():
+    if status == "finished" and not folder.has_checkpoint():
         tell_finished(options, folder)
         print(f"it cannot be gone on with, as {folder.checkpoint} is gone")
         return
@@ -119,6 +119,13 @@ def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLoc
             return
         check_resumable(options, content, settings["num_epochs"])
     if options.save_dataset is not None:
+        learner.check_recording(options.save_dataset, options.resume)
+    with telling_of_faults(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        lock.take()
+        if (now := folder.status()) != status:  # made since by another process
+            raise UserError(refusal(options, folder, now or "unfinished"))
+    if options.save_dataset is not None:  # from here on, files are made beside the one that is to be
         learner = learner.record(options.save_dataset, options.env, folder.run_id, options.resume)
     if learner.recorder is not None and learner.recorder.message:
         messages.append(learner.recorder.message)
@@ -129,13 +136,9 @@ def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLoc
         learner.recorder.keep(0)
     if options.resume and not status:
         messages.append(f"there is no run in {folder.path} to go on with, so one is begun")
+    if lock.message:
+        messages.append(lock.message)
     with signals.deferred(), telling_of_faults(folder.path):
-        folder.path.mkdir(parents=True, exist_ok=True)
-        lock.take()
-        if (now := folder.status()) != status:  # made since by another process
-            raise UserError(refusal(options, folder, now or "unfinished"))
-        if lock.message:
-            messages.append(lock.message)
         if status and content is None:
             messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
         print(*about_config(options, config, folder.config), *messages, sep="\n", flush=True)

@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # A part imports parts below it and its own; parts of one level import each other only as ALLOWED_BESIDE says.
 LEVELS = [
-    {"errors", "checks", "files", "generators", "d4rl_names", "signals", "places", "modules"},
+    {"errors", "checks", "files", "generators", "d4rl_names", "signals", "places", "modules", "memory"},
     {"core", "registry", "domains", "loggers", "allocation", "tensor_files"},
     {"bad_numbers"},
     {"watch"},

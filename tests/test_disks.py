@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import gin
 import pytest
 from conftest import QUICK, merged, rows
 
@@ -118,3 +119,41 @@ def test_what_is_no_fault_of_a_disk_is_not_called_one(tmp_path):
         raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
     with pytest.raises(UserError, match=r"Disk quota exceeded.*make room"), telling_of_faults(tmp_path):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+def test_a_file_elsewhere_is_named_or_left_alone(tmp_path):
+    folder, other = tmp_path / "run", tmp_path / "other" / "cache"
+    full, forbidden = ((code, os.strerror(code)) for code in (errno.ENOSPC, errno.EACCES))
+    with pytest.raises(UserError, match=rf"^{other} cannot be written \(No space left"), telling_of_faults(folder):
+        raise OSError(*full, str(other))
+    with pytest.raises(PermissionError, match="other/cache"), telling_of_faults(folder):
+        raise OSError(*forbidden, str(other))
+    for ours in (folder / "progress.csv", folder, tmp_path):
+        for fault in (full, forbidden):
+            with pytest.raises(UserError, match=rf"^{folder} cannot be written"), telling_of_faults(folder):
+                raise OSError(*fault, os.fsencode(ours))
+
+
+def test_what_passed_through_gin_is_told_as_it_was(tmp_path):
+    @gin.configurable
+    def writing(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file)
+
+    @gin.configurable
+    def calling(file):
+        writing(file)
+
+    with pytest.raises(UserError, match=rf"^{tmp_path}/run cannot be written"), telling_of_faults(tmp_path / "run"):
+        calling(str(tmp_path / "run" / "table"))
+    with pytest.raises(UserError, match=r"^/elsewhere cannot be written"), telling_of_faults(tmp_path / "run"):
+        calling("/elsewhere")
+
+
+@pytest.mark.parametrize("raised", [RuntimeError, OSError])
+def test_what_a_handler_of_a_full_disk_raises_is_its_own(tmp_path, raised):
+    """Whoever catches an error and raises another has told what is wrong."""
+    with pytest.raises(raised, match="of my own"), telling_of_faults(tmp_path):
+        try:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            raise raised("of my own")  # noqa: B904

@@ -79,9 +79,43 @@ def test_a_link_in_its_place_is_not_followed(tmp_path):
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(OSError, match="symbolic links"):
-        FolderLock(tmp_path / "run").take()
+    for take in (FolderLock(tmp_path / "run").take, FolderLock(tmp_path / "run").take_if_there):
+        with pytest.raises(UserError, match=r"run/\.lock cannot be locked \(.*symbolic links\).* remove it"):
+            take()
     assert (tmp_path / "precious").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (os.mkdir, "Is a directory"),
+        (os.mkfifo, "a pipe or a device"),
+        (lambda file: file.symlink_to("nothing"), "symbolic links"),
+        (lambda file: file.touch(), "Permission denied"),
+    ],
+    ids=["folder", "pipe", "link to nothing", "of another user"],
+)
+def test_what_cannot_be_locked_is_told_in_one_message(make, fault, quick, tmp_path, monkeypatch):
+    file = run_folder(tmp_path) / ".lock"
+    file.parent.mkdir(parents=True)
+    make(file)
+    opened = os.open
+
+    def denied(path, *rest, **options):  # root is denied nothing
+        if path == file and fault == "Permission denied":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, *rest, **options)
+
+    monkeypatch.setattr(os, "open", denied)
+    code, _, err = quick("sac", "--resume")
+    assert code == 2
+    assert f"{file} cannot be locked" in err and fault in err and err.count("\n") == 1
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_lock_that_cannot_be_made_is_no_fault_of_its_own(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        FolderLock(tmp_path / "gone").take()
 
 
 def test_a_second_run_of_one_id_is_refused(quick, launch, tmp_path, monkeypatch):
@@ -107,6 +141,15 @@ def test_a_second_run_of_one_id_is_refused(quick, launch, tmp_path, monkeypatch)
         assert code == 2
         assert f"{run_folder(tmp_path)} is in use by process {os.getpid()}" in err and err.count("\n") == 1
     assert [code for code, *_ in told[3:]] == [0, 0]
+
+
+def test_a_run_that_is_refused_its_folder_begins_no_recording(quick, tmp_path, monkeypatch):
+    def take(self):
+        raise UserError("it is in use")
+
+    monkeypatch.setattr(FolderLock, "take", take)
+    assert quick("sac", "--save_dataset", "played.hdf5")[0] == 2
+    assert not list(tmp_path.glob("played*"))
 
 
 def test_two_that_begin_at_once(quick, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 import offpcc.files
+from offpcc.errors import UserError
 from offpcc.loggers import (
     ConsoleLogger,
     CSVLogger,
@@ -114,9 +115,26 @@ class TestCSVLogger:
     def test_resuming_with_other_columns_is_an_error_that_leaves_the_file(self, tmp_path, text):
         file = tmp_path / "progress.csv"
         file.write_text(text)
-        with pytest.raises(ValueError, match=r"progress\.csv.*columns are.*test/return"):
+        with pytest.raises(UserError, match=r"progress\.csv.*columns are.*test/return.*move it away"):
             CSVLogger(file, COLUMNS, keep_epochs=1)
         assert file.read_text() == text
+
+    @pytest.mark.parametrize(
+        ("row", "fault"),
+        [
+            (b"1?,10\n", r"the epoch in line 3 is 1\?, no whole number"),
+            (b"\n", "the epoch in line 3 is '', no whole number"),
+            (b"9" * 5_000 + b",10\n", r"the epoch in line 3 is 9+\.\.\. \(5,000 letters\), no whole number"),
+            (b"\xff,10\n", r"it cannot be read \(.*0xff"),
+        ],
+    )
+    def test_resuming_with_a_damaged_file_is_an_error_that_leaves_the_file(self, tmp_path, row, fault):
+        file = tmp_path / "progress.csv"
+        content = b"epoch,step\n1,10\n" + row
+        file.write_bytes(content)
+        with pytest.raises(UserError, match=rf"progress\.csv: {fault}.*move it away"):
+            CSVLogger(file, ["epoch", "step"], keep_epochs=1)
+        assert file.read_bytes() == content
 
 
 class TestTensorBoardLogger:

@@ -1,6 +1,7 @@
 """A run that stopped goes on as if it had not: the same rows, byte for byte, and the same weights."""
 
 import json
+import os
 import shutil
 
 import gymnasium
@@ -164,6 +165,15 @@ def test_a_finished_run_whose_checkpoint_is_gone_stays_as_it_is(quick, tmp_path)
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
 
 
+def test_a_finished_run_with_the_checkpoint_before_alone_goes_on(quick, tmp_path):
+    quick("sac", bindings=["Checkpoints.every=1"])
+    (run_folder(tmp_path) / "checkpoint.pt").unlink()
+    code, out, err = quick("sac", "--resume", bindings=["Checkpoints.every=1", "train.num_epochs=3"])
+    assert code == 0, err
+    assert "cannot be gone on with" not in out and "going on from the one before it, at step 250" in out
+    assert len(rows(run_folder(tmp_path))) == 4
+
+
 def test_resuming_without_a_checkpoint_starts_at_the_beginning(quick, tmp_path):
     assert quick("sac", "--resume")[0] == 0
     expected = rows(run_folder(tmp_path))
@@ -273,6 +283,26 @@ def test_where_the_checkpoint_is_damaged_the_run_goes_on_from_the_one_before(qui
     for actor in ("actor_best.pt", "actor_last.pt"):
         assert (whole / actor).read_bytes() == (folder / actor).read_bytes()
     assert_same(read_checkpoint(whole / "checkpoint.pt"), read_checkpoint(folder / "checkpoint.pt"))
+
+
+def test_where_the_checkpoint_is_larger_than_the_memory_the_run_goes_on_from_the_one_before(quick, tmp_path):
+    quick("sac", bindings=["Checkpoints.every=1"])
+    os.truncate(run_folder(tmp_path) / "checkpoint.pt", 9 * 10**11)  # of holes
+    code, out, err = quick("sac", "--resume", bindings=["Checkpoints.every=1", "train.num_epochs=3"])
+    assert code == 0, err
+    assert "can take; going on from the one before it, at step 250" in out
+
+
+@pytest.mark.parametrize("table", ["", "epoch,step\n1,250\n", "damaged"])
+def test_a_damaged_table_is_named_and_left_alone(quick, tmp_path, table):
+    quick("sac")
+    file = run_folder(tmp_path) / "progress.csv"
+    file.write_text(file.read_text().replace(",1,", ",?,", 1) if table == "damaged" else table)
+    before = file.read_bytes()
+    code, _, err = quick("sac", "--resume", bindings=["train.num_epochs=3"])
+    assert code == 2
+    assert f"cannot go on with {file}" in err and err.count("\n") == 1
+    assert file.read_bytes() == before
 
 
 def test_what_a_killed_process_left_of_its_files_is_removed(quick, tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from offpcc import tensor_files
 from offpcc.tensor_files import FileError, read_tensors, write_tensors
 
 CONTENT = {"kind": "thing", "format": 3, "numbers": torch.arange(100), "words": ["a", "b"]}
@@ -73,6 +74,26 @@ def test_what_is_something_else_is_refused(tmp_path):
     for content in (b"", b"nonsense", b"PK\x03\x04" + bytes(100)):
         (tmp_path / "thing.pt").write_bytes(content)
         assert "is no thing of offpcc" in refusal(tmp_path / "thing.pt")
+
+
+def test_what_is_larger_than_the_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    file = written(tmp_path)
+    monkeypatch.setattr(tensor_files, "available_bytes", lambda: file.stat().st_size)
+    assert read_tensors(file, "thing", 3)["words"] == ["a", "b"]
+    os.truncate(file, 9 * 10**11)  # of holes
+    monkeypatch.undo()
+    assert "has 900,000,000,000 bytes, more than the memory that is free can take; give the right" in refusal(file)
+
+
+def test_where_memory_runs_out_while_a_file_is_read_that_is_told(tmp_path, monkeypatch):
+    def run_out(*_, **__):
+        raise MemoryError
+
+    file = written(tmp_path)
+    for owner, name in ((torch, "load"), (tensor_files, "_sealed"), (Path, "read_bytes")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, run_out)
+            assert "more than the memory that is free" in refusal(file)
 
 
 def test_an_archive_that_declares_more_than_it_holds_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):

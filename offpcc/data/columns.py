@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offpcc.errors import UserError
+from offpcc.memory import available_bytes
 
 Array = NDArray[Any]
 Range = tuple[ArrayLike, ArrayLike]
@@ -111,15 +111,6 @@ def bytes_kept(columns: Mapping[str, Column]) -> int:
     """Bytes of what stays in memory of columns that are read."""
     sizes = {key: math.prod(column.shape) * min(column.dtype.itemsize, 4) for key, column in columns.items()}
     return sum(size for key, size in sizes.items() if key != "next_observations")
-
-
-def available_bytes() -> int | None:
-    """Memory that could be had, where the system tells."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-        return int(text.split("MemAvailable:")[1].split()[0]) * 1024
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 def blocks(column: Column) -> Iterator[slice]:

@@ -12,13 +12,14 @@ import h5py
 import numpy as np
 from gymnasium import spaces
 
-from offpcc.data.columns import Array, available_bytes
+from offpcc.data.columns import Array
 from offpcc.data.datasets import Dataset
 from offpcc.data.hdf5_items import declared_bytes, names_in, own_item
 from offpcc.data.minari_ids import datasets_folder, is_id
 from offpcc.data.notices import Notice
 from offpcc.data.untrusted import DAMAGE, check_declared
 from offpcc.errors import UserError
+from offpcc.memory import available_bytes
 from offpcc.places import shown
 
 READING = (AssertionError, AttributeError, *DAMAGE)  # what Minari raises of files that are not whole

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from offpcc.data.columns import available_bytes
 from offpcc.errors import UserError, first_line
+from offpcc.memory import available_bytes
 
 # A file of this many bytes or more is damaged, or meant to do damage, if what it declares is larger by more than this
 # factor: deflate makes nothing smaller than a thousandth.

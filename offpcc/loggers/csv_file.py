@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from numbers import Integral
 from pathlib import Path
 
+from offpcc.errors import UserError, first_line
 from offpcc.files import write_text
 from offpcc.loggers.base import Progress, Row
+from offpcc.places import shown
 
 
 class CSVLogger:
@@ -21,7 +23,7 @@ class CSVLogger:
             byte, later ones are dropped. If there is no file yet, a new one is begun.
 
     Raises:
-        ValueError: If the file to go on with has other columns.
+        UserError: If the file to go on with has other columns, or is damaged.
     """
 
     def __init__(self, file: Path, columns: Sequence[str], *, keep_epochs: int | None = None) -> None:
@@ -35,18 +37,33 @@ class CSVLogger:
 
     def _read(self, keep_epochs: int) -> str:
         """The file's text up to and including epoch `keep_epochs`."""
-        with self._file.open(encoding="utf-8", newline="") as stream:
-            lines = stream.readlines()
+        try:
+            with self._file.open(encoding="utf-8", newline="") as stream:
+                lines = stream.readlines()
+        except (OSError, ValueError) as error:
+            raise self._unfit(f"it cannot be read ({first_line(error)})") from error
         header = tuple(lines[0].rstrip("\r\n").split(",")) if lines else ()
         if header != self._columns:
-            raise ValueError(
-                f"cannot go on with {self._file}: its columns are {', '.join(header) or 'missing'}, but this "
-                f"run writes {', '.join(self._columns)}; move the file away to begin a new one"
-            )
-        epoch = header.index("epoch")
-        kept = [line for line in lines[1:] if int(line.split(",")[epoch]) <= keep_epochs]
+            names = shown(", ".join(header)) if lines else "missing"
+            raise self._unfit(f"its columns are {names}, but this run writes {', '.join(self._columns)}")
+        kept = [line for number, line in enumerate(lines[1:], 2) if self._epoch(line, number) <= keep_epochs]
         text = lines[0] + "".join(kept)
         return text if text.endswith("\n") else text + "\n"
+
+    def _epoch(self, line: str, number: int) -> int:
+        """Which epoch a line of the file is of."""
+        cells, column = line.rstrip("\r\n").split(","), self._columns.index("epoch")
+        cell = cells[column] if column < len(cells) else ""
+        try:
+            return int(cell)
+        except ValueError:
+            raise self._unfit(f"the epoch in line {number} is {shown(cell)}, no whole number") from None
+
+    def _unfit(self, fault: str) -> UserError:
+        """That the file cannot be gone on with."""
+        return UserError(
+            f"cannot go on with {self._file}: {fault}; put it back from a copy, or move it away to begin a new one"
+        )
 
     def progress(self, progress: Progress) -> None:
         """Nothing to do."""
