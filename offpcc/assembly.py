@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -106,7 +107,7 @@ class Learner:
         return replace(self, recorder=recorder)
 
     def check_recording(self, file: Path, resume: bool = False) -> None:
-        """Refuse what `record` would refuse of the file's name and of this learner; nothing is made.
+        """Refuse what `record` would refuse of the file's name and of this learner; nothing is left behind.
 
         Raises:
             UserError: nothing is played, or the file cannot be written.
@@ -120,6 +121,13 @@ class Learner:
         check_output(file)
         if not resume:
             check_new(file)
+            there = next(place for place in file.absolute().parents if place.is_dir())
+            try:
+                with tempfile.TemporaryDirectory(dir=there):  # in some places, such as /proc, only the attempt tells
+                    pass
+            except OSError as error:
+                fault = error.strerror or first_line(error)
+                raise UserError(f"{file} cannot be written ({fault}); name a file elsewhere") from error
 
 
 def build(

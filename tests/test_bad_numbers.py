@@ -5,11 +5,14 @@ import math
 import os
 import re
 import signal
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
 from conftest import rows, run_folder
 
+import offpcc.bad_numbers
 from offpcc.assembly import build
 from offpcc.bad_numbers import BadNumberError, bad
 from offpcc.callbacks import Checkpoints
@@ -123,7 +126,7 @@ def test_a_library_user_gets_the_error(spoil):
     learner.close()
 
 
-def test_a_saved_batch_is_plain_and_a_full_disk_is_told(tmp_path):
+def test_a_saved_batch_is_plain_and_a_full_disk_is_told(tmp_path, monkeypatch):
     large = torch.zeros(1_000_000)
     batch = Batch(large[:6].view(1, 2, 3), *(large[:1].view(1, 1, 1) for _ in range(5)), *(large[:1].view(1, 1),) * 2)
     error, file = BadNumberError(1_204, "the loss is nan", "mend it", batch).at(12_040), tmp_path / "bad_batch.pt"
@@ -135,6 +138,9 @@ def test_a_saved_batch_is_plain_and_a_full_disk_is_told(tmp_path):
     assert Batch(**content["batch"]).observations.shape == (1, 2, 3)
     error.save(tmp_path / "missing" / "bad_batch.pt")
     assert "could not be written" in error.message
+    monkeypatch.setattr(offpcc.bad_numbers, "replacing", lambda file: nullcontext(Path("/dev/full")))
+    error.save(file)
+    assert "could not be written" in error.message and "No space left" in error.message
 
 
 def test_a_bad_batch_is_not_taken_for_an_actor(tmp_path):
