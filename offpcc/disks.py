@@ -39,14 +39,14 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
         elif elsewhere is not None:
             raise
         elif code == errno.ENOENT and not folder.is_dir():
-            fault, remedy = "it is gone", "put it back, or give another --results"
+            fault, remedy = "it is gone", "put it back, or begin anew with another --results"
         elif code in FAILING:
-            fault, remedy = os.strerror(code), "make it writable, or give another --results"
+            fault, remedy = os.strerror(code), "make it writable, or begin anew with another --results"
         else:
             raise
         raise UserError(
-            f"{elsewhere or folder} cannot be written ({fault}): {remedy}; then the same command with --resume goes on "
-            f"from what was saved last"
+            f"{elsewhere or folder} cannot be written ({fault}): {remedy}; with what was saved in it, the same command "
+            f"with --resume goes on"
         ) from error
 
 

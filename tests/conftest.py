@@ -1,5 +1,7 @@
 """What all tests share."""
 
+import signal
+
 import gin
 import h5py
 import numpy as np
@@ -12,6 +14,12 @@ QUICK = (
     "train.num_test_episodes_per_epoch=2",
     "train.updates_per_step=0.1",
 )
+
+
+def pytest_configure():
+    """In the background of a script SIGINT is ignored, here and in what is started from here."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def merged(*bindings):

@@ -68,7 +68,7 @@ def test_a_full_disk(disk, tmp_path, train):
         before = contents(folder)
         code, err = train(disk, "--resume")
         assert code == 2 and err.count("\n") == 1, err
-        assert f"offpcc: {folder} cannot be written (No space left on device): make room; then" in err
+        assert f"offpcc: {folder} cannot be written (No space left on device): make room;" in err
         after = contents(folder)
         assert after[folder / "checkpoint.pt"] == before[folder / "checkpoint.pt"]
         assert not list(folder.rglob(".*.tmp-*"))
