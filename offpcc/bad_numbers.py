@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from offpcc.core import Batch
 from offpcc.errors import UserError, first_line
-from offpcc.files import replacing
+from offpcc.tensor_files import write_tensors
 
 GIVEN = ("observations", "actions", "rewards", "terminations", "first_action", "first_reward")  # of a batch
 IN_DATA = "`offpcc check` looks for such numbers in an environment (--env) or in recorded data (--dataset)"
@@ -53,11 +52,8 @@ class BadNumberError(UserError):
         facts = {"kind": "bad_batch", "update": self.update, "step": self.step, "finding": self.finding}
         # Each cloned: a tensor may be a view of something much larger, which would be written as a whole.
         batch = {name: x.cpu().clone() if isinstance(x, Tensor) else x for name, x in self.batch._asdict().items()}
-        stream = io.BytesIO()  # of a disk that is full, torch's own writer raises something else than OSError
-        torch.save(facts | {"batch": batch}, stream)
         try:
-            with replacing(file) as temporary:
-                temporary.write_bytes(stream.getbuffer())
+            write_tensors(file, facts | {"batch": batch})
         except OSError as error:
             self.kept = f"its batch could not be written to {file} ({first_line(error)})"
         else:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import rows, run_folder
 
-import offpcc.bad_numbers
+import offpcc.tensor_files
 from offpcc.assembly import build
 from offpcc.bad_numbers import BadNumberError, bad
 from offpcc.callbacks import Checkpoints
@@ -138,7 +138,7 @@ def test_a_saved_batch_is_plain_and_a_full_disk_is_told(tmp_path, monkeypatch):
     assert Batch(**content["batch"]).observations.shape == (1, 2, 3)
     error.save(tmp_path / "missing" / "bad_batch.pt")
     assert "could not be written" in error.message
-    monkeypatch.setattr(offpcc.bad_numbers, "replacing", lambda file: nullcontext(Path("/dev/full")))
+    monkeypatch.setattr(offpcc.tensor_files, "replacing", lambda file, before: nullcontext(Path("/dev/full")))
     error.save(file)
     assert "could not be written" in error.message and "No space left" in error.message
 
