@@ -5,7 +5,8 @@ python tests/storm.py --kills 100 --minutes 25
 Every kind is first run undisturbed. Then it is run again and again elsewhere, killed, gone on with by `--resume`, and
 killed again, until it ends: its table (columns of time apart), its actors and its data set are to be the undisturbed
 run's byte for byte, and after each kill every file that is there is to be whole. Half of the kills come at random
-instants, half while a file is being written, as its temporary file in the folder shows.
+instants, of the whole run or of what follows its start; half while a file is being written, as its temporary file in
+the folder shows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -37,17 +39,17 @@ ROOT = Path(__file__).resolve().parents[1]
 LAUNCH = (sys.executable, str(ROOT / "offpcc" / "launch.py"))
 SHORT = (
     "train.num_steps_per_epoch=70",
-    "train.num_epochs=6",
+    "train.num_epochs=10",
     "train.update_after=50",
-    "train.updates_per_step=0.2",
+    "train.updates_per_step=0.5",
     "train.num_test_episodes_per_epoch=1",
 )
 RECORDED = (
-    "train.num_steps_per_epoch=10",
-    "train.num_epochs=6",
+    "train.num_steps_per_epoch=30",
+    "train.num_epochs=10",
     "train.num_test_episodes_per_epoch=1",
 )
-BETWEEN_EPOCHS, WITHIN_EPOCHS = "Checkpoints.every=1", "Checkpoints.every_steps=37"
+BETWEEN_EPOCHS, WITHIN_EPOCHS = "Checkpoints.every=1", "Checkpoints.every_steps=23"
 LONGEST_RUN = 300  # seconds, after which something hangs
 
 
@@ -64,7 +66,9 @@ class Kind:
     resumes: int = 0
     rounds: int = 0
     faults: list[str] = field(default_factory=list)
-    work: float = 0.0  # seconds of the CPU's, of the undisturbed run
+    within: int = 0  # resumed amid an epoch
+    begins: float = 0.0  # seconds of the CPU's until the undisturbed run makes its first file
+    work: float = 0.0  # until it ends
 
     def command(self, folder: Path, data: Path, *extra: str) -> list[str]:
         words = [word.format(data=data, out=folder) for word in self.words]
@@ -91,7 +95,7 @@ def kinds() -> list[Kind]:
     small = ("ReplayBuffer.batch_size=8", "SAC.hidden_dims=(32, 32)")
     record = ("--save_dataset", "{out}/played.hdf5")
     collect = ("collect", "--env", "pendulum-p-v0", "--actor", "random", "--steps", "30000", "--out", "{out}/data.hdf5")
-    several = ("pendulum-p-v0", "rtd3", "train.num_steps_per_epoch=240")
+    several = ("pendulum-p-v0", "rtd3", "train.num_steps_per_epoch=240", "train.num_epochs=5")
     workers = ("environments.num_envs=2", "environments.worker_processes=True")
     return [
         online("online", "pendulum-p-v0", "sac", BETWEEN_EPOCHS, *small),
@@ -111,9 +115,10 @@ def storm(chosen: list[Kind], kills: int, seconds: float, seed: int, place: Path
     chance, data = random.Random(seed), place / "swings.hdf5"
     if any("{data}" in kind.words for kind in chosen):
         words = ("collect", "--env", "pendulum-v0", "--actor", "random", "--steps", "1000", "--out", str(data))
-        finish([*LAUNCH, *words])
+        finish([*LAUNCH, *words], data.parent)
     for kind in chosen:
-        kind.work = finish(kind.command(place / kind.name / "whole", data))
+        folder = place / kind.name / "whole"
+        kind.begins, kind.work = finish(kind.command(folder, data), folder)
     left, deadline = kills, time.monotonic() + seconds
     while left > 0 and time.monotonic() < deadline:
         for kind in chosen:
@@ -130,7 +135,7 @@ def one_round(kind: Kind, kills: int, chance: random.Random, place: Path, data: 
     while True:
         process = start(kind.command(folder, data, *options))
         may_be_killed = done < kills and time.monotonic() < deadline
-        if may_be_killed and kill(process, kind, chance, folder, aims=kind.kills % 2 == 1):
+        if may_be_killed and kill(process, kind, chance, folder):
             done, options = done + 1, ["--resume"]
             kind.kills += 1
             kind.hit.update(file.name.removeprefix(".").split(".")[0] for file in being_written(folder))
@@ -138,6 +143,7 @@ def one_round(kind: Kind, kills: int, chance: random.Random, place: Path, data: 
             kind.resumes += 1
             continue
         told, errors = process.communicate(timeout=LONGEST_RUN)
+        kind.within += is_amid_an_epoch(told, kind)
         if process.returncode != 0 or "not exact" in told:
             kind.faults.append(f"exit code {process.returncode} after {done} kills: {told[-500:]} {errors[-2000:]}")
         break
@@ -146,9 +152,10 @@ def one_round(kind: Kind, kills: int, chance: random.Random, place: Path, data: 
     return done
 
 
-def kill(process: subprocess.Popen[str], kind: Kind, chance: random.Random, folder: Path, aims: bool) -> bool:
+def kill(process: subprocess.Popen[str], kind: Kind, chance: random.Random, folder: Path) -> bool:
     """Kill a process at a random instant, or while it writes a file; whether it still ran."""
-    instant = chance.uniform(0.2, 0.5 if aims else 0.75) * kind.work
+    aims, since = kind.kills % 2 == 1, kind.begins if kind.kills % 4 else 0.2 * kind.work
+    instant = since + chance.uniform(0.0, 0.5 if aims else 0.75) * (kind.work - since)
     target = chance.choice(("", "checkpoint", "progress", "/.actor"))  # part of a file's place
     latest, delay = instant + 0.4 * kind.work, chance.choice((0.0, 0.0005, 0.002))  # the file is about to be renamed
     while process.poll() is None and (done := work(process)) < latest:
@@ -159,8 +166,16 @@ def kill(process: subprocess.Popen[str], kind: Kind, chance: random.Random, fold
             break
         time.sleep(0.0001 if aims and done >= instant else 0.005)
     process.send_signal(signal.SIGKILL)
-    process.communicate()
+    told, _ = process.communicate()
+    kind.within += is_amid_an_epoch(told, kind)
     return process.returncode == -signal.SIGKILL
+
+
+def is_amid_an_epoch(told: str, kind: Kind) -> bool:
+    """Whether a run says that it goes on within an epoch."""
+    place = re.search(r"going on in .* after epoch (\d+), step ([\d,]+)", told)
+    steps = re.search(r"num_steps_per_epoch=(\d+)", " ".join(kind.bindings))
+    return bool(place and steps) and int(place[1]) * int(steps[1]) < int(place[2].replace(",", ""))
 
 
 def work(process: subprocess.Popen[str]) -> float:
@@ -186,15 +201,18 @@ def start(command: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env={**os.environ, **settings}, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
 
 
-def finish(command: list[str]) -> float:
-    """Run a command undisturbed; the seconds of the CPU's that it took."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def finish(command: list[str], folder: Path) -> tuple[float, float]:
+    """Run a command undisturbed; the seconds of the CPU's until its folder holds a file, and until its end."""
+    before, begins = resource.getrusage(resource.RUSAGE_CHILDREN), 0.0
     process = start(command)
+    while process.poll() is None and not any(files for _, _, files in os.walk(folder)):
+        begins = work(process)
+        time.sleep(0.01)
     told, errors = process.communicate(timeout=LONGEST_RUN)
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed: {told[-500:]}{errors[-2000:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return begins, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 # What is there --------------------------------------------------------------------------------------------------------
@@ -269,12 +287,12 @@ def content(file: Path) -> object:
 
 
 def table(chosen: list[Kind]) -> str:
-    """What was done, and what came of it."""
-    lines = [f"{'kind':18}{'kills':>7}{'resumed':>9}{'ended':>7}  {'equal':7}killed while they were written"]
+    """What was done, how often a run was resumed amid an epoch, and what came of it."""
+    lines = [f"{'kind':18}{'kills':>7}{'resumed':>9}{'amid':>6}{'ended':>7}  {'equal':7}killed while they were written"]
     for kind in chosen:
         equal = "no" if kind.faults else "yes"
         hit = ", ".join(f"{file} {number}" for file, number in kind.hit.most_common())
-        lines.append(f"{kind.name:18}{kind.kills:7}{kind.resumes:9}{kind.rounds:7}  {equal:7}{hit}")
+        lines.append(f"{kind.name:18}{kind.kills:7}{kind.resumes:9}{kind.within:6}{kind.rounds:7}  {equal:7}{hit}")
     return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ def test_six_kills(tmp_path):
     assert storm(chosen, kills=6, seconds=300, seed=1, place=tmp_path), table(chosen)
     assert sum(kind.kills for kind in chosen) == 6, table(chosen)
     assert sum(kind.hit.total() for kind in chosen) > 0, "no file was being written when a process was killed"
+    assert sum(kind.within for kind in chosen) > 0, "no run was gone on with amid an epoch"
 
 
 def test_a_storm_covers_what_it_should():
