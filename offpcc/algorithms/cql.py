@@ -110,16 +110,18 @@ class CQL(SAC):
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
         """SAC's plus alpha' (alpha (soft maximum Q(o, .) - Q(o, a)) - tau) (eq. 4); mean Q; mean gap."""
-        bellman, q = super().critic_loss(h, batch)
-        gap = batch.mean(self.soft_maximum(h) - self.critics(h.q, batch.actions))  # (N,)
-        return bellman + (self.multiplier() * self.excess(gap)).sum(), q, gap.mean()
+        y = self.target(h, batch)
+        q, soft_maximum = self.values(h, batch)
+        bellman, gap = batch.mean((q - y).square()), batch.mean(soft_maximum - q)  # (N,)
+        loss = bellman.sum() + (self.multiplier() * self.excess(gap)).sum()
+        return loss, batch.mean(q.detach()).mean(), gap.mean()
 
     def excess(self, gap: Tensor) -> Tensor:
         """The weighted `gap` less its threshold."""
         return self.conservative_weight * gap - self.multiplier.threshold
 
-    def soft_maximum(self, h: Summaries) -> Tensor:
-        """Log of the sum of exp Q(o, a) / density(a), (N, B, T, 1), over samples of three policies.
+    def values(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Q(o, a), and log of the sum of exp Q(o, a') / density(a') over samples of three policies, (N, B, T, 1) each.
 
         They are uniform, pi(.|o) and pi(.|o'), and Q is at o for all of them.
         """
@@ -127,9 +129,10 @@ class CQL(SAC):
             actions, log_probs = zip(*(self.samples(x, self.num_samples) for x in (h.pi, h.next_pi)), strict=True)
             uniform = self.noise.uniform(actions[0])
             log_density = torch.full_like(log_probs[0], -self.action_dim * math.log(2.0))
-        q = self.critics(h.q, torch.cat([uniform, *actions], -2))
-        weighted = q - torch.cat([log_density, *log_probs], -2)  # (N, B, T, S, 1)
-        return self.sharpness * torch.logsumexp(weighted / self.sharpness, -2)
+        # One pass for all of them takes less time than one for the recorded action and one for the others.
+        q = self.critics(h.q, torch.cat([batch.actions.unsqueeze(-2), uniform, *actions], -2))  # (N, B, T, 1 + S, 1)
+        weighted = q[..., 1:, :] - torch.cat([log_density, *log_probs], -2)
+        return q[..., 0, :], self.sharpness * torch.logsumexp(weighted / self.sharpness, -2)
 
     def samples(self, summary: Tensor, num: int) -> tuple[Tensor, Tensor]:
         """So many actions (B, T, S, A) for each summary (B, T, H), and their log-probabilities (B, T, S, 1)."""

@@ -107,10 +107,13 @@ class SAC(ActorCritic):
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """J_Q = mean (Q(o, a) - y)^2, y = r + gamma (1 - d) V(o') (eq. 5, 6), summed over critics; mean Q."""
-        with torch.no_grad():
-            y = self.backup(batch, self.next_value(h))
-        q = self.critics(h.q, batch.actions)
+        y, q = self.target(h, batch), self.critics(h.q, batch.actions)
         return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+
+    @torch.no_grad()
+    def target(self, h: Summaries, batch: Batch) -> Tensor:
+        """What Q(o, a) is to be, y = r + gamma (1 - d) V(o'), (B, T, 1)."""
+        return self.backup(batch, self.next_value(h))
 
     def next_value(self, h: Summaries) -> Tensor:
         """V(o') = min Q'(o', a') - alpha log pi(a'|o') (eq. 3), (B, T, 1)."""

@@ -463,9 +463,8 @@ def test_the_soft_maximum_is_the_log_of_the_integral(width, center, num):
     batch = batch._replace(observations=torch.randn(batch.observations.shape, generator=draw))
     h = agent.summarize(batch)
     for order in (slice(None), [4, 2, 0, 1, 3]):
-        got = agent.soft_maximum(h._replace(pi=h.pi[order], next_pi=h.next_pi[order], q=h.q[:, order])) - math.log(
-            3 * num
-        )
+        ordered = h._replace(pi=h.pi[order], next_pi=h.next_pi[order], q=h.q[:, order])
+        got = agent.values(ordered, batch._replace(actions=batch.actions[order, ..., :1]))[1] - math.log(3 * num)
         at_o = batch.observations[order][:, :1, :1]
         integrals = torch.exp(torch.tensor([0.0, 1.0]) + log_integral).view(2, 1, 1, 1).float()
         torch.testing.assert_close((got - at_o).exp() / integrals, torch.ones_like(got), rtol=0.02, atol=0.0)
@@ -483,7 +482,7 @@ def test_a_sharp_soft_maximum_is_the_maximum():
         for summary, noise in zip((h.pi, h.next_pi), noises, strict=True):
             found = [-gaussian(agent.actor, summary[i, t], x)[1] for x in noise[i, t]]
             largest[i, t] = torch.stack([largest[i, t, 0], *found]).max()
-    torch.testing.assert_close(agent.soft_maximum(h)[0], largest, rtol=0, atol=0.01)
+    torch.testing.assert_close(agent.values(h, batch)[1][0], largest, rtol=0, atol=0.01)
 
 
 @pytest.mark.parametrize("excess, direction", [(-0.5, -1), (0.5, 1), (0.0, 0)])

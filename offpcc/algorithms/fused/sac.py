@@ -28,7 +28,7 @@ class FusedSAC(FusedUpdate):
     """`SAC.update_networks`."""
 
     actor_class = SquashedGaussianActor
-    replaces = ("update_networks", "summarize", "critic_loss", "next_value", "actor_loss", "sample")
+    replaces = ("update_networks", "summarize", "critic_loss", "target", "next_value", "actor_loss", "sample")
 
     def update(self, agent: Any, batch: Batch, rows: Rows) -> Stats:
         """See `FusedUpdate`."""
