@@ -281,7 +281,8 @@ def picture(
         return
     try:
         _, videos = record_episodes(load_actor(folder.actor(), device), env, 1, folder.videos, "best_actor")
-    except Exception as error:  # a picture is not worth a run
+    except signals.ANYTHING as error:  # a picture is not worth a run
+        signals.pass_on(error)
         announce(f"there is no video: {error}")
     else:
         logger.artifact("video", videos[0])
