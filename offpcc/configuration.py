@@ -16,7 +16,17 @@ from typing import Any
 import gin
 from gin import config_parser
 
-from offpcc.bindings import COMMAND_LINE, MACRO, Binding, check_macros, configurables, nearest, nearest_configurable, parameters, passed_by_us
+from offpcc.bindings import (
+    COMMAND_LINE,
+    MACRO,
+    Binding,
+    check_macros,
+    configurables,
+    nearest,
+    nearest_configurable,
+    parameters,
+    passed_by_us,
+)
 from offpcc.errors import UserError, first_line
 from offpcc.modules import import_own
 from offpcc.places import as_path, shown

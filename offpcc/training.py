@@ -22,6 +22,7 @@ from offpcc.agent import load_actor
 from offpcc.assembly import Learner, build, run_name, what_is_named
 from offpcc.bad_numbers import BadNumberError
 from offpcc.bindings import check_effects
+from offpcc.bookkeeping import SKIPPED
 from offpcc.callbacks import Checkpoints
 from offpcc.checks import check, rules_of
 from offpcc.commands import choose_device, refuse_idle, show
@@ -113,7 +114,7 @@ def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLoc
     if status and folder.has_checkpoint():
         content, faults = checkpoints.read_latest(folder.checkpoint)
         messages += faults
-        checkpoints.check_unchanged(content["config"], config)
+        messages += checkpoints.check_unchanged(content["config"], config)
         if status == "finished" and checkpoints.is_over(content, settings["num_epochs"]):
             tell_finished(options, folder)
             return
@@ -250,6 +251,7 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
             folder.progress,
             columns_of(learner.algorithm, learner.tests, learner.interaction),
             keep_epochs=loop.epoch or None,
+            may_come=f"update/{SKIPPED}",
         ),
         TensorBoardLogger(folder.path, purge_step=loop.epoch_start + 1),
         console,

@@ -192,10 +192,9 @@ def test_an_interrupt_that_may_be_a_signals_passes():
     kill = walk(lambda self, *returned: (os.kill(os.getpid(), signal.SIGINT), returned)[1])
     with signals.handled(), pytest.raises(signals.Interrupted):
         play(kill())
-    with signals.handled(), pytest.raises(KeyboardInterrupt):  # of an environment that ends with its simulator
-        with signals.deferred():
-            os.kill(os.getpid(), signal.SIGTERM)
-            play(walk(interrupt)())
+    with signals.handled(), pytest.raises(KeyboardInterrupt), signals.deferred():
+        os.kill(os.getpid(), signal.SIGTERM)  # which may have ended its simulator as well
+        play(walk(interrupt)())
 
 
 def test_the_place_is_the_users_own_line_though_a_library_raised():
