@@ -116,7 +116,7 @@ def load_for_actor(file: str | Path | None, run: Path) -> None:
     load(file, [])
     if not run.is_file():
         return
-    statements = list(_statements(_text_of(run), str(run), skip_unknown=True))
+    statements = list(_statements(text_of(run), str(run), skip_unknown=True))
     wanted, reached = {_complete("make")}, set[str]()
     while wanted:
         selector = wanted.pop()
@@ -169,10 +169,15 @@ def _read_file(path: Path, including: tuple[Path, ...] = (), *, imports_beside: 
         raise UserError(f"{path} includes itself, by way of {including[-1]}; take one include out")
     if imports_beside:
         make_importable(path.parent)
-    return _read_text(_text_of(path), str(path), path.parent, (*including, path.resolve()))
+    return _read_text(text_of(path), str(path), path.parent, (*including, path.resolve()))
 
 
-def _text_of(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """What stands in a config.
+
+    Raises:
+        UserError: it cannot be read.
+    """
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise UserError(f"{path} has {size:,} bytes, too many for a config; name a gin file")

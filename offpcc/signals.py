@@ -33,11 +33,12 @@ class Interrupted(KeyboardInterrupt):
     Attributes:
         code: what the program exits with.
         message: what there is to tell the user.
+        is_late: whether all was done already that it was to stop.
     """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
-        self.code, self.message = 128 + number, "stopped"
+        self.code, self.message, self.is_late = 128 + number, "stopped", False
 
     def report(self) -> int:
         """Print the message; the exit code."""
