@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from offpcc.interaction import EpisodeResult
 from offpcc.loggers import Logger, Progress
 
 REPORT_INTERVAL = 0.25  # seconds between two pictures of the progress display
+K = TypeVar("K")
 SKIPPED = "skipped"  # the statistic that is 1 for an update that was not made
 
 
@@ -31,15 +32,17 @@ class AverageStats:
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, int] = {}
-        self.left_out: dict[str, Tensor] = {}  # how many of those that were counted
+        # How many of those that were counted, by the names that an update told: few additions for many names.
+        self.left_out: dict[tuple[str, ...], Tensor] = {}
 
     def add(self, stats: Stats) -> None:
         """Count one update's statistics."""
         skipped = stats.get(SKIPPED)
+        if skipped is not None:
+            is_made = skipped == 0.0
+            stats = {name: torch.where(is_made, value, 0.0) for name, value in stats.items()} | {SKIPPED: skipped}
+            _add(self.left_out, tuple(name for name in stats if name != SKIPPED), skipped)
         for name, value in stats.items():
-            if skipped is not None and name != SKIPPED:
-                value = torch.where(skipped > 0.0, 0.0, value)
-                _add(self.left_out, name, skipped)
             _add(self.sums, name, value)
             self.counts[name] = self.counts.get(name, 0) + 1
 
@@ -52,7 +55,9 @@ class AverageStats:
     def means(self) -> dict[str, float]:
         """The mean of each since the last call; of what all updates were skipped of, there is none."""
         sums, left_out = _read(self.sums), _read(self.left_out)
-        numbers = {name: count - left_out.get(name, 0.0) for name, count in self.counts.items()}
+        numbers: dict[str, float] = dict(self.counts)
+        for names, number in left_out.items():
+            numbers |= {name: numbers[name] - number for name in names}
         self.sums, self.counts, self.left_out = {}, {}, {}
         return {name: total / numbers[name] for name, total in sums.items() if numbers[name] > 0.0}
 
@@ -66,11 +71,11 @@ class AverageStats:
         self.left_out = dict(state["left_out"])
 
 
-def _add(sums: dict[str, Tensor], name: str, value: Tensor) -> None:
+def _add(sums: dict[K, Tensor], name: K, value: Tensor) -> None:
     sums[name] = sums[name].to(value.device) + value if name in sums else value
 
 
-def _read(sums: dict[str, Tensor]) -> dict[str, float]:
+def _read(sums: dict[K, Tensor]) -> dict[K, float]:
     """All numbers, moved at once."""
     if not sums:
         return {}
