@@ -68,6 +68,11 @@ def nearest(name: str, known: Any) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(list(known)[:40])}."
 
 
+def nearest_configurable(selector: str) -> str:
+    """Which class or function may have been meant, by its short name."""
+    return nearest(selector.split(".")[-1], sorted({name.split(".")[-1] for name in configurables()}))
+
+
 def check_macros(bindings: list[Binding]) -> None:
     """Refuse macros that are bound nowhere, or that are made of themselves.
 

@@ -2,53 +2,86 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from offpcc.core import Stats
+from offpcc.errors import UserError
 from offpcc.interaction import EpisodeResult
 from offpcc.loggers import Logger, Progress
 
 REPORT_INTERVAL = 0.25  # seconds between two pictures of the progress display
+K = TypeVar("K")
+SKIPPED = "skipped"  # the statistic that is 1 for an update that was not made
 
 
 class AverageStats:
-    """Statistics summed where they are computed and moved once, when they are read."""
+    """Statistics summed where they are computed and moved once, when they are read.
+
+    Those of a skipped update, whose statistic `skipped` is 1, are left out.
+    """
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, int] = {}
+        # How many of those that were counted, by the names that an update told: few additions for many names.
+        self.left_out: dict[tuple[str, ...], Tensor] = {}
 
     def add(self, stats: Stats) -> None:
         """Count one update's statistics."""
+        skipped = stats.get(SKIPPED)
+        if skipped is not None:
+            is_made = skipped == 0.0
+            stats = {name: torch.where(is_made, value, 0.0) for name, value in stats.items()} | {SKIPPED: skipped}
+            _add(self.left_out, tuple(name for name in stats if name != SKIPPED), skipped)
         for name, value in stats.items():
-            self.sums[name] = self.sums[name].to(value.device) + value if name in self.sums else value
+            _add(self.sums, name, value)
             self.counts[name] = self.counts.get(name, 0) + 1
 
+    def num_skipped(self) -> tuple[int, int]:
+        """How many updates were skipped since `means` was last called, and of how many."""
+        if SKIPPED not in self.sums:
+            return 0, 0
+        return int(self.sums[SKIPPED]), self.counts[SKIPPED]
+
     def means(self) -> dict[str, float]:
-        """The mean of each since the last call."""
-        if not self.sums:
-            return {}
-        device = next(iter(self.sums.values())).device  # a checkpoint's sums may be elsewhere
-        values = torch.stack([total.to(device).double() for total in self.sums.values()]).tolist()
-        means = {name: value / self.counts[name] for name, value in zip(self.sums, values, strict=True)}
-        self.sums, self.counts = {}, {}
-        return means
+        """The mean of each since the last call; of what all updates were skipped of, there is none."""
+        sums, left_out = _read(self.sums), _read(self.left_out)
+        numbers: dict[str, float] = dict(self.counts)
+        for names, number in left_out.items():
+            numbers |= {name: numbers[name] - number for name in names}
+        self.sums, self.counts, self.left_out = {}, {}, {}
+        return {name: total / numbers[name] for name, total in sums.items() if numbers[name] > 0.0}
 
     def state_dict(self) -> dict[str, Any]:
         """The sums so far."""
-        return {"sums": dict(self.sums), "counts": dict(self.counts)}
+        return {"sums": dict(self.sums), "counts": dict(self.counts), "left_out": dict(self.left_out)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state`."""
         self.sums, self.counts = dict(state["sums"]), dict(state["counts"])
+        self.left_out = dict(state["left_out"])
+
+
+def _add(sums: dict[K, Tensor], name: K, value: Tensor) -> None:
+    sums[name] = sums[name].to(value.device) + value if name in sums else value
+
+
+def _read(sums: dict[K, Tensor]) -> dict[K, float]:
+    """All numbers, moved at once."""
+    if not sums:
+        return {}
+    device = next(iter(sums.values())).device  # a checkpoint's sums may be elsewhere
+    values: list[float] = torch.stack([total.to(device).double() for total in sums.values()]).tolist()
+    return dict(zip(sums, values, strict=True))
 
 
 @dataclass
@@ -77,6 +110,32 @@ class Loop:
         """Go on from `state`."""
         vars(self).update(state, stats=self.stats)
         self.stats.load_state_dict(state["stats"])
+
+
+def tell_skipped(stats: AverageStats, epoch: int | None, algorithm: str) -> None:
+    """Tell how many updates were skipped, if any were.
+
+    Args:
+        stats: of the updates.
+        epoch: the one that they are of; None for those that are made after the last.
+        algorithm: the name of its class.
+
+    Raises:
+        UserError: all of an epoch's were.
+    """
+    skipped, number = stats.num_skipped()
+    if not skipped:
+        return
+    if epoch is None or skipped < number:
+        those = "last" if epoch is None else f"epoch {epoch:,}'s"
+        told = f"offpcc: of {those} {number:,} updates {skipped:,} were skipped, as they met NaN or infinity"
+        print(told, file=sys.stderr, flush=True)
+        return
+    raise UserError(
+        f"all updates of epoch {epoch:,}, {number:,}, met NaN or infinity and were skipped, so nothing was learned; a "
+        f"run with a smaller learning rate or with max_gradient_norm may be spared that, and --resume --gin "
+        f"\"{algorithm}.bad_numbers='stop'\" names the first bad tensor and saves its batch"
+    )
 
 
 def columns(stat_names: Iterable[str], scored: bool = False, dropping: bool = False) -> list[str]:

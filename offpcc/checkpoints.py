@@ -20,14 +20,17 @@ from offpcc.configuration import values
 from offpcc.data.parts import Part, check_part, read_part, remove_others, write_parts
 from offpcc.data.pieces import Piece
 from offpcc.errors import UserError, first_line
+from offpcc.registry import REGISTRY
 from offpcc.tensor_files import FileError, read_tensors, write_tensors
 
+CHANGES_LEARNING = "ActorCritic.bad_numbers"  # from the first bad number on
 MAY_CHANGE = (
     "train.num_epochs",
     "make.timeout",
     *(f"Checkpoints.{name}" for name in ("every", "every_steps", "every_minutes")),
+    CHANGES_LEARNING,
 )
-CHECKPOINT_FORMAT = 6
+CHECKPOINT_FORMAT = 7
 
 
 class Checkpoint(dict[str, Any]):
@@ -124,21 +127,38 @@ def read_latest(file: Path) -> tuple[Checkpoint, list[str]]:
     return checkpoint, [f"{newer.fault}; going on from the one before it, at step {checkpoint['loop']['step']:,}"]
 
 
-def check_unchanged(before: str, now: str) -> None:
-    """Refuse to resume with other bindings, save those that change nothing of what is learned.
+def check_unchanged(before: str, now: str) -> list[str]:
+    """Refuse to resume with other bindings, save those that change nothing of what was learned so far.
+
+    Returns:
+        Messages about those that may change what will be.
 
     Raises:
         UserError: naming the first binding that differs.
     """
     old, new = values(before), values(now)
+    messages = []
     for name in sorted(old.keys() | new.keys()):
         short = ".".join(name.split(".")[-2:])
-        if old.get(name) == new.get(name) or short in MAY_CHANGE or "." not in name:
+        if old.get(name) == new.get(name) or "." not in name:
             continue  # a macro counts by what it is bound to
+        if (known := _may_change(short)) is not None:
+            if known == CHANGES_LEARNING and name in new:
+                messages.append(f"{short} is {new[name]} from here on")
+            continue
         raise UserError(
             f"{short} is {new.get(name, 'not set')}, but the run was made with {old.get(name, 'no value')}: a "
             f"resumed run keeps its bindings (save {', '.join(MAY_CHANGE)}); start another id for a change"
         )
+    return messages
+
+
+def _may_change(binding: str) -> str | None:
+    """Which of `MAY_CHANGE` a binding is, if any; a child's parameter is its parents', too."""
+    owner, _, parameter = binding.rpartition(".")
+    family = REGISTRY[owner].__mro__ if owner in REGISTRY else ()
+    names = (f"{name}.{parameter}" for name in (owner, *(cls.__name__ for cls in family)))
+    return next((name for name in names if name in MAY_CHANGE), None)
 
 
 def is_over(checkpoint: Checkpoint, num_epochs: int) -> bool:

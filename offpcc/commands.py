@@ -121,6 +121,7 @@ def plot(options: argparse.Namespace) -> int:
 def evaluate(options: argparse.Namespace) -> int:
     """Print returns of a saved actor."""
     run, file = find_actor(options.folder, options.config)
+    actor = load_actor(file, choose_device(options))
     env = options.env
     if not env and options.folder.is_dir():
         # What a folder says does not say what is imported: "module:id" is for the command line.
@@ -130,7 +131,6 @@ def evaluate(options: argparse.Namespace) -> int:
             raise UserError(f"{run.path} was trained without an environment: add --env, the one to evaluate it in")
     if env is None:
         raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
-    actor = load_actor(file, choose_device(options))
     results = evaluate_actor(actor, env, options.episodes, options.num_envs, options.seed)
     print(f"{file} in {place(env)}", overview(results) + _score(env, results), sep="\n")
     return 0

@@ -6,6 +6,7 @@ import difflib
 import importlib
 import inspect
 import os
+import re
 import sys
 import tokenize
 from collections.abc import Iterator
@@ -15,7 +16,17 @@ from typing import Any
 import gin
 from gin import config_parser
 
-from offpcc.bindings import COMMAND_LINE, MACRO, Binding, check_macros, configurables, nearest, parameters, passed_by_us
+from offpcc.bindings import (
+    COMMAND_LINE,
+    MACRO,
+    Binding,
+    check_macros,
+    configurables,
+    nearest,
+    nearest_configurable,
+    parameters,
+    passed_by_us,
+)
 from offpcc.errors import UserError, first_line
 from offpcc.modules import import_own
 from offpcc.places import as_path, shown
@@ -23,6 +34,7 @@ from offpcc.places import as_path, shown
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # a wheel has the configs inside
 LARGEST = 2**22  # bytes of a config
+UNKNOWN_REFERENCE = re.compile(r"No configurable matching reference '@([^'()]+)")  # what gin says of one
 CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
 
 
@@ -104,7 +116,7 @@ def load_for_actor(file: str | Path | None, run: Path) -> None:
     load(file, [])
     if not run.is_file():
         return
-    statements = list(_statements(_text_of(run), str(run), skip_unknown=True))
+    statements = list(_statements(text_of(run), str(run), skip_unknown=True))
     wanted, reached = {_complete("make")}, set[str]()
     while wanted:
         selector = wanted.pop()
@@ -157,10 +169,15 @@ def _read_file(path: Path, including: tuple[Path, ...] = (), *, imports_beside: 
         raise UserError(f"{path} includes itself, by way of {including[-1]}; take one include out")
     if imports_beside:
         make_importable(path.parent)
-    return _read_text(_text_of(path), str(path), path.parent, (*including, path.resolve()))
+    return _read_text(text_of(path), str(path), path.parent, (*including, path.resolve()))
 
 
-def _text_of(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """What stands in a config.
+
+    Raises:
+        UserError: it cannot be read.
+    """
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise UserError(f"{path} has {size:,} bytes, too many for a config; name a gin file")
@@ -203,11 +220,12 @@ def _statements(text: str, source: str, skip_unknown: bool = False) -> Iterator[
     except tokenize.TokenError as error:
         raise UserError(f"{source}: a bracket or a quotation has no end after {text.strip()[-40:]!r}") from error
     except ValueError as error:  # a reference to what does not exist
-        reason = str(error).splitlines()[0]
-        name = reason.split("'")[1] if "'" in reason else ""
+        reference = UNKNOWN_REFERENCE.search(reason := str(error).splitlines()[0])
+        if reference is None:
+            raise UserError(f"{source}: {reason} Correct it") from error
         raise UserError(
-            f"{source}: {reason} {nearest(name, configurables())} A class of your own needs the import of its module "
-            f"in the config"
+            f"{source}: nothing that gin can configure is called {reference[1]!r}; "
+            f"{nearest_configurable(reference[1])} A class of your own needs the import of its module in the config"
         ) from error
 
 
@@ -226,10 +244,9 @@ def _bind(statement: Any, where: str) -> list[Binding]:
     names = configurables()
     matches = [name for name in names if name == selector or name.endswith(f".{selector}")]
     if not matches:
-        short = sorted({name.split(".")[-1] for name in names})
         raise UserError(
             f"{where}: {given}: nothing that gin can configure is called {selector!r}; "
-            f"{nearest(selector, short)} A class of your own needs the import of its module in the config"
+            f"{nearest_configurable(selector)} A class of your own needs the import of its module in the config"
         )
     function = names[matches[0]]
     allowed, passed = parameters(function), passed_by_us(function)

@@ -15,6 +15,8 @@ from offpcc.errors import UserError
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILING = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.ENXIO, errno.EACCES, errno.EPERM)
 
+GOES_ON, ANEW = "and the same command with --resume goes on", "or begin anew with another --results"
+
 
 @contextmanager
 def telling_of_faults(folder: Path) -> Iterator[None]:
@@ -35,19 +37,16 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
         told = as_raised(error)
         code, elsewhere = told.errno or 0, file_elsewhere(told, folder)
         if code in FULL:
-            fault, remedy = os.strerror(code), "make room"
+            fault, remedy = os.strerror(code), f"make room, {GOES_ON}"
         elif elsewhere is not None:
             raise
         elif code == errno.ENOENT and not folder.is_dir():
-            fault, remedy = "it is gone", "put it back, or begin anew with another --results"
+            fault, remedy = "it is gone", f"put it back as it was, {GOES_ON}; {ANEW}"
         elif code in FAILING:
-            fault, remedy = os.strerror(code), "make it writable, or begin anew with another --results"
+            fault, remedy = os.strerror(code), f"make it writable, {GOES_ON}; {ANEW}"
         else:
             raise
-        raise UserError(
-            f"{elsewhere or folder} cannot be written ({fault}): {remedy}; with what was saved in it, the same command "
-            f"with --resume goes on"
-        ) from error
+        raise UserError(f"{elsewhere or folder} cannot be written ({fault}): {remedy}") from error
 
 
 def as_raised(error: OSError) -> OSError:

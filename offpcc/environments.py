@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from offpcc import signals
 from offpcc.checks import Flag, PositiveInteger, check, rules_of
 from offpcc.domains.faults import EnvironmentFault, told
 from offpcc.domains.guard import guarded
@@ -172,7 +173,8 @@ class VectorEnvironments:
             raise EnvironmentFault(
                 self.name, f"lost a process ({type(error).__name__})", f"in a {method}", "see why it died", error
             ) from error
-        except Exception as error:  # somebody else's may raise anything
+        except signals.ANYTHING as error:
+            signals.pass_on(error)
             raise EnvironmentFault(self.name, f"raised {told(error)}", f"in a {method}", "mend it", error) from error
 
     def _fit(self, observations: Observations, rewards: np.ndarray) -> tuple[Observations, np.ndarray]:

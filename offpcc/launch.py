@@ -52,7 +52,7 @@ def main(words: Sequence[str] | None = None) -> int:
         except (UserError, signals.Interrupted) as error:
             code = error.report()
         except KeyboardInterrupt:  # of somebody else's making
-            code = 130
+            code = signals.interrupted().report()
     return code
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import traceback
 
+from offpcc import signals
 from offpcc.errors import UserError, first_line
 
 
@@ -27,7 +28,8 @@ def import_own(module: str, where: str) -> None:
             f"{where}: import {module}: there is no module {error.name!r} in the working directory, beside the "
             f"config, or installed; install what is missing, or correct the name"
         ) from error
-    except (Exception, SystemExit) as error:
+    except signals.ANYTHING as error:
+        signals.pass_on(error)
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = (
             f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else f"{last.filename}:{last.lineno}"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import gin
 
 from offpcc import signals
-from offpcc.bookkeeping import Clock, Loop, columns, summary
+from offpcc.bookkeeping import Clock, Loop, columns, summary, tell_skipped
 from offpcc.checks import NonnegativeInteger, NonnegativeNumber, Number, PositiveInteger, check, rules_of
 from offpcc.core import Algorithm, Buffer
 from offpcc.errors import UserError
@@ -99,7 +99,7 @@ def train(
         Where the loop stands at its end.
 
     Raises:
-        UserError: a setting makes no sense, or an episode does not end.
+        UserError: a setting makes no sense, an episode does not end, or all of an epoch's updates were skipped.
         Interrupted: the command line was asked to stop; `loop` and the parts are where they can be gone on with.
     """
     check_settings(
@@ -135,6 +135,7 @@ def train(
         clock.report("learning")
 
     def end_epoch() -> None:
+        tell_skipped(loop.stats, loop.epoch + 1, type(algorithm).__name__)
         clock.report("testing", now=True)
         # First, since they change nothing of the run: one that is stopped here tests anew when it goes on.
         tested = tests.run(algorithm, num_test_episodes_per_epoch, num_test_envs) if tests else []
@@ -180,6 +181,7 @@ def train(
             continue
         for callback in callbacks:
             callback.on_progress(run)
+    tell_skipped(loop.stats, None, type(algorithm).__name__)
     for callback in callbacks:
         callback.on_end(run)
     return loop

@@ -3,6 +3,9 @@
 A command begins in a state in which a signal raises `Interrupted` wherever the program is. Where that could leave
 something half done, the command says `deferred`: there a signal only waits for the next `poll`. Handlers are installed
 by the command line alone; for others, `poll` does nothing.
+
+Code of somebody else's may raise `KeyboardInterrupt` and `SystemExit`, too. Where that is a fault like any other, it is
+``except signals.ANYTHING as error: signals.pass_on(error)``, and then told.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from types import FrameType
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 SHOW_CURSOR = b"\x1b[?25h"
+ANYTHING = (Exception, SystemExit, KeyboardInterrupt)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -29,11 +33,12 @@ class Interrupted(KeyboardInterrupt):
     Attributes:
         code: what the program exits with.
         message: what there is to tell the user.
+        is_late: whether all was done already that it was to stop.
     """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
-        self.code, self.message = 128 + number, "stopped"
+        self.code, self.message, self.is_late = 128 + number, "stopped", False
 
     def report(self) -> int:
         """Print the message; the exit code."""
@@ -91,6 +96,20 @@ def poll() -> None:
     """
     if _received:
         raise Interrupted(_received[0])
+
+
+def pass_on(error: BaseException) -> None:
+    """Raise `error` again if it may come from a signal, so that it is nobody's fault."""
+    if isinstance(error, KeyboardInterrupt):
+        handler = signal.getsignal(signal.SIGINT)
+        is_anothers = callable(handler) and handler is not _handle  # Python's own, for one
+        if isinstance(error, Interrupted) or _received or is_anothers:
+            raise error
+
+
+def interrupted() -> Interrupted:
+    """What a `KeyboardInterrupt` that was passed on stands for."""
+    return Interrupted(_received[0] if _received else signal.SIGINT)
 
 
 def show_cursor() -> None:

@@ -6,11 +6,13 @@ digest of all that comes before it. torch itself checks none of an archive's own
 
 from __future__ import annotations
 
+import codecs
 import errno
 import hashlib
 import io
 import os
 import pickle
+import re
 import struct
 import zipfile
 from pathlib import Path
@@ -25,6 +27,13 @@ from offpcc.memory import available_bytes
 DIGEST_BYTES = 16
 WORD = b"offpcc:"
 SEAL_BYTES = len(WORD) + 2 * DIGEST_BYTES
+TEXT_BYTES = 1_000  # by which text is known
+OTHERS = (  # how other files begin, and what they are
+    (rb"\x89HDF\r\n\x1a\n", "HDF5, as data sets are"),
+    (rb"PK\x03\x04.{26}[\w/]{1,100}\.npy", "NPZ, as data sets are"),
+    (rb"\x89PNG|\xff\xd8\xff|GIF8", "a picture"),
+    (rb".{4}ftyp", "a video"),
+)
 
 
 class FileError(UserError):
@@ -98,6 +107,8 @@ def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) 
         raise FileError(f"{file} is no {kind} of offpcc, or is damaged", "give the right file") from error
     except Exception as error:
         fault = f"{file} is no {kind} of offpcc, or is damaged ({first_line(error)})"
+        if (other := _other_kind(data)) is not None:
+            fault = f"{file} is {other}, and no {kind} of offpcc"
         raise FileError(fault, "give the right file") from error
     if found != kind:
         raise FileError(f"{file} is not of the kind {kind!r} but {found!r}", "give the right file")
@@ -121,6 +132,18 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise FileError(f"{file} cannot be read ({first_line(error)})", "mend that, or give another file") from error
+
+
+def _other_kind(data: bytes) -> str | None:
+    """What a file is that is none of torch's, if that can be seen."""
+    for beginning, meaning in OTHERS:
+        if re.match(beginning, data, re.DOTALL):
+            return meaning
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(data[:TEXT_BYTES])  # the last letter may be cut
+    except UnicodeDecodeError:
+        return None
+    return "text" if text.strip() and text.replace("\n", " ").replace("\t", " ").isprintable() else None
 
 
 def _too_large(file: Path) -> FileError:

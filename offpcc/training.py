@@ -22,6 +22,7 @@ from offpcc.agent import load_actor
 from offpcc.assembly import Learner, build, run_name, what_is_named
 from offpcc.bad_numbers import BadNumberError
 from offpcc.bindings import check_effects
+from offpcc.bookkeeping import SKIPPED
 from offpcc.callbacks import Checkpoints
 from offpcc.checks import check, rules_of
 from offpcc.commands import choose_device, refuse_idle, show
@@ -89,8 +90,8 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
             train_locked(options, folder, lock)
     except signals.Interrupted as stop:
         stop.message = f"run {run_id} {stop.message}"
-        if options.config or folder.config.exists():
-            unfinished = options.run_id[options.run_id.index(run_id) :]
+        unfinished = options.run_id[options.run_id.index(run_id) + stop.is_late :]
+        if unfinished and (options.config or folder.config.exists()):
             stop.message += f"; to go on: {command(options, folder, unfinished, '--resume')}"
         raise
 
@@ -100,10 +101,6 @@ def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLoc
     env, _ = what_is_named(options.env, options.dataset)
     if (status := folder.status()) and not options.resume:
         raise UserError(refusal(options, folder, status))
-    if status == "finished" and not folder.has_checkpoint():
-        tell_finished(options, folder)
-        print(f"it cannot be gone on with, as {folder.checkpoint} is gone")
-        return
     file = options.config or (folder.config if folder.config.exists() else None)
     if file is None:
         raise UserError("training needs --config FILE.gin, such as --config configs/quickstart.gin; see configs/")
@@ -113,11 +110,17 @@ def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLoc
     if status and folder.has_checkpoint():
         content, faults = checkpoints.read_latest(folder.checkpoint)
         messages += faults
-        checkpoints.check_unchanged(content["config"], config)
+        messages += checkpoints.check_unchanged(content["config"], config)
         if status == "finished" and checkpoints.is_over(content, settings["num_epochs"]):
             tell_finished(options, folder)
             return
         check_resumable(options, content, settings["num_epochs"])
+    elif status == "finished":
+        if folder.config.is_file():
+            checkpoints.check_unchanged(configuration.text_of(folder.config), config)
+        tell_finished(options, folder)
+        print(f"it cannot be gone on with, as {folder.checkpoint} is gone")
+        return
     if options.save_dataset is not None:
         learner.check_recording(options.save_dataset, options.resume)
     with telling_of_faults(folder.path):
@@ -222,12 +225,13 @@ def train_in(
                 picture(env, folder, learner.algorithm.device, logger, console.print)
                 folder.note(status="finished", epochs=loop.epoch, best_test_return=loop.best_return)
             except signals.Interrupted as stop:
-                if loop.epoch < num_epochs and not loop.stopped:  # else it is saved as it was at its last epoch's end
+                if loop.epoch >= num_epochs or loop.stopped:
+                    stop.message = f"stopped after its last step, {loop.step:,}, and saved"
+                else:
+                    num_steps = num_epochs * settings["num_steps_per_epoch"]
+                    stop.message = f"stopped at step {loop.step:,} of {num_steps:,}, and saved"
                     saving.save()  # which may be the first to meet a bad number
                 folder.note(status="stopped")
-                stop.message = (
-                    f"stopped at step {loop.step:,} of {num_epochs * settings['num_steps_per_epoch']:,}, and saved"
-                )
                 raise
         except BadNumberError as error:
             told = error.at(loop.step)
@@ -240,6 +244,11 @@ def train_in(
     if learner.recorder is not None:
         print(f"data set        {options.save_dataset}")
     tell_result(folder)
+    try:
+        signals.poll()
+    except signals.Interrupted as stop:
+        stop.message, stop.is_late = "is finished", True
+        raise
 
 
 def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learner, console: ConsoleLogger) -> Loggers:
@@ -250,6 +259,7 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
             folder.progress,
             columns_of(learner.algorithm, learner.tests, learner.interaction),
             keep_epochs=loop.epoch or None,
+            may_come=f"update/{SKIPPED}",
         ),
         TensorBoardLogger(folder.path, purge_step=loop.epoch_start + 1),
         console,
@@ -281,7 +291,8 @@ def picture(
         return
     try:
         _, videos = record_episodes(load_actor(folder.actor(), device), env, 1, folder.videos, "best_actor")
-    except Exception as error:  # a picture is not worth a run
+    except signals.ANYTHING as error:  # a picture is not worth a run
+        signals.pass_on(error)
         announce(f"there is no video: {error}")
     else:
         logger.artifact("video", videos[0])

@@ -10,6 +10,7 @@ once there is one.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offpcc.bad_numbers import BadNumberError, Look, find
+from offpcc.bad_numbers import IN_WEIGHTS, BadNumberError, Look, find
 from offpcc.core import Batch, Stats
 
 INTERVAL = 20  # updates between two reports of a device that is not waited for; each is read when the next is made
@@ -62,7 +63,6 @@ class Watch:
         self.num_updates = self.bad_in_a_row = 0
         self._one = torch.ones((), device=device)
         self._count = torch.zeros((), device=device)  # bad updates in a row, where that is not awaited
-        self._made: dict[str, Tensor] = {}  # statistics of the last update that was made, if any are skipped
         self._begin_reports()
 
     def over(self, agent: Any, update: Update, batch: Batch) -> Stats:
@@ -78,7 +78,7 @@ class Watch:
         stats = self._watched(agent, update, batch)
         self.num_updates += 1
         if self.skips:
-            stats = self._of_made_updates(stats)
+            stats = self._of_made_update(stats)
         if self.is_awaited:
             self.bad_in_a_row = self.bad_in_a_row + 1 if self.found.numpy().item() else 0
             if self.bad_in_a_row:
@@ -139,15 +139,11 @@ class Watch:
 
     # What becomes of it --------------------------------------------------------------------------------------
 
-    def _of_made_updates(self, stats: Stats) -> Stats:
-        """`stats`, where a skipped update's repeat those before it; and whether it was skipped."""
+    def _of_made_update(self, stats: Stats) -> Stats:
+        """`stats`, all of them NaN if the update was skipped; and whether it was."""
         skipped = self.found > 0.0
-        stats = {
-            name: torch.where(skipped, self._made.get(name, torch.zeros_like(value)), value)
-            for name, value in stats.items()
-        }
-        self._made.update(stats)
-        return stats | {"skipped": self.found.clone()}
+        made = {name: torch.where(skipped, math.nan, value) for name, value in stats.items()}
+        return made | {"skipped": self.found.clone()}
 
     def _judge(self, agent: Any, update: Update, batch: Batch, number: int) -> None:
         """Refuse to go on after too many bad updates; the one to tell of has this number and learned from `batch`."""
@@ -159,8 +155,11 @@ class Watch:
         finding, remedy = find(agent, batch, self._looks)
         if self.skips:
             finding = f"{MOST_SKIPPED} updates in a row were skipped, and in this one {finding}"
-        else:
-            remedy += '; in another run, bad_numbers = "skip" leaves such updates out'
+        elif remedy != IN_WEIGHTS:
+            remedy += (
+                f'; bad_numbers = "skip" leaves such updates out, also of this run from its last checkpoint on: '
+                f"--resume --gin \"{type(agent).__name__}.bad_numbers='skip'\""
+            )
         self.bad_in_a_row = 0  # who catches the error may go on
         self.found.zero_()
         self._count.zero_()
@@ -189,14 +188,13 @@ class Watch:
 
     def state_dict(self) -> dict[str, Any]:
         """What later updates depend on, once they are settled."""
-        return {"num_updates": self.num_updates, "bad_in_a_row": self.bad_in_a_row, "made": {**self._made}}
+        return {"num_updates": self.num_updates, "bad_in_a_row": self.bad_in_a_row}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state`."""
         self.num_updates, self.bad_in_a_row = state["num_updates"], state["bad_in_a_row"]
         self.found.zero_()
         self._count.fill_(self.bad_in_a_row)
-        self._made = {name: value.to(self.found.device) for name, value in state["made"].items()}
         self._begin_reports()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -44,6 +44,18 @@ class Raises(Walk):
         raise ValueError("too far\nand more of it")
 
 
+class Interrupts(Walk):
+    """Raises what Ctrl-C does."""
+
+    def odd(self, *returned):
+        raise KeyboardInterrupt
+
+
+class Leaves(Walk):
+    def odd(self, *returned):
+        raise SystemExit(3)
+
+
 class Exits(Walk):
     """Takes its process with it."""
 

@@ -30,6 +30,7 @@ ALLOWED_BESIDE = {
     ("checks", "errors"),
     ("places", "errors"),
     ("modules", "errors"),
+    ("modules", "signals"),
     ("data", "learning"),  # augmentation draws from the algorithm's noise
 }
 APART = {"domains", "loggers"}  # import none of the parts that learn

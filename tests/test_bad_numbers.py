@@ -1,6 +1,7 @@
 """What a run with a bad number tells and keeps."""
 
 import csv
+import itertools
 import math
 import os
 import re
@@ -42,6 +43,12 @@ def spoil(monkeypatch):
         monkeypatch.setattr(buffer, "sample", spoilt)
 
     yield of
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """They take the longest, and follow from the rest."""
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
 
 
 def test_what_is_bad_about_a_tensor():
@@ -107,11 +114,81 @@ def test_skipped_updates_are_a_column(quick, tmp_path, spoil):
     assert code == 0, err
     with (run_folder(tmp_path) / "progress.csv").open() as file:
         first, second = csv.DictReader(file)
+    told = re.findall(r"^offpcc: of epoch (\d)'s (\d+) updates (\d) were skipped, as they met NaN", err, re.M)
+    assert sum(int(number) for *_, number in told) == 4 and err.count("\n") == len(told)
     made = [int(first["update"]), int(second["update"]) - int(first["update"])]
     skipped = [float(row["update/skipped"]) * count for row, count in zip((first, second), made, strict=True)]
     assert sum(skipped) == pytest.approx(4.0)
     assert all(math.isfinite(float(row[name])) for row in (first, second) for name in row if name.startswith("update/"))
     assert not (run_folder(tmp_path) / "bad_batch.pt").exists()
+
+
+def test_a_run_whose_updates_are_all_skipped_stops(quick, tmp_path, no_pictures, monkeypatch):
+    bindings = ("train.num_epochs=2", "SAC.bad_numbers='skip'", "Checkpoints.every_steps=100")
+    assert quick("sac", bindings=bindings)[0] == 0
+    folder = run_folder(tmp_path)
+    undisturbed = rows(folder)
+    folder.rename(tmp_path / "undisturbed")
+    with monkeypatch.context() as patch:
+        sample = ReplayBuffer.sample
+        bad = lambda self: sample(self)._replace(rewards=torch.full((32, 1, 1), NAN))  # noqa: E731
+        patch.setattr(ReplayBuffer, "sample", bad)
+        code, out, err = quick("sac", bindings=bindings)
+        assert code == 2 and err.count("\n") == 1 and "Traceback" not in out + err
+        assert re.match(r"offpcc: all updates of epoch 1, \d+, met NaN or infinity and were skipped", err)
+        assert rows(folder) == undisturbed[:1] and RunFolder.at(folder).status() == "unfinished"
+        (advice,) = re.findall(r'--resume --gin "(.*)" names the first bad tensor and saves its batch', err)
+        code, _, err = quick("sac", "--resume", bindings=(*bindings, advice))
+        assert code == 2 and "the batch's rewards is nan" in err and (folder / "bad_batch.pt").exists()
+        code, _, err = quick("sac", "--resume", bindings=bindings)
+        assert code == 2 and "all updates of epoch 1" in err
+    (folder / "checkpoint.pt").unlink()  # of which some updates are skipped already
+    (folder / "checkpoint_before.pt").unlink()
+    assert quick("sac", "--resume", bindings=bindings)[0] == 0
+    assert rows(folder) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("algo", "name", "owner"), [("sac", "SAC", "SAC"), ("rsac", "RecurrentSAC", "ActorCritic")], ids=["own", "parents"]
+)
+def test_a_run_that_stopped_may_skip_from_there_on(algo, name, owner, quick, tmp_path, no_pictures, monkeypatch):
+    """It comes to what it would have come to, had it been begun so."""
+    buffer, folder = ReplayBuffer if algo == "sac" else RecurrentReplayBuffer, run_folder(tmp_path, algo=algo)
+    bindings, skip = ("train.num_epochs=3", "Checkpoints.every=1"), f"{owner}.bad_numbers='skip'"
+
+    def run(bad, *extra, bindings=bindings):
+        with monkeypatch.context() as patch:
+            sample, drawn = buffer.sample, itertools.count(1)
+
+            def spoilt(self):
+                batch = sample(self)
+                batch.rewards[0, 0, 0] = NAN if next(drawn) == bad else batch.rewards[0, 0, 0]
+                return batch
+
+            patch.setattr(buffer, "sample", spoilt)
+            return quick(algo, *extra, bindings=bindings)
+
+    assert run(25, bindings=(*bindings, skip))[0] == 0
+    folder.rename(tmp_path / "begun_so")
+    code, _, err = run(25)
+    assert code == 2
+    assert f"--resume --gin \"{name}.bad_numbers='skip'\"" in err
+    (first,) = csv.DictReader((folder / "progress.csv").open())
+    code, out, err = run(25 - int(first["update"]), "--resume", bindings=(*bindings, skip))
+    assert code == 0, err
+    assert f"{skip.replace('=', ' is ')} from here on" in out and "not exact" not in out
+    expected, found = (list(csv.DictReader((at / "progress.csv").open())) for at in (tmp_path / "begun_so", folder))
+    assert found[0].pop("update/skipped") == "" and float(expected[0].pop("update/skipped")) == 0.0
+    for ours, theirs in zip(found, expected, strict=True):
+        assert {**ours, **{key: 0 for key in ours if "time/" in key}} == {
+            **theirs, **{key: 0 for key in theirs if "time/" in key}
+        }  # fmt: skip
+    assert sum(float(row.get("update/skipped", 0)) > 0 for row in found) == 1
+    for actor in ("actor_last.pt", "actor_best.pt"):
+        assert (folder / actor).read_bytes() == (tmp_path / "begun_so" / actor).read_bytes()
+    code, out, err = quick(algo, "--resume", bindings=("train.num_epochs=4", "Checkpoints.every=1"))
+    assert code == 0, err
+    assert "bad_numbers is 'stop' from here on" in out and rows(folder)[-1].endswith(",")
 
 
 def test_a_library_user_gets_the_error(spoil):

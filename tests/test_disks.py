@@ -14,6 +14,7 @@ import pytest
 from conftest import QUICK, merged, rows
 
 from offpcc import disks
+from offpcc.callbacks import Checkpoints
 from offpcc.disks import telling_of_faults
 from offpcc.errors import UserError
 
@@ -68,7 +69,8 @@ def test_a_full_disk(disk, tmp_path, train):
         before = contents(folder)
         code, err = train(disk, "--resume")
         assert code == 2 and err.count("\n") == 1, err
-        assert f"offpcc: {folder} cannot be written (No space left on device): make room;" in err
+        advice = "make room, and the same command with --resume goes on\n"
+        assert f"offpcc: {folder} cannot be written (No space left on device): {advice}" in err
         after = contents(folder)
         assert after[folder / "checkpoint.pt"] == before[folder / "checkpoint.pt"]
         assert not list(folder.rglob(".*.tmp-*"))
@@ -104,14 +106,24 @@ def test_a_disk_that_fills_up_under_a_process(disk):
 
 
 def test_a_folder_that_vanishes(quick, tmp_path, monkeypatch):
-    from offpcc.callbacks import Checkpoints
-
-    results = tmp_path / "results"
-    monkeypatch.setattr(Checkpoints, "on_epoch", lambda self, run: shutil.rmtree(results))
-    code, _, err = quick("sac")
+    """What is then advised is so."""
+    results, away = tmp_path / "results", tmp_path / "away"
+    bindings = ("Checkpoints.every_steps=100",)
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "on_epoch", lambda self, run: results.rename(away))
+        code, _, err = quick("sac", bindings=bindings)
     assert code == 2
-    assert "cannot be written (it is gone)" in err and err.count("\n") == 1
+    assert "cannot be written (it is gone): put it back as it was, and the same command with --resume goes on" in err
+    assert err.endswith("; or begin anew with another --results\n") and err.count("\n") == 1
     assert not results.exists()
+    code, out, _ = quick("sac", "--results", tmp_path / "other", "--resume", bindings=bindings)
+    assert code == 0 and "so one is begun" in out
+    away.rename(results)
+    code, out, _ = quick("sac", "--resume", bindings=bindings)
+    assert code == 0 and "after epoch 0, step 200" in out
+    place = Path("pendulum-p-v0", "sac", "1")
+    assert rows(results / place) == rows(tmp_path / "other" / place)
 
 
 def test_what_is_no_fault_of_a_disk_is_not_called_one(tmp_path):

@@ -107,6 +107,32 @@ class TestCSVLogger:
         CSVLogger(file, ["epoch", "step"], keep_epochs=1).epoch({"epoch": 2, "step": 20})
         assert file.read_text() == "epoch,step\n1,10\n2,20\n"
 
+    def test_a_table_that_was_moved_away_and_begun_anew_is_gone_on_with(self, tmp_path):
+        file = tmp_path / "progress.csv"
+        file.write_text("epoch,step\n4,40\n5,50\n6,60\n")
+        CSVLogger(file, ["epoch", "step"], keep_epochs=5)
+        assert file.read_text() == "epoch,step\n4,40\n5,50\n"
+
+    @pytest.mark.parametrize("newline", ["\n", "\r\n"])
+    def test_a_column_that_may_come_is_empty_in_the_rows_before(self, tmp_path, newline):
+        file = tmp_path / "progress.csv"
+        file.write_bytes(f"epoch,step,time{newline}1,10,0.5{newline}2,20,0.7".encode())
+        columns = ["epoch", "step", "skipped", "time"]
+        logger = CSVLogger(file, columns, keep_epochs=2, may_come="skipped")
+        logger.epoch({"epoch": 3, "step": 30, "skipped": 0.5, "time": 0.9})
+        expected = f"epoch,step,skipped,time{newline}1,10,,0.5{newline}2,20,,0.7\n3,30,0.5,0.9\n"
+        assert file.read_bytes() == expected.encode()
+        logger = CSVLogger(file, ["epoch", "step", "time"], keep_epochs=3, may_come="skipped")
+        logger.epoch({"epoch": 4, "step": 40, "time": 1.1})
+        assert file.read_bytes() == (expected + "4,40,,1.1\n").encode()
+
+    @pytest.mark.parametrize("header", ["epoch,skipped,step", "skipped,epoch", "epoch,step,skipped,skipped", "epoch"])
+    def test_other_columns_are_refused_all_the_same(self, tmp_path, header):
+        file = tmp_path / "progress.csv"
+        file.write_text(f"{header}\n")
+        with pytest.raises(UserError, match="its columns are"):
+            CSVLogger(file, ["epoch", "step", "skipped"], keep_epochs=1, may_come="skipped")
+
     def test_resuming_without_a_file_begins_one(self, tmp_path):
         CSVLogger(tmp_path / "progress.csv", COLUMNS, keep_epochs=3)
         assert (tmp_path / "progress.csv").read_text() == ",".join(COLUMNS) + "\n"
@@ -126,6 +152,11 @@ class TestCSVLogger:
             (b"\n", "the epoch in line 3 is '', no whole number"),
             (b"9" * 5_000 + b",10\n", r"the epoch in line 3 is 9+\.\.\. \(5,000 letters\), no whole number"),
             (b"\xff,10\n", r"it cannot be read \(.*0xff"),
+            (b"3,30\n", r"line 3 is of epoch 3, but the row before it of epoch 1"),
+            (b"1,10\n", r"line 3 is of epoch 1, but the row before it of epoch 1"),
+            (b"2\n", r"line 3 has 1 cells for 2 columns"),
+            (b"2,20\n", r"it ends at epoch 2, but the run goes on after epoch 3"),
+            (b"2,20\n4,40\n", r"it ends at epoch 2, but the run goes on after epoch 3"),
         ],
     )
     def test_resuming_with_a_damaged_file_is_an_error_that_leaves_the_file(self, tmp_path, row, fault):
@@ -133,7 +164,7 @@ class TestCSVLogger:
         content = b"epoch,step\n1,10\n" + row
         file.write_bytes(content)
         with pytest.raises(UserError, match=rf"progress\.csv: {fault}.*move it away"):
-            CSVLogger(file, ["epoch", "step"], keep_epochs=1)
+            CSVLogger(file, ["epoch", "step"], keep_epochs=3)
         assert file.read_bytes() == content
 
 

@@ -159,10 +159,31 @@ def test_a_finished_run_whose_checkpoint_is_gone_stays_as_it_is(quick, tmp_path)
     folder = run_folder(tmp_path)
     (folder / "checkpoint.pt").unlink()
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-    code, out, _ = quick("sac", "--resume", bindings=["SAC.alpha=0.5", "train.num_epochs=4"])
+    code, out, _ = quick("sac", "--resume", bindings=["train.num_epochs=4"])
     assert code == 0
     assert "is finished" in out and "checkpoint.pt is gone" in out
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_bindings_are_checked_before_a_run_is_called_finished(quick, tmp_path, monkeypatch, has_checkpoint):
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    quick("sac")
+    folder = run_folder(tmp_path)
+    if not has_checkpoint:
+        (folder / "checkpoint.pt").unlink()
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    for binding, words in (
+        ("SAC.alfa=0.5", "did you mean alpha"),
+        ("SAC.alpha=-1", "SAC.alpha is -1"),
+        ("TD3.policy_delay=3", "takes no part"),
+        ("SAC.alpha=0.5", "made with 1.0"),
+    ):
+        code, out, err = quick("sac", "--resume", bindings=[binding])
+        assert code == 2 and words in err and err.count("\n") == 1
+        assert "finished" not in out
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+    assert quick("sac", "--resume")[0] == 0
 
 
 def test_a_finished_run_with_the_checkpoint_before_alone_goes_on(quick, tmp_path):

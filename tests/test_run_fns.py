@@ -1,3 +1,5 @@
+import math
+
 import gymnasium
 import numpy as np
 import pytest
@@ -256,13 +258,30 @@ def test_average_stats_forget_what_they_told():
     assert stats.means() == {}
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_statistics_of_skipped_updates_are_left_out(resumed):
+    stats = AverageStats()
+    given = [(1.0, None, 0.0), (math.nan, math.nan, 1.0), (2.0, None, 0.0), (math.nan, None, 1.0)]
+    for loss, actor_loss, skipped in given:
+        told = {"loss": loss, "actor_loss": actor_loss, "skipped": skipped}
+        stats.add({name: torch.tensor(value) for name, value in told.items() if value is not None})
+        if resumed:
+            again = AverageStats()
+            again.load_state_dict(stats.state_dict())
+            stats = again
+    assert stats.num_skipped() == (2, 4)
+    assert stats.means() == {"loss": 1.5, "skipped": 0.5}, "the actor had no update that was made"
+    assert stats.num_skipped() == (0, 0) and stats.means() == {}
+
+
 def test_sums_of_a_checkpoint_may_lie_on_another_device(monkeypatch):
     """A checkpoint's lie on the CPU; here "meta" stands for a GPU, and holds no numbers."""
     monkeypatch.setattr(torch.Tensor, "to", lambda x, device: torch.empty_like(x, device=device))
     monkeypatch.setattr(torch.Tensor, "tolist", lambda x: [4.0] * len(x))
     for old, new in (("cpu", "meta"), ("meta", "cpu")):
         stats = AverageStats()
-        stats.load_state_dict({"sums": dict.fromkeys("ab", torch.ones((), device=old)), "counts": {"a": 1, "b": 1}})
+        sums = dict.fromkeys("ab", torch.ones((), device=old))
+        stats.load_state_dict({"sums": sums, "counts": {"a": 1, "b": 1}, "left_out": {}})
         stats.add({"a": torch.ones((), device=new), "c": torch.ones((), device=new)})
         assert stats.sums["a"].device.type == new
         assert stats.means() == {"a": 2.0, "b": 4.0, "c": 4.0}

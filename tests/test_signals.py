@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from offpcc import signals
+from offpcc import launch, signals
 from offpcc.signals import Interrupted
 
 
@@ -24,6 +24,19 @@ def test_a_signal_raises_where_the_program_is(number, code, capsys):
         assert stop.value.report() == code
     assert capsys.readouterr().err == "offpcc: stopped\n"
     signals.poll()
+
+
+@pytest.mark.parametrize(("number", "code"), [(None, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_that_nobody_told_of_is_told(number, code, capsys, monkeypatch):
+    def parse(words):
+        with signals.deferred():
+            if number:
+                send(number)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "parse", parse)
+    assert launch.main([]) == code
+    assert capsys.readouterr().err == "offpcc: stopped\n"
 
 
 def test_a_deferred_one_waits():

@@ -3,7 +3,9 @@
 import itertools
 import json
 import os
+import pkgutil
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import pytest
 from conftest import QUICK, merged, rows, run_folder
 from test_resume import assert_same
 
-from offpcc import configuration, signals
+from offpcc import configuration, signals, training
 from offpcc.assembly import build
 from offpcc.bookkeeping import columns
 from offpcc.callbacks import Checkpoints
@@ -131,6 +133,61 @@ def test_stopped_in_a_test_it_tests_anew(quick, tmp_path, monkeypatch):
     assert len(rows(parts)) == 1, "an epoch was ended without its test"
     assert quick("sac", "--resume")[0] == 0
     assert rows(parts) == expected
+
+
+ENDS = {  # what is under way, and whether anything is left after it
+    "offpcc.evaluation.Evaluation.run": "at step 500 of 500, and saved",
+    "offpcc.callbacks.Checkpoints.on_end": "after its last step, 500, and saved",
+    "offpcc.data.recorder.Recorder.merge": "after its last step, 500, and saved",
+    "offpcc.training.picture": "after its last step, 500, and saved",
+    "offpcc.training.tell_result": None,
+}
+
+
+@pytest.mark.parametrize("late", ENDS)
+def test_stopped_at_the_very_end_what_is_told_is_so(late, launch, quick, tmp_path, monkeypatch):
+    folder, played = run_folder(tmp_path), tmp_path / "played.hdf5"
+    words = ("--save_dataset", played)
+    assert quick("sac", *words)[0] == 0
+    expected, data = rows(folder), played.read_bytes()
+    folder.rename(tmp_path / "whole")
+    played.unlink()
+    with monkeypatch.context() as patch:
+        original, calls = pkgutil.resolve_name(late), itertools.count(1)
+        last = 2 if late.endswith("run") else 1
+
+        def stopping(*given):
+            if next(calls) == last:
+                os.kill(os.getpid(), signal.SIGTERM)
+            if late.endswith("picture"):  # whose episodes do so
+                signals.poll()
+            return original(*given)
+
+        patch.setattr(late, stopping)
+        code, _, err = quick("sac", *words)
+    assert code == 143 and err.count("\n") == 1
+    if ENDS[late] is None:
+        assert err == "offpcc: run 1 is finished\n"
+    else:
+        told, _, advice = err.partition("; to go on: ")
+        assert told == f"offpcc: run 1 stopped {ENDS[late]}"
+        assert json.loads((folder / "run.json").read_text())["status"] == "stopped"
+        code, out, err = launch(*shlex.split(advice)[1:])
+        assert code == 0, err
+        assert "not exact" not in out
+    assert rows(folder) == expected and played.read_bytes() == data
+    assert (folder / "actor_last.pt").read_bytes() == (tmp_path / "whole" / "actor_last.pt").read_bytes()
+    assert json.loads((folder / "run.json").read_text())["status"] == "finished"
+
+
+def test_one_that_was_finished_is_not_gone_on_with(quick, tmp_path, monkeypatch):
+    original = training.tell_result
+    stopping = lambda folder: os.kill(os.getpid(), signal.SIGINT) or original(folder)  # noqa: E731
+    monkeypatch.setattr(training, "tell_result", stopping)
+    code, _, err = quick("sac", "--run_id", 1, 2, 3)
+    assert code == 130
+    assert err.startswith("offpcc: run 1 is finished; to go on: ") and "--run_id 2 3 " in err
+    assert not run_folder(tmp_path, run_id=2).exists()
 
 
 def test_what_is_paid_at_the_end_is_paid_after_the_last_checkpoint(quick, tmp_path, monkeypatch):

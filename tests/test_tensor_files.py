@@ -71,9 +71,15 @@ def test_what_is_something_else_is_refused(tmp_path):
     assert "no file that could be read" in refusal(tmp_path)
     os.mkfifo(tmp_path / "pipe.pt")
     assert "no file that could be read" in refusal(tmp_path / "pipe.pt")
-    for content in (b"", b"nonsense", b"PK\x03\x04" + bytes(100)):
+    for content, words in (
+        (b"", "is no thing of offpcc, or is damaged"),
+        (b"PK\x03\x04" + bytes(100), "is no thing of offpcc, or is damaged"),
+        (b"GIF89a" + bytes(9), "is a picture, and no thing of offpcc; give the right file"),
+        (b"nonsense", "is text, and no thing of offpcc"),
+        ("Unfug wäre, was hier stünde\n".encode() * 99, "is text, and no thing of offpcc"),
+    ):
         (tmp_path / "thing.pt").write_bytes(content)
-        assert "is no thing of offpcc" in refusal(tmp_path / "thing.pt")
+        assert words in refusal(tmp_path / "thing.pt")
 
 
 def test_what_is_larger_than_the_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):

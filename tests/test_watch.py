@@ -105,6 +105,7 @@ def test_a_bad_batch_is_named_and_changes_nothing(kind, name, number):
     assert_same(tensors(agent), before)
     assert caught.value.batch is given and caught.value.update == 4
     assert "`offpcc check`" in caught.value.message and 'bad_numbers = "skip"' in caught.value.message
+    assert f"--resume --gin \"{type(agent).__name__}.bad_numbers='skip'\"" in caught.value.message
     agent.update_networks(batch(kind, 10))  # who catches the error may go on
     assert all(torch.isfinite(x).all() for name, x in tensors(agent).items() if not name.endswith("count"))
 
@@ -129,9 +130,10 @@ def test_bad_weights_are_named(kind):
         weight.view(-1)[1] = NAN
     before = tensors(agent)
     name = next(name for name, _ in agent.actor.named_parameters())
-    with pytest.raises(BadNumberError, match=rf"actor\.{name} is nan at .*load other weights"):
+    with pytest.raises(BadNumberError, match=rf"actor\.{name} is nan at .*load other weights") as caught:
         for seed in range(2):  # TD3's actor is read by every second update
             agent.update_networks(batch(kind, seed))
+    assert "skip" not in caught.value.message, "all updates would be"
     if not kind.startswith(("td3", "ddpg", "rtd3", "bcq", "rbcq", "iql")):  # which step something before the actor
         assert_same(tensors(agent), before)
 
@@ -251,9 +253,8 @@ def test_a_skipped_update_is_counted_and_leaves_no_trace(kind):
     stats = agent.update_networks(with_number(batch(kind, 10), "actions", NAN))
     assert_same(tensors(agent), before)
     assert latest["skipped"] == 0.0 and stats["skipped"] == 1.0
-    for name in latest.keys() & stats.keys() - {"skipped"}:
-        assert torch.equal(stats[name], latest[name])
-    assert all(torch.isfinite(value) for value in stats.values())
+    assert all(torch.isfinite(value) for value in latest.values())
+    assert all(torch.isnan(value) for name, value in stats.items() if name != "skipped"), "none was made"
     after = agent.update_networks(batch(kind, 11))
     assert after["skipped"] == 0.0
     assert any(not torch.equal(x, before[name]) for name, x in tensors(agent).items())
@@ -279,7 +280,9 @@ def test_going_on_is_exact_while_updates_are_skipped(kind, copied):
     for number in (NAN, 0.5, 0.1, NAN, 0.2):
         given = with_number(batch(kind, 7), "actions", number)
         ours, theirs = other.update_networks(given), agent.update_networks(given)
-        assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+        assert ours.keys() == theirs.keys() and all(
+            torch.equal(torch.nan_to_num(ours[name], 7.25), torch.nan_to_num(theirs[name], 7.25)) for name in ours
+        )
     assert_same(tensors(other, ()), tensors(agent, ()))
     assert other.watch.num_updates == agent.watch.num_updates == 9
 

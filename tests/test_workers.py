@@ -9,7 +9,7 @@ import gin
 import gymnasium
 import pytest
 from conftest import run_folder
-from misbehaving import Clumsy, ExitsAtOnce, Naps, Raises, Walk
+from misbehaving import Clumsy, ExitsAtOnce, Interrupts, Leaves, Naps, Raises, Walk
 from test_environments import AtRandom, assert_same, episodes
 
 import offpcc
@@ -98,6 +98,15 @@ def test_what_is_raised_there_is_told_as_it_is_here(workers):
                  "step 10 of the run", "--resume"):  # fmt: skip
         assert word in raised.value.message
     assert "ValueError: too far\nand more of it" in str(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("env", [Interrupts, Leaves])
+def test_one_that_would_end_the_program_is_told_without_a_traceback(workers, capfd, env):
+    interaction = workers(env)
+    with pytest.raises(EnvironmentFault, match=rf"{env.__name__} \(environment 0\) raised \w+.*step 4 of its episode"):
+        steps(interaction, 4)
+    interaction.close()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_one_that_comes_to_no_step_ends_the_run(workers, capsys):
@@ -212,8 +221,9 @@ def test_worker_processes_take_gins_timeout():
 @pytest.fixture
 def registered():
     gymnasium.register("raises-v0", entry_point=Raises, max_episode_steps=30)
+    gymnasium.register("interrupts-v0", entry_point=Interrupts, max_episode_steps=30)
     yield
-    del gymnasium.registry["raises-v0"]
+    del gymnasium.registry["raises-v0"], gymnasium.registry["interrupts-v0"]
 
 
 def test_the_command_line_tells_it_in_one_line_and_keeps_the_traceback(quick, tmp_path, registered):
@@ -224,6 +234,18 @@ def test_the_command_line_tells_it_in_one_line_and_keeps_the_traceback(quick, tm
     for word in ("raises-v0 (environment 0) raised ValueError: too far (", "step 4 of the run", "--resume", str(file)):
         assert word in line
     assert "in odd\n" in file.read_text() and "and more of it" in file.read_text()
+
+
+def test_it_does_so_of_an_interrupt_that_nobody_sent_and_goes_on(quick, tmp_path, registered, monkeypatch):
+    bindings = ("train.num_epochs=1", "train.num_test_episodes_per_epoch=0", "Checkpoints.every_steps=2")
+    code, out, err = quick("sac", env="interrupts-v0", bindings=bindings)
+    assert code == 2 and "Traceback" not in out + err
+    (line,) = err.splitlines()
+    assert "interrupts-v0 (environment 0) raised KeyboardInterrupt" in line and "step 4 of the run" in line
+    monkeypatch.setattr(Interrupts, "at", None)
+    code, out, err = quick("sac", "--resume", env="interrupts-v0", bindings=bindings)
+    assert code == 0, err
+    assert "going on" in out and "step 2" in out
 
 
 def test_so_does_a_test_episode(quick, monkeypatch, registered):

@@ -96,7 +96,8 @@ class ActorCritic(Acting):
         compiled: whether losses are compiled by `torch.compile`, which takes a C++ compiler and, at the first updates,
             a minute or more; encoders, optimizers and targets are left as they are.
         bad_numbers: what is done about NaN and infinity in an update: "stop" with an error that names the first of
-            them, or "skip" the update, which the statistic `skipped` counts. Nothing is learned from them.
+            them, or "skip" the update, whose statistics are NaN but for `skipped`, which is 1. Nothing is learned from
+            them. A run may be gone on with by the other.
     """
 
     default_encoder: ClassVar[EncoderBuilder] = Identity

@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
+from offpcc import signals
 from offpcc.domains.making import OLD_GYM, by_gin, cannot_be_made, make
 from offpcc.domains.opengl import backend
 from offpcc.domains.walk import LONGEST_EPISODE, BrokenEnvironment, Event, Mark, Watch, told, walk
@@ -129,7 +130,8 @@ def examine(name: str, num_steps: int = 2_000, seed: int = 0) -> Diagnosis:
             ready, bare = made(), bared()
         except UserError:
             raise
-        except Exception as error:
+        except signals.ANYTHING as error:
+            signals.pass_on(error)
             raise cannot_be_made(name, error) from error
         again = bared
         if not _can_walk(bare):  # it needs the wrappers that gin gives it
@@ -329,7 +331,8 @@ def _actions(env: gymnasium.Env[Any, Any], seed: int, is_finite: bool) -> Findin
                     return Finding("actions", FAULT, text, "look for what diverges at the bounds of action_space")
                 if terminated or truncated:
                     break
-        except Exception as error:
+        except signals.ANYTHING as error:
+            signals.pass_on(error)
             remedy = "accept every action in action_space, its bounds included"
             return Finding("actions", FAULT, f"actions of {value:g} failed with {told(error)}", remedy)
     return Finding("actions", OK, "the bounds are accepted; beyond [-1, 1] actions are clipped")

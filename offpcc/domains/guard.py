@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from offpcc import signals
 from offpcc.domains.faults import EnvironmentFault, place_in, told
 from offpcc.domains.inspection import Inspection, UnfitError
 from offpcc.domains.levels import name_of
@@ -64,7 +65,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
             with self._watchdog:
                 observation, info = self.env.reset(seed=seed, options=options)
             return self._inspection.observation(observation), info
-        except (Exception, SystemExit, OverdueError) as error:
+        except (*signals.ANYTHING, OverdueError) as error:
             self._refuse(error)
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
@@ -85,7 +86,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
                 inspection.flag("truncated", truncated),
                 info,
             )
-        except (Exception, SystemExit, OverdueError) as error:
+        except (*signals.ANYTHING, OverdueError) as error:
             self._refuse(error)
 
     def release(self) -> None:
@@ -99,6 +100,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         self.env.close()
 
     def _refuse(self, error: BaseException) -> NoReturn:
+        signals.pass_on(error)
         if isinstance(error, UserError):  # it says all there is to say
             raise error
         if isinstance(error, UnfitError):

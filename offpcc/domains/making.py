@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from offpcc import d4rl_names
+from offpcc import d4rl_names, signals
 from offpcc.checks import PositiveNumber, check, rules_of
 from offpcc.domains import ENVIRONMENTS, missing_package
 from offpcc.domains.faults import place_in, told
@@ -136,7 +136,8 @@ def make(
         ) from error
     except UserError:
         raise
-    except (Exception, SystemExit) as error:
+    except signals.ANYTHING as error:
+        signals.pass_on(error)
         raise cannot_be_made(name, error) from error
     if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
         raise UnsuitableEnvironment(
@@ -145,7 +146,8 @@ def make(
     for wrap in wrappers:
         try:
             env = wrap(env)
-        except Exception as error:  # a user's own may raise anything
+        except signals.ANYTHING as error:
+            signals.pass_on(error)
             wrapper = getattr(wrap, "__name__", wrap)
             raise UnsuitableEnvironment(f"{name} cannot be wrapped by {wrapper}: {first_line(error)}") from error
     _check_actions(name, env.action_space)

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from offpcc import signals
 from offpcc.domains.faults import told
 
 __all__ = ["LONGEST_EPISODE", "BrokenEnvironment", "End", "Event", "Mark", "Watch", "told", "walk"]
@@ -71,7 +72,8 @@ def walk(env: gymnasium.Env[Any, Any], seed: int | None, actions_seed: int) -> I
         when = f"the reset of episode {episode}"
         try:
             event = Event(when, _observation(*_values(env.reset(seed=seed), 2)))
-        except Exception as error:
+        except signals.ANYTHING as error:
+            signals.pass_on(error)
             raise BrokenEnvironment(f"{when} failed with {told(error)}") from error
         yield event
         seed = None
@@ -81,7 +83,8 @@ def walk(env: gymnasium.Env[Any, Any], seed: int | None, actions_seed: int) -> I
             try:
                 observation, reward, terminated, truncated, info = _values(env.step(action), 5)
                 event = Event(when, _observation(observation, info), reward, bool(terminated), bool(truncated))
-            except Exception as error:
+            except signals.ANYTHING as error:
+                signals.pass_on(error)
                 raise BrokenEnvironment(f"{when} failed with {told(error)}") from error
             yield event
             if event.terminated or event.truncated:
@@ -116,7 +119,8 @@ def _speaks_old(env: gymnasium.Env[Any, Any]) -> str:
             return f"reset returned {_kind(first)} and no pair (observation, info)"
         result: Any = inner.step(inner.action_space.sample())
         return "step returned 4 values, not 5" if len(result) == 4 else ""
-    except Exception:  # then it is broken in another way, which has been told
+    except signals.ANYTHING as error:  # then it is broken in another way, which has been told
+        signals.pass_on(error)
         return ""
 
 

@@ -19,6 +19,7 @@ import gin
 import gymnasium as gym
 import numpy as np
 
+from offpcc import signals
 from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.guard import Guard
 from offpcc.domains.levels import name_of
@@ -74,7 +75,7 @@ def serve(
         env.close()
     except (EOFError, ConnectionError):  # the other process is no more
         return
-    except Exception as error:
+    except signals.ANYTHING as error:
         fault = error if isinstance(error, UserError) else cannot_be_made(which, error)
         parts = error.parts if isinstance(error, EnvironmentFault) else None
         cause = error.__cause__ or error

@@ -21,14 +21,19 @@ class CSVLogger:
         columns: The header.
         keep_epochs: When resuming, the number of epochs the run goes on from: rows up to it stay byte for
             byte, later ones are dropped. If there is no file yet, a new one is begun.
+        may_come: A column that the file to go on with may lack, or have though the run writes none of it: it is
+            there from then on, empty where nothing was told.
 
     Raises:
         UserError: If the file to go on with has other columns, or is damaged.
     """
 
-    def __init__(self, file: Path, columns: Sequence[str], *, keep_epochs: int | None = None) -> None:
+    def __init__(
+        self, file: Path, columns: Sequence[str], *, keep_epochs: int | None = None, may_come: str = ""
+    ) -> None:
         self._file = file
         self._columns = tuple(columns)
+        self._may_come = may_come
         if keep_epochs is not None and file.exists():
             self._text = self._read(keep_epochs)
         else:
@@ -43,16 +48,51 @@ class CSVLogger:
         except (OSError, ValueError) as error:
             raise self._unfit(f"it cannot be read ({first_line(error)})") from error
         header = tuple(lines[0].rstrip("\r\n").split(",")) if lines else ()
-        if header != self._columns:
+        if not self._fits(header):
             names = shown(", ".join(header)) if lines else "missing"
             raise self._unfit(f"its columns are {names}, but this run writes {', '.join(self._columns)}")
-        kept = [line for number, line in enumerate(lines[1:], 2) if self._epoch(line, number) <= keep_epochs]
-        text = lines[0] + "".join(kept)
+        kept = lines[:1] + self._rows(lines, header, keep_epochs)
+        if len(header) < len(self._columns):
+            kept = [self._with_what_came(line, header) for line in kept]
+        elif len(header) > len(self._columns):
+            self._columns = header
+        text = "".join(kept)
         return text if text.endswith("\n") else text + "\n"
 
-    def _epoch(self, line: str, number: int) -> int:
+    def _fits(self, header: tuple[str, ...]) -> bool:
+        """Whether the run's rows go below a header, save for the column that may come."""
+        shorter, longer = sorted((header, self._columns), key=len)
+        return header == self._columns or shorter == tuple(name for name in longer if name != self._may_come)
+
+    def _with_what_came(self, line: str, header: tuple[str, ...]) -> str:
+        """A line with a cell for the column that `header` lacks."""
+        place = self._columns.index(self._may_come)
+        cells = line.split(",")
+        told = self._may_come if tuple(line.rstrip("\r\n").split(",")) == header else ""
+        return ",".join([*cells[:place], told, *cells[place:]])
+
+    def _rows(self, lines: Sequence[str], header: tuple[str, ...], keep_epochs: int) -> list[str]:
+        """The rows up to epoch `keep_epochs`. A table may begin at any epoch, as an earlier one may be moved away."""
+        kept: list[str] = []
+        last = None
+        for number, line in enumerate(lines[1:], 2):
+            cells = line.rstrip("\r\n").split(",")
+            epoch = self._epoch(cells, header, number)
+            if len(cells) != len(header):
+                raise self._unfit(f"line {number} has {len(cells)} cells for {len(header)} columns")
+            if epoch > keep_epochs:
+                continue
+            if last is not None and epoch != last + 1:
+                raise self._unfit(f"line {number} is of epoch {epoch}, but the row before it of epoch {last}")
+            kept.append(line)
+            last = epoch
+        if last is not None and last < keep_epochs:
+            raise self._unfit(f"it ends at epoch {last}, but the run goes on after epoch {keep_epochs}")
+        return kept
+
+    def _epoch(self, cells: Sequence[str], header: tuple[str, ...], number: int) -> int:
         """Which epoch a line of the file is of."""
-        cells, column = line.rstrip("\r\n").split(","), self._columns.index("epoch")
+        column = header.index("epoch")
         cell = cells[column] if column < len(cells) else ""
         try:
             return int(cell)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from offpcc import interaction
+from offpcc import interaction, signals
 from offpcc.domains import making, walk
 from offpcc.domains.doctor import FAULT, NOTE, OK, TROUBLES, WARNING, examine
 from offpcc.domains.making import UnsuitableEnvironment
@@ -125,6 +125,16 @@ def test_environments_of_the_field_are_healthy(name):
     assert f"gymnasium {gymnasium.__version__}" in found["versions"]
     assert ("dm-control" in found["versions"]) >= name.startswith("dmc-")
     assert ("each draws an image" in found["speed"]) == ("-img" in name)
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
+def test_what_would_end_the_program_is_a_finding(find, raised):
+    def leave(self, *values):
+        raise raised
+
+    with signals.handled():
+        found, _ = find(changed(leave, at=7), "interface")
+    assert found.level == FAULT and found.found == f"step 7 of episode 1 failed with {raised.__name__}"
 
 
 NAN_AT_7 = changed(with_observation(put(1, np.nan)), at=7)

@@ -13,6 +13,7 @@ import pytest
 from gymnasium.spaces import Box
 from misbehaving import Naps, Raises, Walk, walk
 
+from offpcc import signals
 from offpcc.domains import guard as module
 from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.guard import Guard, guarded
@@ -174,6 +175,26 @@ def test_a_message_for_users_passes_as_it_is():
     with pytest.raises(UserError) as raised:
         play(walk(odd)())
     assert raised.value.message == "pay for the simulator"
+
+
+def interrupt(self, *returned):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_of_the_environments_own_is_its_fault():
+    with signals.handled(), pytest.raises(EnvironmentFault, match=r"raised KeyboardInterrupt \(.*test_guard\.py:\d+\)"):
+        play(walk(interrupt)())
+
+
+def test_an_interrupt_that_may_be_a_signals_passes():
+    with pytest.raises(KeyboardInterrupt):  # handled by Python, as in a notebook
+        play(walk(interrupt)())
+    kill = walk(lambda self, *returned: (os.kill(os.getpid(), signal.SIGINT), returned)[1])
+    with signals.handled(), pytest.raises(signals.Interrupted):
+        play(kill())
+    with signals.handled(), pytest.raises(KeyboardInterrupt), signals.deferred():
+        os.kill(os.getpid(), signal.SIGTERM)  # which may have ended its simulator as well
+        play(walk(interrupt)())
 
 
 def test_the_place_is_the_users_own_line_though_a_library_raised():
