@@ -24,7 +24,7 @@ from pushing import (
     through_a_file,
 )  # fmt: skip
 
-from offpcc.data import ReplayBuffer, replay_buffer
+from offpcc.data import ReplayBuffer, rings
 from offpcc.errors import UserError
 from offpcc.generators import NumpyGenerator
 
@@ -129,7 +129,7 @@ def test_samples_are_the_tapes_windows(
         "frame_stack": frame_stack,
     }
     looks = {"frame_stack": frame_stack, "kind": kind, "repeats_first": repeats_first}
-    with mock.patch.object(replay_buffer, "FIRST_BLOCK", first_block):
+    with mock.patch.object(rings, "FIRST_BLOCK", first_block):
         buffer = restored = made(**arguments)
         tapes = [Tape(rows, frame_stack) for _ in range(num_envs)]
         stream = interleaved(episodes, num_pushes, num_envs, seed, **looks)
@@ -189,8 +189,8 @@ def test_each_observation_is_stored_once():
         for t in range(50):
             buffer.push(frames[t], np.zeros(2), 0.0, frames[t + 1], t == 49, False)
     assert buffer.size == 4 * 51 and len(buffer) == 4 * 50
-    assert buffer.observations.dtype == np.uint8 and buffer.sample().observations.dtype == torch.uint8
-    assert buffer.observations[: buffer.size].nbytes == 4 * 51 * 3 * 16 * 16
+    assert buffer.storage.observations.dtype == np.uint8 and buffer.sample().observations.dtype == torch.uint8
+    assert buffer.storage.observations[: buffer.size].nbytes == 4 * 51 * 3 * 16 * 16
     assert (
         sum(array.nbytes for piece in buffer.state_dict()["pieces"] for array in piece)
         == 4 * 51 * buffer.bytes_per_step
@@ -203,7 +203,7 @@ def test_each_frame_of_a_stack_is_stored_once():
         for pushed in Recorded(number, 20, "both", 3, "pictures").pushes():
             buffer.push(*pushed)
     assert buffer.size == 2 * (20 + 3) and len(buffer) == 40
-    assert buffer.observations[:46].nbytes == 46 * 2 * 8 * 9
+    assert buffer.storage.observations[:46].nbytes == 46 * 2 * 8 * 9
     assert sum(array.nbytes for piece in buffer.state_dict()["pieces"] for array in piece) == 46 * buffer.bytes_per_step
 
 
@@ -219,12 +219,12 @@ def test_which_starts_are_lost_with_a_row(frame_stack):
 
 
 def test_storage_grows_with_what_is_stored_up_to_its_capacity(monkeypatch):
-    monkeypatch.setattr(replay_buffer, "FIRST_BLOCK", 4)
+    monkeypatch.setattr(rings, "FIRST_BLOCK", 4)
     buffer = made(capacity=50)
     sizes = []
     for pushed in pushes((60, "left")):
         buffer.push(*pushed)
-        sizes.append(len(buffer.observations))
+        sizes.append(len(buffer.storage.observations))
         assert buffer.size <= sizes[-1] <= max(4, 2 * buffer.size)
     assert sorted(set(sizes)) == [4, 8, 16, 32, 50]
 
@@ -251,7 +251,7 @@ def test_images_may_come_with_channels_first_or_last(space_shape, num_first):
         if space_shape[-1] == 3 and t >= num_first:
             pair = tuple(frame.transpose(1, 2, 0) for frame in pair)
         buffer.push(pair[0], np.zeros(2), float(t), pair[1], False, t == 3)
-    assert buffer.size == 5 and np.array_equal(buffer.observations[:5], frames)
+    assert buffer.size == 5 and np.array_equal(buffer.storage.observations[:5], frames)
     batch = buffer.sample()
     assert batch.observations.shape == (32, 2, 3, 9, 10)
     for pair, t in zip(batch.observations, batch.rewards[:, 0, 0].int().tolist(), strict=True):
@@ -361,7 +361,7 @@ def test_the_generator_is_the_buffers_own():
 @pytest.mark.parametrize("capacity", [8, 20, 100])
 @pytest.mark.parametrize("num_steps", [1, 3])
 def test_a_restored_buffer_goes_on_alike(monkeypatch, num_before, capacity, num_steps):
-    monkeypatch.setattr(replay_buffer, "FIRST_BLOCK", 4)
+    monkeypatch.setattr(rings, "FIRST_BLOCK", 4)
     transitions = pushes((5, "terminated"), (7, "left"), (1, "truncated"), (9, "both"), (4, "left"), (10, "truncated"))
     buffer = made(capacity=capacity, num_steps=num_steps, seed=1)
     for pushed in transitions[:num_before]:
@@ -415,7 +415,7 @@ def test_planned_bytes_are_those_that_a_full_buffer_takes(space, num_envs):
     frame_stack = 2 if space.shape[0] == 6 else 1
     capacity = 40 * num_envs + num_envs - 1
     buffer = made(space, capacity=capacity, num_envs=num_envs, frame_stack=frame_stack)
-    real = sum(a.nbytes for a in buffer._arrays().values())  # its rings are smaller than a first block
+    real = sum(array.nbytes for array in buffer.storage.contiguous)  # its rings are smaller than a first block
     assert real == 40 * num_envs * buffer.bytes_per_step
     assert buffer.planned_bytes(10_000, None) == buffer.planned_bytes(10_000, 5) == real
     assert buffer.planned_bytes(40 * num_envs, None) == real
@@ -480,12 +480,12 @@ def test_a_copy_is_of_one_piece(copied):
         other.push(pushed[0], pushed[1], 7.0, *pushed[3:])
     assert (len(buffer), len(other)) == (5, 8)
     assert 7.0 in other.sample().rewards and 7.0 not in buffer.sample().rewards
-    assert np.array_equal(other.storage.packed[: other.size, :2], other.observations[: other.size])
+    assert np.array_equal(other.storage.packed[: other.size, :2], other.storage.observations[: other.size])
 
 
 def test_a_ring_that_runs_ahead_makes_pieces_longer(monkeypatch):
     """What is known by the same version is of the same length."""
-    monkeypatch.setattr(replay_buffer, "PIECE_BYTES", 100)
+    monkeypatch.setattr(rings, "PIECE_BYTES", 100)
     buffer = made(capacity=300, num_envs=3)
     lengths = {}
     for pushed, env in zip(pushes((120, "left")), [0, 0, 0, 1, 0, 2] * 20, strict=True):
