@@ -16,7 +16,8 @@ from offpcc import callbacks, configuration  # noqa: F401 (all that gin can conf
 from offpcc.agent import load_actor
 from offpcc.assembly import run_name, what_is_named
 from offpcc.domains import ENVIRONMENTS
-from offpcc.domains.doctor import FAULT, WARNING, Finding, examine
+from offpcc.domains.doctor import examine
+from offpcc.domains.findings import FAULT, WARNING, Finding
 from offpcc.domains.making import describe, simulator
 from offpcc.domains.screen import has_screen
 from offpcc.errors import UserError

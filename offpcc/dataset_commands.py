@@ -18,7 +18,7 @@ from offpcc.data.columns import SpoiledData
 from offpcc.data.datasets import Dataset
 from offpcc.data.doctor import examine, refused
 from offpcc.data.spreads import Spread
-from offpcc.domains.doctor import FAULT
+from offpcc.domains.findings import FAULT
 from offpcc.domains.making import make
 from offpcc.loggers.terminal import download_bar
 from offpcc.offline import load_by_gin

@@ -12,8 +12,10 @@ from gymnasium.spaces import Box, Discrete
 
 from offpcc import interaction
 from offpcc.domains import making, walk
-from offpcc.domains.doctor import FAULT, NOTE, OK, TROUBLES, WARNING, examine
+from offpcc.domains.doctor import examine
+from offpcc.domains.findings import FAULT, NOTE, OK, WARNING
 from offpcc.domains.making import UnsuitableEnvironment
+from offpcc.domains.walk_findings import TROUBLES
 
 CHECKS = [
     *("versions", "spaces", "interface", "type", "bounds", "finite", "copies", "reward", "episodes"),
