@@ -20,9 +20,8 @@ OFFPCC, GYMNASIUM = Path(__file__).parents[1], Path(gymnasium.__file__).parent
 GOES_ON = "--resume goes on from where the run was last saved"
 LIBRARIES = ("site-packages", "dist-packages")
 # What stands between an environment and who calls it: an error that only these were in is about what was returned.
-BETWEEN = tuple(
-    f"{OFFPCC / 'domains' / name}" for name in ("guard.py", "making.py", "recall.py", "watchdog.py", "wrappers.py")
-)
+BETWEEN = tuple(f"{OFFPCC / 'domains' / name}" for name in ("guard.py", "making.py", "recall.py", "watchdog.py"))
+WRAPPERS = OFFPCC / "domains" / "wrappers"
 
 
 class EnvironmentFault(UserError):  # noqa: N818 (it is the environment that errs)
@@ -94,7 +93,7 @@ def told(error: BaseException) -> str:
 
 def _is_between(file: str) -> bool:
     is_environment = file.startswith(f"{GYMNASIUM / 'envs'}{os.sep}") and "registration" not in file
-    return file in BETWEEN or (_is_below(file, [GYMNASIUM]) and not is_environment)
+    return file in BETWEEN or (_is_below(file, [GYMNASIUM, WRAPPERS]) and not is_environment)
 
 
 def _is_library(file: str) -> bool:
