@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 
 from offpcc.errors import UserError
 
-__all__ = ["EnvironmentFault", "RemoteTracebackError", "place_in", "told"]
+__all__ = ["EnvironmentFault", "RemoteTracebackError", "kind_of", "place_in", "told"]
 
 FILE = "environment_faults.txt"
 OFFPCC, GYMNASIUM = Path(__file__).parents[1], Path(gymnasium.__file__).parent
@@ -89,6 +90,15 @@ def place_in(stack: Sequence[traceback.FrameSummary]) -> str | None:
 def told(error: BaseException) -> str:
     """An exception in one line."""
     return f"{type(error).__name__}: {error}".splitlines()[0].removesuffix(": ")
+
+
+def kind_of(value: object) -> str:
+    """What something is that should have been something else."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} and type {value.dtype}"
+    if value is None:
+        return "None"
+    return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")
 
 
 def _is_between(file: str) -> bool:

@@ -424,7 +424,7 @@ class OldReset(OldStep):
         (OldReset, ["reset returned an array", "no pair (observation, info)", "offpcc.domains.old_gym.OldGym"]),
         (changed(raises, at=5), ["step 5 of episode 1 failed with ZeroDivisionError: by zero", "mend"]),
         (changed(reset=raises), ["the reset of episode 1 failed with ZeroDivisionError"]),
-        (changed(lambda self, *values: (*values[:4], None)), ["step 1", "its info is a NoneType"]),
+        (changed(lambda self, *values: (*values[:4], None)), ["step 1", "its info is None"]),
         (changed(lambda self, *values: values[:2]), ["step 1"]),
         (changed(reset=lambda self, observation, info: (observation, 1)), ["the reset", "its info is a int"]),
     ],

@@ -4,10 +4,11 @@ from pathlib import Path
 from traceback import FrameSummary
 
 import gymnasium
+import numpy as np
 import pytest
 
 import offpcc
-from offpcc.domains.faults import place_in
+from offpcc.domains.faults import kind_of, place_in
 
 DOMAINS = Path(offpcc.__file__).parent / "domains"
 
@@ -38,3 +39,19 @@ def test_a_line_of_the_users_own_is_named_before_a_librarys():
     library = DOMAINS / "pendulum.py"
     assert place_in(stack("/lab/env.py", library)) == "/lab/env.py:1"
     assert place_in(stack(library)) == f"{library}:1"
+
+
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        (None, "None"),
+        ("ab", "a str"),
+        ({}, "a dict"),
+        ([1, 2], "a list of 2"),
+        ((), "a tuple of 0"),
+        (np.zeros((2, 1), np.float32), "an array of shape (2, 1) and type float32"),
+    ],
+    ids=str,
+)
+def test_what_is_something_else_is_told(value, words):
+    assert kind_of(value) == words
