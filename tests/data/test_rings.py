@@ -260,6 +260,17 @@ def test_a_copy_is_of_one_piece(copied):
     assert np.array_equal(other.storage.packed[: other.size, :2], other.storage.observations[: other.size])
 
 
+def test_a_copy_holds_all_columns_of_images_too():
+    buffer = made(space_of("pictures", 3), capacity=20, frame_stack=3, num_envs=2)
+    for env in range(2):
+        for pushed in Recorded(env + 1, 30, "left", 3, "pictures").pushes():
+            buffer.push(*pushed, env=env)
+    other = copy.deepcopy(buffer)
+    for own, copied in zip(buffer.storage.columns, other.storage.columns, strict=True):
+        assert np.array_equal(own, copied) and not np.shares_memory(own, copied)
+    assert same(buffer.sample(), other.sample())
+
+
 def test_a_ring_that_runs_ahead_makes_pieces_longer(monkeypatch):
     """What is known by the same version is of the same length."""
     monkeypatch.setattr(rings, "PIECE_BYTES", 100)
