@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral, Real
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
@@ -27,6 +27,20 @@ class Rule(NamedTuple):
     words: str  # after "it has to be"
     holds: Callable[[Any], bool]
     remedy: Callable[[Any], str] = no_remedy  # for a slip that is known; "" for what is none
+
+
+def one_of(names: Collection[str]) -> Rule:
+    """What has to be one of these names, told in this order."""
+    return Rule(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
+
+
+def either(one: Rule, other: Rule) -> Rule:
+    """What has to keep one of two rules; a slip that the first one knows is told first."""
+    return Rule(
+        f"{one.words}, or {other.words}",
+        lambda value: one.holds(value) or other.holds(value),
+        lambda value: one.remedy(value) or other.remedy(value),
+    )
 
 
 def with_parentheses(value: Any) -> str:
@@ -50,8 +64,11 @@ def are_sizes(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) > 0 and all(is_whole_number(size, 1) for size in value)
 
 
+NOTHING = Rule("None", lambda value: value is None)
+NONNEGATIVE = Rule("a number, 0 or more", lambda value: is_number(value, 0.0))
+
 Number = Annotated[float, Rule("a number", is_number)]
-NonnegativeNumber = Annotated[float, Rule("a number, 0 or more", lambda value: is_number(value, 0.0))]
+NonnegativeNumber = Annotated[float, NONNEGATIVE]
 PositiveNumber = Annotated[float, Rule("a number above 0", lambda value: is_number(value, 0.0) and value > 0.0)]
 Fraction = Annotated[float, Rule("a number from 0 to 1", lambda value: is_number(value, 0.0, 1.0))]
 PositiveInteger = Annotated[int, Rule("a whole number, 1 or more", lambda value: is_whole_number(value, 1))]
@@ -90,8 +107,7 @@ def _rule(hint: Any) -> Rule | None:
     rules = [part for option in options for part in getattr(option, "__metadata__", ()) if isinstance(part, Rule)]
     if not rules:
         return None
-    words, holds, remedy = rules[0]
-    return Rule(f"{words}, or None", lambda value: value is None or holds(value), remedy) if optional else rules[0]
+    return either(rules[0], NOTHING) if optional else rules[0]
 
 
 def _told(value: Any) -> str:

@@ -16,15 +16,18 @@ from offpcc import callbacks, configuration  # noqa: F401 (all that gin can conf
 from offpcc.agent import load_actor
 from offpcc.assembly import run_name, what_is_named
 from offpcc.domains import ENVIRONMENTS
-from offpcc.domains.doctor import FAULT, WARNING, Finding, examine
+from offpcc.domains.doctor import examine
+from offpcc.domains.findings import FAULT, WARNING, Finding
 from offpcc.domains.making import describe, simulator
 from offpcc.domains.screen import has_screen
 from offpcc.errors import UserError
 from offpcc.gallery import gallery
 from offpcc.interaction import EpisodeResult
 from offpcc.offline import told_score
-from offpcc.places import as_path, check_picture, shown
-from offpcc.plotting import PICTURES, NoRunsError, find_runs, plot_runs
+from offpcc.pictures import check_picture, telling_of_faults
+from offpcc.places import as_path, shown
+from offpcc.plotting import plot_runs
+from offpcc.progress import find_runs
 from offpcc.runs import RunFolder
 from offpcc.showing import evaluate_actor, lines, overview, record_episodes, watch_episodes
 
@@ -52,14 +55,11 @@ def envs(options: argparse.Namespace) -> int:
 
 
 def _gallery(file: Path) -> int:
-    check_picture(file, "--gallery", "gallery.png", PICTURES)
-    try:
+    picture = (file, "--gallery", "gallery.png")
+    check_picture(*picture)
+    with telling_of_faults(*picture):
         file.parent.mkdir(parents=True, exist_ok=True)
         left_out = gallery(file)
-    except UserError:
-        raise
-    except (OSError, ValueError) as error:
-        raise UserError(f"--gallery {file} cannot be written: {error}; name a file such as gallery.png") from error
     print(*left_out, file, sep="\n")
     return 0
 
@@ -89,20 +89,16 @@ def tell(console: Console, findings: Iterable[Finding]) -> None:
 
 def plot(options: argparse.Namespace) -> int:
     """Draw curves and print the figures under them."""
-    check_picture(options.output, "--output", "curves.png", PICTURES)
+    picture = (options.output, "--output", "curves.png")
+    check_picture(*picture)
     try:
-        for folder in options.folder:
-            find_runs(folder)
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        summaries = plot_runs(options.folder, options.output, metric=options.metric, announce=print)
-    except NoRunsError as error:
-        raise UserError(str(error)) from error
+        with telling_of_faults(*picture):
+            for folder in options.folder:
+                find_runs(folder)
+            options.output.parent.mkdir(parents=True, exist_ok=True)
+            summaries = plot_runs(options.folder, options.output, metric=options.metric, announce=print)
     except KeyError as error:
         raise UserError(str(error.args[0])) from error
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"--output {options.output} cannot be written: {error}; name a file such as curves.png"
-        ) from error
     runs = [run.resolve() for folder in options.folder for run in find_runs(folder)]
     versions: dict[str, set[str]] = {}
     for run in runs:

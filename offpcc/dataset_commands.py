@@ -18,14 +18,11 @@ from offpcc.data.columns import SpoiledData
 from offpcc.data.datasets import Dataset
 from offpcc.data.doctor import examine, refused
 from offpcc.data.spreads import Spread
-from offpcc.domains.doctor import FAULT
+from offpcc.domains.findings import FAULT
 from offpcc.domains.making import make
-from offpcc.errors import UserError
-from offpcc.files import replacing
 from offpcc.loggers.terminal import download_bar
 from offpcc.offline import load_by_gin
-from offpcc.places import check_picture
-from offpcc.plotting import COLORS, METADATA, PICTURES, STYLE
+from offpcc.pictures import COLORS, STYLE, check_picture, save, telling_of_faults
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +39,7 @@ def check_dataset(options: argparse.Namespace) -> int:
     if not options.env:
         refuse_idle(options, "--env", steps=None, seed=None)
     if options.output:
-        check_picture(options.output, "--output", "returns.png", PICTURES)
+        check_picture(options.output, "--output", "returns.png")
     configuration.load(options.config, [])
     console, data = Console(), None
     with ExitStack() as stack:
@@ -89,11 +86,9 @@ def _row_of_its_own(spread: Spread) -> object:
 
 
 def _draw_into(data: Dataset, file: Path) -> None:
-    try:
+    with telling_of_faults(file, "--output", "returns.png"):
         file.parent.mkdir(parents=True, exist_ok=True)
         draw(data, file)
-    except (OSError, ValueError) as error:
-        raise UserError(f"--output {file} cannot be written: {error}; name a file such as returns.png") from error
 
 
 def draw(data: Dataset, file: Path) -> None:
@@ -109,8 +104,8 @@ def draw(data: Dataset, file: Path) -> None:
     """
     import matplotlib
 
-    with matplotlib.rc_context(STYLE), replacing(file) as temporary:
-        _histograms(data).savefig(temporary, dpi=150, metadata=METADATA.get(file.suffix))
+    with matplotlib.rc_context(STYLE):
+        save(_histograms(data), file)
 
 
 def _histograms(data: Dataset) -> Figure:

@@ -14,8 +14,7 @@ from offpcc.domains import ENVIRONMENTS, Environment
 from offpcc.domains.making import make
 from offpcc.domains.table import is_installed
 from offpcc.errors import UserError
-from offpcc.files import replacing
-from offpcc.plotting import METADATA
+from offpcc.pictures import save
 
 NUM_STEPS = 20  # until the frame is taken
 CELL = 2.0  # inches
@@ -119,8 +118,7 @@ def _save(pictures: list[Picture], file: Path) -> None:
             seen.spines[:].set_color("white")
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set(color="0.75", linewidth=0.6)
-    with replacing(file) as temporary:
-        figure.savefig(temporary, dpi=150, metadata=METADATA.get(file.suffix))
+    save(figure, file)
 
 
 def _num_columns(num: int) -> int:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from offpcc.bad_numbers import Look
-from offpcc.checks import NonnegativeNumber, PositiveInteger, Rule, is_number, with_parentheses
+from offpcc.checks import NONNEGATIVE, NonnegativeNumber, PositiveInteger, Rule, either, with_parentheses
 from offpcc.registry import configurable
 from offpcc.watch import Watch, current
 
@@ -18,13 +18,13 @@ CLIP_EPSILON = 1e-6  # added to norms, as PyTorch does
 Schedule = Callable[[int], float]  # learning rate as a function of the number of updates made
 
 
-def _is_rate(value: Any) -> bool:
-    return is_number(value, 0.0) or (callable(value) and not isinstance(value, type))
+def _is_schedule(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type)
 
 
 Rate = Annotated[
     float | Schedule,
-    Rule("a number, 0 or more, or a schedule such as @LinearDecay()", _is_rate, with_parentheses),
+    either(NONNEGATIVE, Rule("a schedule such as @LinearDecay()", _is_schedule, with_parentheses)),
 ]
 
 

@@ -65,24 +65,3 @@ def check_folder(path: Path, what: str) -> None:
     """
     if fault := why_no_folder(path):
         raise UserError(f"{what} {shown(path)} can hold nothing: {fault}; name another folder")
-
-
-def check_picture(path: Path, what: str, example: str, suffixes: frozenset[str]) -> None:
-    """Refuse a picture that could not be written.
-
-    Args:
-        path: of the picture.
-        what: names it, such as ``--output``.
-        example: of a name.
-        suffixes: of pictures, such as ``.png``.
-
-    Raises:
-        UserError: its name has another suffix, or nothing can be written there.
-    """
-    fault = why_no_folder(path.parent)
-    if path.suffix not in suffixes:
-        fault = f"a picture ends in one of {', '.join(sorted(suffixes))}"
-    elif path.is_dir():
-        fault = "it is a folder"
-    if fault:
-        raise UserError(f"{what} {shown(path)} cannot be written: {fault}; name a file such as {example}")

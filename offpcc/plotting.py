@@ -1,59 +1,19 @@
 """Learning curves, as one would put them in a paper."""
 
-import csv
 import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
-from offpcc.errors import UserError, first_line
-from offpcc.files import replacing
+from offpcc.pictures import COLORS, LINE_STYLES, STYLE, save
+from offpcc.progress import Curve, NoRunsError, curve_of, find_runs, mean_over_runs, read_progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Array = npt.NDArray[np.float64]
-
-# Okabe & Ito's colours, which colour-blind people tell apart, without black and the yellow lost on white.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-LINE_STYLES = ("-", "--", ":", "-.")
-
-STYLE: Any = {
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.5,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "lines.linewidth": 1.6,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "svg.hashsalt": "offpcc",
-}
-
-# What would make two pictures of the same numbers differ: dates, and the plotting library's version.
-METADATA: dict[str, dict[str, None]] = {
-    ".png": {"Software": None},
-    ".pdf": {"CreationDate": None},
-    ".svg": {"Date": None},
-}
-
-
-PICTURES = frozenset((".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".eps", ".ps"))
-LARGEST = 2**30  # bytes of a progress.csv
-
-
-class NoRunsError(ValueError):
-    """There is nothing to plot."""
 
 
 class Summary(NamedTuple):
@@ -76,55 +36,6 @@ class Summary(NamedTuple):
     steps: int
 
 
-class _Curve(NamedTuple):
-    """One line of a picture: environment steps, and a mean with a standard deviation at each."""
-
-    steps: Array
-    mean: Array
-    std: Array
-
-
-def find_runs(folder: Path) -> list[Path]:
-    """Find the runs in a run's, an algorithm's or an environment's folder.
-
-    Args:
-        folder: Where to look, at any depth.
-
-    Returns:
-        The folders that hold a `progress.csv`, sorted.
-
-    Raises:
-        NoRunsError: If there are none.
-    """
-    runs = sorted(file.parent for file in folder.rglob("progress.csv") if file.is_file())
-    if not runs:
-        raise NoRunsError(f"no runs in {folder}: neither it nor a folder inside it holds a progress.csv")
-    return runs
-
-
-def read_progress(file: Path) -> dict[str, list[float]]:
-    """Read a run's `progress.csv` as columns, with nan for empty cells.
-
-    Raises:
-        UserError: If it is damaged, or something else.
-    """
-    try:
-        if not file.is_file() or file.stat().st_size > LARGEST:
-            raise ValueError("it is no file of a reasonable size")
-        with file.open(encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream)
-            rows = list(reader)
-            columns = {name: [float(row[name] or "nan") for row in rows] for name in reader.fieldnames or ()}
-        if "step" not in columns:
-            raise ValueError("it has no column 'step'")
-    except (OSError, ValueError, TypeError, csv.Error) as error:
-        raise UserError(
-            f"{file} cannot be read as a run's progress ({first_line(error)}); put it back from a copy, or leave its "
-            f"run out"
-        ) from error
-    return columns
-
-
 def plot_run(folder: Path, file: Path) -> None:
     """Plot a run's learning curve: test return with a band of one standard deviation, and training return.
 
@@ -137,10 +48,10 @@ def plot_run(folder: Path, file: Path) -> None:
     progress = read_progress(folder / "progress.csv")
     environment, algorithm, run_id = folder.resolve().parts[-3:]
     figure, ((axes,),) = _panels([f"{environment}, {algorithm}, run {run_id}"], "return")
-    train = _curve(progress, "train/return")
+    train = curve_of(progress, "train/return")
     if len(train.steps):
         _draw(axes, train, COLORS[0], label="training", alpha=0.35)
-    test = _curve(progress, "test/return")
+    test = curve_of(progress, "test/return")
     if len(test.steps):
         _draw(axes, test, COLORS[0], label="test (mean ± std over episodes)")
     if not len(train.steps):
@@ -148,9 +59,9 @@ def plot_run(folder: Path, file: Path) -> None:
     if not len(train.steps) and not len(test.steps):
         losses = [name for name in progress if name.endswith("_loss")]
         for name, color in zip(losses, COLORS, strict=False):
-            _draw(axes, _curve(progress, name), color, label=name.removeprefix("update/"))
+            _draw(axes, curve_of(progress, name), color, label=name.removeprefix("update/"))
         axes.set(ylabel="loss")
-    _save(figure, file)
+    save(figure, file)
 
 
 def plot_runs(
@@ -190,11 +101,11 @@ def plot_runs(
     if len(names) != len(groups):
         raise ValueError(f"{len(names)} labels for {len(groups)} groups of runs: {', '.join(map(str, groups))}")
 
-    curves: dict[Path, tuple[int, _Curve]] = {}
+    curves: dict[Path, tuple[int, Curve]] = {}
     missing = []
     for group, runs in groups.items():
         try:
-            curves[group] = _mean_over_runs(group, list(runs), metric)
+            curves[group] = mean_over_runs(group, list(runs), metric)
         except NoRunsError as error:
             missing.append(str(error))
     if not curves:
@@ -221,7 +132,7 @@ def plot_runs(
         )
         last = int(curve.steps[-1]), float(curve.mean[-1]), float(curve.std[-1])
         summaries.append(Summary(group.parent.name, name, num_runs, last[1], last[2], last[0]))
-    _save(figure, file)
+    save(figure, file)
     return summaries
 
 
@@ -231,32 +142,6 @@ def _names(groups: Sequence[Path]) -> list[str]:
     if len({(group.parent.name, group.name) for group in groups}) == len(groups):
         return short
     return [os.path.relpath(group, os.path.commonpath(groups)) for group in groups]
-
-
-def _curve(progress: dict[str, list[float]], metric: str) -> _Curve:
-    """A metric where it is known; its band, where the file has one, is the column named `<metric>_std`."""
-    steps, mean = np.asarray(progress["step"]), np.asarray(progress.get(metric, []))
-    if not len(mean):
-        return _Curve(mean, mean, mean)
-    std = np.asarray(progress.get(f"{metric}_std", np.zeros_like(mean)))
-    known = ~np.isnan(mean)
-    return _Curve(steps[known], mean[known], np.nan_to_num(std[known]))
-
-
-def _mean_over_runs(group: Path, runs: Sequence[Path], metric: str) -> tuple[int, _Curve]:
-    """Mean and standard deviation over runs, where all have a number; runs without any do not count."""
-    curves = []
-    for run in runs:
-        progress = read_progress(run / "progress.csv")
-        if metric not in progress:
-            raise KeyError(f"no column {metric!r} in the progress.csv of {run}; it has {', '.join(progress)}")
-        curves.append(_curve(progress, metric))
-    values = [dict(zip(curve.steps, curve.mean, strict=True)) for curve in curves if len(curve.steps)]
-    common = sorted(set.intersection(*map(set, values))) if values else []
-    if not common:
-        raise NoRunsError(f"the runs in {group} have no number for {metric!r} at a common step")
-    table = np.array([[run[step] for step in common] for run in values])
-    return len(values), _Curve(np.array(common), table.mean(axis=0), table.std(axis=0))
 
 
 def _panels(titles: Sequence[str], ylabel: str) -> "tuple[Figure, npt.NDArray[Any]]":
@@ -279,7 +164,7 @@ def _panels(titles: Sequence[str], ylabel: str) -> "tuple[Figure, npt.NDArray[An
     return figure, panels
 
 
-def _draw(axes: "Axes", curve: _Curve, color: str, **line: Any) -> None:
+def _draw(axes: "Axes", curve: Curve, color: str, **line: Any) -> None:
     """Draw a line and its band; a lone point, which neither shows, as a dot with a bar."""
     if len(curve.steps) == 1:
         line["alpha"] = line.get("alpha", 1.0)
@@ -290,13 +175,3 @@ def _draw(axes: "Axes", curve: _Curve, color: str, **line: Any) -> None:
         axes.fill_between(
             curve.steps, curve.mean - curve.std, curve.mean + curve.std, color=color, alpha=0.2, linewidth=0
         )
-
-
-def _save(figure: "Figure", file: Path) -> None:
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE), replacing(file) as temporary:
-        for axes in figure.axes:
-            if axes.get_legend_handles_labels()[0]:
-                axes.legend()
-        figure.savefig(temporary, dpi=150, metadata=METADATA.get(file.suffix))

@@ -22,7 +22,7 @@ from offpcc.core import is_image
 from offpcc.domains.opengl import backend
 from offpcc.errors import UserError
 from offpcc.memory import available_bytes
-from offpcc.plotting import read_progress
+from offpcc.progress import read_progress
 from offpcc.runs import RunFolder
 from offpcc.showing import frames_per_second
 

@@ -33,7 +33,7 @@ import imageio.v2 as imageio
 
 from offpcc.agent import load_actor
 from offpcc.configuration import values
-from offpcc.plotting import read_progress
+from offpcc.progress import read_progress
 
 ROOT = Path(__file__).resolve().parents[1]
 LAUNCH = (sys.executable, str(ROOT / "offpcc" / "launch.py"))

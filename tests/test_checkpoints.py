@@ -23,7 +23,7 @@ from offpcc.checkpoints import (
     resume,
     save_checkpoint,
 )
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, recurrent_replay_buffer, replay_buffer
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, recurrent_replay_buffer, rings
 from offpcc.errors import UserError
 from offpcc.tensor_files import FileError, write_tensors
 
@@ -108,7 +108,7 @@ def restored(file, **looks):
 @pytest.fixture
 def small_pieces(monkeypatch):
     """So that a few steps are many pieces; and no waiting for the disk."""
-    for module in (replay_buffer, recurrent_replay_buffer):
+    for module in (rings, recurrent_replay_buffer):
         monkeypatch.setattr(module, "PIECE_BYTES", 128)
     monkeypatch.setattr(os, "fsync", lambda opened: None)
 
@@ -187,7 +187,7 @@ def test_a_buffer_that_was_loaded_anew_in_mid_run_is_written_anew(file, kind):
 
 @KINDS
 def test_neither_writing_nor_reading_copies_the_buffer(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(replay_buffer, "FIRST_BLOCK", 10)
+    monkeypatch.setattr(rings, "FIRST_BLOCK", 10)
     looks = {"kind": kind, "look": "wide", "capacity": 2_000}
     run, file = Played(**looks).play(1_700, end=0.01), tmp_path / "checkpoint.pt"
     stored = sum(array.nbytes for piece in run.buffer.pieces() for array in piece.arrays)

@@ -14,7 +14,7 @@ from offpcc import configuration
 from offpcc.algorithms import BC, BCQ, CQL, DDPG, IQL, SAC, TD3, TD3BC, ActorCritic
 from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC
 from offpcc.bindings import parameters, passed_by_us
-from offpcc.checks import Flag, Fraction, Number, PositiveInteger, Sizes, check, rules_of
+from offpcc.checks import Flag, Fraction, Number, PositiveInteger, Rule, Sizes, check, either, one_of, rules_of
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.errors import UserError
 from offpcc.networks import Convolutional, Encoder, Identity, InputShape, PassThrough, Recurrent
@@ -269,6 +269,22 @@ def test_every_parameter_has_a_rule_and_a_row(cls):
 def test_every_setting_has_a_rule_and_a_row():
     settings = {p.name for p in inspect.signature(train).parameters.values() if p.kind is p.KEYWORD_ONLY}
     assert settings == rules_of(train).keys() == {name for cls, name, _, _ in REFUSED if cls is train}
+
+
+def test_one_of_takes_its_names_alone():
+    rule = one_of(("lean", "rich"))
+    assert rule.words == "one of lean, rich"
+    given = ["lean", "rich", "", "r", None, 1, [], ["lean"], np.array(["lean"])]
+    assert list(filter(rule.holds, given)) == ["lean", "rich"]
+
+
+def test_either_holds_where_one_of_two_rules_does_and_tells_the_slips_of_both():
+    small = Rule("below 3", lambda value: value < 3, lambda value: "halve it" if value < 6 else "")
+    large = Rule("above 9", lambda value: value > 9, lambda value: f"double {value}")
+    rule = either(small, large)
+    assert rule.words == "below 3, or above 9"
+    assert list(filter(rule.holds, range(12))) == [0, 1, 2, 10, 11]
+    assert (rule.remedy(5), rule.remedy(7)) == ("halve it", "double 7")
 
 
 # Where they come from -----------------------------------------------------------------------------------------------

@@ -447,7 +447,7 @@ def test_seeds_differ_and_the_first_is_the_runs():
 def test_stacked_frames_are_stored_once(monkeypatch):
     gin.parse_config("make.wrappers = [@Concatenate]\nConcatenate.num = 3")
     learner = build("pendulum-img-v0", "csac", algorithm={"hidden_dims": (8,)})
-    assert learner.buffer.frame_stack == 3 and learner.buffer.observations.shape[1:] == (1, 40, 40)
+    assert learner.buffer.frame_stack == 3 and learner.buffer.storage.observations.shape[1:] == (1, 40, 40)
     seen, push = [], learner.buffer.push
     monkeypatch.setattr(learner.buffer, "push", lambda *given, **more: (seen.append(given[0]), push(*given, **more)))
     for _ in range(230):

@@ -246,7 +246,7 @@ def test_autoreset_around_an_environment_changes_nothing_that_is_stored():
         interaction = Interaction(LocalEnvironments(lambda env=env: env, [3]), algorithm, buffer, seed=3)
         for _ in range(450):
             interaction.step(explore_at_random=True)
-        stored.append(buffer.observations[: buffer.size])
+        stored.append(buffer.storage.observations[: buffer.size])
     np.testing.assert_array_equal(*stored)
 
 

@@ -1,11 +1,14 @@
-"""What actor-critic algorithms share: assembly, summaries, targets. Acting and saving are in `acting`."""
+"""What actor-critic algorithms share: assembly, summaries, targets.
+
+Acting and saving are in `acting`; whether an update is fused, compiled or in bfloat16 is in `updating`.
+"""
 
 from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,8 +17,9 @@ from torch import Tensor, nn
 
 from offpcc.algorithms.acting import Acting
 from offpcc.algorithms.fused.base import FusedUpdate, fused_update_of
+from offpcc.algorithms.updating import BadNumbers, Precision, as_chosen
 from offpcc.allocation import keep_freed_memory
-from offpcc.checks import Flag, Fraction, Number, PositiveInteger, PositiveNumber, Rule, Sizes
+from offpcc.checks import Flag, Fraction, Number, PositiveInteger, PositiveNumber, Sizes
 from offpcc.core import Batch, Stats, Summaries, channels_first_shape, is_image
 from offpcc.data.augmentation import Augmentation, RandomShift
 from offpcc.errors import UserError
@@ -27,35 +31,8 @@ from offpcc.optimization import Optimizer, Rate
 from offpcc.registry import configurable
 from offpcc.watch import Watch
 
-PRECISIONS = ("float32", "bfloat16")
-BAD_NUMBERS = ("stop", "skip")
-BadNumbers = Annotated[str, Rule(f"one of {', '.join(BAD_NUMBERS)}", lambda value: value in list(BAD_NUMBERS))]
-Precision = Annotated[str, Rule(f"one of {', '.join(PRECISIONS)}", lambda value: value in list(PRECISIONS))]
 MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
-
-
-def as_chosen(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], Stats]:
-    """`update_networks`, fused or with matrix products in the agent's precision, and watched.
-
-    Nothing that was cast is kept: weights change in the midst of an update.
-    """
-
-    def chosen(self: ActorCritic, batch: Batch) -> Stats:
-        if self._fused is not None and self._fused.fits(self):
-            return self._fused(self, batch)
-        if self.compiled:
-            self._compile_losses()
-        if self.precision == "float32":
-            return update(self, batch)
-        with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
-            return update(self, batch)
-
-    @functools.wraps(update)
-    def wrapped(self: ActorCritic, batch: Batch) -> Stats:
-        return self.watch.over(self, chosen, batch)
-
-    return wrapped
 
 
 @configurable
@@ -262,12 +239,6 @@ class ActorCritic(Acting):
         super().__init_subclass__(**kwargs)
         if "update_networks" in cls.__dict__:
             setattr(cls, "update_networks", as_chosen(cls.__dict__["update_networks"]))  # noqa: B010
-
-    def _compile_losses(self) -> None:
-        """Put compiled ones in the place of the class's losses, which are pure functions of summaries."""
-        for name in dir(type(self)):
-            if name.endswith("_loss") and name not in vars(self):
-                setattr(self, name, torch.compile(getattr(self, name)))
 
     def update_networks(self, batch: Batch) -> Stats:
         """One update; the algorithm's page."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from offpcc.data.columns import (
 from offpcc.data.ends import LastSteps, last_steps, time_limits
 from offpcc.data.infos import Recorded, action_range, is_own_recording
 from offpcc.data.notices import Notice
+from offpcc.data.steps import Steps
 from offpcc.errors import UserError
 
 WHOLE, LARGEST = "whole_episodes", 64  # a number in the metadata, and its bytes at most
@@ -46,28 +47,7 @@ class About(NamedTuple):
         return self.given or self.name
 
 
-class Parts(TypedDict):
-    """What `Dataset` takes; see there."""
-
-    observations: Array
-    actions: Array
-    rewards: Array
-    terminations: Array
-    truncations: Array
-    stops: Array
-    final_observations: Array
-    last_is_transition: Array
-    is_whole: Array
-    action_range: Range | None
-    discrete_actions: bool
-    notices: tuple[Notice, ...]
-    name: str
-    source: str
-    infos: Mapping[str, Array]
-    metadata: Mapping[str, Any]
-
-
-class _Steps(NamedTuple):
+class _Read(NamedTuple):
     """All steps, read."""
 
     observations: Array
@@ -78,7 +58,7 @@ class _Steps(NamedTuple):
     has_choices: bool  # actions are whole numbers
 
 
-def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()) -> Parts:
+def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()) -> Steps:
     """Check columns and read them; see `Dataset.from_arrays`. Each is forgotten once it is read.
 
     Args:
@@ -105,8 +85,8 @@ def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()
     last = last_steps(observations, terminations, truncations, following, name, is_sure=num_whole is not None)
     is_whole = is_end[last.stops - 1]
     is_whole[num_whole:] &= num_whole is None
-    steps = _Steps(observations, actions, rewards, terminations, truncations, has_choices)
-    return _parts(steps, last, is_whole, [*notices, *last.notices], about)
+    steps = _Read(observations, actions, rewards, terminations, truncations, has_choices)
+    return _checked(steps, last, is_whole, [*notices, *last.notices], about)
 
 
 def _num_whole(metadata: Mapping[str, Any], name: str) -> int | None:
@@ -132,7 +112,7 @@ def _truncations(column: Column | None, terminations: Array, about: About) -> tu
     return time_limits(terminations, limit), [notice]
 
 
-def join(episodes: Iterable[Mapping[str, Any] | Sequence[Any]], about: About) -> Parts:
+def join(episodes: Iterable[Mapping[str, Any] | Sequence[Any]], about: About) -> Steps:
     """Check episodes and join them; see `Dataset.from_episodes`.
 
     Raises:
@@ -148,7 +128,7 @@ def join(episodes: Iterable[Mapping[str, Any] | Sequence[Any]], about: About) ->
     terminations, truncations = np.zeros((2, stops[-1]), np.bool_)
     terminations[stops - 1], truncations[stops - 1] = terminated, ~terminated
     actions = np.concatenate([episode.actions for episode in read])
-    steps = _Steps(
+    steps = _Read(
         np.concatenate([episode.observations[:-1] for episode in read]),
         read_numbers(actions, f"{name}: actions").reshape(len(actions), -1),
         np.concatenate([episode.rewards for episode in read]),
@@ -158,7 +138,7 @@ def join(episodes: Iterable[Mapping[str, Any] | Sequence[Any]], about: About) ->
     )
     every = np.ones(len(read), np.bool_)
     last = LastSteps(stops, np.stack([episode.observations[-1] for episode in read]), every, [])
-    return _parts(steps, last, every, [], about)
+    return _checked(steps, last, every, [], about)
 
 
 def _check_alike(read: Sequence[_Episode], name: str) -> None:
@@ -172,12 +152,12 @@ def _check_alike(read: Sequence[_Episode], name: str) -> None:
                 )
 
 
-def _parts(steps: _Steps, last: LastSteps, is_whole: Array, notices: Iterable[Notice], about: About) -> Parts:
+def _checked(steps: _Read, last: LastSteps, is_whole: Array, notices: Iterable[Notice], about: About) -> Steps:
     name, metadata = about.called, about.metadata or {}
     _check_transitions(last, len(steps.rewards), name)
     told = action_range(metadata, name)
     told = about.action_range if told is None else told
-    return Parts(
+    return Steps(
         observations=steps.observations,
         actions=steps.actions,
         rewards=steps.rewards,

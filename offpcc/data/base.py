@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -167,7 +168,7 @@ class BufferBase(InPieces):
         self.recorded = recorded
         observations = channels_first(rows.observations, self.space_shape)
         if self.dtype == np.uint8:  # they are apart, so that a view of them will do
-            return rows._replace(storage=rows.storage._replace(observations=observations))
+            return replace(rows, observations=observations)
         return rows.showing(observations)
 
     def tensor(self, array: np.ndarray) -> torch.Tensor:

@@ -116,7 +116,7 @@ def _read_hdf5(path: Path, about: About) -> Dataset:
         columns = {key: _column(own_item(file, key, path), key, path) for key in KEYS if key in found}
         infos, metadata = (_names_in_group(file, group, found, path) for group in ("infos", "metadata"))
         recorded = _recorded(path, infos, (*file.attrs, *metadata))
-        return Dataset(**assemble(columns, about._replace(**recorded), printable(found)))
+        return Dataset(**vars(assemble(columns, about._replace(**recorded), printable(found))))
 
 
 def _names_in_group(file: Any, group: str, found: Collection[str], path: Path) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ def _read_npz(path: Path, about: About) -> Dataset:
             [key.removeprefix(group) for key in members if key.startswith(group)] for group in ("infos/", "metadata/")
         )
         recorded = _recorded(path, infos, metadata)
-        return Dataset(**assemble(columns, about._replace(**recorded), printable(members)))
+        return Dataset(**vars(assemble(columns, about._replace(**recorded), printable(members))))
 
 
 def _member(archive: zipfile.ZipFile, key: str, path: Path) -> Column:

@@ -18,7 +18,7 @@ from offpcc.data.infos import recorded_in
 from offpcc.data.motion import Motion
 from offpcc.data.notices import Kind
 from offpcc.data.spreads import Spread, by_column
-from offpcc.domains.doctor import FAULT, NOTE, OK, WARNING, Diagnosis, Finding
+from offpcc.domains.findings import FAULT, NOTE, OK, WARNING, Diagnosis, Finding
 from offpcc.domains.levels import name_of
 from offpcc.errors import UserError
 

@@ -13,7 +13,7 @@ from offpcc.data.columns import Array, Range
 from offpcc.data.datasets import Dataset
 from offpcc.data.infos import seen_through
 from offpcc.data.notices import Notice
-from offpcc.domains.doctor import FAULT, OK, Finding
+from offpcc.domains.findings import FAULT, OK, Finding
 from offpcc.domains.levels import name_of
 from offpcc.domains.playback import view
 from offpcc.domains.wrappers import action_bounds

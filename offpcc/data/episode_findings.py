@@ -12,7 +12,7 @@ from offpcc.data.columns import Array
 from offpcc.data.datasets import Dataset
 from offpcc.data.motion import Motion
 from offpcc.data.spreads import Spread
-from offpcc.domains.doctor import FAULT, NOTE, OK, WARNING, Finding
+from offpcc.domains.findings import FAULT, NOTE, OK, WARNING, Finding
 
 OFTEN = 5.0  # times as many episodes end at the longest length as at another: lengths by chance thin out towards it
 WILD = 10.0  # spreads of the middle half from it, of at least a tenth of the median: returns of replays stay within

@@ -10,7 +10,7 @@ from offpcc.data.actions import checked_range, in_units
 from offpcc.data.columns import TOLERANCE, Array, Range
 from offpcc.data.datasets import Dataset
 from offpcc.data.spreads import Spread
-from offpcc.domains.doctor import NOTE, OK, WARNING, Finding
+from offpcc.domains.findings import NOTE, OK, WARNING, Finding
 
 SPARSE = 0.99  # of rewards are 0: a batch of 256 then holds but two or three others
 UNLIKE = 1_000.0  # largest spread over smallest: networks that start alike for all columns hardly see the smaller

@@ -1,12 +1,6 @@
-"""Transitions in rings, each frame of an observation stored once."""
+"""Transitions for agents without memory."""
 
 from __future__ import annotations
-
-import math
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,42 +8,18 @@ from gymnasium import spaces
 
 from offpcc.checks import PositiveInteger
 from offpcc.core import Batch
-from offpcc.data.base import BufferBase
-from offpcc.data.pieces import PIECE_BYTES, Piece
-from offpcc.data.rows import Rows, Storage
-from offpcc.errors import UserError
+from offpcc.data.rings import InRings
 from offpcc.registry import configurable
-
-COLUMNS = ("observations", "actions", "rewards", "terminations", "is_start")
-FIRST_BLOCK = 10_000  # rows of all rings; storage doubles from here as it fills
-
-
-@dataclass
-class Ring:
-    """Where an environment's ring stands."""
-
-    cursor: int = -1  # the row of the last frame seen
-    size: int = 0  # rows in use
-    unfinished: bool = False  # an episode stands at the cursor
 
 
 @configurable
-class ReplayBuffer(BufferBase):
-    """Transitions for agents without memory.
-
-    Each environment has a ring of rows ``o_t, a_t, r_t, d_t``, one after another, so that ``o_{t+1}`` is the
-    following row's; an episode's last observation has a row of its own, which is never a start. Of stacked
-    observations a row holds the newest frame alone: the older ones are in the rows before it, for which an episode
-    begins with `frame_stack` - 1 rows more that are never starts. When a row makes room, the transitions whose stack
-    reaches back to it are lost with it.
-
-    The rings are interleaved, row r of environment n at ``r * num_envs + n``, so that one index reaches all of them
-    and storage grows with what is stored.
+class ReplayBuffer(InRings):
+    """Transitions for agents without memory; how they are stored, and when they make room, is told by `InRings`.
 
     Args:
         observation_space: see `BufferBase`.
         action_space: see `BufferBase`.
-        capacity: rows, shared evenly among the environments: transitions, and `frame_stack` more for each episode.
+        capacity: see `InRings`.
         batch_size: transitions per batch.
         num_steps: length T of the windows that `sample` returns; only their first step counts in losses. 1 gives
             transitions; more is what n-step returns need.
@@ -72,175 +42,10 @@ class ReplayBuffer(BufferBase):
         num_envs: PositiveInteger = 1,
         frame_stack: PositiveInteger = 1,
     ) -> None:
-        super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack)
-        if capacity // num_envs < frame_stack + 1:
-            raise UserError(
-                f"ReplayBuffer.capacity is {capacity}, but a transition takes {frame_stack + 1} rows, in each of "
-                f"{num_envs} environments; it has to be {num_envs * (frame_stack + 1)} or more"
-            )
-        self.capacity, self.batch_size, self.num_steps = capacity, batch_size, num_steps
-        self.ring_rows = capacity // num_envs
-        self.rings = [Ring() for _ in range(num_envs)]
-        self.num_transitions = 0
+        super().__init__(observation_space, action_space, capacity, device, seed, num_envs, frame_stack)
+        self.batch_size, self.num_steps = batch_size, num_steps
         # From a start's place to those of the frames of its observations, (T+1, frame_stack).
         self.reach = num_envs * (np.arange(num_steps + 1)[:, None] + np.arange(1 - frame_stack, 1))
-        self.piece_rows = max(PIECE_BYTES // self.bytes_per_step, 1)
-        self.revisions: Counter[int] = Counter()  # of each piece: how often it was written to
-        self._allocate(self._first_rows())
-
-    def _first_rows(self) -> int:
-        return min(max(FIRST_BLOCK // self.num_envs, 1), self.ring_rows)
-
-    def _allocate(self, rows: int) -> None:
-        """Storage for `rows` of each ring."""
-        num_rows = rows * self.num_envs
-        self._hold(Storage.of(num_rows, self.frame_shape, self.dtype, self.action_dim, self.num_envs))
-
-    def _hold(self, storage: Storage) -> None:
-        self.storage = storage
-        self.observations, self.actions, self.rewards, self.terminations, self.is_start = storage.columns
-        num_rows, width = storage.packed.shape
-        # Of each row with those before and after it in its ring, (R, 3, ...): one look-up finds a transition.
-        self.near = torch.from_numpy(storage.with_edges).as_strided(
-            (num_rows, 3, width), (width, self.num_envs * width, 1)
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but what are views of one array."""
-        state = {name: part for name, part in vars(self).items() if name not in ("storage", "near", *COLUMNS)}
-        return state | {"columns": self.storage.columns}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Of a copy, which has an array of its own."""
-        columns = state.pop("columns")
-        vars(self).update(state)
-        self._hold(Storage.of(len(columns[0]), self.frame_shape, self.dtype, self.action_dim, self.num_envs))
-        for own, given in zip(self.storage.columns, columns, strict=True):
-            own[...] = given
-
-    def _grow(self) -> None:
-        old = self._arrays()
-        self._allocate(min(2 * len(self.is_start) // self.num_envs, self.ring_rows))
-        for name, array in old.items():
-            getattr(self.storage, name)[: len(array)] = array
-
-    @property
-    def packs_observations(self) -> bool:
-        """Whether one look-up finds all of a row."""
-        return self.dtype == np.float32
-
-    def _arrays(self) -> dict[str, np.ndarray]:
-        """All that is stored, each number once."""
-        names = ("packed", "is_start") if self.packs_observations else ("packed", "observations", "is_start")
-        return {name: getattr(self.storage, name) for name in names}
-
-    def __len__(self) -> int:
-        """Transitions that `sample` can return."""
-        return self.num_transitions
-
-    @property
-    def size(self) -> int:
-        """Places of the storage among which are all that are in use."""
-        return self.num_envs * max(ring.size for ring in self.rings)
-
-    @property
-    def bytes_per_step(self) -> int:
-        """Bytes that a row takes."""
-        return super().bytes_per_step + 4 + 1
-
-    def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
-        """Bytes that a run of `num_steps` environment steps comes to."""
-        episodes = self.episodes_per_env(num_steps, longest_episode)
-        rows = math.ceil(num_steps / self.num_envs) + self.frame_stack * episodes
-        return self.num_envs * min(self.ring_rows, rows) * self.bytes_per_step
-
-    def _place(self, env: int, row: int) -> int:
-        return row % self.ring_rows * self.num_envs + env
-
-    def _append(self, env: int, frame: np.ndarray) -> int:
-        """Put `frame` into the next row of a ring; its place."""
-        ring = self.rings[env]
-        if ring.size == self.ring_rows:
-            for age in range(self.frame_stack):  # the oldest row, and those whose stacks reach back to it
-                lost = self._place(env, ring.cursor + 1 + age)
-                self.revisions[lost // self.piece_rows] += 1
-                self.num_transitions -= int(self.is_start[lost])
-                self.is_start[lost] = False
-                self.actions[lost], self.rewards[lost], self.terminations[lost] = 0.0, 0.0, 0.0
-        else:
-            ring.size += 1
-        ring.cursor = (ring.cursor + 1) % self.ring_rows
-        place = self._place(env, ring.cursor)
-        if place >= len(self.is_start):
-            self._grow()
-        self.observations[place] = frame
-        self.revisions[place // self.piece_rows] += 1
-        return place
-
-    def push(
-        self,
-        observation: np.ndarray,
-        action: np.ndarray,
-        reward: float,
-        next_observation: np.ndarray,
-        terminated: bool,
-        truncated: bool,
-        env: int = 0,
-    ) -> None:
-        """Store a transition; one that does not start where its environment's last ended begins a new episode.
-
-        Args:
-            observation: in the order of the space, or channels first.
-            action: (A,) in [-1, 1].
-            reward: received after it.
-            next_observation: the true one also at an episode's end, never that of a reset.
-            terminated: the task ended; values after it are 0 even if it was truncated as well.
-            truncated: the episode was cut, so values after it are bootstrapped.
-            env: the number of its environment, from 0.
-
-        Raises:
-            ValueError: a shape or a number is not the buffer's, or stacked observations do not follow each other.
-        """
-        frames, next_frames, action = self.read(observation), self.read(next_observation), self.read_action(action)
-        self.check_transition(frames, next_frames, env)
-        ring = self.rings[env]
-        stored = (self.observations[self._place(env, ring.cursor - age)] for age in range(self.frame_stack))
-        if not (ring.unfinished and self.continues(frames, stored)):
-            for frame in frames:
-                self._append(env, frame)
-        start = self._place(env, ring.cursor)
-        self.actions[start] = action
-        self.rewards[start] = reward
-        self.terminations[start] = terminated
-        self.revisions[start // self.piece_rows] += 1
-        self._append(env, next_frames[-1])
-        self.is_start[start] = True
-        self.num_transitions += 1
-        ring.unfinished = not (terminated or truncated)
-
-    def drop(self, env: int) -> None:
-        """End an episode that broke off; its transitions stay, as each is whole, and the last is cut like the others.
-
-        Args:
-            env: the number of its environment.
-        """
-        self.rings[env].unfinished = False
-
-    def fill(self, rows: Rows, recorded: str) -> None:
-        """Hold recorded transitions, whatever the capacity: the arrays are kept as they are, and not in checkpoints.
-
-        Args:
-            rows: of whole episodes.
-            recorded: what tells them from other data.
-
-        Raises:
-            ValueError: the buffer holds something, or is of several environments or of stacks.
-        """
-        rows = self._take(rows, recorded)
-        self._hold(rows.storage)
-        self.capacity = self.ring_rows = len(self.is_start)
-        self.rings = [Ring(self.ring_rows - 1, self.ring_rows)]
-        self.num_transitions = int(self.is_start.sum())
 
     def sample(self) -> Batch:
         """`batch_size` windows with uniformly drawn starts."""
@@ -249,29 +54,29 @@ class ReplayBuffer(BufferBase):
         starts = self._draw()
         while len(starts) < self.batch_size:
             starts = np.concatenate([starts, self._draw()])
-        starts = starts[: self.batch_size]
-        if self.num_steps == 1 and self.frame_stack == 1 and self.packs_observations:
+        starts, storage = starts[: self.batch_size], self.storage
+        if self.num_steps == 1 and self.frame_stack == 1 and storage.packs_observations:
             return self._transitions(starts)
         frames = (starts[:, None, None] + self.reach) % (self.num_envs * self.ring_rows)
         if self.num_steps > 1:  # beyond what is allocated nothing is a start
-            frames = np.minimum(frames, len(self.is_start) - 1)
+            frames = np.minimum(frames, len(storage.is_start) - 1)
         steps = frames[:, :-1, -1]
         real = np.ones((self.batch_size, self.num_steps + 1, 1), np.float32)
-        real[:, 1:, 0] = np.logical_and.accumulate(self.is_start[steps], 1)
+        real[:, 1:, 0] = np.logical_and.accumulate(storage.is_start[steps], 1)
         mask = np.zeros((self.batch_size, self.num_steps, 1), np.float32)
         mask[:, 0] = 1.0
         before = starts - self.num_envs
-        follows = self.is_start[before][:, None]
-        observations = self.observations[frames].reshape(*real.shape[:2], *self.observation_shape)
+        follows = storage.is_start[before][:, None]
+        observations = storage.observations[frames].reshape(*real.shape[:2], *self.observation_shape)
         return Batch(
             observations=self.tensor(observations),
-            actions=self.tensor(self.actions[steps]),
-            rewards=self.tensor(self.rewards[steps]),
-            terminations=self.tensor(self.terminations[steps]),
+            actions=self.tensor(storage.actions[steps]),
+            rewards=self.tensor(storage.rewards[steps]),
+            terminations=self.tensor(storage.terminations[steps]),
             real=self.tensor(real),
             mask=self.tensor(mask),
-            first_action=self.tensor(np.where(follows, self.actions[before], np.float32(0.0))),
-            first_reward=self.tensor(np.where(follows, self.rewards[before], np.float32(0.0))),
+            first_action=self.tensor(np.where(follows, storage.actions[before], np.float32(0.0))),
+            first_reward=self.tensor(np.where(follows, storage.rewards[before], np.float32(0.0))),
             complete=self.num_steps == 1,
         )
 
@@ -279,7 +84,7 @@ class ReplayBuffer(BufferBase):
         """Starts, each as likely: mostly a few more than are needed, for some rows are none."""
         numbers = self.randomness.generator.random(self.batch_size + self.batch_size // 16)
         drawn = (numbers * self.size).astype(np.int64)  # several times as fast as `integers`
-        return drawn[self.is_start[drawn]]
+        return drawn[self.storage.is_start[drawn]]
 
     def _transitions(self, starts: np.ndarray) -> Batch:
         """Single transitions, each with the row before it, whose action and reward are 0 if it is no start."""
@@ -306,41 +111,3 @@ class ReplayBuffer(BufferBase):
             first_reward.squeeze(1),
             complete=True,
         )
-
-    def pieces(self) -> list[Piece]:
-        """Rows side by side, as they lie in the storage."""
-        arrays, rows, size = () if self.recorded else self._arrays().values(), self.piece_rows, self.size
-        return [
-            Piece(
-                number,
-                # Its end, too: of several rings one may be ahead, and make room in rows that none has written to.
-                (self.num_loaded, self.revisions[number], min(start + rows, size)),
-                [array[start : min(start + rows, size)] for array in arrays],
-            )
-            for number, start in enumerate(range(0, size, rows) if arrays else ())
-        ]
-
-    def outline(self) -> dict[str, Any]:
-        """Where the rings stand."""
-        return {**super().outline(), "rings": [vars(ring).copy() for ring in self.rings]}
-
-    def _outlined_bytes(self, outline: Mapping[str, Any]) -> int:
-        rings = [Ring(**ring) for ring in outline["rings"]]
-        for ring in rings:
-            wrapped = ring.cursor != ring.size - 1
-            if ring.size > self.ring_rows or (wrapped and ring.size != self.ring_rows):
-                raise UserError(
-                    f"the saved buffer's ring of {ring.size} rows does not fit ReplayBuffer.capacity = "
-                    f"{self.capacity}: set the capacity that it was saved with"
-                )
-        return self.num_envs * max(ring.size for ring in rings) * self.bytes_per_step
-
-    def _prepare(self, outline: Mapping[str, Any]) -> None:
-        self.rings = [Ring(**ring) for ring in outline["rings"]]
-        rows = self._first_rows()
-        while rows * self.num_envs < self.size:
-            rows = min(2 * rows, self.ring_rows)
-        self._allocate(rows)
-
-    def _settle(self) -> None:
-        self.num_transitions = int(self.is_start.sum())

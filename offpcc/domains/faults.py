@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 
 from offpcc.errors import UserError
 
-__all__ = ["EnvironmentFault", "RemoteTracebackError", "place_in", "told"]
+__all__ = ["EnvironmentFault", "RemoteTracebackError", "kind_of", "place_in", "told"]
 
 FILE = "environment_faults.txt"
 OFFPCC, GYMNASIUM = Path(__file__).parents[1], Path(gymnasium.__file__).parent
 GOES_ON = "--resume goes on from where the run was last saved"
 LIBRARIES = ("site-packages", "dist-packages")
 # What stands between an environment and who calls it: an error that only these were in is about what was returned.
-BETWEEN = tuple(
-    f"{OFFPCC / 'domains' / name}" for name in ("guard.py", "making.py", "recall.py", "watchdog.py", "wrappers.py")
-)
+BETWEEN = tuple(f"{OFFPCC / 'domains' / name}" for name in ("guard.py", "making.py", "recall.py", "watchdog.py"))
+WRAPPERS = OFFPCC / "domains" / "wrappers"
 
 
 class EnvironmentFault(UserError):  # noqa: N818 (it is the environment that errs)
@@ -92,9 +92,18 @@ def told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0].removesuffix(": ")
 
 
+def kind_of(value: object) -> str:
+    """What something is that should have been something else."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} and type {value.dtype}"
+    if value is None:
+        return "None"
+    return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")
+
+
 def _is_between(file: str) -> bool:
     is_environment = file.startswith(f"{GYMNASIUM / 'envs'}{os.sep}") and "registration" not in file
-    return file in BETWEEN or (_is_below(file, [GYMNASIUM]) and not is_environment)
+    return file in BETWEEN or (_is_below(file, [GYMNASIUM, WRAPPERS]) and not is_environment)
 
 
 def _is_library(file: str) -> bool:

@@ -10,6 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from offpcc.domains.faults import kind_of
+
 __all__ = ["Inspection", "UnfitError"]
 
 Array = NDArray[Any]
@@ -63,10 +65,10 @@ class Inspection:
         try:
             seen = np.asarray(returned)
         except ValueError:  # a ragged list
-            raise UnfitError(f"returned {_kind(returned)} for an observation", SPACE) from None
+            raise UnfitError(f"returned {kind_of(returned)} for an observation", SPACE) from None
         if seen.shape != self.shape or seen.dtype.kind not in "biuf":
             promised = f"its space says {self.dtype} of shape {self.shape}"
-            raise UnfitError(f"returned {_kind(returned)} for an observation, {promised},", SPACE)
+            raise UnfitError(f"returned {kind_of(returned)} for an observation, {promised},", SPACE)
         with np.errstate(all="ignore"):
             read = seen.astype(self.dtype, copy=False)
             is_lost = ~np.isfinite(read) if self.dtype.kind == "f" else read != seen  # NaN is unequal
@@ -89,7 +91,7 @@ class Inspection:
                 return float(returned)
             number = f"{float(returned):.6g}"
         except Exception:  # whatever was returned may raise anything
-            raise UnfitError(f"returned {_kind(returned)} for a reward", "return a number: float(reward)") from None
+            raise UnfitError(f"returned {kind_of(returned)} for a reward", "return a number: float(reward)") from None
         raise UnfitError(f"returned the reward {number}", DIVERGES)
 
     def flag(self, name: str, returned: Any) -> bool:
@@ -105,11 +107,5 @@ class Inspection:
         )
         if is_number and (returned == 0 or returned == 1):
             return bool(returned)
-        shown = returned if isinstance(returned, numbers.Real) or returned is None else _kind(returned)
+        shown = returned if isinstance(returned, numbers.Real) else kind_of(returned)
         raise UnfitError(f"returned {shown} for {name}", f"return True or False: bool({name})")
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape} and type {value.dtype}"
-    return "None" if value is None else f"a {type(value).__name__}"

@@ -14,7 +14,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from offpcc import signals
-from offpcc.domains.faults import told
+from offpcc.domains.faults import kind_of, told
 
 __all__ = ["LONGEST_EPISODE", "BrokenEnvironment", "End", "Event", "Mark", "Watch", "told", "walk"]
 
@@ -94,20 +94,14 @@ def walk(env: gymnasium.Env[Any, Any], seed: int | None, actions_seed: int) -> I
 def _values(result: Any, num: int) -> tuple[Any, ...]:
     if isinstance(result, tuple) and len(result) == num:
         return result
-    raise TypeError(f"it returned {_kind(result)}, not a tuple of {num}")
+    raise TypeError(f"it returned {kind_of(result)}, not a tuple of {num}")
 
 
 def _observation(observation: Any, info: Any) -> Any:
     if not isinstance(info, dict):
-        raise TypeError(f"its info is {_kind(info)}, not a dict")
+        raise TypeError(f"its info is {kind_of(info)}, not a dict")
     np.asarray(observation)  # raises for what is no array of numbers
     return observation
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape} and type {value.dtype}"
-    return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")
 
 
 def _speaks_old(env: gymnasium.Env[Any, Any]) -> str:
@@ -116,7 +110,7 @@ def _speaks_old(env: gymnasium.Env[Any, Any]) -> str:
     try:
         first: Any = inner.reset()
         if not isinstance(first, tuple):
-            return f"reset returned {_kind(first)} and no pair (observation, info)"
+            return f"reset returned {kind_of(first)} and no pair (observation, info)"
         result: Any = inner.step(inner.action_space.sample())
         return "step returned 4 values, not 5" if len(result) == 4 else ""
     except signals.ANYTHING as error:  # then it is broken in another way, which has been told
@@ -192,7 +186,7 @@ class Watch:
 
     def _see_reward(self, event: Event) -> None:
         if not isinstance(event.reward, numbers.Real | np.number | np.bool_):
-            self._trouble("reward no number", f"{event.when} gave {_kind(event.reward)}")
+            self._trouble("reward no number", f"{event.when} gave {kind_of(event.reward)}")
             return
         reward = float(event.reward)
         if not np.isfinite(reward):
@@ -207,9 +201,9 @@ class Watch:
         self._last = (event, seen.tobytes())
         if not isinstance(event.observation, np.ndarray) or seen.dtype != self.space.dtype:
             kind = "precision" if np.issubdtype(self.space.dtype, np.floating) else "bytes"
-            self._trouble(kind, f"{event.when} gave {_kind(event.observation)}, its space says {self.space.dtype}")
+            self._trouble(kind, f"{event.when} gave {kind_of(event.observation)}, its space says {self.space.dtype}")
         if seen.shape != self.space.shape or seen.dtype.kind not in "biuf":
-            self._trouble("shape", f"{event.when} gave {_kind(seen)}, its space says {self.space.shape}")
+            self._trouble("shape", f"{event.when} gave {kind_of(seen)}, its space says {self.space.shape}")
         else:
             self._see_numbers(event.when, seen)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from torch import Tensor
 
-from offpcc.checks import PositiveInteger, Rule
+from offpcc.checks import PositiveInteger, Rule, either, one_of
 from offpcc.core import State
 from offpcc.errors import UserError
 from offpcc.networks.cells import CELLS, Cell, CellBuilder
@@ -17,15 +17,11 @@ from offpcc.registry import configurable
 
 
 def _builds_cells(value: Any) -> bool:
-    if isinstance(value, str):
-        return value in CELLS
     made = value.func if isinstance(value, functools.partial) else value
     return isinstance(made, type) and issubclass(made, Cell)
 
 
-CellChoice = Annotated[
-    str | CellBuilder, Rule(f"one of {', '.join(CELLS)}, or a class of cells such as @LSTM", _builds_cells)
-]
+CellChoice = Annotated[str | CellBuilder, either(one_of(CELLS), Rule("a class of cells such as @LSTM", _builds_cells))]
 
 
 @configurable

@@ -188,11 +188,11 @@ def test_any_wrapper_may_cut_an_episode(length):
     assert {episode.terminated for episode in buffer.episodes} == {length <= 3}
 
     _, buffer = learn(build("sac"), make_env, 12, update_after=12)
-    starts = buffer.is_start[: buffer.size]
+    starts = buffer.storage.is_start[: buffer.size]
     assert buffer.num_transitions == 12 and buffer.size == 12 + 12 // min(length, 3)
     ends = starts[:-1] & ~starts[1:]  # rows whose step was an episode's last
-    np.testing.assert_array_equal(buffer.terminations[: buffer.size - 1][ends], length <= 3)
-    assert not buffer.terminations[: buffer.size - 1][~ends].any()
+    np.testing.assert_array_equal(buffer.storage.terminations[: buffer.size - 1][ends], length <= 3)
+    assert not buffer.storage.terminations[: buffer.size - 1][~ends].any()
 
 
 @pytest.mark.parametrize("name", MEMORYLESS + OWN + SHARED)

@@ -157,7 +157,7 @@ def test_whole_numbers_with_bounds_are_none():
 def test_what_the_data_tells_of_its_bounds_wins(given):
     metadata = {"action_low": np.array([-4.0]), "action_high": np.array([4.0])}
     columns = {key: np.asarray(column) for key, column in recorded(actions=np.full((6, 1), 2.0)).items()}
-    made = Dataset(**assemble(columns, About("mine", action_range=given, metadata=metadata)))
+    made = Dataset(**vars(assemble(columns, About("mine", action_range=given, metadata=metadata))))
     assert rows(made, ENV) == [[0.5]] * 5
     whole = {**columns, "actions": np.full((6, 1), 2)}
-    assert not Dataset(**assemble(whole, About("mine", metadata=metadata))).discrete_actions
+    assert not Dataset(**vars(assemble(whole, About("mine", metadata=metadata)))).discrete_actions

@@ -173,7 +173,7 @@ def test_recorded_data_is_held_whole_and_not_copied(buffer_class):
     buffer = made(buffer_class, capacity=2)
     buffer.fill(rows, "episodes")
     assert len(starts(buffer.sample())) == 11
-    held = buffer.observations if buffer_class is ReplayBuffer else buffer.episodes[2].frames
+    held = buffer.storage.observations if buffer_class is ReplayBuffer else buffer.episodes[2].frames
     assert np.shares_memory(held, rows.observations)
 
 

@@ -18,7 +18,7 @@ from offpcc.data.loading import load
 from offpcc.data.motion import Motion
 from offpcc.data.notices import Kind, Notice
 from offpcc.data.spreads import Spread
-from offpcc.domains.doctor import FAULT, NOTE, OK, WARNING
+from offpcc.domains.findings import FAULT, NOTE, OK, WARNING
 from offpcc.errors import UserError
 
 SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))

@@ -175,7 +175,7 @@ def test_what_an_own_recording_tells_of_its_end_wins_over_the_flag_there():
         ({"offpcc": "1.0", "whole_episodes": np.int64(0)}, [False, False, False]),
         ({"whole_episodes": 2}, [True, True, True]),
     ):
-        data = Dataset(**assemble(given, About("mine", metadata=metadata)))
+        data = Dataset(**vars(assemble(given, About("mine", metadata=metadata))))
         assert data.is_whole.tolist() == whole
     for odd in ("two", np.arange(2), 1.5):
         with pytest.raises(UserError, match="metadata/whole_episodes is no whole number"):
@@ -215,7 +215,7 @@ def test_rows_are_what_buffers_hold_after_every_transition_was_pushed(recording)
     assert data.bytes_of_rows == sum(getattr(rows, name).nbytes for name in flat_names)
     assert len(rows.is_start) == flat.size
     for name in flat_names:
-        stored = getattr(flat, name)[: flat.size]
+        stored = getattr(flat.storage, name)[: flat.size]
         assert stored.dtype == getattr(rows, name).dtype and stored.tolist() == getattr(rows, name).tolist(), name
     assert len(whole) == len(rows.starts)
     for kept, a, b in zip(whole.episodes, rows.starts, rows.stops, strict=True):

@@ -316,7 +316,7 @@ def test_what_the_recorder_states_is_not_doubted(own):
     """Chance, in a world of a few places: by numbers alone nobody could tell it from a late recorder."""
     given = episodes(*[3] * 12)
     metadata = {"offpcc": "1.0", "whole_episodes": 12} if own else {"whole_episodes": 12}
-    data = Dataset(**assemble(given, About("mine", metadata=metadata)))
+    data = Dataset(**vars(assemble(given, About("mine", metadata=metadata))))
     assert data.last_is_transition.all() == own
     assert bool(texts(data, "resets")) == (not own)
 

@@ -19,7 +19,7 @@ from recordings import flags, recorded
 from offpcc.data import env_findings
 from offpcc.data.datasets import Dataset
 from offpcc.data.env_findings import bounds_for, fits, told_of_rewards
-from offpcc.domains.doctor import FAULT, OK
+from offpcc.domains.findings import FAULT, OK
 from offpcc.domains.wrappers import DropIndices, PreviousAction
 
 

@@ -12,8 +12,10 @@ from gymnasium.spaces import Box, Discrete
 
 from offpcc import interaction, signals
 from offpcc.domains import making, walk
-from offpcc.domains.doctor import FAULT, NOTE, OK, TROUBLES, WARNING, examine
+from offpcc.domains.doctor import examine
+from offpcc.domains.findings import FAULT, NOTE, OK, WARNING
 from offpcc.domains.making import UnsuitableEnvironment
+from offpcc.domains.walk_findings import TROUBLES
 
 CHECKS = [
     *("versions", "spaces", "interface", "type", "bounds", "finite", "copies", "reward", "episodes"),
@@ -432,7 +434,7 @@ class OldReset(OldStep):
         (OldReset, ["reset returned an array", "no pair (observation, info)", "offpcc.domains.old_gym.OldGym"]),
         (changed(raises, at=5), ["step 5 of episode 1 failed with ZeroDivisionError: by zero", "mend"]),
         (changed(reset=raises), ["the reset of episode 1 failed with ZeroDivisionError"]),
-        (changed(lambda self, *values: (*values[:4], None)), ["step 1", "its info is a NoneType"]),
+        (changed(lambda self, *values: (*values[:4], None)), ["step 1", "its info is None"]),
         (changed(lambda self, *values: values[:2]), ["step 1"]),
         (changed(reset=lambda self, observation, info: (observation, 1)), ["the reset", "its info is a int"]),
     ],

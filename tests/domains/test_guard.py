@@ -69,7 +69,7 @@ def leave(self, *returned):
         (observing(lambda seen: seen[:, None]), ["array of shape (2, 1)"]),
         (observing(lambda seen: 3.0), ["returned a float for an observation"]),
         (observing(lambda seen: None), ["returned None for an observation"]),
-        (observing(lambda seen: [[1.0], [1.0, 2.0]]), ["returned a list for an observation"]),
+        (observing(lambda seen: [[1.0], [1.0, 2.0]]), ["returned a list of 2 for an observation"]),
         (observing(lambda seen: np.array(["a", "b"])), ["array of shape (2,) and type <U1"]),
         (observing(lambda seen: {"seen": seen}), ["returned a dict for an observation"]),
         (rewarding(np.nan), ["returned the reward nan"]),

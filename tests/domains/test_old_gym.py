@@ -6,7 +6,8 @@ import pytest
 from gymnasium.spaces import Box
 
 import offpcc
-from offpcc.domains.doctor import OK, WARNING, examine
+from offpcc.domains.doctor import examine
+from offpcc.domains.findings import OK, WARNING
 from offpcc.domains.old_gym import OldGym
 from offpcc.errors import UserError
 

@@ -1,0 +1,98 @@
+"""Wrappers that every environment is given: types, the units of actions, and the returns it is judged by."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+from gymnasium.utils import RecordConstructorArgs
+
+from offpcc.domains.wrappers.boxes import Array, Info, box
+
+__all__ = ["EpisodeReturn", "Float32Observation", "UnitAction", "action_bounds"]
+
+
+class Float32Observation(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
+    """Shows the observation in float32.
+
+    Args:
+        env: Its observation is a Box.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gym.ObservationWrapper.__init__(self, env)
+        space = box(env.observation_space, self)
+        with np.errstate(over="ignore"):  # the largest float64, some tasks' word for "no bound", becomes infinity
+            low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+        self.observation_space = Box(low, high, dtype=np.float32)
+
+    def observation(self, observation: Array) -> Array:
+        """Returns the same numbers in float32."""
+        return np.asarray(observation, dtype=np.float32)
+
+
+class UnitAction(gym.ActionWrapper[Any, Array, Array], RecordConstructorArgs):
+    """Takes actions in [-1, 1], float32, and stretches them linearly to the bounds of `env`.
+
+    An action outside of [-1, 1] is clipped, and none leaves the bounds of `env`, not even by a rounding error
+    (as 1 and -1 may with Gymnasium's RescaleAction). Where the bounds are [-1, 1], actions pass unchanged.
+
+    Args:
+        env: Its action is a Box with finite bounds.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gym.ActionWrapper.__init__(self, env)
+        space = box(env.action_space, self)
+        self._low, self._high = space.low, space.high
+        # Halved before they are added or subtracted: wide bounds do not overflow.
+        self._centre = space.high / 2 + space.low / 2
+        self._radius = space.high / 2 - space.low / 2
+        self.action_space = Box(-1.0, 1.0, space.shape, np.float32)
+
+    def action(self, action: Array) -> Array:
+        """Returns the action in the units of `env`."""
+        unit = np.asarray(action, dtype=np.float32)
+        return np.clip(self._centre + unit * self._radius, self._low, self._high)
+
+
+class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Puts the sum of an episode's rewards, and its length, into the `info` of the step that ends it.
+
+    ``info["final_eval_reward"]`` is the undiscounted return, ``info["episode_length"]`` counts its steps.
+    Time limits belong inside: an episode that a wrapper further out cuts short is not seen to end.
+
+    Args:
+        env: Any environment.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
+        self._return, self._length = 0.0, 0
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Starts an episode and its count."""
+        self._return, self._length = 0.0, 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
+        """Takes a step, and counts it."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._return += float(reward)
+        self._length += 1
+        if terminated or truncated:
+            info = {**info, "final_eval_reward": self._return, "episode_length": self._length}
+        return observation, reward, terminated, truncated, info
+
+
+def action_bounds(env: gym.Env[Any, Any]) -> tuple[Array, Array]:
+    """The lowest and the highest action that an environment takes below the `UnitAction` around it."""
+    while isinstance(env, gym.Wrapper) and not isinstance(env, UnitAction):
+        env = env.env
+    space = box(env.env.action_space if isinstance(env, UnitAction) else env.action_space, env)
+    return space.low, space.high

@@ -1,0 +1,94 @@
+"""What runs wrote down of their progress: finding it, reading it, and the curves that it holds."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from offpcc.errors import UserError, first_line
+
+Array = npt.NDArray[np.float64]
+Progress = dict[str, list[float]]  # the columns of a `progress.csv`
+LARGEST = 2**30  # bytes of a `progress.csv`
+
+
+class NoRunsError(UserError, ValueError):
+    """There is nothing to plot."""
+
+
+class Curve(NamedTuple):
+    """A line and its band: environment steps, and a mean with a standard deviation at each."""
+
+    steps: Array
+    mean: Array
+    std: Array
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """Find the runs in a run's, an algorithm's or an environment's folder.
+
+    Args:
+        folder: Where to look, at any depth.
+
+    Returns:
+        The folders that hold a `progress.csv`, sorted.
+
+    Raises:
+        NoRunsError: If there are none.
+    """
+    runs = sorted(file.parent for file in folder.rglob("progress.csv") if file.is_file())
+    if not runs:
+        raise NoRunsError(f"no runs in {folder}: neither it nor a folder inside it holds a progress.csv")
+    return runs
+
+
+def read_progress(file: Path) -> Progress:
+    """Read a run's `progress.csv` as columns, with nan for empty cells.
+
+    Raises:
+        UserError: If it is damaged, or something else.
+    """
+    try:
+        if not file.is_file() or file.stat().st_size > LARGEST:
+            raise ValueError("it is no file of a reasonable size")
+        with file.open(encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream)
+            rows = list(reader)
+            columns = {name: [float(row[name] or "nan") for row in rows] for name in reader.fieldnames or ()}
+        if "step" not in columns:
+            raise ValueError("it has no column 'step'")
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise UserError(
+            f"{file} cannot be read as a run's progress ({first_line(error)}); put it back from a copy, or leave its "
+            f"run out"
+        ) from error
+    return columns
+
+
+def curve_of(progress: Progress, metric: str) -> Curve:
+    """A metric where it is known; its band, where the file has one, is the column named `<metric>_std`."""
+    steps, mean = np.asarray(progress["step"]), np.asarray(progress.get(metric, []))
+    if not len(mean):
+        return Curve(mean, mean, mean)
+    std = np.asarray(progress.get(f"{metric}_std", np.zeros_like(mean)))
+    known = ~np.isnan(mean)
+    return Curve(steps[known], mean[known], np.nan_to_num(std[known]))
+
+
+def mean_over_runs(group: Path, runs: Sequence[Path], metric: str) -> tuple[int, Curve]:
+    """Mean and standard deviation over runs, where all have a number; runs without any do not count."""
+    curves = []
+    for run in runs:
+        progress = read_progress(run / "progress.csv")
+        if metric not in progress:
+            raise KeyError(f"no column {metric!r} in the progress.csv of {run}; it has {', '.join(progress)}")
+        curves.append(curve_of(progress, metric))
+    values = [dict(zip(curve.steps, curve.mean, strict=True)) for curve in curves if len(curve.steps)]
+    common = sorted(set.intersection(*map(set, values))) if values else []
+    if not common:
+        raise NoRunsError(f"the runs in {group} have no number for {metric!r} at a common step")
+    table = np.array([[run[step] for step in common] for run in values])
+    return len(values), Curve(np.array(common), table.mean(axis=0), table.std(axis=0))

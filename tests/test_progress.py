@@ -1,0 +1,39 @@
+import math
+
+import pytest
+from test_plotting import COLUMNS, write_run
+
+from offpcc.errors import UserError
+from offpcc.progress import NoRunsError, find_runs, read_progress
+
+
+def test_read_progress_gives_columns_with_nan_for_empty_cells(tmp_path):
+    write_run(tmp_path / "1", [1.5, None])
+    progress = read_progress(tmp_path / "1" / "progress.csv")
+    assert list(progress) == COLUMNS.strip().split(",")
+    assert progress["step"] == [1000.0, 2000.0]
+    assert progress["test/return"][0] == 1.5
+    assert math.isnan(progress["test/return"][1])
+
+
+@pytest.mark.parametrize("text", ["", "epoch\n1\n", "step\nmany\n", None])
+def test_what_is_no_progress_is_refused(tmp_path, text):
+    file = tmp_path / "progress.csv"
+    file.mkdir() if text is None else file.write_text(text)
+    with pytest.raises(UserError, match=rf"^{file} cannot be read as a run's progress .*; put it back from a copy"):
+        read_progress(file)
+
+
+def test_find_runs_at_every_level(tmp_path):
+    runs = [write_run(tmp_path / name, [1.0]) for name in ("env/sac/1", "env/sac/2", "env/td3/1")]
+    assert find_runs(tmp_path / "env") == runs
+    assert find_runs(tmp_path / "env" / "sac") == runs[:2]
+    assert find_runs(runs[2]) == [runs[2]]
+
+
+def test_no_runs_are_an_error_that_names_the_folder(tmp_path):
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(NoRunsError, match=r"no runs in .*progress\.csv") as caught:
+            find_runs(folder)
+        assert str(folder) in caught.value.message
+    assert issubclass(NoRunsError, ValueError)
