@@ -87,7 +87,7 @@ def test_a_folder_of_runs_is_told_from_a_run(quick, launch, tmp_path):
 def test_a_file_that_is_no_actor_is_refused_without_torchs_advice(launch, tmp_path):
     (tmp_path / "actor.pt").write_text("no actor")
     code, _, err = launch("evaluate", tmp_path / "actor.pt", "--env", "pendulum-p-v0")
-    assert code == 2 and "is no actor of offpcc" in err and "weights_only" not in err
+    assert code == 2 and "no actor of offpcc" in err and "weights_only" not in err
 
 
 def told_of_config(config, *bindings):
