@@ -201,7 +201,7 @@ def build(
     if recording is not None:
         for notice in recording.notices:
             warnings.warn(f"{recording.name}: {notice.text}", DataWarning, stacklevel=2)
-        storage = _storage(learner, observations, actions, stored)
+        storage = _storage(learner, observations, actions, {"num_envs": 1, **stored})
         _learn_from(recording, learner, storage)
         return Learner(learner, storage, None, tests, Loop(), title, recording)
     assert make_env is not None

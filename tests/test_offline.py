@@ -338,6 +338,26 @@ def test_resuming_is_exact(offline, pendulum_file, tmp_path, algo, wrappers):
     assert (whole / "actor_last.pt").read_bytes() == (parts / "actor_last.pt").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("algo", "recorded"),
+    [("sac", False), ("rcql_s", False), *((algo, True) for algo in ("sac", "td3_bc", "iql", "bcq", "rbc", "rcql_s"))],
+)
+def test_a_runs_config_repeats_it(offline, quick, launch, pendulum_file, tmp_path, monkeypatch, algo, recorded):
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    data = ("--dataset", pendulum_file) if recorded else ()
+    name = "pendulum-p-v0_from_swings" if recorded else "pendulum-p-v0"
+    if recorded:
+        assert offline(algo, "--env", "pendulum-p-v0", *data, "--results", "first")[0] == 0
+    else:
+        assert quick(algo, "--results", "first", bindings=["train.num_epochs=1"])[0] == 0
+    first, second = (tmp_path / results / name / algo / "1" for results in ("first", "second"))
+    again = ("--env", "pendulum-p-v0", *data, "--algo", algo, "--config", first / "config.gin", "--results", "second")
+    code, _, err = launch(*again)
+    assert code == 0, err
+    assert rows(first) == rows(second) and len(rows(first)) >= 2
+    assert (first / "config.gin").read_text() == (second / "config.gin").read_text()
+
+
 def test_a_run_does_not_go_on_with_other_data(offline, changed, pendulum_file, tmp_path):
     file = changed("swings.hdf5")
     assert offline("bc", "--dataset", file)[0] == 0
