@@ -27,7 +27,7 @@ def tests_of(file: Path) -> tuple[list[float], list[float]]:
 def of_ids(values: list[float]) -> str:
     """Mean and standard deviation over run ids; of one id, its value alone."""
     text = f"{statistics.mean(values):,.1f}"
-    return text if len(values) == 1 else f"{text} ± {statistics.stdev(values):,.1f}"
+    return text if len(values) == 1 else f"{text} ± {statistics.pstdev(values):,.1f}"
 
 
 def table(folder: Path) -> list[str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Okabe & Ito's colours, which colour-blind people tell apart, without black and the yellow lost on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MOST_WITHIN = 6  # lines whose legend finds a place among them
 LINE_STYLES = ("-", "--", ":", "-.")
 
 STYLE: Any = {
@@ -57,7 +58,10 @@ def save(figure: "Figure", file: Path) -> None:
 
     with matplotlib.rc_context(STYLE), replacing(file) as temporary:
         for axes in figure.axes:
-            if axes.get_legend_handles_labels()[0]:
+            num_lines = len(axes.get_legend_handles_labels()[0])
+            if num_lines > MOST_WITHIN:
+                axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+            elif num_lines:
                 axes.legend()
         figure.savefig(temporary, dpi=150, metadata=METADATA.get(file.suffix))
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+OFFLINE_STEPS = "steps of learning from recorded data"
+
+
 class Summary(NamedTuple):
     """How a group of runs ended.
 
@@ -55,7 +58,7 @@ def plot_run(folder: Path, file: Path) -> None:
     if len(test.steps):
         _draw(axes, test, COLORS[0], label="test (mean ± std over episodes)")
     if not len(train.steps):
-        axes.set(xlabel="steps of learning from recorded data")
+        axes.set(xlabel=OFFLINE_STEPS)
     if not len(train.steps) and not len(test.steps):
         losses = [name for name in progress if name.endswith("_loss")]
         for name, color in zip(losses, COLORS, strict=False):
@@ -115,6 +118,10 @@ def plot_runs(
     environments = list(dict.fromkeys(group.parent.name for group in curves))
     figure, panels = _panels(environments, metric.replace("/", " ").replace("_", " "))
     axes_of = dict(zip(environments, panels.flat, strict=False))
+    for environment, axes in axes_of.items():
+        runs_there = [run for group in curves if group.parent.name == environment for run in groups[group]]
+        if not any(_has_trained_online(run) for run in runs_there):
+            axes.set(xlabel=OFFLINE_STEPS)
     styles = {name: i for i, name in enumerate(dict.fromkeys(names))}
     summaries = []
     for group, name in zip(groups, names, strict=True):
@@ -134,6 +141,10 @@ def plot_runs(
         summaries.append(Summary(group.parent.name, name, num_runs, last[1], last[2], last[0]))
     save(figure, file)
     return summaries
+
+
+def _has_trained_online(run: Path) -> bool:
+    return len(curve_of(read_progress(run / "progress.csv"), "train/return").steps) > 0
 
 
 def _names(groups: Sequence[Path]) -> list[str]:

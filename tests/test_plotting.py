@@ -76,6 +76,23 @@ def test_plot_run_draws_test_and_training_return_and_names_the_run(tmp_path, mon
     assert axes.get_xlabel() == "environment steps"
 
 
+def test_what_steps_are_and_where_the_legend_of_many_lines_is(tmp_path, monkeypatch):
+    import offpcc.plotting
+
+    figures = []
+    save = offpcc.plotting.save
+    monkeypatch.setattr(offpcc.plotting, "save", lambda figure, file: (figures.append(figure), save(figure, file)))
+    for number in range(7):
+        write_run(tmp_path / "many" / f"algo{number}" / "1", [1.0, 2.0])
+    recorded = write_run(tmp_path / "recorded" / "riql" / "1", [1.0, 2.0]) / "progress.csv"
+    recorded.write_text(COLUMNS + "1,1000,,1.0,0.5\n2,2000,,2.0,0.5\n")
+    plot_runs([tmp_path], tmp_path / "curves.png")
+    many, few = figures[0].axes
+    assert (many.get_xlabel(), few.get_xlabel()) == ("environment steps", "steps of learning from recorded data")
+    legends = [axes.get_legend().get_window_extent() for axes in (many, few)]
+    assert legends[0].x0 >= many.get_window_extent().x1 and legends[1].x1 <= few.get_window_extent().x1
+
+
 def test_a_summary_is_numpys_mean_and_std_over_runs(tmp_path):
     returns = np.random.default_rng(0).normal(size=(3, 4))
     for i, values in enumerate(returns.tolist()):

@@ -18,7 +18,7 @@ def test_last_and_best_over_ids(tmp_path):
     run(tmp_path / "pend" / "bc" / "1", [-3.0, -2.0, ""])
     lines = table(tmp_path)
     assert lines[2:] == [
-        "| hop, data | `riql` | 2 | 6.0 ± 2.8 | 8.5 ± 0.7 | 60.0 ± 28.3 |",
+        "| hop, data | `riql` | 2 | 6.0 ± 2.0 | 8.5 ± 0.5 | 60.0 ± 20.0 |",
         "| pend | `bc` | 1 | -2.0 | -2.0 |  |",
     ]
 
