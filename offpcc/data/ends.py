@@ -83,6 +83,16 @@ def last_steps(
     return last
 
 
+def shows_ends(last: LastSteps, observations: Array) -> bool:
+    """Whether `next_observations` were looked at before resets, so that they jump wherever an episode was cut.
+
+    Args:
+        last: read with next observations.
+        observations: (S, *obs).
+    """
+    return bool(_differ(last.final_observations[:-1], observations[last.stops[:-1]]).any())
+
+
 def _without_next_observations(observations: Array, terminations: Array, stops: Array) -> LastSteps:
     terminated = terminations[stops - 1]
     lost = int((~terminated).sum())
