@@ -199,6 +199,8 @@ def build(
     title = f"{run_name(env, dataset, dataset_fraction)} {algo}"
     storage: ReplayBuffer | RecurrentReplayBuffer
     if recording is not None:
+        if not learner.memoryless:
+            recording = recording.for_memory()
         for notice in recording.notices:
             warnings.warn(f"{recording.name}: {notice.text}", DataWarning, stacklevel=2)
         storage = _storage(learner, observations, actions, {"num_envs": 1, **stored})

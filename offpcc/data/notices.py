@@ -13,6 +13,7 @@ Kind = Literal[
     "no next observations",
     "no time limits",  # nothing tells where one ended an episode
     "time limit",  # one is assumed
+    "single steps",  # nearly all episodes last but one
     "resets",  # last observations are those of the next episode's start
     "rewards",  # tests have others
     "remark",  # what is known of this data
