@@ -182,7 +182,7 @@ def read(
         source: what `offpcc.data.load` takes, or what it gave.
         env: made by `offpcc.make`, whose bounds actions are scaled by if the data tells none, and whose wrappers show
             the agent its part of what was recorded; it is used up. None to learn from what was recorded as it is.
-        fraction: as few whole episodes from the start as hold this part of the steps.
+        fraction: as few whole episodes from the start as hold this part of the steps, rounded up.
         seed: of what those wrappers draw, such as noise.
         progress: of a download.
 

@@ -117,6 +117,7 @@ class Dataset(Steps):
             steps: slice | Array = slice(int(starts[0]), int(stops[-1]))
         else:
             steps = np.concatenate([np.arange(start, stop) for start, stop in zip(starts, stops, strict=True)])
+        is_part = len(np.unique(chosen)) < self.num_episodes
         part = slice(int(chosen[0]), int(chosen[-1]) + 1) if isinstance(steps, slice) else chosen
         return replace(
             self,
@@ -125,11 +126,12 @@ class Dataset(Steps):
             final_observations=self.final_observations[part],
             last_is_transition=self.last_is_transition[part],
             is_whole=self.is_whole[part],
+            notices=tuple(notice.in_part() for notice in self.notices) if is_part else self.notices,
             infos=StepInfos(self.infos, steps, self.num_steps) if self.infos else self.infos,
         )
 
     def fraction(self, part: float) -> Dataset:
-        """As few whole episodes from the start as hold this part of the steps; all of them for 1.
+        """As few whole episodes from the start as hold this part of the steps, rounded up; all of them for 1.
 
         Raises:
             UserError: `part` is no number above 0 and at most 1.

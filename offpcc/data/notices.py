@@ -20,6 +20,10 @@ Kind = Literal[
 ]
 
 
+COUNTING: tuple[Kind, ...] = ("jumps", "no next observations", "resets")  # when data is read, all of it
+OF_WHOLE = " (counted in the whole data set, of which this is a part)"
+
+
 class Notice(NamedTuple):
     """One thing that is odd about recorded data.
 
@@ -30,3 +34,9 @@ class Notice(NamedTuple):
 
     kind: Kind
     text: str
+
+    def in_part(self) -> Notice:
+        """The same of a part of the data: what was counted is said to be of the whole."""
+        if self.kind not in COUNTING or self.text.endswith(OF_WHOLE):
+            return self
+        return self._replace(text=self.text + OF_WHOLE)
