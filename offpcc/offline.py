@@ -153,11 +153,6 @@ def load_by_gin(source: str | Path | Dataset, progress: Progress | None = None) 
     """
     settings = by_gin()
     action_range = settings["action_range"]
-    if not isinstance(source, str | Path | Dataset):
-        raise UserError(
-            f"the data set is given as {type(source).__name__}; give a file, a name, minari:ID or what "
-            f"offpcc.Dataset.from_arrays makes of arrays"
-        )
     if isinstance(source, Dataset):
         return source.with_range(action_range)
     limit = settings["max_episode_steps"]

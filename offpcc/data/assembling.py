@@ -27,6 +27,7 @@ from offpcc.data.notices import Notice
 from offpcc.data.steps import Steps
 from offpcc.errors import UserError
 
+SAY_HOW_IT_ENDED = "Add terminated: True if the task ended the episode, False if a time limit or anything else cut it"
 WHOLE, LARGEST = "whole_episodes", 64  # a number in the metadata, and its bytes at most
 
 
@@ -201,14 +202,15 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str) -> _Ep
         keys = ("observations", "actions", "rewards", ends[0] if ends else "terminated")
         missing = [key for key in keys if key not in episode]
         if missing:
-            raise UserError(f"{where}: {', '.join(missing)} missing; found: {', '.join(map(str, episode))}")
+            found = f"{where}: {', '.join(missing)} missing; found: {', '.join(map(str, episode))}"
+            raise UserError(found if ends else f"{found}. {SAY_HOW_IT_ENDED}")
         given = [episode[key] for key in keys]
     else:
         given = list(episode)
         if len(given) != 4:
             raise UserError(
                 f"{where}: {len(given)} parts; an episode is (observations, actions, rewards, terminated), or a "
-                f"mapping of these names"
+                f"mapping of these names. {SAY_HOW_IT_ENDED}"
             )
     columns = {key: np.asarray(value) for key, value in zip(REQUIRED, given, strict=True)}
     length = len(columns["actions"]) if columns["actions"].ndim else 0

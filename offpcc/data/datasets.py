@@ -84,12 +84,22 @@ class Dataset(Steps):
         source: str = "episodes",
         metadata: Mapping[str, Any] | None = None,
     ) -> Dataset:
-        """Episodes, each with one observation more than it has actions.
+        """Episodes, each with one observation more than it has actions: the first, and one after every action.
+
+        One of 200 steps, with observations of 3 numbers and actions of 1, which a time limit ended::
+
+            episode = {
+                "observations": np.zeros((201, 3), np.float32),  # the last one is what the last step led to
+                "actions": np.zeros((200, 1), np.float32),
+                "rewards": np.zeros(200, np.float32),
+                "terminated": False,  # True if the task ended; a time limit is no end of the task
+            }
+            data = offpcc.Dataset.from_episodes([episode])
 
         Args:
-            episodes: of L steps each: ``(observations (L+1, *obs), actions (L, A), rewards (L,), terminated)`` or a
-                mapping with the keys ``observations``, ``actions``, ``rewards`` and ``terminated``, for which
-                ``terminations`` or ``terminals`` (L,) may stand.
+            episodes: of L steps each: a mapping with the keys ``observations`` (L+1, *obs), ``actions`` (L, A),
+                ``rewards`` (L,) and ``terminated``, for which ``terminations`` or ``terminals`` (L,) may stand; or
+                these four in this order, ``(observations, actions, rewards, terminated)``.
             action_range: see `from_arrays`.
             name: for messages.
             source: where they came from.
