@@ -15,6 +15,8 @@ from offpcc.errors import UserError, first_line
 from offpcc.registry import from_specification
 from offpcc.tensor_files import read_tensors, write_tensors
 
+BEST = "actor_best.pt"  # in a run's folder
+
 
 class Agent:
     """An actor that keeps its memory, previous action and time between calls, for one environment.
@@ -81,6 +83,8 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
     Raises:
         UserError: the file cannot be read, or names a class that is not known here.
     """
+    if (inside := file / BEST).is_file():
+        raise UserError(f"{file} is a run's folder; give the actor in it, {inside}")
     content = read_tensors(file, "actor", ACTOR_FORMAT)
     try:
         algorithm: ActorCritic = from_specification(content["algorithm"], device=device)

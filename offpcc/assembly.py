@@ -158,7 +158,7 @@ def build(
         environments: arguments of `offpcc.environments.environments`, such as ``num_envs``.
         dataset: recorded data to learn from instead of interaction; see `offpcc.data.load`. The wrappers of `env`
             show the agent as much of it as they would in `env`.
-        dataset_fraction: as few whole episodes from its start as hold this part of its steps.
+        dataset_fraction: as few whole episodes from its start as hold this part of its steps, rounded up.
 
     Raises:
         UserError: a name is unknown, or the environment or the data does not suit.
@@ -199,6 +199,8 @@ def build(
     title = f"{run_name(env, dataset, dataset_fraction)} {algo}"
     storage: ReplayBuffer | RecurrentReplayBuffer
     if recording is not None:
+        if not learner.memoryless:
+            recording = recording.for_memory()
         for notice in recording.notices:
             warnings.warn(f"{recording.name}: {notice.text}", DataWarning, stacklevel=2)
         storage = _storage(learner, observations, actions, {"num_envs": 1, **stored})

@@ -98,7 +98,7 @@ def collect(options: argparse.Namespace) -> int:
         algorithm = advised(options.env, env, actor)
     print(f"data set {file}", *([f"Minari's {MINARI}{minari}"] if minari else []), sep="\n")
     words = ["--env", options.env, "--algo", algorithm, "--dataset", str(file)]
-    print(f"to learn from it:\n  {shlex.join([*program(), *words, '--config', 'configs/algorithms/iql.gin'])}")
+    print(f"to learn from it:\n  {shlex.join([*program(), *words, '--config', 'configs/offline_quickstart.gin'])}")
     return 0
 
 

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,11 @@ from offpcc.places import as_path, shown
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # a wheel has the configs inside
 LARGEST = 2**22  # bytes of a config
+IN_PYTHON = "offpcc.configure"
+EXAMPLES = {  # of a binding, by where it is given without a file
+    COMMAND_LINE: f'{COMMAND_LINE} "SAC.lr=1e-4"',
+    IN_PYTHON: f'{IN_PYTHON}(FILE, "SAC.lr = 1e-4", "SAC.gamma = 0.9")',
+}
 UNKNOWN_REFERENCE = re.compile(r"No configurable matching reference '@([^'()]+)")  # what gin says of one
 CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
 
@@ -61,30 +66,34 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
     raise UserError(f"there is no config {str(name)!r}{kind}; {hint}")
 
 
-def load(file: str | Path | None, command_line: list[str], *, imports_beside: bool = True) -> list[Binding]:
-    """Forget what gin knew, then read a config and bindings from the command line, which win.
+def load(
+    file: str | Path | None, given: Sequence[str], *, given_in: str = COMMAND_LINE, imports_beside: bool = True
+) -> list[Binding]:
+    """Forget what gin knew, then read a config and bindings from the command line or from Python, which win.
 
     Args:
         file: the config.
-        command_line: bindings.
+        given: bindings.
+        given_in: where, for messages: `COMMAND_LINE` or `IN_PYTHON`.
         imports_beside: whether modules that lie beside the config can be imported; not so those in a run's folder,
             which may have come from elsewhere.
 
     Raises:
         UserError: a file is missing or malformed, a binding names a class or parameter that does not exist, or the
-            command line gives the same one twice.
+            same one is given twice beside the file.
     """
     gin.clear_config()
     make_importable(Path.cwd())
     bindings = _read_file(find(file), imports_beside=imports_beside) if file else []
-    given: set[tuple[str, str, str]] = set()
-    for text in command_line:
-        if "=" not in text:
-            raise UserError(f'{COMMAND_LINE} {text!r} is no binding; write it as {COMMAND_LINE} "SAC.lr=1e-4"')
-        for binding in _read_text(text, COMMAND_LINE, None):
-            if binding[:3] in given:
-                raise UserError(f"{COMMAND_LINE}: {binding.given} is given twice; take one out")
-            given.add(binding[:3])
+    known: set[tuple[str, str, str]] = set()
+    for text in given:
+        if not isinstance(text, str) or "=" not in text:
+            fault = f"{given_in}: {shown(repr(text))} is no binding"
+            raise UserError(f"{fault}; each is a string of its own, as in {EXAMPLES[given_in]}")
+        for binding in _read_text(text, given_in, None):
+            if binding[:3] in known:
+                raise UserError(f"{given_in}: {binding.given} is given twice; take one out")
+            known.add(binding[:3])
             bindings.append(binding)
     check_macros(bindings)
     return bindings
@@ -95,13 +104,13 @@ def configure(file: str | Path | None = None, *bindings: str) -> None:
 
     Args:
         file: a config, looked for as `--config` is; None for the defaults, which are the paper's.
-        bindings: such as "SAC.lr = 1e-4"; they win over the file's.
+        bindings: such as "SAC.lr = 1e-4", each a string of its own; they win over the file's.
 
     Raises:
         UserError: a file is missing or malformed, or a binding names a class or parameter that does not exist.
     """
     importlib.import_module("offpcc.training")  # all that gin can configure is known before configs are read
-    load(file, list(bindings))
+    load(file, bindings, given_in=IN_PYTHON)
 
 
 def load_for_actor(file: str | Path | None, run: Path) -> None:
@@ -189,7 +198,7 @@ def text_of(path: Path) -> str:
 def _read_text(text: str, source: str, folder: Path | None, including: tuple[Path, ...] = ()) -> list[Binding]:
     bindings: list[Binding] = []
     for statement, line in _statements(text, source):
-        where = source if source == COMMAND_LINE else f"{source}:{line}"
+        where = source if source in EXAMPLES else f"{source}:{line}"
         if isinstance(statement, config_parser.IncludeStatement):
             bindings += _read_file(find(statement.filename, folder), including)
         elif isinstance(statement, config_parser.ImportStatement):
@@ -207,7 +216,7 @@ def _statements(text: str, source: str, skip_unknown: bool = False) -> Iterator[
             line = statement.location.line_num
             yield statement, line
     except SyntaxError as error:
-        at = source if source == COMMAND_LINE else f"{source}:{error.lineno}"
+        at = source if source in EXAMPLES else f"{source}:{error.lineno}"
         reason = error.msg.strip().splitlines()[-1].strip()
         raise UserError(
             f"{at}: {(error.text or text).strip()!r} is not gin's syntax ({reason}); a value is a number, a string in "

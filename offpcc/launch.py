@@ -98,9 +98,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     )
     train.add_argument("--env", metavar="NAME", help="a Gymnasium id, see `offpcc envs`, or D4RL's name of a data set")
     train.add_argument("--dataset", metavar="DATA", help="learn from recorded data: a file, D4RL's name or minari:ID")
-    train.add_argument(
-        "--dataset_fraction", type=arguments.fraction, default=1.0, metavar="F", help="of its episodes, from the start"
-    )
+    _fraction(train)
     train.add_argument("--algo", required=True, metavar="NAME", help="an algorithm, or a registered class")
     train.add_argument("--config", metavar="FILE.gin", help="as given, from the repository's root or below configs/")
     train.add_argument(
@@ -146,9 +144,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     )
     check.add_argument("--env", metavar="NAME", help="any Gymnasium id, or MODULE:ID of your own")
     check.add_argument("--dataset", metavar="DATA", help="a file, D4RL's name or minari:ID")
-    check.add_argument(
-        "--dataset_fraction", type=arguments.fraction, default=1.0, metavar="F", help="of its episodes, from the start"
-    )
+    _fraction(check)
     check.add_argument(
         "--output", type=arguments.path, metavar="FILE.png", help="a picture of the data's returns and lengths"
     )
@@ -178,6 +174,11 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     _device(collect)
     collect.set_defaults(run=_collect)
     return whole
+
+
+def _fraction(command: argparse.ArgumentParser) -> None:
+    told = "of its steps, from the start, rounded up to whole episodes"
+    command.add_argument("--dataset_fraction", type=arguments.fraction, default=1.0, metavar="F", help=told)
 
 
 def _device(command: argparse.ArgumentParser) -> None:

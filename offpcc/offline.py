@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from offpcc.data.columns import Array, Range, blocks, check_room
 from offpcc.data.datasets import Dataset
 from offpcc.data.downloads import Progress
 from offpcc.data.env_findings import bounds_for, told_of_rewards
+from offpcc.data.episode_findings import told_of_lengths
 from offpcc.data.infos import recorded_in, seen_through
 from offpcc.data.loading import load
 from offpcc.data.notices import Notice
@@ -78,6 +79,11 @@ class OfflineData:
     def action_space(self) -> spaces.Box:
         """Of actions in [-1, 1]."""
         return spaces.Box(-1.0, 1.0, self.rows.actions.shape[1:], np.float32)
+
+    def for_memory(self) -> OfflineData:
+        """The same, for an agent with memory: it is told if there is nothing to remember."""
+        lengths = self.rows.stops - self.rows.starts - 1  # an episode's last row is no step
+        return replace(self, notices=(*self.notices, *told_of_lengths(lengths)))
 
     def statistics(self) -> tuple[Array, Array]:
         """Mean and standard deviation, float64, of the observations that transitions start from."""
@@ -147,11 +153,6 @@ def load_by_gin(source: str | Path | Dataset, progress: Progress | None = None) 
     """
     settings = by_gin()
     action_range = settings["action_range"]
-    if not isinstance(source, str | Path | Dataset):
-        raise UserError(
-            f"the data set is given as {type(source).__name__}; give a file, a name, minari:ID or what "
-            f"offpcc.Dataset.from_arrays makes of arrays"
-        )
     if isinstance(source, Dataset):
         return source.with_range(action_range)
     limit = settings["max_episode_steps"]
@@ -176,7 +177,7 @@ def read(
         source: what `offpcc.data.load` takes, or what it gave.
         env: made by `offpcc.make`, whose bounds actions are scaled by if the data tells none, and whose wrappers show
             the agent its part of what was recorded; it is used up. None to learn from what was recorded as it is.
-        fraction: as few whole episodes from the start as hold this part of the steps.
+        fraction: as few whole episodes from the start as hold this part of the steps, rounded up.
         seed: of what those wrappers draw, such as noise.
         progress: of a download.
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from offpcc import __version__
+from offpcc.agent import BEST
 from offpcc.assembly import Learner
 from offpcc.checkpoints import parts_folder, previous
 from offpcc.configuration import CHECKOUT
@@ -56,7 +57,7 @@ class RunFolder:
         self.checkpoint_before = previous(self.checkpoint)
         self.checkpoint_parts = parts_folder(self.checkpoint)
         self.actor_last = self.path / "actor_last.pt"
-        self.actor_best = self.path / "actor_best.pt"
+        self.actor_best = self.path / BEST
         self.bad_batch = self.path / "bad_batch.pt"
         self.curve = self.path / "curve.png"
         self.videos = self.path / "videos"

@@ -59,6 +59,15 @@ def test_build_train_act_save_load(tmp_path):
         observation, *_ = env.step(action)
 
 
+def test_of_a_runs_folder_the_actor_in_it_is_named(tmp_path):
+    learner = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)})
+    with pytest.raises(UserError, match="is a folder, a pipe or a device"):
+        offpcc.Agent.load(tmp_path)
+    offpcc.Agent(learner.algorithm).save(tmp_path / "actor_best.pt")
+    with pytest.raises(UserError, match=r"is a run's folder; give the actor in it, .*/actor_best\.pt$"):
+        offpcc.Agent.load(tmp_path)
+
+
 def test_configure_takes_the_place_of_what_was_set_before():
     offpcc.configure("test/template_short.gin", "SAC.alpha = 0.5", "ActorCritic.gamma = 0.9")
     offpcc.configure(None, "SAC.alpha = 0.25")

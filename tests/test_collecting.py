@@ -69,7 +69,7 @@ def test_what_was_recorded_is_told_and_the_next_command_is_one(here, capsys):
     returns = load("data.hdf5").returns
     assert f"450 steps, 2 whole episodes (and a last one, which was cut), mean return {returns[:2].mean():.1f}" in told
     words = shlex.split(told.splitlines()[-1])
-    expected = ["--env", ENV, "--algo", "riql", "--dataset", "data.hdf5", "--config", "configs/algorithms/iql.gin"]
+    expected = ["--env", ENV, "--algo", "riql", "--dataset", "data.hdf5", "--config", "configs/offline_quickstart.gin"]
     assert words[-len(expected) :] == expected
     from offpcc.launch import parser
 

@@ -108,6 +108,21 @@ def test_the_command_line_gives_a_binding_once(tmp_path, first, second, name):
     configuration.load(write(tmp_path / "a.gin", f"{first}\n{second}\n"), [second])
 
 
+@pytest.mark.parametrize("bindings", [(["SAC.lr = 1e-4"],), ("SAC.lr",), ({"SAC.lr": 1e-4},), (0.1,)])
+def test_in_python_bindings_are_strings_of_their_own(bindings):
+    with pytest.raises(UserError) as told:
+        configuration.configure(None, *bindings)
+    assert repr(bindings[0]) in told.value.message
+    assert 'as in offpcc.configure(FILE, "SAC.lr = 1e-4", ' in told.value.message
+
+
+@pytest.mark.parametrize("bindings", [("SAC.lr =",), ("SAC.lr = x",), ("SAC.alfa = 1",), ("SAC.lr = 1", "SAC.lr = 2")])
+def test_in_python_nothing_is_said_of_the_command_line(bindings):
+    with pytest.raises(UserError, match=r"^offpcc\.configure: ") as told:
+        configuration.configure(None, *bindings)
+    assert "--gin" not in told.value.message
+
+
 def test_what_differs_in_scope_class_or_parameter_is_not_the_same_binding():
     configuration.load(None, ["SAC.lr=1", "slow/SAC.lr=1", "RecurrentSAC.lr=1", "SAC.actor_lr=1", "rate=1", "slow=1"])
 

@@ -529,3 +529,17 @@ def test_what_a_paper_binds_can_be_taken_back_where_returns_are_all_alike(launch
     assert code == 2 and "--gin recorded.return_range=None" in err
     code, out, err = launch(*command, "--gin", "recorded.return_range=None", *SHORT)
     assert code == 0 and "rewards are multiplied" not in out, err
+
+
+@pytest.mark.parametrize("algo, is_told", [("bc", False), ("rbc", True)])
+def test_an_agent_with_memory_is_told_of_data_that_leaves_nothing_to_remember(
+    offline, pendulum_file, changed, algo, is_told
+):
+    with h5py.File(pendulum_file) as file:
+        columns = {key: file[key][:] for key in ("observations", "actions", "rewards", "terminals", "timeouts")}
+    columns["next_observations"] = columns["observations"] + 0.01
+    order = np.random.default_rng(0).permutation(len(columns["rewards"]))
+    file = changed("shuffled.hdf5", **{key: column[order] for key, column in columns.items()})
+    code, out, err = offline(algo, "--dataset", file)
+    assert code == 0, err
+    assert ("note: nearly all of the episodes are one step long" in out) is is_told

@@ -55,6 +55,7 @@ def test_the_environment_of_a_d4rl_name_is_told(launch, tmp_path, monkeypatch, p
     env = offpcc.make("hopper-medium-v2")
     assert env.get_dataset()["observations"].shape == (30, 11)
     assert env.get_normalized_score(3234.3) == pytest.approx(1.0)
+    assert (env.ref_min_score, env.ref_max_score) == (-20.272305, 3234.3)
 
 
 def test_a_part_of_the_data_has_a_folder_of_its_own(launch, pendulum_file, tmp_path):

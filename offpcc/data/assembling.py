@@ -21,12 +21,13 @@ from offpcc.data.columns import (
     read_numbers,
     with_our_names,
 )
-from offpcc.data.ends import LastSteps, last_steps, time_limits
+from offpcc.data.ends import LastSteps, last_steps, shows_ends, time_limits
 from offpcc.data.infos import Recorded, action_range, is_own_recording
 from offpcc.data.notices import Notice
 from offpcc.data.steps import Steps
 from offpcc.errors import UserError
 
+SAY_HOW_IT_ENDED = "Add terminated: True if the task ended the episode, False if a time limit or anything else cut it"
 WHOLE, LARGEST = "whole_episodes", 64  # a number in the metadata, and its bytes at most
 
 
@@ -74,7 +75,12 @@ def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()
     num_steps = check_shapes(columns, name)
     check_room(bytes_kept(columns), f"{name}: {num_steps:,} steps")
     terminations = read_flags(columns.pop("terminations"), f"{name}: terminations")
-    truncations, notices = _truncations(columns.pop("truncations", None), terminations, about)
+    flags = columns.pop("truncations", None)
+    truncations = (
+        time_limits(terminations, about.max_episode_steps)
+        if flags is None
+        else read_flags(flags, f"{name}: truncations")
+    )
     is_end = terminations | truncations
     rewards = read_numbers(columns.pop("rewards"), f"{name}: rewards").reshape(num_steps)
     has_choices = columns["actions"].dtype.kind in "iub"
@@ -85,6 +91,9 @@ def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()
     last = last_steps(observations, terminations, truncations, following, name, is_sure=num_whole is not None)
     is_whole = is_end[last.stops - 1]
     is_whole[num_whole:] &= num_whole is None
+    notices = []
+    if flags is None and (about.max_episode_steps or following is None or not shows_ends(last, observations)):
+        notices.append(_told_of_time_limits(about.max_episode_steps))
     steps = _Read(observations, actions, rewards, terminations, truncations, has_choices)
     return _checked(steps, last, is_whole, [*notices, *last.notices], about)
 
@@ -99,17 +108,12 @@ def _num_whole(metadata: Mapping[str, Any], name: str) -> int | None:
     return max(0, int(told))
 
 
-def _truncations(column: Column | None, terminations: Array, about: About) -> tuple[Array, list[Notice]]:
-    if column is not None:
-        return read_flags(column, f"{about.called}: truncations"), []
-    limit = about.max_episode_steps
+def _told_of_time_limits(limit: int | None) -> Notice:
     if limit:
         text = f"episodes are cut after {limit} steps, which is taken to be the time limit"
-        notice = Notice("time limit", f"there are no truncations (timeouts): {text}")
-    else:
-        text = "an episode that a time limit ended goes on in the next one, unless max_episode_steps is given"
-        notice = Notice("no time limits", f"there are no truncations (timeouts): {text}")
-    return time_limits(terminations, limit), [notice]
+        return Notice("time limit", f"there are no truncations (timeouts): {text}")
+    text = "an episode that a time limit ended goes on in the next one, unless max_episode_steps is given"
+    return Notice("no time limits", f"there are no truncations (timeouts): {text}")
 
 
 def join(episodes: Iterable[Mapping[str, Any] | Sequence[Any]], about: About) -> Steps:
@@ -198,14 +202,15 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str) -> _Ep
         keys = ("observations", "actions", "rewards", ends[0] if ends else "terminated")
         missing = [key for key in keys if key not in episode]
         if missing:
-            raise UserError(f"{where}: {', '.join(missing)} missing; found: {', '.join(map(str, episode))}")
+            found = f"{where}: {', '.join(missing)} missing; found: {', '.join(map(str, episode))}"
+            raise UserError(found if ends else f"{found}. {SAY_HOW_IT_ENDED}")
         given = [episode[key] for key in keys]
     else:
         given = list(episode)
         if len(given) != 4:
             raise UserError(
                 f"{where}: {len(given)} parts; an episode is (observations, actions, rewards, terminated), or a "
-                f"mapping of these names"
+                f"mapping of these names. {SAY_HOW_IT_ENDED}"
             )
     columns = {key: np.asarray(value) for key, value in zip(REQUIRED, given, strict=True)}
     length = len(columns["actions"]) if columns["actions"].ndim else 0

@@ -84,12 +84,22 @@ class Dataset(Steps):
         source: str = "episodes",
         metadata: Mapping[str, Any] | None = None,
     ) -> Dataset:
-        """Episodes, each with one observation more than it has actions.
+        """Episodes, each with one observation more than it has actions: the first, and one after every action.
+
+        One of 200 steps, with observations of 3 numbers and actions of 1, which a time limit ended::
+
+            episode = {
+                "observations": np.zeros((201, 3), np.float32),  # the last one is what the last step led to
+                "actions": np.zeros((200, 1), np.float32),
+                "rewards": np.zeros(200, np.float32),
+                "terminated": False,  # True if the task ended; a time limit is no end of the task
+            }
+            data = offpcc.Dataset.from_episodes([episode])
 
         Args:
-            episodes: of L steps each: ``(observations (L+1, *obs), actions (L, A), rewards (L,), terminated)`` or a
-                mapping with the keys ``observations``, ``actions``, ``rewards`` and ``terminated``, for which
-                ``terminations`` or ``terminals`` (L,) may stand.
+            episodes: of L steps each: a mapping with the keys ``observations`` (L+1, *obs), ``actions`` (L, A),
+                ``rewards`` (L,) and ``terminated``, for which ``terminations`` or ``terminals`` (L,) may stand; or
+                these four in this order, ``(observations, actions, rewards, terminated)``.
             action_range: see `from_arrays`.
             name: for messages.
             source: where they came from.
@@ -117,6 +127,7 @@ class Dataset(Steps):
             steps: slice | Array = slice(int(starts[0]), int(stops[-1]))
         else:
             steps = np.concatenate([np.arange(start, stop) for start, stop in zip(starts, stops, strict=True)])
+        is_part = len(np.unique(chosen)) < self.num_episodes
         part = slice(int(chosen[0]), int(chosen[-1]) + 1) if isinstance(steps, slice) else chosen
         return replace(
             self,
@@ -125,11 +136,12 @@ class Dataset(Steps):
             final_observations=self.final_observations[part],
             last_is_transition=self.last_is_transition[part],
             is_whole=self.is_whole[part],
+            notices=tuple(notice.in_part() for notice in self.notices) if is_part else self.notices,
             infos=StepInfos(self.infos, steps, self.num_steps) if self.infos else self.infos,
         )
 
     def fraction(self, part: float) -> Dataset:
-        """As few whole episodes from the start as hold this part of the steps; all of them for 1.
+        """As few whole episodes from the start as hold this part of the steps, rounded up; all of them for 1.
 
         Raises:
             UserError: `part` is no number above 0 and at most 1.

@@ -13,7 +13,7 @@ from offpcc.d4rl_names import normalized_score, reference_returns
 from offpcc.data import env_findings, episode_findings, infos, number_findings
 from offpcc.data.columns import SpoiledData
 from offpcc.data.datasets import Dataset
-from offpcc.data.episode_findings import BEFORE_RESET, MARK_ENDS
+from offpcc.data.episode_findings import BEFORE_RESET, MARK_ENDS, SHUFFLED, SINGLE_STEPS, are_shuffled, told_of_lengths
 from offpcc.data.infos import recorded_in
 from offpcc.data.motion import Motion
 from offpcc.data.notices import Kind
@@ -47,6 +47,7 @@ NOTICES: dict[Kind, tuple[str, str, str]] = {
     "no next observations": ("jumps", NOTE, "fine; record next_observations to keep these steps"),
     "no time limits": ("ends", WARNING, MARK_ENDS),
     "time limit": ("ends", NOTE, ""),
+    "single steps": ("ends", WARNING, SINGLE_STEPS),
     "resets": ("resets", NOTE, f"fine; to keep these steps, {BEFORE_RESET}"),
     "rewards": ("rewards", NOTE, "fine if they were recorded through the same wrapper"),
     "remark": ("remark", NOTE, ""),
@@ -85,13 +86,15 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
             hide may have been recorded. Its name tells the references of scores where the data's does not.
     """
     bounds = env_findings.bounds_for(data, env)
-    notices = [*data.notices, *data.told_of_actions(bounds)]
+    notices = [*data.notices, *data.told_of_actions(bounds), *told_of_lengths(data.lengths)]
     if env is not None:
         notices += env_findings.told_of_rewards(env)
     told = defaultdict[str, list[Finding]](list)
     for kind, text in notices:
         is_off_scale = kind == "clipped" and number_findings.are_off_scale(data, bounds)
         check, level, remedy = OFF_SCALE if is_off_scale else NOTICES[kind]
+        if kind == "single steps" and are_shuffled(data):
+            remedy = SHUFFLED
         told[check].append(Finding(check, level, text, remedy))
     lengths, returns = Spread.of("episode length", data.lengths), Spread.of("episode return", data.returns)
     rewards = Spread.of("reward", data.rewards)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from offpcc.data.columns import BLOCK_BYTES, TOLERANCE, Array, Column, blocks, check_finite, converted
+from offpcc.data.columns import BLOCK_BYTES, TOLERANCE, Array, Column, SpoiledData, blocks, check_finite, converted
 from offpcc.data.notices import Notice
 
 # Of episodes that another follows, as many as lead to its start if the recorder looked after each reset: not all, for
@@ -17,6 +17,7 @@ ENOUGH = 10  # cut episodes tell by themselves: many recorders look before the r
 # Of observations inside episodes. A start that is as frequent there, such as the zeros of a sensor that flickers, may
 # be a last observation, too; by chance it is one for less than half a habit where it is rarer.
 COMMON = 0.05
+NEARLY = 0.9  # of the steps that move: recorders that look too early do so at all of them
 SAMPLE = 10_000  # observations that frequencies are taken from
 
 
@@ -60,7 +61,7 @@ def last_steps(
         is_sure: the recorder is known to have looked before each reset.
 
     Raises:
-        UserError: a next observation is NaN or infinite.
+        UserError: a next observation is NaN or infinite, or nearly each is the observation that its step began with.
     """
     ends = terminations | truncations
     ends[-1] = True
@@ -81,6 +82,16 @@ def last_steps(
         )
         last.notices.append(Notice("jumps", text))
     return last
+
+
+def shows_ends(last: LastSteps, observations: Array) -> bool:
+    """Whether `next_observations` were looked at before resets, so that they jump wherever an episode was cut.
+
+    Args:
+        last: read with next observations.
+        observations: (S, *obs).
+    """
+    return bool(_differ(last.final_observations[:-1], observations[last.stops[:-1]]).any())
 
 
 def _without_next_observations(observations: Array, terminations: Array, stops: Array) -> LastSteps:
@@ -157,9 +168,10 @@ def _read_last(column: Column, observations: Array, ends: Array, name: str) -> t
     """Next observations at the ends of episodes and where the data jumps; the steps of the jumps.
 
     Raises:
-        UserError: one is NaN or infinite.
+        UserError: one is NaN or infinite, or nearly each is the observation that its step began with.
     """
     kept, jumps = [], []
+    num_moving = num_standing = 0
     for rows in blocks(column):
         after = converted(column[rows], observations.dtype)
         check_finite(after, f"{name}: next_observations", rows.start)
@@ -167,14 +179,29 @@ def _read_last(column: Column, observations: Array, ends: Array, name: str) -> t
         jump = np.zeros(len(after), np.bool_)
         jump[: len(following)] = _differ(after[: len(following)], following)
         jump &= ~ends[rows]
+        own = observations[rows]
+        num_moving += int((_are_unlike(own[: len(following)], following) & ~ends[rows][: len(following)]).sum())
+        num_standing += int((~_are_unlike(after[jump], own[jump])).sum())
         kept.append(after[jump | ends[rows]])
         jumps.append(rows.start + np.flatnonzero(jump))
+    if num_standing and num_standing >= NEARLY * num_moving:
+        raise SpoiledData(
+            f"{name}: next_observations are the observations themselves at {num_standing:,} of the {num_moving:,} "
+            f"steps after which the following observation is another one, so that nothing could be learned of what "
+            f"actions do; record there what each step led to, or leave next_observations out"
+        )
     return np.concatenate(kept), np.concatenate(jumps)
+
+
+def _are_unlike(some: Array, others: Array) -> Array:
+    """Which rows differ at all."""
+    unlike: Array = (some != others).reshape(len(some), math.prod(some.shape[1:])).any(axis=1)
+    return unlike
 
 
 def _differ(after: Array, following: Array) -> Array:
     """Which rows differ by more than the tolerance."""
-    differ: Array = (after != following).reshape(len(after), math.prod(after.shape[1:])).any(axis=1)
+    differ = _are_unlike(after, following)
     places = np.flatnonzero(differ)
     if following.dtype.kind == "f" and len(places):
         size = np.maximum(np.abs(following[places]), np.abs(following).mean(axis=0))

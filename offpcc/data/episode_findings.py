@@ -11,17 +11,42 @@ from offpcc.d4rl_names import max_episode_steps
 from offpcc.data.columns import Array
 from offpcc.data.datasets import Dataset
 from offpcc.data.motion import Motion
+from offpcc.data.notices import Notice
 from offpcc.data.spreads import Spread
 from offpcc.domains.findings import FAULT, NOTE, OK, WARNING, Finding
 
 OFTEN = 5.0  # times as many episodes end at the longest length as at another: lengths by chance thin out towards it
+NEARLY_ALL = 0.9  # of the episodes last one step: what is left could not teach a memory
 WILD = 10.0  # spreads of the middle half from it, of at least a tenth of the median: returns of replays stay within
 
+SINGLE_STEPS = "fine if the task takes one step; else look for flags that are inverted, or rows that were shuffled"
+SHUFFLED = (
+    "nearly every row is cut from the next, so the rows are shuffled, as it seems: put them back into the order in "
+    "which they were played"
+)
 MARK_ENDS = "record terminals, timeouts and next_observations; or bind recorded.max_episode_steps to the time limit"
 TRUNCATE = "values go on after a time limit: set timeouts there and terminals to 0"
 BEFORE_RESET = (
     "record the observation before the reset, which Gymnasium's vector environments keep in info['final_obs']"
 )
+
+
+def told_of_lengths(lengths: Array) -> list[Notice]:
+    """What a person who trains an agent with memory should be told of how long episodes are."""
+    single = int((lengths == 1).sum())
+    if single < NEARLY_ALL * len(lengths):
+        return []
+    text = f"nearly all of the episodes are one step long ({single:,} of {len(lengths):,})"
+    return [Notice("single steps", f"{text}, in which an agent with memory has nothing to remember")]
+
+
+def are_shuffled(data: Dataset) -> bool:
+    """Whether nearly every row leads to another observation than the following row's, and no flag ends it there."""
+    terminated, _ = _last_flags(data)
+    elsewhere = data.final_observations[:-1] != data.observations[data.stops[:-1]]
+    cut = elsewhere.any(axis=tuple(range(1, elsewhere.ndim))) & (data.last_is_transition & ~terminated)[:-1]
+    has_jumps = any(notice.kind == "jumps" for notice in data.notices)
+    return has_jumps and bool(cut.sum() >= NEARLY_ALL * data.num_steps)
 
 
 def _last_flags(data: Dataset) -> tuple[Array, Array]:
@@ -47,9 +72,9 @@ def ends(data: Dataset, motion: Motion | None, told: Sequence[Finding]) -> list[
         remedy = "fine if the task has no end of its own; values are then bootstrapped everywhere"
         found.append(Finding("ends", NOTE, f"no termination; {text}", remedy))
     single = int((data.lengths == 1).sum())
-    if 2 * single > data.num_episodes:
-        remedy = "fine if the task takes one step; else look for flags that are inverted, or rows that were shuffled"
-        found.append(Finding("ends", WARNING, f"{single:,} of {data.num_episodes:,} episodes last one step", remedy))
+    if 2 * single > data.num_episodes and not told_of_lengths(data.lengths):
+        text = f"{single:,} of {data.num_episodes:,} episodes last one step"
+        found.append(Finding("ends", WARNING, text, SINGLE_STEPS))
     if both := int((terminated & truncated).sum()):
         remedy = "agents take that as a termination"
         found.append(Finding("ends", NOTE, f"{both:,} episodes both terminated and cut; {text}", remedy))

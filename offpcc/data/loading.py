@@ -42,6 +42,11 @@ def load(
     Raises:
         UserError: it is not to be had, or its data is not whole.
     """
+    if not isinstance(source, str | Path):
+        raise UserError(
+            f"the data set is given as {type(source).__name__}; give a file, a name, minari:ID or what "
+            f"offpcc.Dataset.from_arrays makes of arrays"
+        )
     text = str(source)
     if text.startswith(MINARI):
         return read_minari(text.removeprefix(MINARI)).with_range(action_range)

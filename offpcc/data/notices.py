@@ -13,10 +13,15 @@ Kind = Literal[
     "no next observations",
     "no time limits",  # nothing tells where one ended an episode
     "time limit",  # one is assumed
+    "single steps",  # nearly all episodes last but one
     "resets",  # last observations are those of the next episode's start
     "rewards",  # tests have others
     "remark",  # what is known of this data
 ]
+
+
+COUNTING: tuple[Kind, ...] = ("jumps", "no next observations", "resets")  # when data is read, all of it
+OF_WHOLE = " (counted in the whole data set, of which this is a part)"
 
 
 class Notice(NamedTuple):
@@ -29,3 +34,9 @@ class Notice(NamedTuple):
 
     kind: Kind
     text: str
+
+    def in_part(self) -> Notice:
+        """The same of a part of the data: what was counted is said to be of the whole."""
+        if self.kind not in COUNTING or self.text.endswith(OF_WHOLE):
+            return self
+        return self._replace(text=self.text + OF_WHOLE)

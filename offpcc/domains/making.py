@@ -27,7 +27,7 @@ from offpcc.modules import import_own
 __all__ = ["OLD_GYM", "UnsuitableEnvironment", "cannot_be_made", "describe", "make", "simulator"]
 
 OLD_GYM = "wrap it in offpcc.domains.old_gym.OldGym, whose docstring shows how to register it"
-OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score")
+OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score", "ref_min_score", "ref_max_score")
 Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
 
 
@@ -156,9 +156,9 @@ def make(
     if env.observation_space.dtype != np.float32 and not is_image:
         env = Float32Observation(env)
     made = EpisodeReturn(UnitAction(env))
-    for method in OF_RECORDED_TASKS:  # which D4RL's users call on what they have made
-        if env.has_wrapper_attr(method):
-            setattr(made, method, env.get_wrapper_attr(method))
+    for attribute in OF_RECORDED_TASKS:  # which D4RL's users look for on what they have made
+        if env.has_wrapper_attr(attribute):
+            setattr(made, attribute, env.get_wrapper_attr(attribute))
     return made
 
 

@@ -154,6 +154,14 @@ def test_bad_episodes_are_named(bad, message):
     assert told.value.message.startswith("mine, episode 1")
 
 
+@pytest.mark.parametrize("kind", [dict, list])
+def test_an_episode_that_does_not_say_how_it_ended_is_told_what_to_add(kind):
+    given = {"observations": np.zeros((3, 2)), "actions": np.zeros((2, 1)), "rewards": np.zeros(2)}
+    given = given if kind is dict else list(given.values())
+    with pytest.raises(UserError, match=r"Add terminated: True if the task ended the episode, False if a time limit"):
+        Dataset.from_episodes([given])
+
+
 def test_no_episodes_are_refused():
     with pytest.raises(UserError, match="there are no episodes"):
         Dataset.from_episodes([])

@@ -361,3 +361,9 @@ def test_with_next_observations_none_is_lost_and_none_leads_across_an_end():
     )
     transitions = qlearning_dataset(data)
     assert (transitions["next_observations"] - transitions["observations"]).tolist() == [[1.0]] * 6
+
+
+@pytest.mark.parametrize("read", [load, qlearning_dataset])
+def test_arrays_that_are_no_data_set_yet_are_told_how_to_become_one(read):
+    with pytest.raises(UserError, match=r"given as dict; .*offpcc\.Dataset\.from_arrays makes of arrays"):
+        read({"observations": np.zeros((3, 2))})

@@ -12,6 +12,7 @@ from gymnasium.spaces import Box
 from gymnasium.wrappers import ClipReward, TimeLimit
 
 from offpcc.data import doctor, motion, spreads
+from offpcc.data.columns import SpoiledData
 from offpcc.data.datasets import Dataset
 from offpcc.data.doctor import examine, refused
 from offpcc.data.loading import load
@@ -176,6 +177,11 @@ def inverted_flags(given):
     given["timeouts"][:] = False
 
 
+def shuffled(given):
+    order = np.random.default_rng(0).permutation(len(given["rewards"]))
+    given |= {key: column[order] for key, column in given.items()}
+
+
 def wild_return(given):
     given["rewards"][rows_of(given, 4)] += 100
 
@@ -256,7 +262,8 @@ PLANTED = {
     repeated_last_observations: [("resets", NOTE, ["is the observation itself"])],
     terminals_inside: [("continues", WARNING, ["terminated episodes go on in the next"])],
     pieces: [("continues", NOTE, ["23 of 23 cut episodes go on in the next"])],
-    inverted_flags: [("ends", WARNING, ["episodes last one step"])],
+    inverted_flags: [("ends", WARNING, ["nearly all of the episodes are one step long"])],
+    shuffled: [("ends", WARNING, ["nearly all of the episodes are one step long"])],
     wild_return: [("returns", NOTE, ["1 far from the others (episodes 4)"])],
     same_rewards: [("rewards", NOTE, ["always 1"])],
     same_rewards_without_ends: [("rewards", WARNING, ["always 1", "no episode terminated"])],
@@ -280,6 +287,7 @@ BESIDE = {
     no_ends_of_one_episode: {"jumps"},
     unmarked_resets: {"jumps"},
     inverted_flags: {"jumps"},
+    shuffled: {"jumps"},
     same_rewards_without_ends: {"ends"},
 }
 
@@ -295,6 +303,42 @@ def test_a_planted_fault_is_found_and_nothing_else(plant):
         assert all(finding.remedy for finding in found)
     expected = {check for check, *_ in PLANTED[plant]} | BESIDE.get(plant, set())
     assert {finding.check for finding in odd(examination)} == expected
+
+
+def inverted_time_limits(given):
+    given["timeouts"] = ~(given["terminals"] | given["timeouts"])
+
+
+@pytest.mark.parametrize(
+    "plant, words", [(shuffled, "rows are shuffled"), (inverted_flags, "inverted"), (inverted_time_limits, "inverted")]
+)
+def test_why_episodes_last_one_step_is_told(plant, words):
+    given = recorded()
+    plant(given)
+    findings = odd(examine(Dataset.from_arrays(**given)), "ends")
+    (finding,) = [finding for finding in findings if "one step long" in finding.found]
+    assert words in finding.remedy and "nothing to remember" in finding.found
+
+
+@pytest.mark.parametrize("true_steps", [0, 25])
+def test_next_observations_that_are_the_observations_are_refused_by_name(true_steps):
+    """All of them, or nearly all; whatever is cut by that is not told as well."""
+    given = recorded()
+    given["next_observations"][true_steps:] = given["observations"][true_steps:]
+    with pytest.raises(
+        SpoiledData, match=r"next_observations are the observations themselves.*leave next_obs"
+    ) as caught:
+        Dataset.from_arrays(**given)
+    (finding,) = refused("mine.npz", caught.value).findings
+    assert finding.level == FAULT
+    given["next_observations"] = None
+    assert Dataset.from_arrays(**given).num_episodes == 20
+
+
+def test_an_observation_that_stays_the_same_is_no_fault_of_next_observations():
+    given = recorded()
+    given["observations"][:] = given["next_observations"][:] = 1.0
+    assert Dataset.from_arrays(**given).num_steps == len(given["rewards"])
 
 
 def test_of_choices_nothing_else_is_said():
@@ -338,6 +382,7 @@ def test_a_time_limit_is_told_from_ends_of_the_task(data, is_fault):
 
 def test_one_episode_of_one_step_is_nothing_odd():
     assert not odd(examine(of_lengths(1, 40, 30, 50, 20, 300)), "ends")
+    assert odd(examine(of_lengths(1)), "size")
 
 
 def test_half_the_rewards_may_be_0():

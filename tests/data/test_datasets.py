@@ -5,7 +5,7 @@ import pytest
 from gymnasium.spaces import Box
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from recordings import flags, following, recorded
+from recordings import flags, following, recorded, texts
 
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, columns
 from offpcc.data.assembling import About, assemble
@@ -117,6 +117,17 @@ def three_episodes():
     given["next_observations"] = following(given["observations"])
     given["next_observations"][[2, 4]] += 0.5
     return Dataset.from_arrays(**given)
+
+
+def test_a_part_says_that_what_was_counted_is_of_the_whole():
+    data = Dataset.from_arrays(**recorded(10, terminations=flags(10, 2), truncations=flags(10, 4, 7)))
+    (told,) = texts(data)
+    assert "of 3 of 4 episodes" in told
+    half = data.fraction(0.5)
+    assert half.num_episodes == 2
+    assert texts(half) == [f"{told} (counted in the whole data set, of which this is a part)"]
+    assert texts(half.select([0])) == texts(half)
+    assert texts(data.fraction(1.0)) == texts(data.select([3, 1, 2, 0])) == [told]
 
 
 def test_selected_episodes_keep_their_ends():

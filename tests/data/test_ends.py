@@ -99,6 +99,22 @@ def test_without_truncations_a_time_limit_can_be_given():
     assert "max_episode_steps" in texts(joined, "no time limits")[0]
 
 
+@pytest.mark.parametrize("looks_late", [False, True])
+def test_ends_that_next_observations_show_are_not_said_to_be_missing(looks_late):
+    """Without flags of time limits, the ends are found unless the recorder looked after its resets."""
+    given = episodes(5, 4, 6, 3, terminated=[1], looks_late=looks_late)
+    del given["timeouts"]
+    data = Dataset.from_arrays(**given)
+    assert data.lengths.tolist() == ([9, 9] if looks_late else [5, 4, 6, 3])
+    assert [notice.kind for notice in data.notices] == (["no time limits"] if looks_late else ["jumps"])
+
+
+def test_where_every_episode_terminated_none_is_said_to_go_on_in_the_next():
+    given = episodes(5, 4, 6, terminated=[0, 1, 2], looks_late=False)
+    del given["timeouts"]
+    assert not Dataset.from_arrays(**given).notices
+
+
 def test_a_time_limit_is_not_counted_where_truncations_are_given():
     data = Dataset.from_arrays(**recorded(6, truncations=flags(6, 4)), max_episode_steps=2)
     assert data.lengths.tolist() == [5, 1]
