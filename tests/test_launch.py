@@ -374,10 +374,25 @@ def test_what_is_suggested_works(quick, launch, tmp_path):
     assert code == 0, err
     more = ("--config", "test/template_short.gin", "--gin", "SAC.alpha=0.5", "train.num_epochs=1")
     _, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", *more)
-    assert "--gin SAC.alpha=0.5 --resume --gin train.num_epochs=N" in err
+    further = next(line for line in err.splitlines() if line.endswith("train.num_epochs=N"))
+    assert further.endswith("--env pendulum-p-v0 --algo sac --run_id 1 --resume --gin train.num_epochs=N")
+    code, _, told = launch(*shlex.split(further[further.index("--env") :].replace("=N", "=3")))
+    assert code == 0 and len(rows(run_folder(tmp_path))) == 4, told
     shown = next(line for line in err.splitlines() if line.endswith("--render"))
     code, _, err = launch(*shlex.split(shown[shown.index("--env") :]), "--episodes", 1)
     assert code == 0, err
+
+
+def test_an_unfinished_run_is_gone_on_with_by_its_own_config(quick, launch, tmp_path, monkeypatch):
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    assert quick("sac")[0] == 0
+    (run_folder(tmp_path) / "run.json").write_text('{"status": "running"}')
+    _, _, err = quick("sac", bindings=["SAC.alpha=0.5"])
+    told = next(line for line in err.splitlines() if line.endswith("--resume"))
+    assert "--gin" not in told and launch(*shlex.split(told[told.index("--env") :]))[0] == 0
+    (run_folder(tmp_path) / "config.gin").unlink()
+    _, _, err = quick("sac", bindings=["SAC.alpha=0.5"])
+    assert "SAC.alpha=0.5 --resume" in err and "--config test/template_short.gin" in err
 
 
 def test_render_without_an_actor_says_so(launch):
