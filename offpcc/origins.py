@@ -8,6 +8,8 @@ from offpcc.errors import UserError
 from offpcc.places import shown
 from offpcc.runs import RunFolder
 
+LONGEST_SOURCE = 1000  # letters; the end of a path tells two files of one name apart no less than its beginning
+
 
 class Origin(NamedTuple):
     """Where a run is tested, and which recorded data it learns from."""
@@ -21,7 +23,7 @@ class Origin(NamedTuple):
         """The data in words, or the lack of it."""
         if self.source is None:
             return f"in {shown(str(self.env))}, not from recorded data"
-        return f"from {shown(self.source)}{f' ({shown(self.fingerprint)})' if self.fingerprint else ''}"
+        return f"from {shown(self.source, LONGEST_SOURCE)}{f' ({shown(self.fingerprint)})' if self.fingerprint else ''}"
 
 
 def check_origin(folder: RunFolder, origin: Origin) -> None:
@@ -37,8 +39,8 @@ def check_origin(folder: RunFolder, origin: Origin) -> None:
     Raises:
         UserError: naming the other run and what it learned from.
     """
-    numbers = sorted(int(path.name) for path in folder.siblings.glob("*") if path.name.isdecimal())
-    for number in sorted(numbers, key=lambda number: number != folder.run_id):  # its own first
+    numbers = [int(path.name) for path in folder.siblings.glob("*") if path.name.isdecimal()]
+    for number in sorted(numbers, key=lambda number: (number != folder.run_id, number)):  # its own first
         other = _origin_of(RunFolder.at(folder.siblings / str(number)).details())
         if other is None or (other.source is None and origin.source is None):
             continue
@@ -49,7 +51,7 @@ def check_origin(folder: RunFolder, origin: Origin) -> None:
 def _origin_of(details: dict[str, Any]) -> Origin | None:
     """What a run.json tells, which may have come from elsewhere; None where that is nothing."""
     env, data = details.get("env"), details.get("dataset")
-    if not isinstance(env, str | None) or not isinstance(data, dict | None) or env is data is None:
+    if not isinstance(env, str | None) or not isinstance(data, dict | None) or (env is None and data is None):
         return None
     if data is None:
         return Origin(env, None)

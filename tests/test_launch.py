@@ -168,6 +168,8 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
         ("pendulum-v0", "there is no command 'pendulum-v0'; there are train, evaluate, plot, envs, check, collect;"),
         ("--algo sac --enw e", "`offpcc train` does not take --enw; did you mean --env?"),
         ("--algo sac --env e --dataset-fractoin=0.5", "--dataset-fractoin=0.5; did you mean --dataset_fraction?"),
+        ("--actor results/e/sac/1 --env e", "does not take --actor; training does not begin from a saved actor (fine"),
+        ("--algo sac --env e --actor=a.pt", "as --actor belongs to `offpcc collect`"),
         ("evaluate one two", "`offpcc evaluate` does not take two; see `offpcc evaluate --help`"),
         ("--algo sac --data d", "--data could match --dataset, --dataset_fraction; see"),
         ("--algo sac --results", "--results: expected one argument; see"),
@@ -408,6 +410,8 @@ def test_plot_tells_mean_and_spread_over_ids(quick, launch, tmp_path):
     last = [float(rows(run_folder(tmp_path, run_id=i))[-1].split(",")[5]) for i in (1, 2)]
     assert f"{np.mean(last):.1f} +- {np.std(last):.1f} over 2 runs" in out
     assert (tmp_path / "curves.png").stat().st_size > 10_000
+    code, out, err = launch("plot", run_folder(tmp_path), "--output", tmp_path / "curves.png")
+    assert code == 0 and f"test/return {last[0]:.1f} of one run at step" in out and "+-" not in out, err
     code, _, err = launch("plot", tmp_path / "nowhere")
     assert code == 2
 
