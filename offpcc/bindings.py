@@ -141,11 +141,13 @@ def check_effects(bindings: list[Binding], without_effect: Mapping[Any, Mapping[
             continue
         name = binding.selector.split(".")[-1]
         parts = sorted(s.split(".")[-1] for s in taking_part - {MACRO})
-        reason = (
-            f"{name} takes part in this run, but got {binding.parameter} from elsewhere"
-            if binding.selector in taking_part
-            else f"{name} takes no part in this run, which uses {', '.join(parts)}"
-        )
+        reason = f"{name} takes no part in this run, which uses {', '.join(parts)}"
+        if binding.selector in taking_part:
+            winners = [
+                other for other in bindings if _is_used(other, operative) and _is_nearer(other, binding, classes)
+            ]
+            source = f"{winners[-1].given} ({winners[-1].where}), which wins" if winners else "elsewhere"
+            reason = f"{name} takes part in this run, but got {binding.parameter} from {source}"
         raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; correct it or take it out")
 
 
@@ -184,13 +186,17 @@ def _is_parameter(name: str) -> bool:
 
 
 def _overridden(binding: Binding, bindings: list[Binding], classes: dict[str, Any], taking_part: set[str]) -> bool:
-    cls = classes[binding.selector]
     return any(
-        other.parameter == binding.parameter
-        and other.selector != binding.selector
-        and other.selector in taking_part
-        and inspect.isclass(cls)
-        and inspect.isclass(classes[other.selector])
-        and issubclass(classes[other.selector], cls)
+        other.selector != binding.selector and other.selector in taking_part and _is_nearer(other, binding, classes)
         for other in bindings
     )
+
+
+def _is_nearer(other: Binding, binding: Binding, classes: dict[str, Any]) -> bool:
+    """Whether another binding is of the same parameter, and of a child or of a scope inside."""
+    if other.parameter != binding.parameter or other.selector not in classes:
+        return False
+    if other.selector == binding.selector:
+        return other.scope != binding.scope and (not binding.scope or other.scope.startswith(f"{binding.scope}/"))
+    cls, child = classes[binding.selector], classes[other.selector]
+    return inspect.isclass(cls) and inspect.isclass(child) and issubclass(child, cls)

@@ -106,9 +106,10 @@ def plot(options: argparse.Namespace) -> int:
         versions.setdefault(run.parent.parent.name, set()).update(known)
     for summary in summaries:
         version = f" ({', '.join(sorted(found))})" if (found := versions[summary.environment]) else ""
+        several = f" +- {summary.final_std:.1f} over {summary.num_runs} runs"
         print(
-            f"{summary.environment}{version} {summary.label}: {options.metric} {summary.final_mean:.1f} +- "
-            f"{summary.final_std:.1f} over {summary.num_runs} runs at step {summary.steps:,}"
+            f"{summary.environment}{version} {summary.label}: {options.metric} {summary.final_mean:.1f}"
+            f"{several if summary.num_runs > 1 else ' of one run'} at step {summary.steps:,}"
         )
     print(options.output)
     return 0

@@ -24,6 +24,13 @@ from offpcc.variables import check_variables
 
 COMMANDS = ("train", "evaluate", "plot", "envs", "check", "collect")
 NO_OPTIONS = ("folder", "run")  # among what is parsed
+ELSEWHERE = {  # options that a command does not take, though one may expect it to
+    (
+        "train",
+        "--actor",
+    ): "training does not begin from a saved actor (fine-tuning is not offered yet); leave it out, as "
+    "--actor belongs to `offpcc collect`",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -69,6 +76,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         raise UserError(f"there is no command {first!r}; {advice}")
     is_command = first in (*COMMANDS, "-h", "--help", "--version")
     given = list(words) if is_command else ["train", *words]
+    for word in given:
+        if told := ELSEWHERE.get((given[0], word.split("=")[0])):
+            raise UserError(f"`offpcc {given[0]}` does not take {word}; {told}")
     options, unknown = parser(with_names=bool({"-h", "--help"} & set(given))).parse_known_args(given)
     if unknown:
         known = [f"--{name}" for name in vars(options) if name not in NO_OPTIONS]

@@ -48,6 +48,7 @@ class OfflineData:
         reward_scale: what rewards are to be multiplied by, as gin has it.
         notices: what is odd about the data.
         identity: what tells it from other data, or from another view of it.
+        fingerprint: what tells it from other data, whatever environment shows a part of it, and with whatever noise.
     """
 
     rows: Rows = field(repr=False)
@@ -61,6 +62,7 @@ class OfflineData:
     reward_scale: float
     notices: tuple[Notice, ...]
     identity: str
+    fingerprint: str
 
     @property
     def num_bytes(self) -> int:
@@ -100,7 +102,7 @@ class OfflineData:
     def facts(self) -> dict[str, Any]:
         """What run.json tells of it."""
         named = ("name", "source", "num_transitions", "num_episodes", "mean_return", "reward_scale", "identity")
-        return {name: getattr(self, name) for name in named}
+        return {name: getattr(self, name) for name in (*named, "fingerprint")}
 
     def lines(self, reads_rewards: bool = True) -> Iterator[str]:
         """What a person is told of it.
@@ -209,6 +211,7 @@ def _about(data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | N
         "mean_return": float(data.whole_returns.mean()),
         "has_ends": bool((data.terminations | data.truncations)[data.stops - 1].any()),
         "recorded_in": recorded_in(data.metadata, data.name),
+        "fingerprint": _hash([data.observations, data.actions, data.rewards, data.terminations, data.stops]),
         "reward_scale": _reward_scale(data, by_gin()["return_range"]),
         "notices": tuple(notices),
     }
@@ -259,7 +262,11 @@ def _reward_scale(data: Dataset, return_range: float | None) -> float:
 
 
 def _identity(name: str, rows: Rows) -> str:
+    return f"{name} ({int(rows.is_start.sum()):,} transitions, {_hash(rows.arrays)})"
+
+
+def _hash(arrays: Sequence[Array]) -> str:
     digest = hashlib.sha256()
-    for array in rows.arrays:
+    for array in arrays:
         digest.update(np.ascontiguousarray(array).data)
-    return f"{name} ({int(rows.is_start.sum()):,} transitions, SHA-256 {digest.hexdigest()[:16]})"
+    return f"SHA-256 {digest.hexdigest()[:16]}"

@@ -34,11 +34,11 @@ def as_path(given: str | Path, what: str = "") -> Path:
     return path
 
 
-def shown(given: str | Path) -> str:
-    """A path in a message: cut where it is very long, in quotes where it would not be seen."""
+def shown(given: str | Path, most: int = SHOWN) -> str:
+    """A path in a message: cut where it has more than `most` letters, in quotes where it would not be seen."""
     text = str(given)
-    if len(text) > SHOWN:
-        text = f"{text[:SHOWN]}... ({len(text):,} letters)"
+    if len(text) > most:
+        text = f"{text[:most]}... ({len(text):,} letters)"
     return text if text.isprintable() and text else ascii(text)
 
 

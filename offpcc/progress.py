@@ -13,6 +13,7 @@ from offpcc.errors import UserError, first_line
 Array = npt.NDArray[np.float64]
 Progress = dict[str, list[float]]  # the columns of a `progress.csv`
 LARGEST = 2**30  # bytes of a `progress.csv`
+MOST_TOLD = 6  # runs or columns that a message tells of
 
 
 class NoRunsError(UserError, ValueError):
@@ -79,7 +80,12 @@ def curve_of(progress: Progress, metric: str) -> Curve:
 
 
 def mean_over_runs(group: Path, runs: Sequence[Path], metric: str) -> tuple[int, Curve]:
-    """Mean and standard deviation over runs, where all have a number; runs without any do not count."""
+    """Mean and standard deviation over runs, where all have a number; runs without any do not count.
+
+    Raises:
+        NoRunsError: there is no step where all have one.
+        KeyError: a run's `progress.csv` lacks the metric.
+    """
     curves = []
     for run in runs:
         progress = read_progress(run / "progress.csv")
@@ -87,8 +93,36 @@ def mean_over_runs(group: Path, runs: Sequence[Path], metric: str) -> tuple[int,
             raise KeyError(f"no column {metric!r} in the progress.csv of {run}; it has {', '.join(progress)}")
         curves.append(curve_of(progress, metric))
     values = [dict(zip(curve.steps, curve.mean, strict=True)) for curve in curves if len(curve.steps)]
-    common = sorted(set.intersection(*map(set, values))) if values else []
+    if not values:
+        raise NoRunsError(f"no run in {group} has a number for {metric!r}; {_advice(runs)}")
+    common = sorted(set.intersection(*map(set, values)))
     if not common:
-        raise NoRunsError(f"the runs in {group} have no number for {metric!r} at a common step")
+        told = [_extent(run.name, curve.steps) for run, curve in zip(runs, curves, strict=True)]
+        raise NoRunsError(
+            f"the runs in {group} have no number for {metric!r} at a common step: {_cut(told, '; ')}; name only "
+            f"folders of runs that share steps, or train on those that ended early"
+        )
     table = np.array([[run[step] for step in common] for run in values])
     return len(values), Curve(np.array(common), table.mean(axis=0), table.std(axis=0))
+
+
+def _extent(name: str, steps: Array) -> str:
+    """At which steps a run has numbers."""
+    if not len(steps):
+        return f"run {name} has none"
+    if len(steps) == 1:
+        return f"run {name} has one, at {steps[0]:,.0f}"
+    return f"run {name} has {len(steps)}, from {steps[0]:,.0f} to {steps[-1]:,.0f}"
+
+
+def _advice(runs: Sequence[Path]) -> str:
+    """Which columns there are numbers of instead."""
+    tables = [read_progress(run / "progress.csv") for run in runs]
+    known = [name for name in dict.fromkeys(column for table in tables for column in table) if "/" in name]
+    full = [name for name in known if any(len(curve_of(table, name).steps) for table in tables)]
+    return f"there are some for --metric {_cut(full, ', ')}" if full else "train them first"
+
+
+def _cut(words: Sequence[str], between: str) -> str:
+    more = len(words) - MOST_TOLD
+    return between.join([*words[:MOST_TOLD], *([f"and {more} more"] if more > 0 else [])])

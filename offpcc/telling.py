@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import math
 import os
 import re
@@ -27,6 +28,8 @@ from offpcc.runs import RunFolder
 from offpcc.showing import frames_per_second
 
 OLD_BODIES = re.compile(r"^(Hopper|HalfCheetah|Walker2d|Ant)-v[0-3]$")  # no longer to be had; v4 is what v2 was
+
+MOST_NEAR = 3  # folders that a message names
 
 
 def about_config(options: argparse.Namespace, config: str, file: Path) -> list[str]:
@@ -94,8 +97,9 @@ def about_frames(env: str | None, learner: Learner) -> list[str]:
 def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
     """Why an existing run is not started, and what to do instead."""
     here, other = folder.run_id, folder.next_free_id()
-    resume = command(options, folder, here, "--resume")
-    further = command(options, folder, here, "--resume", "--gin", "train.num_epochs=N")
+    is_known = folder.config.is_file()
+    resume = command(options, folder, here, "--resume", by_own_config=is_known)
+    further = command(options, folder, here, "--resume", "--gin", "train.num_epochs=N", by_own_config=is_known)
     ways = {
         "finished": [
             ("show what it learned", command(options, folder, here, "--render")),
@@ -108,8 +112,35 @@ def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
     return f"run {here} in {folder.path} is {status} and is not overwritten{told}"
 
 
-def command(options: argparse.Namespace, folder: RunFolder, run_id: int | Sequence[int], *extra: str) -> str:
-    """The command that starts a run, or several, with the same options; without a config, with that of `folder`."""
+def nothing_there(options: argparse.Namespace, folder: RunFolder) -> str:
+    """Why there is nothing to go on with, and where there is: with data or an environment that was not named."""
+    name, algo = (glob.escape(path.name) for path in (folder.siblings.parent, folder.siblings))
+    results, missing = folder.siblings.parent.parent, "--env" if options.dataset else "--dataset"
+    pattern = f"*_from_{name}" if options.dataset else f"{name}_from_*"
+    near = [] if options.env and options.dataset else sorted(results.glob(f"{pattern}/{algo}/{folder.run_id}"))
+    found = [str(path) for path in near if RunFolder.at(path).status()]
+    told = f"there is no run in {folder.path} to go on with"
+    if found:
+        return f"{told}, but in {' and '.join(found[:MOST_NEAR])}: {missing} is missing; add it"
+    return f"{told}; to begin one, leave --resume out and add --config FILE.gin, such as configs/quickstart.gin"
+
+
+def command(
+    options: argparse.Namespace,
+    folder: RunFolder,
+    run_id: int | Sequence[int],
+    *extra: str,
+    by_own_config: bool = False,
+) -> str:
+    """The command that starts a run, or several, with the same options; without a config, with that of `folder`.
+
+    Args:
+        options: of the command just given.
+        folder: of the run.
+        run_id: of the run or runs.
+        extra: words at the end.
+        by_own_config: whether the run has a config, by which it goes on whatever this command bound.
+    """
     run_ids = [run_id] if isinstance(run_id, int) else run_id
     words = [*program(), *(["--env", options.env] if options.env else [])]
     if options.dataset:
@@ -120,7 +151,8 @@ def command(options: argparse.Namespace, folder: RunFolder, run_id: int | Sequen
     if "--render" in extra:  # a saved actor needs nothing but its folder
         words += ["--results", options.results] if options.results else []
         return shlex.join([*words, "--run_id", *map(str, run_ids), *extra])
-    words += ["--config", options.config or os.path.relpath(folder.config), "--run_id", *map(str, run_ids)]
+    words += [] if by_own_config else ["--config", options.config or os.path.relpath(folder.config)]
+    words += ["--run_id", *map(str, run_ids)]
     for name in ("device", "threads", "results"):
         words += [f"--{name}", str(value)] if (value := getattr(options, name)) not in (None, 1) else []
     words += ["--track"] if options.track else []
@@ -128,7 +160,7 @@ def command(options: argparse.Namespace, folder: RunFolder, run_id: int | Sequen
         words += ["--save_dataset", str(options.save_dataset)]
     bound_anew = {text.partition("=")[0] for text in extra}
     kept = [text for text in options.gin if text.partition("=")[0].strip() not in bound_anew]
-    words += ["--gin", *kept] if kept else []
+    words += ["--gin", *kept] if kept and not by_own_config else []
     return shlex.join([*words, *extra])
 
 

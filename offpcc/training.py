@@ -31,12 +31,13 @@ from offpcc.domains.faults import EnvironmentFault
 from offpcc.errors import DataWarning, UserError
 from offpcc.locks import FolderLock
 from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
+from offpcc.origins import Origin, check_origin
 from offpcc.places import check_folder
 from offpcc.plotting import plot_run
 from offpcc.run_fns import check_num_envs, check_settings, columns_of, train, without_effect
 from offpcc.runs import RunFolder
 from offpcc.showing import record_episodes
-from offpcc.telling import about_config, about_data, command, refusal, tell_finished, tell_result
+from offpcc.telling import about_config, about_data, command, nothing_there, refusal, tell_finished, tell_result
 
 
 def train_all(options: argparse.Namespace) -> int:
@@ -98,13 +99,21 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
 
 def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLock) -> None:
     """Train one run in a folder that no other process trains in; see `train_one`."""
-    env, _ = what_is_named(options.env, options.dataset)
-    if (status := folder.status()) and not options.resume:
+    env, data = what_is_named(options.env, options.dataset)
+    origin = Origin(env, None if data is None else str(data))
+    check_origin(folder, origin)
+    if (status := folder.status()) and not options.resume and data is None:
         raise UserError(refusal(options, folder, status))
     file = options.config or (folder.config if folder.config.exists() else None)
+    if file is None and options.resume and not status:
+        raise UserError(nothing_there(options, folder))
     if file is None:
         raise UserError("training needs --config FILE.gin, such as --config configs/quickstart.gin; see configs/")
     learner, config, settings = assemble(options, folder.run_id, file)
+    if learner.recording is not None:
+        check_origin(folder, origin._replace(fingerprint=learner.recording.fingerprint))
+        if status and not options.resume:
+            raise UserError(refusal(options, folder, status))
     messages = about_data(options, learner, settings["num_epochs"] * settings["num_steps_per_epoch"])
     content = None
     if status and folder.has_checkpoint():

@@ -189,8 +189,11 @@ def test_bindings_of_classes_that_take_no_part_are_for_files_only(tmp_path):
 def test_a_childs_binding_overrides_its_parents(tmp_path):
     learner = load_and_build(tmp_path, BASE + "SAC.gamma = 0.5\nRecurrentSAC.gamma = 0.7")
     assert learner.algorithm.gamma == 0.7
-    with pytest.raises(UserError, match=r"SAC.gamma has no effect"):
-        load_and_build(tmp_path, BASE + "RecurrentSAC.gamma = 0.7", "SAC.gamma=0.5")
+    with pytest.raises(UserError, match=r"SAC.gamma has no effect") as caught:
+        load_and_build(tmp_path, BASE + "ActorCritic.gamma = 0.6\nRecurrentSAC.gamma = 0.7", "SAC.gamma=0.5")
+    assert re.search(r"but got gamma from RecurrentSAC\.gamma \(\S+\.gin:\d+\), which wins", caught.value.message)
+    with pytest.raises(UserError, match=r"ActorCritic.gamma has no effect.*from SAC.gamma \(--gin\), which wins"):
+        load_and_build(tmp_path, BASE, "ActorCritic.gamma=0.5", "SAC.gamma=0.6")
 
 
 CONCAT = "Recurrent.cell = 'concat'\n"

@@ -168,6 +168,8 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
         ("pendulum-v0", "there is no command 'pendulum-v0'; there are train, evaluate, plot, envs, check, collect;"),
         ("--algo sac --enw e", "`offpcc train` does not take --enw; did you mean --env?"),
         ("--algo sac --env e --dataset-fractoin=0.5", "--dataset-fractoin=0.5; did you mean --dataset_fraction?"),
+        ("--actor results/e/sac/1 --env e", "does not take --actor; training does not begin from a saved actor (fine"),
+        ("--algo sac --env e --actor=a.pt", "as --actor belongs to `offpcc collect`"),
         ("evaluate one two", "`offpcc evaluate` does not take two; see `offpcc evaluate --help`"),
         ("--algo sac --data d", "--data could match --dataset, --dataset_fraction; see"),
         ("--algo sac --results", "--results: expected one argument; see"),
@@ -374,10 +376,25 @@ def test_what_is_suggested_works(quick, launch, tmp_path):
     assert code == 0, err
     more = ("--config", "test/template_short.gin", "--gin", "SAC.alpha=0.5", "train.num_epochs=1")
     _, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", *more)
-    assert "--gin SAC.alpha=0.5 --resume --gin train.num_epochs=N" in err
+    further = next(line for line in err.splitlines() if line.endswith("train.num_epochs=N"))
+    assert further.endswith("--env pendulum-p-v0 --algo sac --run_id 1 --resume --gin train.num_epochs=N")
+    code, _, told = launch(*shlex.split(further[further.index("--env") :].replace("=N", "=3")))
+    assert code == 0 and len(rows(run_folder(tmp_path))) == 4, told
     shown = next(line for line in err.splitlines() if line.endswith("--render"))
     code, _, err = launch(*shlex.split(shown[shown.index("--env") :]), "--episodes", 1)
     assert code == 0, err
+
+
+def test_an_unfinished_run_is_gone_on_with_by_its_own_config(quick, launch, tmp_path, monkeypatch):
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    assert quick("sac")[0] == 0
+    (run_folder(tmp_path) / "run.json").write_text('{"status": "running"}')
+    _, _, err = quick("sac", bindings=["SAC.alpha=0.5"])
+    told = next(line for line in err.splitlines() if line.endswith("--resume"))
+    assert "--gin" not in told and launch(*shlex.split(told[told.index("--env") :]))[0] == 0
+    (run_folder(tmp_path) / "config.gin").unlink()
+    _, _, err = quick("sac", bindings=["SAC.alpha=0.5"])
+    assert "SAC.alpha=0.5 --resume" in err and "--config test/template_short.gin" in err
 
 
 def test_render_without_an_actor_says_so(launch):
@@ -393,6 +410,8 @@ def test_plot_tells_mean_and_spread_over_ids(quick, launch, tmp_path):
     last = [float(rows(run_folder(tmp_path, run_id=i))[-1].split(",")[5]) for i in (1, 2)]
     assert f"{np.mean(last):.1f} +- {np.std(last):.1f} over 2 runs" in out
     assert (tmp_path / "curves.png").stat().st_size > 10_000
+    code, out, err = launch("plot", run_folder(tmp_path), "--output", tmp_path / "curves.png")
+    assert code == 0 and f"test/return {last[0]:.1f} of one run at step" in out and "+-" not in out, err
     code, _, err = launch("plot", tmp_path / "nowhere")
     assert code == 2
 

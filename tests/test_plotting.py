@@ -157,8 +157,14 @@ def test_groups_of_one_name_are_told_apart(tmp_path):
 def test_runs_without_a_common_step_are_an_error(tmp_path):
     write_run(tmp_path / "env" / "sac" / "1", [1.0, None])
     write_run(tmp_path / "env" / "sac" / "2", [None, 1.0])
-    with pytest.raises(NoRunsError, match="common step"):
+    write_run(tmp_path / "env" / "sac" / "3", [None, None, 1.0, 2.0])
+    write_run(tmp_path / "env" / "sac" / "4", [None])
+    with pytest.raises(NoRunsError, match="common step") as caught:
         plot_runs([tmp_path], tmp_path / "c.png")
+    assert (
+        "run 1 has one, at 1,000; run 2 has one, at 2,000; run 3 has 2, from 3,000 to 4,000; run 4 has none; name only"
+        in caught.value.message
+    )
     assert not (tmp_path / "c.png").exists()
 
 

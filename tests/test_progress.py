@@ -4,7 +4,7 @@ import pytest
 from test_plotting import COLUMNS, write_run
 
 from offpcc.errors import UserError
-from offpcc.progress import NoRunsError, find_runs, read_progress
+from offpcc.progress import NoRunsError, find_runs, mean_over_runs, read_progress
 
 
 def test_read_progress_gives_columns_with_nan_for_empty_cells(tmp_path):
@@ -37,3 +37,18 @@ def test_no_runs_are_an_error_that_names_the_folder(tmp_path):
             find_runs(folder)
         assert str(folder) in caught.value.message
     assert issubclass(NoRunsError, ValueError)
+
+
+def test_of_a_metric_that_no_run_has_the_others_are_told(tmp_path):
+    run = write_run(tmp_path / "env" / "iql" / "1", [None, None])
+    with pytest.raises(NoRunsError, match=r"no run in .* has a number for 'test/return'; .* --metric train/return$"):
+        mean_over_runs(run.parent, [run], "test/return")
+    empty = write_run(tmp_path / "env" / "iql" / "2", [])
+    with pytest.raises(NoRunsError, match=r"train them first$"):
+        mean_over_runs(empty.parent, [empty], "test/return")
+
+
+def test_of_many_runs_a_few_are_told(tmp_path):
+    runs = [write_run(tmp_path / "iql" / str(i), [*[None] * i, 1.0]) for i in range(9)]
+    with pytest.raises(NoRunsError, match=r"run 5 has one, at 6,000; and 3 more; name only"):
+        mean_over_runs(tmp_path / "iql", runs, "test/return")

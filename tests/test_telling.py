@@ -73,6 +73,24 @@ def test_going_on_where_there_is_nothing_is_told(quick, tmp_path):
     assert "so one is begun" not in quick("sac", "--resume", bindings=["train.num_epochs=3"])[1]
 
 
+def test_going_on_without_a_config_names_what_is_not_there_and_what_is(launch, pendulum_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    named, data = ("--env", "pendulum-v0", "--algo", "bc"), ("--dataset", pendulum_file)
+    resume = ("--resume", "--gin", "train.num_epochs=3")
+    there = run_folder(tmp_path, "pendulum-v0_from_swings", "bc")
+    code, _, err = launch(*named, *resume)
+    assert code == 2 and f"no run in {run_folder(tmp_path, 'pendulum-v0', 'bc')} to go on with; to begin one" in err
+    assert "--config" in err and not (tmp_path / "results").exists()
+    assert launch(*named, *data, *SHORT, "train.num_test_episodes_per_epoch=0")[0] == 0
+    code, _, err = launch(*named, *resume)
+    assert code == 2 and f"to go on with, but in {there}: --dataset is missing" in err
+    code, _, err = launch(*data, "--algo", "bc", *resume)
+    assert code == 2 and f"to go on with, but in {there}: --env is missing" in err
+    code, _, err = launch(*named, *resume, "--run_id", 2)
+    assert code == 2 and "is missing" not in err
+    assert launch(*named, *data, *resume)[0] == 0
+
+
 @pytest.mark.parametrize("option", [["--dataset", ""], ["--env", ""]])
 def test_an_empty_name_is_none(launch, option):
     code, _, err = launch(*option, "--algo", "bc", *SHORT)
