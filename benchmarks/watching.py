@@ -50,7 +50,8 @@ def measure(name: str, turns: int, **options: Any) -> tuple[float, float]:
     storage = offpcc_agents.buffer(case.sizes, STORED)
     batches = [storage.sample() for _ in range(BATCHES)]
     page: Callable[..., Any] = type(agent).update_networks.__wrapped__  # type: ignore[attr-defined]
-    unwatched = functools.partial(agent._fused or page, agent)
+    is_fused = agent._fused is not None and agent._fused.fits(agent)
+    unwatched = functools.partial(agent._fused if is_fused else page, agent)
     watched: Callable[..., Any] = agent.update_networks
 
     def seconds(update: Callable[..., Any]) -> float:

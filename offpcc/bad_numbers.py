@@ -88,7 +88,7 @@ def find(agent: Any, batch: Batch, looks: Sequence[Look]) -> tuple[str, str]:
         if loss is not None and not torch.isfinite(loss):
             return f"the loss of {owner} is {loss.item()}", IN_LEARNING
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            if gradient is not None and (held := bad(gradient)):
+            if gradient is not None and (held := bad(gradient) or too_large(gradient)):
                 return f"the gradient of {names.get(id(parameter), owner)} {held}", IN_LEARNING
     return "a loss or a gradient was NaN or infinite, but not when the update was repeated", IN_LEARNING
 
@@ -108,6 +108,11 @@ def _weights(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
             if weight.is_floating_point():
                 meant = not weight.requires_grad and not name.startswith("target_")
                 yield f"{name}.{key}", weight.detach().nan_to_num(torch.nan, 0.0, 0.0) if meant else weight.detach()
+
+
+def too_large(x: Tensor) -> str:
+    """What is said of finite numbers whose sum is none."""
+    return "" if torch.isfinite(x.sum()) else f"is finite, but its sum is not: it reaches {x.abs().max().item():.3g}"
 
 
 def bad(x: Tensor) -> str:

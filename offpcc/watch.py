@@ -23,6 +23,7 @@ from offpcc.bad_numbers import IN_WEIGHTS, BadNumberError, Look, find
 from offpcc.core import Batch, Stats
 
 INTERVAL = 20  # updates between two reports of a device that is not waited for; each is read when the next is made
+MANY = 4096  # numbers
 MOST_SKIPPED = 100  # updates in a row; more are no accident
 UNDER_WAY = ("_looks", "_awaiting_a_look", "_update", "_batches", "_reported")
 
@@ -111,6 +112,8 @@ class Watch:
     def look_at_step(self, look: Look, gradients: Sequence[Tensor]) -> None:
         """Look at what an optimizer is about to take; `gradients` are as they were clipped."""
         self._looks.append(look)
+        if self.is_awaited:  # of many numbers a sum is made in less time than they are multiplied
+            gradients = [gradient.sum() if gradient.numel() > MANY else gradient for gradient in gradients]
         self._awaiting_a_look += gradients
         if look.loss is not None:
             self._awaiting_a_look.append(look.loss.detach())

@@ -171,7 +171,9 @@ class Rooted(SAC):
 
 @pytest.mark.parametrize("limit", [None, 1.0])
 @pytest.mark.parametrize("where", ["critic", "actor"])
-def test_a_bad_gradient_of_a_finite_loss(where, limit):
+@pytest.mark.parametrize("many", [0, 4096])
+def test_a_bad_gradient_of_a_finite_loss(where, limit, many, monkeypatch):
+    monkeypatch.setattr(watch, "MANY", many)
     agent = Rooted(OBSERVATIONS, ACTIONS, hidden_dims=(8,), max_gradient_norm=limit)
     agent.where = None
     agent.update_networks(batch())
@@ -186,7 +188,9 @@ def test_a_bad_gradient_of_a_finite_loss(where, limit):
 
 
 @pytest.mark.parametrize("scale", [1e6, 1e15, 1e18])
-def test_a_large_gradient_is_none_that_is_bad(scale):
+@pytest.mark.parametrize("many", [0, 4096])
+def test_a_large_gradient_is_none_that_is_bad(scale, many, monkeypatch):
+    monkeypatch.setattr(watch, "MANY", many)
     agent = trained("sac")
     before = tensors(agent)
     loss = agent.critic_loss
@@ -194,6 +198,18 @@ def test_a_large_gradient_is_none_that_is_bad(scale):
     agent.update_networks(batch(seed=9))
     assert not torch.equal(tensors(agent)[".critics.net.0.weight"], before[".critics.net.0.weight"])
     assert max(p.grad.abs().max() for p in agent.critics.parameters()) > 1e-4 * scale
+
+
+def test_a_gradient_whose_sum_is_infinite_is_named(monkeypatch):
+    monkeypatch.setattr(watch, "MANY", 0)
+    agent = trained("sac")
+    loss = agent.critic_loss
+    agent.critic_loss = lambda h, batch: (loss(h, batch)[0] + 3e38 * agent.critics.net[0].bias.sum(), loss(h, batch)[1])
+    agent.critics.net[0].bias.data.zero_()
+    with pytest.raises(
+        BadNumberError, match=r"of critics\.net\.0\.bias is finite, but its sum is not: it reaches 3e\+38"
+    ):
+        agent.update_networks(batch(seed=9))
 
 
 def test_padding_and_a_temperature_of_zero_are_not_bad():
