@@ -1,6 +1,6 @@
 """Tables of returns learned from recorded data, as Markdown: last and best test of runs, mean and s.d. over their ids.
 
-python -m benchmarks.returns results/published/offline
+python -m benchmarks.returns results/published_offline
 
 As in CORL's tables, "last" is the last test of a run and "best" the best of its tests; best is chosen by the tests
 themselves, so it flatters, and most where tests move up and down.
