@@ -68,8 +68,8 @@ class ActorCritic(Acting):
         augmentation: of images while learning; by default the class's.
         precision: "bfloat16" multiplies in bfloat16 while learning, which takes less time. Weights, moments, last
             layers and acting stay in float32.
-        fused: whether updates are those written out by hand, which take less time on the CPU; of SAC, DDPG, TD3 and
-            TD3+BC with plain perceptrons, without memory. By default where they fit.
+        fused: whether updates are those written out by hand, which take less time on the CPU; of SAC, DDPG, TD3,
+            TD3+BC, IQL and BC with plain perceptrons, without memory. By default where they fit.
         compiled: whether losses are compiled by `torch.compile`, which takes a C++ compiler and, at the first updates,
             a minute or more; encoders, optimizers and targets are left as they are.
         bad_numbers: what is done about NaN and infinity in an update: "stop" with an error that names the first of

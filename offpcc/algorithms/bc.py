@@ -14,6 +14,7 @@ from typing import TypedDict
 from torch import Tensor
 
 from offpcc.algorithms.deterministic import DeterministicPolicy
+from offpcc.algorithms.fused import FusedBC
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.registry import configurable
 
@@ -29,6 +30,7 @@ class BC(DeterministicPolicy):
     """Behaviour cloning: an actor without critics; arguments as of `DeterministicPolicy` and `ActorCritic`."""
 
     has_critics = False
+    fused_update = FusedBC
     first_loss_reads_all = True
     stat_names = tuple(BCStats.__annotations__)
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.algorithms.base import ActorCritic
+from offpcc.algorithms.fused import FusedIQL
 from offpcc.checks import Fraction, NonnegativeNumber, PositiveNumber
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import GaussianActor
@@ -56,6 +57,7 @@ class IQL(ActorCritic):
     """
 
     actor: GaussianActor
+    fused_update = FusedIQL
     stat_names = tuple(IQLStats.__annotations__)
 
     def __init__(

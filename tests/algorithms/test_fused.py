@@ -90,6 +90,7 @@ def assert_same_updates(fused, plain, batches, tolerance=1e-4):
 
 # The same as the plain updates --------------------------------------------------------------------------------------
 
+FUSED = [SAC, DDPG, TD3, TD3BC, IQL, BC]
 OPTIONS = [
     {},
     {"num_critics": 1},
@@ -108,10 +109,11 @@ OF_SAC = [
     {"target_entropy": 1.0, "alpha": 0.2, "alpha_lr": LinearDecay(1e-2, 0.0, 30)},
 ]
 OF_TD3 = [{"policy_delay": 1}, {"policy_delay": 3, "target_noise": 0.7, "noise_clip": 0.3}]
+OF_IQL = [{"expectile": 0.9, "beta": 10.0, "max_weight": 2.0}, {"expectile": 0.5, "beta": 0.0}]
 OF_TD3_BC = [{"bc_alpha": 0.0}, {"bc_alpha": 7.0, "normalize_observations": False}]
-CASES = [(cls, options) for cls in (SAC, DDPG, TD3, TD3BC) for options in OPTIONS]
+CASES = [(cls, options) for cls in FUSED for options in OPTIONS]
 CASES += [(SAC, options) for options in OF_SAC] + [(TD3, options) for options in OF_TD3]
-CASES += [(TD3BC, options) for options in OF_TD3_BC]
+CASES += [(TD3BC, options) for options in OF_TD3_BC] + [(IQL, options) for options in OF_IQL]
 
 
 def told(value):
@@ -128,7 +130,7 @@ def test_updates_give_what_the_plain_ones_give(cls, options):
     assert all(not torch.equal(after[name], before[name]) for name in before if name.startswith(("actor.", "critics.")))
 
 
-@pytest.mark.parametrize("cls", [SAC, DDPG, TD3, TD3BC])
+@pytest.mark.parametrize("cls", FUSED)
 @pytest.mark.parametrize("n_step, complete", [(1, False), (3, False), (2, True)])
 def test_of_several_steps_and_of_padding(cls, n_step, complete):
     fused, plain = (built(cls, fused, n_step=n_step) for fused in (True, False))
@@ -147,6 +149,16 @@ def test_the_log_standard_deviation_is_bounded():
     gradient = fused.actor.net[-1].bias.grad
     assert gradient[2] != 0 and gradient[3] == 0
     assert_same_updates(fused, plain, [batch(seed) for seed in range(1, 20)])
+
+
+@pytest.mark.parametrize("log_std, moves", [(2.0, True), (2.1, False), (-5.0, True), (-5.1, False)])
+def test_a_log_standard_deviation_for_all_observations_is_bounded(log_std, moves):
+    """Beyond its bounds it has no gradient; on them it has."""
+    fused, plain = built(IQL), built(IQL, False)
+    for agent in (fused, plain):
+        agent.actor.log_std.data.fill_(log_std)
+    assert_same_updates(fused, plain, [batch(seed) for seed in range(3)])
+    assert (fused.actor.log_std != log_std).all() == moves
 
 
 def test_critics_that_agree_share_the_gradient():
@@ -173,7 +185,7 @@ def test_batches_may_change_their_size(cls):
     assert_same_updates(built(cls), built(cls, False), batches)
 
 
-@pytest.mark.parametrize("cls", [SAC, DDPG, TD3, TD3BC])
+@pytest.mark.parametrize("cls", FUSED)
 def test_statistics_and_gradients_are_not_overwritten_by_the_next_update(cls):
     agent = built(cls, policy_delay=1) if cls is TD3 else built(cls)
     stats = agent.update_networks(batch(0))
@@ -182,7 +194,7 @@ def test_statistics_and_gradients_are_not_overwritten_by_the_next_update(cls):
     assert stats == before
 
 
-@pytest.mark.parametrize("cls", [SAC, DDPG, TD3, TD3BC])
+@pytest.mark.parametrize("cls", FUSED)
 @pytest.mark.parametrize("fused", [True, None])
 def test_it_is_the_fused_update_that_runs(cls, fused, monkeypatch):
     agent, plain, calls = built(cls, fused), built(cls, False), []
@@ -196,7 +208,7 @@ def test_it_is_the_fused_update_that_runs(cls, fused, monkeypatch):
 # Saved, copied, put elsewhere ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cls", [SAC, DDPG, TD3, TD3BC])
+@pytest.mark.parametrize("cls", FUSED)
 @pytest.mark.parametrize("first", [True, False])
 def test_a_checkpoint_of_one_goes_on_in_the_other(cls, first):
     started, reference = built(cls, first), built(cls, False)
@@ -207,7 +219,7 @@ def test_a_checkpoint_of_one_goes_on_in_the_other(cls, first):
     assert_same_updates(other, reference, [batch(seed) for seed in range(5, 15)])
 
 
-@pytest.mark.parametrize("cls", [SAC, DDPG, TD3, TD3BC])
+@pytest.mark.parametrize("cls", FUSED)
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda agent: pickle.loads(pickle.dumps(agent))])
 def test_a_copy_has_its_own_weights(cls, copied):
     agent, reference = built(cls), built(cls, False)
@@ -290,6 +302,11 @@ class OtherCritics(SAC):
         self.critics = Own(2, summary_dim, self.action_dim, hidden_dims)
 
 
+class OwnValue(IQL):
+    def build_heads(self, summary_dim, hidden_dims):
+        self.value = torch.nn.Sequential(mlp([summary_dim, 8]), torch.nn.Tanh(), mlp([8, 1]))
+
+
 class Learned(Encoder):
     def __init__(self, shape):
         super().__init__(shape)
@@ -316,9 +333,9 @@ class Learned(Encoder):
         (OtherActor, {}, "the fused update is of a SquashedGaussianActor with its plain perceptron"),
         (OtherActivation, {}, "the fused update is of a DeterministicActor with its plain perceptron"),
         (OtherCritics, {}, "the critics are no plain perceptrons"),
-        (BC, {}, "only SAC, DDPG, TD3 and TD3+BC have a fused update"),
-        (IQL, {}, "only SAC, DDPG, TD3 and TD3+BC have a fused update"),
-        (BCQ, {}, "only SAC, DDPG, TD3 and TD3+BC have a fused update"),
+        (IQL, {"layer_norm": True}, "the critics are no plain perceptrons (layer_norm, say)"),
+        (OwnValue, {}, "value is no plain perceptron"),
+        (BCQ, {}, "only SAC, DDPG, TD3, TD3+BC, IQL and BC have a fused update"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )
@@ -351,7 +368,8 @@ class Late(SAC):
 
 
 @pytest.mark.parametrize(
-    "cls", [OwnLoss, OwnUpdate, OwnCloning, OtherActor, OtherActivation, OtherCritics, Late, OwnTemperature, CQL]
+    "cls",
+    [OwnLoss, OwnUpdate, OwnCloning, OtherActor, OtherActivation, OtherCritics, OwnValue, Late, OwnTemperature, CQL],
 )
 def test_what_does_not_fit_is_left_to_its_plain_update_by_default(cls):
     ours, plain = built(cls, None, hidden_dims=(8,)), built(cls, False, hidden_dims=(8,))
@@ -393,7 +411,32 @@ def other_minimize(agent):
     optimizer.minimize = lambda loss, made=None: type(optimizer).minimize(optimizer, 2.0 * loss, made)
 
 
-@pytest.mark.parametrize("change", [patched_forward, other_layer, hooked_weight, other_minimize])
+def other_weight(agent):
+    layer = agent.critics.net[0]
+    layer.weight = torch.nn.Parameter(0.5 * layer.weight.detach())
+
+
+def other_optimizer(agent):
+    class Doubled(Optimizer):
+        def minimize(self, loss, made=None):
+            super().minimize(2.0 * loss, made)
+
+    agent.actor_optimizer = Doubled([(agent.actor.parameters(), 1e-3)])
+
+
+def other_class_of_layer(agent):
+    class Negative(torch.nn.ReLU):
+        def forward(self, x):
+            return -super().forward(x)
+
+    agent.actor.net[1].__class__ = Negative
+
+
+CHANGES = [patched_forward, other_layer, hooked_weight, other_minimize]
+CHANGES += [other_weight, other_optimizer, other_class_of_layer]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("num_updates", [0, 2])
 def test_what_is_changed_by_hand_counts(change, num_updates):
     ours, plain = built(SAC, None), built(SAC, False)

@@ -6,7 +6,8 @@ in place and differentiated in closed form.
 """
 
 from offpcc.algorithms.fused.base import FusedUpdate
-from offpcc.algorithms.fused.deterministic import FusedDDPG, FusedTD3, FusedTD3BC
+from offpcc.algorithms.fused.deterministic import FusedBC, FusedDDPG, FusedTD3, FusedTD3BC
+from offpcc.algorithms.fused.iql import FusedIQL
 from offpcc.algorithms.fused.sac import FusedSAC
 
-__all__ = ["FusedDDPG", "FusedSAC", "FusedTD3", "FusedTD3BC", "FusedUpdate"]
+__all__ = ["FusedBC", "FusedDDPG", "FusedIQL", "FusedSAC", "FusedTD3", "FusedTD3BC", "FusedUpdate"]

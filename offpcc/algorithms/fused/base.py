@@ -1,21 +1,17 @@
-"""What updates by hand share: what they fit, whose weights they work on, and what they read."""
+"""What updates by hand share: whose weights they work on, and what they read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from offpcc.algorithms.fused.fitting import Wiring, refuse_unfit, unfit
 from offpcc.algorithms.fused.passes import Passes
 from offpcc.core import Batch, Stats
-from offpcc.errors import UserError
-from offpcc.learning import Temperature
-from offpcc.networks import Critics, Identity, Inputs, PassThrough
-from offpcc.networks.layers import HOOKS, MLP, EnsembleLinear, is_plain
-from offpcc.networks.sequences import encode, is_empty
-from offpcc.optimization import Optimizer
+from offpcc.networks import Identity, Inputs, PassThrough
+from offpcc.networks.sequences import encode
 
 if TYPE_CHECKING:
     from offpcc.algorithms.base import ActorCritic
@@ -77,11 +73,12 @@ class FusedUpdate:
     """
 
     actor_class: ClassVar[type[nn.Module]]
+    others: ClassVar[tuple[str, ...]] = ()  # names of perceptrons beside actor and critics
     replaces: ClassVar[tuple[str, ...]]  # methods that are not called
     actor: Passes
     critics: Passes
     target_critics: Passes
-    _seen: Sequence[object] = ()  # what `unfit` hangs on, as it was when it was last asked
+    _wiring: Wiring | None = None  # as it was when `unfit` was last asked
     _fits = False
 
     def __init__(self, is_wanted: bool) -> None:
@@ -97,14 +94,13 @@ class FusedUpdate:
         Raises:
             UserError: it cannot, though it is wanted.
         """
-        seen = looked_at(agent)
-        if seen != self._seen:
+        if self._wiring is None or not self._wiring.is_that_of(agent):
             if self.is_wanted:
                 refuse_unfit(agent)
             self._fits = not unfit(agent)
             if self._fits:
                 self.bind(agent)
-            self._seen = seen
+            self._wiring = Wiring(agent)
         return self._fits
 
     @torch.no_grad()
@@ -115,9 +111,10 @@ class FusedUpdate:
 
     def bind(self, agent: Any) -> None:
         """Work on the weights of `agent`."""
-        self.actor = Passes(list(agent.actor.parameters()))
-        self.critics = Passes(list(agent.critics.parameters()))
-        self.target_critics = Passes(list(agent.target_critics.parameters()))
+        self.actor = Passes(list(agent.actor.net.parameters()))
+        if agent.has_critics:
+            self.critics = Passes(list(agent.critics.parameters()))
+            self.target_critics = Passes(list(agent.target_critics.parameters()))
 
     def update(self, agent: Any, batch: Batch, rows: Rows) -> Stats:
         """One update by a batch that `prepare` has made."""
@@ -134,20 +131,6 @@ class FusedUpdate:
         return loss, batch.mean(rows.unflatten(q)).mean()
 
 
-def looked_at(agent: Any) -> list[object]:
-    """Of an agent, what somebody may change after it was built; looking takes a fiftieth of SAC's update (2 x 256)."""
-    optimizers = [part for part in vars(agent).values() if isinstance(part, Optimizer)]
-    parameters = [*agent.actor_optimizer.parameters, *agent.critic_optimizer.parameters]
-    layers = [layer for part in (agent.actor, agent.critics) for layer in part.modules()]
-    return [
-        *(parameter.data_ptr() for parameter in (*parameters, *agent._targets.targets)),
-        *((parameter.requires_grad, bool(parameter._backward_hooks)) for parameter in parameters),
-        *((type(layer), "forward" in vars(layer), *(bool(getattr(layer, kind)) for kind in HOOKS)) for layer in layers),
-        *((type(optimizer), len(vars(optimizer))) for optimizer in optimizers),
-        *(name for name in agent.fused_update.replaces if name in vars(agent)),
-    ]
-
-
 def fused_update_of(agent: ActorCritic, is_wanted: bool | None) -> FusedUpdate | None:
     """What updates `agent` by hand; None if that is not wanted, or if nobody said so and nothing does.
 
@@ -159,50 +142,3 @@ def fused_update_of(agent: ActorCritic, is_wanted: bool | None) -> FusedUpdate |
     if agent.fused_update is None or is_wanted is False:
         return None
     return agent.fused_update(is_wanted is True)
-
-
-def refuse_unfit(agent: ActorCritic) -> None:
-    """Refuse an agent that cannot be updated by hand.
-
-    Raises:
-        UserError: naming what does not fit.
-    """
-    if reason := unfit(agent):
-        raise UserError(f"{type(agent).__name__}.fused is True, but {reason}; leave fused out, which updates any agent")
-
-
-def unfit(agent: ActorCritic) -> str:
-    """Why an agent cannot be updated by hand; "" if it can."""
-    cls, fused = type(agent), agent.fused_update
-    if fused is None:
-        return "only SAC, DDPG, TD3 and TD3+BC have a fused update"
-    parent = next(parent for parent in cls.__mro__ if "fused_update" in parent.__dict__)
-    changed = [name for name in fused.replaces if getattr(cls, name) is not getattr(parent, name)]
-    own = [*changed, *(name for name in fused.replaces if name in vars(agent))]
-    if own:
-        return f"{cls.__name__} has its own {own[0]}, which the fused update would leave out"
-    for encoder in (agent.shared_encoder, agent.actor_encoder):
-        if not (is_empty(encoder) and encoder.memoryless):
-            return f"the encoder {type(encoder).__name__} has weights or a memory, and the fused update is of none"
-    if agent.compiled:
-        return "compiled is True, and the fused update asks no losses"
-    if agent.precision != "float32":
-        return f"precision is {agent.precision!r}, and the fused update is of float32"
-    actor, critics = agent.actor, agent.critics
-    if type(actor) is not fused.actor_class or type(actor.net) is not MLP or not is_plain(actor.net, nn.Linear):
-        return f"the fused update is of a {fused.actor_class.__name__} with its plain perceptron"
-    if type(critics) is not Critics or not is_plain(critics.net, EnsembleLinear):
-        return "the critics are no plain perceptrons (layer_norm, say), and the fused update is of such"
-    if "forward" in {name for part in (actor, critics) for layer in part.modules() for name in vars(layer)}:
-        return "a network's forward was replaced, which the fused update would leave out"
-    for part in vars(agent).values():
-        if isinstance(part, Optimizer) and (type(part) is not Optimizer or {"minimize", "step"} & vars(part).keys()):
-            return "an optimizer is one of its own, and the fused update steps offpcc's"
-        if isinstance(part, Temperature) and type(part) is not Temperature:
-            return f"the temperature {type(part).__name__} may have another loss"
-    weights = [weight for part in (actor, critics) for weight in part.parameters()]
-    if any(weight._backward_hooks or not weight.requires_grad for weight in weights):
-        return "a weight has a hook, or is to stay as it is"
-    if any_other := [w for w in weights if w.device.type != "cpu" or w.dtype != torch.float32]:
-        return f"weights are {any_other[0].dtype} on {any_other[0].device}, and the fused update is of float32 on a CPU"
-    return ""

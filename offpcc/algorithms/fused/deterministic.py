@@ -1,4 +1,4 @@
-"""DDPG's, TD3's and TD3+BC's updates by hand."""
+"""DDPG's, TD3's, TD3+BC's and BC's updates by hand."""
 
 from __future__ import annotations
 
@@ -91,3 +91,20 @@ class FusedTD3BC(FusedTD3):
         of_action.addcmul_(error, rows.shares, value=2.0 / agent.action_dim)
         imitation = batch.mean(error.square().view(rows.batch_actions.shape))
         return imitation - weight * batch.mean(rows.unflatten(q)), of_action
+
+
+class FusedBC(FusedUpdate):
+    """`BC.update_networks`."""
+
+    actor_class = DeterministicActor
+    replaces = ("update_networks", "summarize", "actor_loss")
+
+    def update(self, agent: Any, batch: Batch, rows: Rows) -> Stats:
+        """See `FusedUpdate`."""
+        action = self.actor.forward(rows.now)[0].tanh()
+        error = action - rows.actions
+        loss = batch.mean(error.square().view(rows.batch_actions.shape))
+        of_action = error.mul_(rows.shares).mul_(2.0 / agent.action_dim)
+        self.actor.backward(rows.now, torch.ops.aten.tanh_backward(of_action, action).unsqueeze(0))
+        agent.actor_optimizer.step(self.actor.gradients, loss=loss)
+        return {"actor_loss": loss}
