@@ -33,16 +33,15 @@ class PolyakAverage:
         if not self.targets:
             return
         watch, whole = current(), 1.0 - self.polyak
-        if watch is None:
+        if watch is not None and watch.forbids:
+            return
+        flag = None if watch is None else watch.flag
+        if flag is None:
             torch._foreach_lerp_(self.targets, self.sources, whole)
             return
-        share = (watch.found * -whole).add_(whole)
-        if not share.is_cuda:
-            torch._foreach_lerp_(self.targets, self.sources, [share] * len(self.targets))
-            return
-        # There, a lerp by tensors would be an operation for each target.
+        # A lerp by tensors would be an operation for each target.
         ways = torch._foreach_sub(self.sources, self.targets)
-        torch._foreach_mul_(ways, share)
+        torch._foreach_mul_(ways, (flag * -whole).add_(whole))
         torch._foreach_add_(self.targets, ways)
 
 

@@ -23,7 +23,6 @@ from offpcc.bad_numbers import IN_WEIGHTS, BadNumberError, Look, find
 from offpcc.core import Batch, Stats
 
 INTERVAL = 20  # updates between two reports of a device that is not waited for; each is read when the next is made
-MANY = 4096  # numbers
 MOST_SKIPPED = 100  # updates in a row; more are no accident
 UNDER_WAY = ("_looks", "_awaiting_a_look", "_update", "_batches", "_reported")
 
@@ -81,7 +80,7 @@ class Watch:
         if self.skips:
             stats = self._of_made_update(stats)
         if self.is_awaited:
-            self.bad_in_a_row = self.bad_in_a_row + 1 if self.found.numpy().item() else 0
+            self.bad_in_a_row = self.bad_in_a_row + 1 if self.found.item() else 0
             if self.bad_in_a_row:
                 self._judge(agent, update, batch, self.num_updates)
         else:
@@ -104,26 +103,38 @@ class Watch:
 
     # What is asked in an update ------------------------------------------------------------------------------
 
+    @property
+    def forbids(self) -> bool:
+        """Whether it is known that nothing is to be changed any more; see `flag`, where that is not awaited."""
+        return self.is_awaited and self.found.item() > 0.0
+
+    @property
+    def flag(self) -> Tensor | None:
+        """`found`, for what is changed on a device without waiting for it; None where `forbids` tells all."""
+        return None if self.is_awaited else self.found
+
     def look_at(self, *given: Tensor) -> None:
         """Look at what is to be learned from, without padding; that is done before the first step."""
         if _CURRENT.get() is self:  # a sum is NaN or infinite if a number of it is
             self._awaiting_a_look += [x.sum() for x in given if x.is_floating_point()]
 
     def look_at_step(self, look: Look, gradients: Sequence[Tensor]) -> None:
-        """Look at what an optimizer is about to take; `gradients` are as they were clipped."""
+        """Look at what an optimizer is about to take: `gradients`, by tensors that hold all of them."""
         self._looks.append(look)
-        if self.is_awaited:  # of many numbers a sum is made in less time than they are multiplied
-            gradients = [gradient.sum() if gradient.numel() > MANY else gradient for gradient in gradients]
         self._awaiting_a_look += gradients
         if look.loss is not None:
-            self._awaiting_a_look.append(look.loss.detach())
+            self._awaiting_a_look.append(look.loss)
         self._look()
 
     def _look(self) -> None:
-        """Note whether there is a bad number, all at once; they are multiplied by 1."""
-        if self._awaiting_a_look:
-            torch._amp_foreach_non_finite_check_and_unscale_(self._awaiting_a_look, self.found, self._one)
-        self._awaiting_a_look = []
+        """Note whether there is a bad number, on a device that is not waited for all at once."""
+        awaiting, self._awaiting_a_look = self._awaiting_a_look, []
+        if self.is_awaited:
+            if not math.isfinite(sum([(x.sum() if x.dim() else x).item() for x in awaiting])):
+                self.found.fill_(1.0)
+        elif awaiting:  # they are multiplied by 1
+            awaiting = [x.detach() for x in awaiting]
+            torch._amp_foreach_non_finite_check_and_unscale_(awaiting, self.found, self._one)
 
     def _watched(self, agent: Any, update: Update, batch: Batch) -> Stats:
         before = [statistic.clone() for statistic in self.statistics]

@@ -127,7 +127,7 @@ class FusedUpdate:
         error = q - y.view(-1, 1)
         self.critics.backward(x, error * (2.0 * rows.shares))
         loss = batch.mean(rows.unflatten(error.square())).sum()
-        agent.critic_optimizer.step(self.critics.gradients, loss=loss)
+        agent.critic_optimizer.step(self.critics.gradients, loss=loss, held_in=self.critics.held_in)
         return loss, batch.mean(rows.unflatten(q)).mean()
 
 

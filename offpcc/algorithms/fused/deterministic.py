@@ -50,7 +50,7 @@ class FusedDDPG(FusedUpdate):
         q = self.first_critic.forward(rows.with_action(action))[0]
         loss, of_action = self.actor_loss(agent, batch, rows, action, q)
         self.actor.backward(rows.now, torch.ops.aten.tanh_backward(of_action, action).unsqueeze(0))
-        agent.actor_optimizer.step(self.actor.gradients, made, loss)
+        agent.actor_optimizer.step(self.actor.gradients, made, loss, self.actor.held_in)
         return loss
 
     def actor_loss(self, agent: Any, batch: Batch, rows: Rows, action: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,5 +106,5 @@ class FusedBC(FusedUpdate):
         loss = batch.mean(error.square().view(rows.batch_actions.shape))
         of_action = error.mul_(rows.shares).mul_(2.0 / agent.action_dim)
         self.actor.backward(rows.now, torch.ops.aten.tanh_backward(of_action, action).unsqueeze(0))
-        agent.actor_optimizer.step(self.actor.gradients, loss=loss)
+        agent.actor_optimizer.step(self.actor.gradients, loss=loss, held_in=self.actor.held_in)
         return {"actor_loss": loss}

@@ -56,7 +56,7 @@ class FusedIQL(FusedUpdate):
         loss = batch.mean(rows.unflatten(of_u * u))
         self.value.backward(rows.now, of_u.mul_(rows.shares).mul_(-2.0).unsqueeze(0))
         mean = batch.mean(rows.unflatten(v))
-        agent.value_optimizer.step(self.value.gradients, loss=loss)
+        agent.value_optimizer.step(self.value.gradients, loss=loss, held_in=self.value.held_in)
         return loss, mean
 
     def step_actor(self, agent: Any, batch: Batch, rows: Rows, weight: Tensor) -> Tensor:
@@ -76,5 +76,6 @@ class FusedIQL(FusedUpdate):
         of_mean = torch.ops.aten.tanh_backward(z.mul_(inverse).mul_(of_log_prob), mean)
         self.actor.backward(rows.now, of_mean.unsqueeze(0))
         of_log_std = square.sub_(1.0).mul_(of_log_prob).sum(0).mul_(log_std == free)
-        agent.actor_optimizer.step([of_log_std, *self.actor.gradients], loss=loss)
+        gradients, held_in = [of_log_std, *self.actor.gradients], [of_log_std, *self.actor.held_in]
+        agent.actor_optimizer.step(gradients, loss=loss, held_in=held_in)
         return loss

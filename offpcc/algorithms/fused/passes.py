@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+LINE = 16  # numbers of 4 bytes
+
 
 class Passes:
     """N perceptrons side by side over the memory of their parameters.
@@ -19,10 +21,12 @@ class Passes:
 
     Attributes:
         gradients: of the parameters, in memory as they are; `backward` writes them.
+        held_in: one tensor of all gradients, for who asks the same of each of them.
     """
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self.gradients = [torch.empty_like(parameter) for parameter in parameters]
+        self.gradients, whole = _side_by_side(parameters)
+        self.held_in = [whole]
         self._networks = [_Network(*pair) for pair in zip(_views(parameters), _views(self.gradients), strict=True)]
         self._outputs = self.gradients[0].new_empty(0)
 
@@ -108,6 +112,14 @@ class _Network:
         if not self.read or len(self.read[0][0]) != rows:
             hidden = [values[:rows] for values in self.values[:-1]]
             self.read = [(values, values.t(), torch.empty_like(values)) for values in hidden]
+
+
+def _side_by_side(parameters: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """Zeros like each parameter, in one tensor's memory; each begins where a line of the processor's cache does."""
+    sizes = [-(-parameter.numel() // LINE) * LINE for parameter in parameters]
+    whole = parameters[0].new_zeros(sum(sizes))
+    parts = zip(torch.split(whole, sizes), parameters, strict=True)
+    return [part[: p.numel()].as_strided(p.shape, torch.empty_like(p).stride()) for part, p in parts], whole
 
 
 def _along_the_longer_side(gradient: Tensor) -> Tensor:

@@ -85,5 +85,5 @@ class FusedSAC(FusedUpdate):
         self.actor.backward(rows.now, torch.cat([of_mean, of_log_std], -1).unsqueeze(0))
         log_prob = rows.unflatten(now.log_prob)
         loss = batch.mean(alpha * log_prob - rows.unflatten(q))
-        agent.actor_optimizer.step(self.actor.gradients, loss=loss)
+        agent.actor_optimizer.step(self.actor.gradients, loss=loss, held_in=self.actor.held_in)
         return loss, -batch.mean(log_prob)
