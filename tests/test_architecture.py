@@ -97,7 +97,7 @@ LEARNING = [
 ]
 MAY_WAIT = {  # not part of an update
     "__init__", "__getstate__", "act", "_act", "_inputs", "_mirrored", "mirror", "array", "state_dict",
-    "load_state_dict", "actor_file", "compile_losses", "unfit", "looked_at",
+    "load_state_dict", "actor_file", "compile_losses", "unfit",
 }  # fmt: skip
 WAITING_METHODS = {"item", "cpu", "tolist", "numpy", "nonzero", "any", "all"}
 WAITING_FUNCTIONS = {"float", "int", "bool", "print"}
@@ -122,6 +122,7 @@ def waits(function):
                     "stride",
                     "is_autocast_enabled",
                     "fits",
+                    "is_that_of",
                 }:
                     yield f"line {node.lineno}: if on what .{called.attr}() gives"
                 if isinstance(inner, ast.Attribute) and inner.attr in {"mask", "real", "terminations", "rewards"}:
