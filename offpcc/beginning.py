@@ -18,6 +18,7 @@ from offpcc.bindings import check_effects
 from offpcc.callbacks import Checkpoints
 from offpcc.checks import check, rules_of
 from offpcc.commands import choose_device
+from offpcc.config_files import text_of
 from offpcc.errors import DataWarning, UserError
 from offpcc.loggers import tracking_wanted
 from offpcc.origins import Origin, check_origin
@@ -147,7 +148,7 @@ def find_checkpoint(
         checkpoint, faults = checkpoints.read_latest(folder.checkpoint)
         return checkpoint, faults + checkpoints.check_unchanged(checkpoint["config"], config)
     if status == "finished" and folder.config.is_file():
-        checkpoints.check_unchanged(configuration.text_of(folder.config), config)
+        checkpoints.check_unchanged(text_of(folder.config), config)
     return None, []
 
 
