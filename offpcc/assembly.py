@@ -25,6 +25,7 @@ from offpcc.data.loading import MINARI
 from offpcc.data.parts import Saved
 from offpcc.data.recorder import Recorder
 from offpcc.data.recording_file import check_new, check_output
+from offpcc.domains.closing import close
 from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.making import make
 from offpcc.domains.wrappers import num_stacked
@@ -102,7 +103,7 @@ class Learner:
         example, algorithm = make(env), type(self.algorithm).__name__
         about = {"algorithm": algorithm, "actor": "the learning one", "seed": seed}
         recorder = Recorder(file, example, metadata=about, num_envs=self.interaction.num_envs, resume=resume)
-        example.close()
+        close(example)
         self.interaction.stores.append(recorder)
         return replace(self, recorder=recorder)
 
@@ -177,7 +178,7 @@ def build(
     observations, actions = shown.observation_space, shown.action_space
     frames = 1 if recording or example is None else num_stacked(example)
     if example is not None:
-        example.close()
+        close(example)
     assert isinstance(observations, spaces.Box) and isinstance(actions, spaces.Box)
     try:
         learner = algorithm_class(observations, actions, device=device, seed=seed, **(algorithm or {}))

@@ -29,6 +29,7 @@ from offpcc.data.recording_file import check_new, check_output, read_finished
 from offpcc.data.recording_settings import go_on, settings_of
 from offpcc.data.shards import is_unfinished, remove_leftovers, shards_folder
 from offpcc.domains import ENVIRONMENTS
+from offpcc.domains.closing import close, opened
 from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.guard import guarded
 from offpcc.domains.making import make
@@ -64,7 +65,7 @@ def collect(options: argparse.Namespace) -> int:
         if there < options.steps:
             check_free(minari)
     name, actor, facts = who_acts(options)
-    with closing(open_environment(options.env, actor) if actor else make(options.env)) as env:
+    with opened(open_environment(options.env, actor) if actor else make(options.env)) as env:
         if minari:
             check_lossless(minari, env)
         if there == options.steps:
@@ -154,7 +155,7 @@ def called(run: RunFolder, file: Path) -> str:
 
 def made_by(env: str) -> str:
     """The bindings of gin's that take part in making the environment."""
-    make(env).close()
+    close(make(env))
     return configuration.operative()
 
 

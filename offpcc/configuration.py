@@ -1,15 +1,11 @@
-"""Reading gin files: where they are looked for, and what is bound by them."""
+"""What is bound: by configs, by the command line or from Python; and what of it is in use."""
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import os
-import re
-import sys
-import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,43 +23,17 @@ from offpcc.bindings import (
     parameters,
     passed_by_us,
 )
-from offpcc.errors import UserError, first_line
-from offpcc.modules import import_own
+from offpcc.config_files import CHECKOUT, find, make_importable, read_file, read_text, statements, text_of
+from offpcc.errors import UserError
 from offpcc.places import as_path, shown
 
-PACKAGE = Path(__file__).resolve().parent
-CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # a wheel has the configs inside
-LARGEST = 2**22  # bytes of a config
+__all__ = ["anticipate", "configure", "find", "load", "load_for_actor", "operative", "results_folder", "values"]
+
 IN_PYTHON = "offpcc.configure"
 EXAMPLES = {  # of a binding, by where it is given without a file
     COMMAND_LINE: f'{COMMAND_LINE} "SAC.lr=1e-4"',
     IN_PYTHON: f'{IN_PYTHON}(FILE, "SAC.lr = 1e-4", "SAC.gamma = 0.9")',
 }
-UNKNOWN_REFERENCE = re.compile(r"No configurable matching reference '@([^'()]+)")  # what gin says of one
-CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
-
-
-def find(name: str | Path, beside: Path | None = None) -> Path:
-    """The config file of this name.
-
-    Looked for as given, then beside the file that includes it, then from the repository's root, then below
-    configs/ of the checkout or the installed package.
-
-    Raises:
-        UserError: it is in none of these places.
-    """
-    path = as_path(name, "the config")
-    places = [Path(), *([beside] if beside else []), CONFIGS.parent, CONFIGS]
-    for place in places:
-        if (place / path).is_file():
-            return place / path
-    known = {str(file.relative_to(CONFIGS.parent)) for file in CONFIGS.rglob("*.gin")}
-    wanted = path.name if path.suffix else f"{path.name}.gin"
-    near = sorted(file for file in known if Path(file).name == wanted)
-    near = near or difflib.get_close_matches(str(path), sorted(known), 3, 0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"the ones that come along are below {CONFIGS}"
-    kind = "" if not os.path.lexists(path) else ", for what is there is a folder, a device or a link to nothing"
-    raise UserError(f"there is no config {str(name)!r}{kind}; {hint}")
 
 
 def load(
@@ -84,13 +54,13 @@ def load(
     """
     gin.clear_config()
     make_importable(Path.cwd())
-    bindings = _read_file(find(file), imports_beside=imports_beside) if file else []
+    bindings = _bind_all(read_file(find(file), imports_beside=imports_beside)) if file else []
     known: set[tuple[str, str, str]] = set()
     for text in given:
         if not isinstance(text, str) or "=" not in text:
             fault = f"{given_in}: {shown(repr(text))} is no binding"
             raise UserError(f"{fault}; each is a string of its own, as in {EXAMPLES[given_in]}")
-        for binding in _read_text(text, given_in, None):
+        for binding in _bind_all(read_text(text, given_in)):
             if binding[:3] in known:
                 raise UserError(f"{given_in}: {binding.given} is given twice; take one out")
             known.add(binding[:3])
@@ -125,12 +95,12 @@ def load_for_actor(file: str | Path | None, run: Path) -> None:
     load(file, [])
     if not run.is_file():
         return
-    statements = list(_statements(text_of(run), str(run), skip_unknown=True))
+    known = list(statements(text_of(run), run, skip_unknown=True))
     wanted, reached = {_complete("make")}, set[str]()
     while wanted:
         selector = wanted.pop()
         reached.add(selector)
-        for statement, line in statements:
+        for statement, where in known:
             if not isinstance(statement, config_parser.BindingStatement) or _bound(statement) != selector:
                 continue
             for reference in _references(statement.value):
@@ -141,7 +111,7 @@ def load_for_actor(file: str | Path | None, run: Path) -> None:
                     )
                 is_macro = reference.selector == MACRO
                 wanted.add(reference.config_key[0] if is_macro else _complete(reference.selector))
-            _bind(statement, f"{run}:{line}")
+            _bind(statement, where)
         wanted -= reached
 
 
@@ -166,90 +136,18 @@ def _references(value: Any) -> Iterator[Any]:
             yield from _references(item)
 
 
-def make_importable(folder: Path) -> None:
-    """Modules in `folder` can be imported, however the program was started."""
-    folder = folder.resolve()
-    if folder != PACKAGE and str(folder) not in sys.path:
-        sys.path.append(str(folder))
+def _bind_all(given: Iterable[tuple[Any, str]]) -> list[Binding]:
+    """Bind one after the other, as what an import defines is known only once it was come to."""
+    return [_bind(statement, where) for statement, where in given]
 
 
-def _read_file(path: Path, including: tuple[Path, ...] = (), *, imports_beside: bool = True) -> list[Binding]:
-    if path.resolve() in including:
-        raise UserError(f"{path} includes itself, by way of {including[-1]}; take one include out")
-    if imports_beside:
-        make_importable(path.parent)
-    return _read_text(text_of(path), str(path), path.parent, (*including, path.resolve()))
-
-
-def text_of(path: Path) -> str:
-    """What stands in a config.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    try:
-        if (size := path.stat().st_size) > LARGEST:
-            raise UserError(f"{path} has {size:,} bytes, too many for a config; name a gin file")
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read as a config ({first_line(error)}); name a gin file") from error
-
-
-def _read_text(text: str, source: str, folder: Path | None, including: tuple[Path, ...] = ()) -> list[Binding]:
-    bindings: list[Binding] = []
-    for statement, line in _statements(text, source):
-        where = source if source in EXAMPLES else f"{source}:{line}"
-        if isinstance(statement, config_parser.IncludeStatement):
-            bindings += _read_file(find(statement.filename, folder), including)
-        elif isinstance(statement, config_parser.ImportStatement):
-            _import(statement.module, where)
-        elif isinstance(statement, config_parser.BindingStatement):
-            bindings += _bind(statement, where)
-    return bindings
-
-
-def _statements(text: str, source: str, skip_unknown: bool = False) -> Iterator[tuple[Any, int]]:
-    """Statements with their lines; what gin finds malformed becomes one clear message."""
-    line = 1
-    try:
-        for statement in config_parser.ConfigParser(text, gin.config.ParserDelegate(skip_unknown)):
-            line = statement.location.line_num
-            yield statement, line
-    except SyntaxError as error:
-        at = source if source in EXAMPLES else f"{source}:{error.lineno}"
-        reason = error.msg.strip().splitlines()[-1].strip()
-        raise UserError(
-            f"{at}: {(error.text or text).strip()!r} is not gin's syntax ({reason}); a value is a number, a string in "
-            f"quotes, another of Python's literals such as True or None, or an @reference"
-        ) from error
-    except (RecursionError, MemoryError) as error:
-        raise UserError(
-            f"{source}: brackets are nested too deeply in {shown(text.strip())}; write it plainly"
-        ) from error
-    except tokenize.TokenError as error:
-        raise UserError(f"{source}: a bracket or a quotation has no end after {text.strip()[-40:]!r}") from error
-    except ValueError as error:  # a reference to what does not exist
-        reference = UNKNOWN_REFERENCE.search(reason := str(error).splitlines()[0])
-        if reference is None:
-            raise UserError(f"{source}: {reason} Correct it") from error
-        raise UserError(
-            f"{source}: nothing that gin can configure is called {reference[1]!r}; "
-            f"{nearest_configurable(reference[1])} A class of your own needs the import of its module in the config"
-        ) from error
-
-
-def _import(module: str, where: str) -> None:
-    import_own(module, where)
-    gin.parse_config(f"import {module}")  # so that the operative config has it
-
-
-def _bind(statement: Any, where: str) -> list[Binding]:
+def _bind(statement: Any, where: str) -> Binding:
     scope, selector, parameter = statement.scope, statement.selector, statement.arg_name
     given = (f"{scope}/" if scope else "") + selector + (f".{parameter}" if parameter else "")
     _refuse_parentheses(statement.value, f"{where}: {given}")
     if not parameter:
         gin.bind_parameter((given, MACRO, "value"), statement.value)
-        return [Binding(given, MACRO, "value", given, where)]
+        return Binding(given, MACRO, "value", given, where)
     names = configurables()
     matches = [name for name in names if name == selector or name.endswith(f".{selector}")]
     if not matches:
@@ -271,7 +169,7 @@ def _bind(statement: Any, where: str) -> list[Binding]:
     except ValueError as error:
         raise UserError(f"{where}: {given}: {str(error).splitlines()[0]}") from error
     complete = gin.config.ParsedBindingKey.parse((scope, selector, parameter)).complete_selector
-    return [Binding(scope or "", complete, parameter, given, where)]
+    return Binding(scope or "", complete, parameter, given, where)
 
 
 def _refuse_parentheses(value: Any, where: str) -> None:
@@ -294,7 +192,7 @@ def values(text: str) -> dict[str, str]:
     """A config's bindings, flat, for comparison."""
     return {
         f"{s.scope + '/' if s.scope else ''}{s.selector}{'.' if s.arg_name else ''}{s.arg_name}": repr(s.value)
-        for s, _ in _statements(text, "config.gin")
+        for s, _ in statements(text, Path("config.gin"))
         if isinstance(s, config_parser.BindingStatement)
     }
 

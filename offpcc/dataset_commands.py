@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from offpcc.data.columns import SpoiledData
 from offpcc.data.datasets import Dataset
 from offpcc.data.doctor import examine, refused
 from offpcc.data.spreads import Spread
+from offpcc.domains.closing import opened
 from offpcc.domains.findings import FAULT
 from offpcc.domains.making import make
 from offpcc.loggers.terminal import download_bar
@@ -43,7 +44,7 @@ def check_dataset(options: argparse.Namespace) -> int:
     configuration.load(options.config, [])
     console, data = Console(), None
     with ExitStack() as stack:
-        env = stack.enter_context(closing(make(options.env))) if options.env else None
+        env = stack.enter_context(opened(make(options.env))) if options.env else None
         try:
             with download_bar(console) as bar:
                 data = load_by_gin(options.dataset, bar)

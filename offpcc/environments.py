@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from offpcc import signals
 from offpcc.checks import Flag, PositiveInteger, check, rules_of
+from offpcc.domains.closing import close
 from offpcc.domains.faults import EnvironmentFault, told
 from offpcc.domains.guard import guarded
 from offpcc.domains.inspection import Inspection, UnfitError
@@ -196,7 +197,7 @@ class VectorEnvironments:
 
     def close(self) -> None:
         """See `Environments.close`."""
-        self.envs.close()
+        close(self.envs)
 
 
 @gin.configurable(denylist=["make_env", "seed"])  # type: ignore[untyped-decorator]

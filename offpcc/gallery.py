@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offpcc.domains import ENVIRONMENTS, Environment
+from offpcc.domains.closing import opened
 from offpcc.domains.making import make
 from offpcc.domains.table import is_installed
 from offpcc.errors import UserError
@@ -64,8 +65,7 @@ def gallery(file: Path, environments: Iterable[Environment] = ENVIRONMENTS, seed
 
 
 def _picture(row: Environment, seed: int) -> Picture:
-    env = make(row.name, render_mode="rgb_array")
-    try:
+    with opened(make(row.name, render_mode="rgb_array")) as env:
         generator = np.random.default_rng(seed)
         observation, _ = env.reset(seed=seed)
         for _ in range(NUM_STEPS):
@@ -77,8 +77,6 @@ def _picture(row: Environment, seed: int) -> Picture:
                 observation = following
         frame = np.array(env.render(), np.uint8)
         return Picture(row.family, _square(frame), _newest(observation) if "-img" in row.name else None)
-    finally:
-        env.close()
 
 
 def _square(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:

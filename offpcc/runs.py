@@ -18,7 +18,7 @@ from offpcc import __version__
 from offpcc.agent import BEST
 from offpcc.assembly import Learner
 from offpcc.checkpoints import parts_folder, previous
-from offpcc.configuration import CHECKOUT
+from offpcc.config_files import CHECKOUT
 from offpcc.domains.making import simulator
 from offpcc.errors import UserError, first_line
 from offpcc.files import read_json, write_json, write_text

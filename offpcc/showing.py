@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 
 from offpcc.algorithms import ActorCritic
+from offpcc.domains.closing import close
 from offpcc.domains.guard import guarded
 from offpcc.domains.making import make
 from offpcc.errors import UserError
@@ -31,7 +32,7 @@ def open_environment(env: str, algorithm: ActorCritic, render_mode: str | None =
     opened = make(env, render_mode=render_mode)
     seen, actions = opened.observation_space.shape, int(np.prod(opened.action_space.shape or (1,)))
     if seen != algorithm.space_shape or actions != algorithm.action_dim:
-        opened.close()
+        close(opened)
         raise UserError(
             f"{env} has observations of shape {seen} and {actions} action dimensions, but the actor was trained with "
             f"{algorithm.space_shape} and {algorithm.action_dim}; name the environment it was trained in with --env"

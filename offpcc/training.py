@@ -3,41 +3,34 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import random
 import sys
 import time
 import traceback
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from offpcc import checkpoints, configuration, offline, runs, signals
+from offpcc import checkpoints, configuration, runs, signals
 from offpcc.agent import load_actor
-from offpcc.assembly import Learner, build, run_name, what_is_named
+from offpcc.assembly import Learner, run_name, what_is_named
 from offpcc.bad_numbers import BadNumberError
-from offpcc.bindings import check_effects
-from offpcc.bookkeeping import SKIPPED
+from offpcc.beginning import Beginning, decide
 from offpcc.callbacks import Checkpoints
-from offpcc.checks import check, rules_of
-from offpcc.commands import choose_device, refuse_idle, show
+from offpcc.commands import refuse_idle, show
 from offpcc.disks import telling_of_faults
 from offpcc.domains.faults import EnvironmentFault
-from offpcc.errors import DataWarning, UserError
+from offpcc.errors import UserError
+from offpcc.following import open_loggers
 from offpcc.locks import FolderLock
-from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
-from offpcc.origins import Origin, check_origin
+from offpcc.loggers import ConsoleLogger, Logger
 from offpcc.places import check_folder
 from offpcc.plotting import plot_run
-from offpcc.run_fns import check_num_envs, check_settings, columns_of, train, without_effect
 from offpcc.runs import RunFolder
 from offpcc.showing import record_episodes
-from offpcc.telling import about_config, about_data, command, nothing_there, refusal, tell_finished, tell_result
+from offpcc.telling import about_config, command, refusal, tell_result
 
 
 def train_all(options: argparse.Namespace) -> int:
@@ -99,117 +92,56 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
 
 def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLock) -> None:
     """Train one run in a folder that no other process trains in; see `train_one`."""
-    env, data = what_is_named(options.env, options.dataset)
-    origin = Origin(env, None if data is None else str(data))
-    check_origin(folder, origin)
-    if (status := folder.status()) and not options.resume and data is None:
-        raise UserError(refusal(options, folder, status))
-    file = options.config or (folder.config if folder.config.exists() else None)
-    if file is None and options.resume and not status:
-        raise UserError(nothing_there(options, folder))
-    if file is None:
-        raise UserError("training needs --config FILE.gin, such as --config configs/quickstart.gin; see configs/")
-    learner, config, settings = assemble(options, folder.run_id, file)
-    if learner.recording is not None:
-        check_origin(folder, origin._replace(fingerprint=learner.recording.fingerprint))
-        if status and not options.resume:
-            raise UserError(refusal(options, folder, status))
-    messages = about_data(options, learner, settings["num_epochs"] * settings["num_steps_per_epoch"])
-    content = None
-    if status and folder.has_checkpoint():
-        content, faults = checkpoints.read_latest(folder.checkpoint)
-        messages += faults
-        messages += checkpoints.check_unchanged(content["config"], config)
-        if status == "finished" and checkpoints.is_over(content, settings["num_epochs"]):
-            tell_finished(options, folder)
-            return
-        check_resumable(options, content, settings["num_epochs"])
-    elif status == "finished":
-        if folder.config.is_file():
-            checkpoints.check_unchanged(configuration.text_of(folder.config), config)
-        tell_finished(options, folder)
-        print(f"it cannot be gone on with, as {folder.checkpoint} is gone")
+    beginning = decide(options, folder)
+    if beginning is None:
         return
-    if options.save_dataset is not None:
-        learner.check_recording(options.save_dataset, options.resume)
+    take(options, folder, lock, beginning.status)
+    learner, messages = begin(options, folder, beginning)
+    if lock.message:
+        messages.append(lock.message)
+    with signals.deferred(), telling_of_faults(folder.path):
+        if beginning.status and beginning.checkpoint is None:
+            messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
+        print(*about_config(options, beginning.config, folder.config), *messages, sep="\n", flush=True)
+        env, _ = what_is_named(options.env, options.dataset)
+        facts = runs.facts(env, options.algo, folder.run_id, Path(beginning.file).stem, learner)
+        folder.create(beginning.config, facts)
+        train_in(folder, options, learner, beginning.config, beginning.settings)
+
+
+def take(options: argparse.Namespace, folder: RunFolder, lock: FolderLock, status: str | None) -> None:
+    """Make a run's folder, if need be, and lock it.
+
+    Raises:
+        UserError: another process trains the run, or has since its `status` was looked at, or the folder
+            cannot be made.
+    """
     with telling_of_faults(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
         lock.take()
-        if (now := folder.status()) != status:  # made since by another process
+        if (now := folder.status()) != status:
             raise UserError(refusal(options, folder, now or "unfinished"))
+
+
+def begin(options: argparse.Namespace, folder: RunFolder, beginning: Beginning) -> tuple[Learner, list[str]]:
+    """The learner where the run begins, recording if it is to; and what there is to tell of it.
+
+    Raises:
+        UserError: the checkpoint is of another run, or the recording cannot be begun.
+    """
+    learner, messages = beginning.learner, [*beginning.messages]
     if options.save_dataset is not None:  # from here on, files are made beside the one that is to be
         learner = learner.record(options.save_dataset, options.env, folder.run_id, options.resume)
     if learner.recorder is not None and learner.recorder.message:
         messages.append(learner.recorder.message)
-    if content is not None:
-        messages += checkpoints.resume(content, learner)
+    if beginning.checkpoint is not None:
+        messages += checkpoints.resume(beginning.checkpoint, learner)
         messages.append(f"going on in {folder.path} after epoch {learner.loop.epoch}, step {learner.loop.step:,}")
     elif learner.recorder is not None:  # what was recorded before the first checkpoint is played again
         learner.recorder.keep(0)
-    if options.resume and not status:
+    if options.resume and not beginning.status:
         messages.append(f"there is no run in {folder.path} to go on with, so one is begun")
-    if lock.message:
-        messages.append(lock.message)
-    with signals.deferred(), telling_of_faults(folder.path):
-        if status and content is None:
-            messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
-        print(*about_config(options, config, folder.config), *messages, sep="\n", flush=True)
-        folder.create(config, runs.facts(env, options.algo, folder.run_id, Path(file).stem, learner))
-        train_in(folder, options, learner, config, settings)
-
-
-def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tuple[Learner, str, dict[str, Any]]:
-    """The parts of a run, the bindings in use, and the settings of `train`.
-
-    Raises:
-        UserError: something given is at fault.
-    """
-    env, dataset = what_is_named(options.env, options.dataset)
-    if dataset is None and options.dataset_fraction != 1.0:
-        raise UserError(f"--dataset_fraction {options.dataset_fraction} has no effect without a data set; leave it out")
-    if tracking_wanted(options.track) and importlib.util.find_spec("wandb") is None:
-        raise UserError(
-            "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
-        )
-    bound = configuration.load(file, options.gin, imports_beside=options.config is not None)
-    device = choose_device(options)
-    for seed in (random.seed, np.random.seed, torch.manual_seed):
-        seed(run_id)  # for users' environments and networks; offpcc's own parts have generators of their own
-    data = {"dataset": dataset, "dataset_fraction": options.dataset_fraction}
-    with warnings.catch_warnings(action="ignore", category=DataWarning):  # printed by `about_data`
-        learner = build(env, options.algo, seed=run_id, device=device, threads=None, **data)
-    settings = configuration.anticipate(train)
-    check("Checkpoints", rules_of(Checkpoints), configuration.anticipate(Checkpoints))
-    check_settings(**settings)
-    check_num_envs(learner.interaction, settings["num_steps_per_epoch"])
-    algorithm, buffer = learner.algorithm, learner.buffer
-    idle = {
-        type(algorithm): algorithm.without_effect(),
-        **{type(part): part.without_effect() for part in (algorithm.shared_encoder, algorithm.actor_encoder)},
-        type(buffer): buffer.without_effect(),
-        train: without_effect(algorithm, learner.interaction, learner.tests, settings),
-        offline.by_gin: offline.without_effect(algorithm),
-    }
-    check_effects(bound, idle)
-    algorithm.actor_file()  # what could not be saved is refused now, not after an epoch
-    return learner, configuration.operative(), settings
-
-
-def check_resumable(options: argparse.Namespace, content: dict[str, Any], num_epochs: int) -> None:
-    """Refuse to go on to another end, or with other recording, than the run can.
-
-    Raises:
-        UserError: naming what differs.
-    """
-    if num_epochs < content["num_epochs"]:
-        raise UserError(
-            f"train.num_epochs is {num_epochs}, but the run was made with {content['num_epochs']}: resuming may only "
-            f"raise it"
-        )
-    if content["recorder"] is None and options.save_dataset:
-        raise UserError(f"--save_dataset {options.save_dataset}: the run did not record its first steps; leave it out")
-    if content["recorder"] is not None and not options.save_dataset:
-        raise UserError("the run recorded itself so far; to go on with it, add --save_dataset with the same file")
+    return learner, messages
 
 
 def train_in(
@@ -258,35 +190,6 @@ def train_in(
     except signals.Interrupted as stop:
         stop.message, stop.is_late = "is finished", True
         raise
-
-
-def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learner, console: ConsoleLogger) -> Loggers:
-    """All that is told of the run's progress."""
-    loop = learner.loop
-    logs: list[Logger] = [
-        CSVLogger(
-            folder.progress,
-            columns_of(learner.algorithm, learner.tests, learner.interaction),
-            keep_epochs=loop.epoch or None,
-            may_come=f"update/{SKIPPED}",
-        ),
-        TensorBoardLogger(folder.path, purge_step=loop.epoch_start + 1),
-        console,
-    ]
-    if tracking_wanted(options.track):
-        details = folder.details()
-        weights_and_biases = WandbLogger(
-            folder.path,
-            environment=run_name(*what_is_named(options.env, options.dataset), options.dataset_fraction),
-            algorithm=options.algo,
-            config_name=details["config_name"],
-            run_id=folder.run_id,
-            wandb_id=details["wandb_id"],
-            config=configuration.values(configuration.operative()),
-            announce=console.print,
-        )
-        logs.append(weights_and_biases)
-    return Loggers(logs)
 
 
 def picture(

@@ -78,6 +78,13 @@ class Clumsy(Exits):
         return super().reset(seed=seed)
 
 
+class Unclosable(Walk):
+    """Raises when it is closed."""
+
+    def close(self):
+        raise RuntimeError("the door is stuck\nand more of it")
+
+
 class Naps(Walk):
     """Never comes back, in Python."""
 

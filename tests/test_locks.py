@@ -155,15 +155,15 @@ def test_a_run_that_is_refused_its_folder_begins_no_recording(quick, tmp_path, m
 def test_two_that_begin_at_once(quick, tmp_path, monkeypatch):
     """The other begins after this one has looked whether there is such a run, and before it makes its folder."""
     monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
-    from offpcc import training
+    from offpcc import beginning
 
     def build(*rest, **options):
-        monkeypatch.setattr(training, "build", original)
+        monkeypatch.setattr(beginning, "build", original)
         assert quick("sac")[0] == 0
         return original(*rest, **options)
 
-    original = training.build
-    monkeypatch.setattr(training, "build", build)
+    original = beginning.build
+    monkeypatch.setattr(beginning, "build", build)
     code, _, err = quick("sac")
     assert code == 2
     assert "is finished and is not overwritten" in err

@@ -227,7 +227,7 @@ def test_several_runs_stop_as_one(quick, stop_at, tmp_path):
 def test_sigint_is_130_and_set_up_may_be_stopped(quick, monkeypatch, tmp_path, stop_at):
     stop_at(20, number=signal.SIGINT)
     assert quick("sac")[0] == 130
-    monkeypatch.setattr("offpcc.training.build", lambda *rest, **options: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr("offpcc.beginning.build", lambda *rest, **options: os.kill(os.getpid(), signal.SIGINT))
     code, _, err = quick("sac", "--run_id", 2)
     assert code == 130
     assert err.startswith("offpcc: run 2 stopped; to go on: ") and err.count("\n") == 1

@@ -6,7 +6,7 @@ import importlib.metadata
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import Any
 
 import gymnasium
@@ -15,6 +15,7 @@ from gymnasium.spaces import Box
 
 from offpcc import signals
 from offpcc.domains import trials
+from offpcc.domains.closing import opened
 from offpcc.domains.findings import FAULT, OK, WARNING, Diagnosis, Finding
 from offpcc.domains.making import by_gin, cannot_be_made, make
 from offpcc.domains.walk import BrokenEnvironment, Watch
@@ -42,11 +43,11 @@ def examine(name: str, num_steps: int = 2_000, seed: int = 0) -> Diagnosis:
         warnings.simplefilter("ignore")  # Gymnasium's own, of the same faults
 
         def made() -> gymnasium.Env[Any, Any]:
-            return stack.enter_context(closing(make(name)))
+            return stack.enter_context(opened(make(name)))
 
         def bared() -> gymnasium.Env[Any, Any]:
             return stack.enter_context(
-                closing(gymnasium.make(name, disable_env_checker=True, **(by_gin().kwargs or {})))
+                opened(gymnasium.make(name, disable_env_checker=True, **(by_gin().kwargs or {})))
             )
 
         try:

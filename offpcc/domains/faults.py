@@ -21,7 +21,9 @@ OFFPCC, GYMNASIUM = Path(__file__).parents[1], Path(gymnasium.__file__).parent
 GOES_ON = "--resume goes on from where the run was last saved"
 LIBRARIES = ("site-packages", "dist-packages")
 # What stands between an environment and who calls it: an error that only these were in is about what was returned.
-BETWEEN = tuple(f"{OFFPCC / 'domains' / name}" for name in ("guard.py", "making.py", "recall.py", "watchdog.py"))
+BETWEEN = tuple(
+    f"{OFFPCC / 'domains' / name}" for name in ("closing.py", "guard.py", "making.py", "recall.py", "watchdog.py")
+)
 WRAPPERS = OFFPCC / "domains" / "wrappers"
 
 

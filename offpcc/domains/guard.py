@@ -13,6 +13,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from offpcc import signals
+from offpcc.domains.closing import close
 from offpcc.domains.faults import EnvironmentFault, place_in, told
 from offpcc.domains.inspection import Inspection, UnfitError
 from offpcc.domains.levels import name_of
@@ -95,9 +96,9 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
             self._watchdog.close()
 
     def close(self) -> None:
-        """Closes the environment."""
+        """Closes the environment, whatever it raises."""
         self.release()
-        self.env.close()
+        close(self.env)
 
     def _refuse(self, error: BaseException) -> NoReturn:
         signals.pass_on(error)

@@ -7,6 +7,7 @@ from references import SPACES
 from offpcc import configuration, offline
 from offpcc.algorithms import BC, BCQ, CQL, IQL, TD3BC
 from offpcc.assembly import build
+from offpcc.config_files import CONFIGS
 
 COMMON = {
     "ActorCritic.gamma": 0.99,
@@ -121,7 +122,7 @@ def test_variants_change_what_they_say_and_nothing_else(name):
 
 
 def test_there_is_a_test_for_every_variant():
-    assert {file.stem for file in (configuration.CONFIGS / "offline").glob("*.gin")} == set(VARIANTS)
+    assert {file.stem for file in (CONFIGS / "offline").glob("*.gin")} == set(VARIANTS)
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name.endswith("antmaze")])

@@ -5,7 +5,7 @@ import re
 import pytest
 from conftest import rows, run_folder
 
-from offpcc.configuration import CONFIGS
+from offpcc.config_files import CONFIGS
 from offpcc.domains import missing_package
 
 PAPER = sorted((CONFIGS / "paper").glob("*.gin"))

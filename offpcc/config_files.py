@@ -1,0 +1,155 @@
+"""gin files as text: where they are looked for, and the bindings in them, one after the other.
+
+Includes and imports are followed where they stand. Nothing is bound here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gin
+from gin import config_parser
+
+from offpcc.bindings import nearest_configurable
+from offpcc.errors import UserError, first_line
+from offpcc.modules import import_own
+from offpcc.places import as_path, shown
+
+PACKAGE = Path(__file__).resolve().parent
+CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # a wheel has the configs inside
+CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
+LARGEST = 2**22  # bytes of a config
+UNKNOWN_REFERENCE = re.compile(r"No configurable matching reference '@([^'()]+)")  # what gin says of one
+
+
+def find(name: str | Path, beside: Path | None = None) -> Path:
+    """The config file of this name.
+
+    Looked for as given, then beside the file that includes it, then from the repository's root, then below
+    configs/ of the checkout or the installed package.
+
+    Raises:
+        UserError: it is in none of these places.
+    """
+    path = as_path(name, "the config")
+    places = [Path(), *([beside] if beside else []), CONFIGS.parent, CONFIGS]
+    for place in places:
+        if (place / path).is_file():
+            return place / path
+    known = {str(file.relative_to(CONFIGS.parent)) for file in CONFIGS.rglob("*.gin")}
+    wanted = path.name if path.suffix else f"{path.name}.gin"
+    near = sorted(file for file in known if Path(file).name == wanted)
+    near = near or difflib.get_close_matches(str(path), sorted(known), 3, 0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"the ones that come along are below {CONFIGS}"
+    kind = "" if not os.path.lexists(path) else ", for what is there is a folder, a device or a link to nothing"
+    raise UserError(f"there is no config {str(name)!r}{kind}; {hint}")
+
+
+def text_of(path: Path) -> str:
+    """What stands in a config.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        if (size := path.stat().st_size) > LARGEST:
+            raise UserError(f"{path} has {size:,} bytes, too many for a config; name a gin file")
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read as a config ({first_line(error)}); name a gin file") from error
+
+
+def make_importable(folder: Path) -> None:
+    """Modules in `folder` can be imported, however the program was started."""
+    folder = folder.resolve()
+    if folder != PACKAGE and str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def read_file(
+    path: Path, including: tuple[Path, ...] = (), *, imports_beside: bool = True
+) -> Iterator[tuple[Any, str]]:
+    """The bindings of a config; see `read_text`.
+
+    Args:
+        path: its own.
+        including: the configs that include it, each the next.
+        imports_beside: whether modules that lie beside it can be imported.
+
+    Raises:
+        UserError: it cannot be read, is malformed or includes itself, or an import fails.
+    """
+    if path.resolve() in including:
+        raise UserError(f"{path} includes itself, by way of {including[-1]}; take one include out")
+    if imports_beside:
+        make_importable(path.parent)
+    yield from read_text(text_of(path), path, (*including, path.resolve()))
+
+
+def read_text(text: str, source: Path | str, including: tuple[Path, ...] = ()) -> Iterator[tuple[Any, str]]:
+    """The bindings of a text, as gin's statements, each with where it stands; what it includes and imports is, too.
+
+    Args:
+        text: in gin's syntax.
+        source: the file that it is of, or in words where else it was given.
+        including: see `read_file`.
+
+    Raises:
+        UserError: it is malformed, or an include or an import fails.
+    """
+    for statement, where in statements(text, source):
+        if isinstance(statement, config_parser.IncludeStatement):
+            beside = source.parent if isinstance(source, Path) else None
+            yield from read_file(find(statement.filename, beside), including)
+        elif isinstance(statement, config_parser.ImportStatement):
+            import_own(statement.module, where)
+            gin.parse_config(f"import {statement.module}")  # so that the operative config has it
+        elif isinstance(statement, config_parser.BindingStatement):
+            yield statement, where
+
+
+def statements(text: str, source: Path | str, skip_unknown: bool = False) -> Iterator[tuple[Any, str]]:
+    """All statements of a text, each with where it stands.
+
+    Args:
+        text: in gin's syntax.
+        source: see `read_text`.
+        skip_unknown: whether references to what is not known pass.
+
+    Raises:
+        UserError: it is malformed.
+    """
+    try:
+        for statement in config_parser.ConfigParser(text, gin.config.ParserDelegate(skip_unknown)):
+            yield statement, _where(source, statement.location.line_num)
+    except SyntaxError as error:
+        reason, where = error.msg.strip().splitlines()[-1].strip(), _where(source, error.lineno)
+        raise UserError(
+            f"{where}: {(error.text or text).strip()!r} is not gin's syntax ({reason}); a value is a number, a string "
+            f"in quotes, another of Python's literals such as True or None, or an @reference"
+        ) from error
+    except (RecursionError, MemoryError) as error:
+        raise UserError(
+            f"{source}: brackets are nested too deeply in {shown(text.strip())}; write it plainly"
+        ) from error
+    except tokenize.TokenError as error:
+        raise UserError(f"{source}: a bracket or a quotation has no end after {text.strip()[-40:]!r}") from error
+    except ValueError as error:  # a reference to what does not exist
+        reference = UNKNOWN_REFERENCE.search(reason := str(error).splitlines()[0])
+        if reference is None:
+            raise UserError(f"{source}: {reason} Correct it") from error
+        raise UserError(
+            f"{source}: nothing that gin can configure is called {reference[1]!r}; "
+            f"{nearest_configurable(reference[1])} A class of your own needs the import of its module in the config"
+        ) from error
+
+
+def _where(source: Path | str, line: int | None) -> str:
+    return f"{source}:{line}" if isinstance(source, Path) else source

@@ -1,0 +1,147 @@
+"""An environment that raises when it is closed is told of in one line, and nothing else comes of it."""
+
+import json
+import os
+import signal
+
+import gymnasium
+import pytest
+from conftest import rows, run_folder
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from misbehaving import Raises, Unclosable, Walk
+
+import offpcc
+from offpcc import signals
+from offpcc.agent import load_actor
+from offpcc.domains.closing import close, opened
+from offpcc.domains.guard import Guard
+from offpcc.environments import VectorEnvironments
+from offpcc.evaluation import Evaluation
+from offpcc.loggers import Loggers
+from offpcc.workers import WorkerEnvironments
+
+NAME = "unclosable-v0"
+
+
+def unclosable(**attributes):
+    """A class for each test, as of each class it is told once."""
+    return type("Odd", (Unclosable,), attributes)
+
+
+@pytest.fixture
+def registered():
+    gymnasium.register(NAME, entry_point=unclosable(), max_episode_steps=30)
+    yield NAME
+    del gymnasium.registry[NAME]
+
+
+def assert_told_once(text, name=NAME):
+    lines = [line for line in text.splitlines() if "the door is stuck" in line]
+    assert len(lines) == 1 and "Traceback" not in text and "and more of it" not in text
+    assert lines[0].startswith(f"offpcc: {name} raised RuntimeError: the door is stuck (")
+    assert "misbehaving.py:" in lines[0] and "nothing is lost" in lines[0] and "mend" in lines[0]
+
+
+def test_a_finished_run_stays_finished(quick, launch, registered, tmp_path):
+    words = ("--run_id", 1, "--save_dataset", tmp_path / "played.hdf5")
+    code, out, err = quick("sac", *words, env=registered, bindings=["environments.num_envs=2"])
+    folder = run_folder(tmp_path, registered)
+    assert code == 0, err
+    assert_told_once(err)
+    assert json.loads((folder / "run.json").read_text())["status"] == "finished"
+    assert "trained in " in out and "learning curve" in out and (tmp_path / "played.hdf5").is_file()
+    assert len(rows(folder)) > 1 and load_actor(folder / "actor_last.pt", "cpu").action_dim == 1
+
+
+def test_a_stopped_run_is_told_to_be_stopped(quick, registered, tmp_path, monkeypatch):
+    monkeypatch.setattr(Evaluation, "run", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
+    code, _, err = quick("sac", env=registered)
+    assert code == 143 and "stopped at step " in err and "to go on: " in err
+    assert_told_once(err)
+
+
+def test_what_ended_a_run_is_told_not_what_came_of_its_closing(quick, tmp_path):
+    gymnasium.register(NAME, entry_point=unclosable(odd=Raises.odd), max_episode_steps=30)
+    try:
+        code, _, err = quick("sac", env=NAME)
+    finally:
+        del gymnasium.registry[NAME]
+    assert code == 2 and "raised ValueError: too far" in err
+    assert_told_once(err)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("check", "--steps", 40), ("collect", "--actor", "random", "--steps", 25, "--out", "some.hdf5")],
+    ids=lambda words: words[0],
+)
+def test_commands_come_to_their_end(launch, registered, words):
+    code, out, err = launch(*words, "--env", registered)
+    assert code == 0 and "unclosable" in out, out + err
+    assert_told_once(err)
+
+
+def test_what_was_made_of_one_that_closes(launch, quick, registered, tmp_path, monkeypatch):
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    recorded = tmp_path / "some.hdf5"
+    with monkeypatch.context() as patch:
+        patch.setattr(gymnasium.registry[NAME], "entry_point", Walk)
+        assert quick("sac", "--save_dataset", recorded, env=registered, bindings=["train.num_epochs=2"])[0] == 0
+    code, out, err = launch("evaluate", run_folder(tmp_path, registered), "--episodes", 3)
+    assert code == 0 and "return over 3 episodes" in out, err
+    assert_told_once(err)
+    monkeypatch.setattr(gymnasium.registry[NAME], "entry_point", unclosable())
+    code, out, err = launch("check", "--env", registered, "--dataset", recorded)
+    assert code == 0 and "observation 0" in out, out + err
+    assert_told_once(err)
+
+
+def test_in_python_a_learner_closes_all(registered, capsys):
+    learner = offpcc.build(registered, "sac", environments={"num_envs": 2})
+    learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, update_after=40, num_test_episodes_per_epoch=2)
+    learner.close()
+    assert_told_once(capsys.readouterr().err)
+
+
+def test_a_worker_process_tells_of_it(capfd):
+    WorkerEnvironments(Unclosable, [0]).close()
+    assert_told_once(capfd.readouterr().err, "Unclosable")
+
+
+def test_a_vector_environment_is_told_of_too(capsys):
+    class Stuck(SyncVectorEnv):
+        def close_extras(self, **given):
+            Unclosable.close(self)
+
+    envs = Stuck([Walk], autoreset_mode=AutoresetMode.NEXT_STEP)
+    VectorEnvironments(envs, [0]).close()
+    envs.closed = True  # or it would be closed once more when it is forgotten
+    assert_told_once(capsys.readouterr().err, "Stuck")
+
+
+def test_each_class_is_told_of_and_of_each_once(capsys):
+    one, other = unclosable(), unclosable()
+    for env in (one(), Guard(one(), "environment 1"), gymnasium.Wrapper(one())):
+        close(env)
+    assert_told_once(capsys.readouterr().err, "Odd")
+    with pytest.raises(KeyError), opened(other()):
+        raise KeyError("what happened before goes on")
+    assert_told_once(capsys.readouterr().err, "Odd")
+
+
+def leave(self):
+    raise SystemExit(3)
+
+
+def interrupt(self):
+    raise KeyboardInterrupt
+
+
+def test_leaving_is_a_fault_like_any_other_but_not_what_a_signal_asks_for(capsys):
+    close(unclosable(close=leave)())
+    assert "raised SystemExit: 3 (" in capsys.readouterr().err
+    with signals.handled():
+        close(unclosable(close=interrupt)())
+    assert "raised KeyboardInterrupt (" in capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt):  # handled by Python, as in a notebook
+        close(unclosable(close=interrupt)())

@@ -1,0 +1,84 @@
+"""What a run begins from is decided in an order, and before anything is made."""
+
+import json
+
+import pytest
+
+import offpcc.training  # noqa: F401 (registers what gin can configure)
+from offpcc.beginning import decide
+from offpcc.errors import UserError
+from offpcc.launch import parse
+from offpcc.runs import RunFolder
+
+CONFIG = ("--config", "test/template_short.gin")
+UNKNOWN = ("--gin", "SAC.alfa=1")  # refused when the config is read
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Decide on a run of which the folder holds what `facts` says; what it begins from."""
+
+    def run(*words, facts=None, name="pendulum-p-v0", algo="sac"):
+        results = tmp_path / "results"
+        folder = RunFolder(results, name, algo, 1)
+        if facts is not None:
+            folder.path.mkdir(parents=True)
+            (folder.path / "run.json").write_text(json.dumps(facts))
+            (folder.path / "progress.csv").write_text("step,test/return\n")
+        before = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
+        try:
+            return decide(parse([*words, "--algo", algo, "--results", str(results)]), folder)
+        finally:
+            assert {path: path.read_bytes() for path in results.rglob("*") if path.is_file()} == before
+            assert folder.path.exists() == (facts is not None)
+
+    return run
+
+
+def test_a_new_run_begins_from_nothing(begin):
+    beginning = begin("--env", "pendulum-p-v0", *CONFIG)
+    assert beginning.status is None and beginning.checkpoint is None
+    assert beginning.learner.loop.step == 0 and beginning.settings["num_epochs"] > 0
+    assert "SAC" in beginning.config and "can come to" in beginning.messages[0]
+
+
+@pytest.mark.parametrize(
+    ("facts", "words", "told"),
+    [
+        ({"status": "finished"}, (*CONFIG, *UNKNOWN), "is finished and is not overwritten"),
+        ({"status": "running"}, UNKNOWN, "is unfinished and is not overwritten"),
+        (None, ("--resume", *UNKNOWN), "to go on with; to begin one"),
+        (None, UNKNOWN, "training needs --config"),
+        ({"status": "finished"}, ("--resume", *CONFIG, *UNKNOWN), "has no parameter 'alfa'"),
+        (None, (*CONFIG, "--save_dataset", "played.txt", *UNKNOWN), "has no parameter 'alfa'"),
+        (None, (*CONFIG, "--save_dataset", "played.txt"), "played.txt"),
+    ],
+)
+def test_of_several_faults_the_first_is_told(begin, facts, words, told):
+    with pytest.raises(UserError) as caught:
+        begin("--env", "pendulum-p-v0", *words, facts=facts)
+    assert told in caught.value.message
+
+
+def test_a_run_that_is_over_is_told_to_be(begin, capsys):
+    assert begin("--env", "pendulum-p-v0", "--resume", *CONFIG, facts={"status": "finished"}) is None
+    out = capsys.readouterr().out
+    assert "run 1 is finished; there is nothing left to do" in out and "it cannot be gone on with, as " in out
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "told"),
+    [(None, "is finished and is not overwritten"), ("SHA-256 of others", "learned from ")],
+    ids=["same", "other"],
+)
+def test_with_recorded_data_a_run_that_exists_is_refused_once_the_data_is_known(
+    begin, pendulum_file, fingerprint, told
+):
+    recorded = {"source": str(pendulum_file), "fingerprint": fingerprint}
+    facts = {"status": "finished", "env": None, "dataset": recorded}
+    words = ("--dataset", str(pendulum_file), "--config", "test/offline_short.gin")
+    with pytest.raises(UserError) as caught:
+        begin(*words, facts=facts, name=pendulum_file.stem, algo="bc")
+    assert told in caught.value.message
+    with pytest.raises(UserError, match="SAC has no parameter 'alfa'"):
+        begin(*words, *UNKNOWN, name=f"{pendulum_file.stem}_2", algo="bc")

@@ -1,0 +1,62 @@
+"""Where configs are looked for, and what is said of those that cannot be read."""
+
+import gin
+import pytest
+from test_configuration import refused, write
+
+from offpcc import configuration
+from offpcc.config_files import CONFIGS, find, read_file
+
+
+def test_a_config_is_found_as_given_from_the_root_and_below_configs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("configs/quickstart.gin", "quickstart.gin", "test/template_short.gin"):
+        assert find(name).resolve() == CONFIGS / name.removeprefix("configs/")
+    mine = write(tmp_path / "quickstart.gin", "SAC.alpha = 0.3")
+    assert find("quickstart.gin").resolve() == mine
+
+
+def test_an_include_is_found_beside_its_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path.parent)
+    write(tmp_path / "parts" / "alpha.gin", "SAC.alpha = 0.3")
+    file = write(
+        tmp_path / "parts" / "mine.gin", "include 'configs/base.gin'\ninclude 'alpha.gin'\nSAC.alpha_lr = 1e-3"
+    )
+    configuration.load(file, [])
+    assert gin.query_parameter("SAC.alpha") == 0.3
+    assert gin.query_parameter("ActorCritic.gamma") == 0.99
+
+
+def test_bindings_come_in_the_order_in_which_they_stand_and_nothing_is_bound(tmp_path):
+    part = write(tmp_path / "part.gin", "\nSAC.alpha = 0.3")
+    file = write(tmp_path / "mine.gin", "SAC.lr = 1.0\ninclude 'part.gin'\nSAC.lr = 2.0")
+    read = [(statement.arg_name, statement.value, where) for statement, where in read_file(file)]
+    assert read == [("lr", 1.0, f"{file}:1"), ("alpha", 0.3, f"{part}:2"), ("lr", 2.0, f"{file}:3")]
+    assert gin.config_str() == ""
+
+
+def test_a_missing_config_names_the_near_ones(tmp_path):
+    assert "configs/test/template_short.gin" in refused("template_short.gin")
+    assert "there is no config 'xyz.gin'" in refused("xyz.gin")
+
+
+def test_an_include_of_itself_is_refused(tmp_path):
+    file = write(tmp_path / "a.gin", "include 'b.gin'")
+    write(tmp_path / "b.gin", "include 'a.gin'")
+    assert "includes itself" in refused(file)
+
+
+@pytest.mark.parametrize(
+    "binding, words",
+    [
+        ("SAC.lr=fast", ["(Failed to parse token 'fast')", "a number, a string in quotes"]),
+        ("SAC.lr=-fast", ["'-fast'"]),
+        ("SAC.normalize_observations=true", ["'true'", "such as True"]),
+        ("SAC.hidden_dims=(64, 64", ["has no end", "(64, 64"]),
+        ("SAC.hidden_dims=[64, 64", ["has no end"]),
+    ],
+)
+def test_what_gin_cannot_read_is_told_in_one_line(tmp_path, binding, words):
+    for message in (refused(None, binding), refused(write(tmp_path / "a.gin", f"SAC.alpha = 1\n{binding}\n"))):
+        assert all(word in message for word in words)
+        assert "\n" not in message and " at 0x" not in message
