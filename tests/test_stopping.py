@@ -334,6 +334,13 @@ gymnasium.register("stuck-v0", entry_point=lambda: Stuck(gymnasium.make("Pendulu
 """
 
 
+def caught_by(process):
+    """Signals that a process has handlers for."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    mask = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt"))
+    return {number for number in signal.valid_signals() if mask >> (number - 1) & 1}
+
+
 def test_showing_measuring_and_recording_stop_without_a_traceback(quick, tmp_path):
     assert quick("sac")[0] == 0
     folder, data = run_folder(tmp_path), tmp_path / "data.hdf5"
@@ -346,8 +353,7 @@ def test_showing_measuring_and_recording_stop_without_a_traceback(quick, tmp_pat
         process = start(*words, config=None)
         begun = {"collect": data.with_name("data.hdf5.shards"), "--env": folder / "videos"}.get(words[0])
         wait_for(lambda begun=begun: begun is None or begun.exists(), process)
-        if begun is None:
-            time.sleep(1.0)
+        wait_for(lambda process=process: signal.SIGTERM in caught_by(process), process)
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
         assert process.returncode == 128 + number, err
