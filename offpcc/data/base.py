@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from offpcc.checks import PositiveInteger
 from offpcc.core import channels_first, channels_first_shape, channels_last
+from offpcc.data.device_rows import RowLayout, sent
 from offpcc.data.pieces import InPieces
 from offpcc.data.rows import Rows
 from offpcc.errors import UserError
@@ -76,6 +77,11 @@ class BufferBase(InPieces):
                 f"is 1 for observations that are no stack"
             )
         return (shape[0] // number, *shape[1:])
+
+    @property
+    def layout(self) -> RowLayout:
+        """What rows on the device are made of."""
+        return RowLayout(self.frame_shape, self.dtype, self.action_dim, self.frame_stack, self.num_envs)
 
     @property
     def bytes_per_frame(self) -> int:
@@ -144,7 +150,10 @@ class BufferBase(InPieces):
 
     def without_effect(self) -> dict[str, str]:
         """Parameters that change nothing of this buffer, and why."""
-        return {"capacity": "recorded data is held whole"} if self.recorded else {}
+        idle = {"capacity": "recorded data is held whole"} if self.recorded else {}
+        if self.device.type == "cpu":
+            idle["on_device"] = "batches go to the CPU, where the buffer is"
+        return idle
 
     def episodes_per_env(self, num_steps: int, longest_episode: int | None) -> int:
         """Fewest episodes that each environment takes a part in; 0 where nothing limits their length."""
@@ -171,6 +180,6 @@ class BufferBase(InPieces):
             return replace(rows, observations=observations)
         return rows.showing(observations)
 
-    def tensor(self, array: np.ndarray) -> torch.Tensor:
-        """`array` on the device."""
-        return torch.from_numpy(array).to(self.device)
+    def tensor(self, array: np.ndarray | torch.Tensor) -> torch.Tensor:
+        """`array` on the device, without waiting for a GPU; a tensor is there already."""
+        return sent(torch.from_numpy(array), self.device) if isinstance(array, np.ndarray) else array

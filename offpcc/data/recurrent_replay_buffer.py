@@ -12,9 +12,10 @@ import torch
 from gymnasium import spaces
 from numpy.lib.stride_tricks import sliding_window_view
 
-from offpcc.checks import NonnegativeInteger, PositiveInteger
+from offpcc.checks import Flag, NonnegativeInteger, PositiveInteger
 from offpcc.core import Batch
 from offpcc.data.base import BufferBase
+from offpcc.data.device_episodes import DeviceEpisodes
 from offpcc.data.episodes import Episode, Unfinished
 from offpcc.data.pieces import PIECE_BYTES, Piece
 from offpcc.data.rows import Rows
@@ -43,6 +44,7 @@ class RecurrentReplayBuffer(BufferBase):
         seed: of the buffer's own generator.
         num_envs: see `BufferBase`.
         frame_stack: see `BufferBase`.
+        on_device: see `ReplayBuffer`.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class RecurrentReplayBuffer(BufferBase):
         seed: int = 0,
         num_envs: PositiveInteger = 1,
         frame_stack: PositiveInteger = 1,
+        on_device: Flag | None = None,
     ) -> None:
         super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack)
         if segment_len is None and burn_in:
@@ -70,6 +73,7 @@ class RecurrentReplayBuffer(BufferBase):
         self.episodes: deque[Episode] = deque(maxlen=capacity)
         self.total_lengths = np.zeros(0, np.int64)  # cumulative, for drawing in proportion to length
         self.unfinished = [Unfinished() for _ in range(num_envs)]
+        self.device_copy = DeviceEpisodes(on_device, type(self).__name__, self.device, self.layout)
         self.num_kept = self.bytes_kept = 0  # episodes that have ended, and what they took, those that made room too
 
     def __len__(self) -> int:
@@ -163,6 +167,9 @@ class RecurrentReplayBuffer(BufferBase):
             starts = draw(1 - self.segment_len, lengths)
             starts = np.where(starts >= self.burn_in, np.maximum(starts, 0), 0)
             lengths = np.minimum(lengths - starts, self.segment_len)
+        copy, ends = self.device_copy, self.total_lengths
+        if copy.update(self.episodes, self.num_kept, self.num_transitions, are_all=bool(self.recorded)):
+            return copy.batch(ends, chosen, starts, lengths, self.burn_in, self.observation_shape)
         return self._assemble(episodes, starts, lengths)
 
     def _assemble(self, episodes: list[Episode], starts: np.ndarray, lengths: np.ndarray) -> Batch:
@@ -228,6 +235,7 @@ class RecurrentReplayBuffer(BufferBase):
         return sum(lengths) * self.bytes_per_step + len(lengths) * self.frame_stack * self.bytes_per_frame
 
     def _prepare(self, outline: Mapping[str, Any]) -> None:
+        self.device_copy.forget()
         self.episodes = deque()  # all that were saved, though they be more than the capacity
         for length, terminated, group in zip(*(outline[n] for n in ("lengths", "terminated", "groups")), strict=True):
             frames = np.empty((length + self.frame_stack, *self.frame_shape), self.dtype)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from gymnasium import spaces
 
-from offpcc.checks import PositiveInteger
+from offpcc.checks import Flag, PositiveInteger
 from offpcc.core import Batch
+from offpcc.data.device_rows import DeviceRows, sent
 from offpcc.data.rings import InRings
 from offpcc.registry import configurable
 
@@ -27,6 +30,8 @@ class ReplayBuffer(InRings):
         seed: of the buffer's own generator.
         num_envs: see `BufferBase`.
         frame_stack: see `BufferBase`.
+        on_device: whether rows are copied to the device, each once, and batches gathered there; None for where they
+            take at most half of what is free there. On the CPU, where the buffer is, there is nothing to gain.
     """
 
     def __init__(
@@ -41,9 +46,12 @@ class ReplayBuffer(InRings):
         seed: int = 0,
         num_envs: PositiveInteger = 1,
         frame_stack: PositiveInteger = 1,
+        on_device: Flag | None = None,
     ) -> None:
-        super().__init__(observation_space, action_space, capacity, device, seed, num_envs, frame_stack)
+        super().__init__(observation_space, action_space, capacity, device, seed, num_envs, frame_stack, on_device)
         self.batch_size, self.num_steps = batch_size, num_steps
+        # From a row's place to its own, and to those before and after it, with edges.
+        self.around = num_envs * np.arange(3)
         # From a start's place to those of the frames of its observations, (T+1, frame_stack).
         self.reach = num_envs * (np.arange(num_steps + 1)[:, None] + np.arange(1 - frame_stack, 1))
 
@@ -54,29 +62,32 @@ class ReplayBuffer(InRings):
         starts = self._draw()
         while len(starts) < self.batch_size:
             starts = np.concatenate([starts, self._draw()])
-        starts, storage = starts[: self.batch_size], self.storage
-        if self.num_steps == 1 and self.frame_stack == 1 and storage.packs_observations:
-            return self._transitions(starts)
-        frames = (starts[:, None, None] + self.reach) % (self.num_envs * self.ring_rows)
+        starts, copy = starts[: self.batch_size], self._on_device()
+        if self.num_steps == 1 and self.frame_stack == 1 and self.storage.packs_observations:
+            return self._transitions(starts, copy)
+        frames: Any = (starts[:, None, None] + self.reach) % (self.num_envs * self.ring_rows)
         if self.num_steps > 1:  # beyond what is allocated nothing is a start
-            frames = np.minimum(frames, len(storage.is_start) - 1)
-        steps = frames[:, :-1, -1]
+            frames = np.minimum(frames, len(self.storage.is_start) - 1)
         real = np.ones((self.batch_size, self.num_steps + 1, 1), np.float32)
-        real[:, 1:, 0] = np.logical_and.accumulate(storage.is_start[steps], 1)
+        if self.num_steps > 1:
+            real[:, 1:, 0] = np.logical_and.accumulate(self.storage.is_start[frames[:, :-1, -1]], 1)
         mask = np.zeros((self.batch_size, self.num_steps, 1), np.float32)
         mask[:, 0] = 1.0
-        before = starts - self.num_envs
-        follows = storage.is_start[before][:, None]
-        observations = storage.observations[frames].reshape(*real.shape[:2], *self.observation_shape)
+        rows: Any = self.storage
+        if copy is not None:  # from here on either arrays or tensors, which are indexed alike
+            rows, frames = copy, self.tensor(frames)
+        steps = frames[:, :-1, -1]
+        before = steps[:, 0] - self.num_envs  # where it is no start, its action and reward are 0
+        observations = rows.observations[frames].reshape(*real.shape[:2], *self.observation_shape)
         return Batch(
             observations=self.tensor(observations),
-            actions=self.tensor(storage.actions[steps]),
-            rewards=self.tensor(storage.rewards[steps]),
-            terminations=self.tensor(storage.terminations[steps]),
+            actions=self.tensor(rows.actions[steps]),
+            rewards=self.tensor(rows.rewards[steps]),
+            terminations=self.tensor(rows.terminations[steps]),
             real=self.tensor(real),
             mask=self.tensor(mask),
-            first_action=self.tensor(np.where(follows, storage.actions[before], np.float32(0.0))),
-            first_reward=self.tensor(np.where(follows, storage.rewards[before], np.float32(0.0))),
+            first_action=self.tensor(rows.actions[before]),
+            first_reward=self.tensor(rows.rewards[before]),
             complete=self.num_steps == 1,
         )
 
@@ -86,11 +97,15 @@ class ReplayBuffer(InRings):
         drawn = (numbers * self.size).astype(np.int64)  # several times as fast as `integers`
         return drawn[self.storage.is_start[drawn]]
 
-    def _transitions(self, starts: np.ndarray) -> Batch:
+    def _transitions(self, starts: np.ndarray, copy: DeviceRows | None) -> Batch:
         """Single transitions, each with the row before it, whose action and reward are 0 if it is no start."""
-        edged, num = self.storage.with_edges, self.num_envs
-        edged[:num], edged[-num:] = edged[-2 * num : -num], edged[num : 2 * num]
-        rows = self.near.index_select(0, torch.from_numpy(starts)).to(self.device)
+        if copy is None:
+            edged, num = self.storage.with_edges, self.num_envs
+            edged[:num], edged[-num:] = edged[-2 * num : -num], edged[num : 2 * num]
+            rows = sent(self.near.index_select(0, torch.from_numpy(starts)), self.device)
+        else:
+            places = (starts[:, None] + self.around).ravel()
+            rows = copy.with_edges.index_select(0, self.tensor(places)).view(self.batch_size, 3, -1)
         size, _, width = rows.shape
         num_actions = self.action_dim
         num_observed = width - num_actions - 2

@@ -5,29 +5,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
 
-from offpcc.checks import PositiveInteger
+from offpcc.checks import Flag, PositiveInteger
 from offpcc.data.base import BufferBase
+from offpcc.data.device_rings import DeviceRings
+from offpcc.data.device_rows import DeviceRows
 from offpcc.data.pieces import PIECE_BYTES, Piece
-from offpcc.data.rows import Rows, Storage, bytes_per_row
+from offpcc.data.rows import Ring, Rows, Storage, bytes_per_row
 from offpcc.errors import UserError
 
 FIRST_BLOCK = 10_000  # rows of all rings; storage doubles from here as it fills
-
-
-@dataclass
-class Ring:
-    """Where an environment's ring stands."""
-
-    cursor: int = -1  # the row of the last frame seen
-    size: int = 0  # rows in use
-    unfinished: bool = False  # an episode stands at the cursor
 
 
 class InRings(BufferBase):
@@ -50,6 +42,7 @@ class InRings(BufferBase):
         seed: see `BufferBase`.
         num_envs: see `BufferBase`.
         frame_stack: see `BufferBase`.
+        on_device: see `DeviceCopy`.
 
     Attributes:
         storage: the rows of all rings.
@@ -68,6 +61,7 @@ class InRings(BufferBase):
         seed: int,
         num_envs: PositiveInteger,
         frame_stack: PositiveInteger,
+        on_device: Flag | None,
     ) -> None:
         super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack)
         if capacity // num_envs < frame_stack + 1:
@@ -80,6 +74,8 @@ class InRings(BufferBase):
         self.num_transitions = 0
         self.piece_rows = max(PIECE_BYTES // self.bytes_per_step, 1)
         self.revisions: Counter[int] = Counter()  # of each piece: how often it was written to
+        self.appended = [0] * num_envs  # rows ever, to each ring
+        self.device_copy = DeviceRings(on_device, type(self).__name__, self.device, self.layout)
         self._hold(self._empty(self._first_rows()))
 
     def _first_rows(self) -> int:
@@ -95,6 +91,11 @@ class InRings(BufferBase):
         self.near = torch.from_numpy(storage.with_edges).as_strided(
             (num_rows, 3, width), (width, self.num_envs * width, 1)
         )
+        self.device_copy.forget()
+
+    def _on_device(self) -> DeviceRows | None:
+        """The copy on the device, up to date; None if there is none."""
+        return self.device_copy.current(self.storage, self.rings, self.appended, self.ring_rows)
 
     def _grow(self) -> None:
         grown = self._empty(min(2 * len(self.storage.is_start) // self.num_envs, self.ring_rows))
@@ -154,6 +155,7 @@ class InRings(BufferBase):
             self._grow()
         self.storage.observations[place] = frame
         self.revisions[place // self.piece_rows] += 1
+        self.appended[env] += 1
         return place
 
     def push(

@@ -82,6 +82,15 @@ class Storage(Columns):
             own[: len(given)] = given
 
 
+@dataclass
+class Ring:
+    """Where an environment's ring stands."""
+
+    cursor: int = -1  # the row of the last frame seen
+    size: int = 0  # rows in use
+    unfinished: bool = False  # an episode stands at the cursor
+
+
 @dataclass(frozen=True, eq=False)
 class Rows(Storage):
     """Recorded transitions, of all N episodes one after another.
