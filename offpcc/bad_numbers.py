@@ -75,7 +75,8 @@ def find(agent: Any, batch: Batch, looks: Sequence[Look]) -> tuple[str, str]:
     The batch comes first, then weights, which were there before any loss, then losses and gradients as they came.
     """
     for name in GIVEN:
-        if held := bad(getattr(batch.without_padding(), name)):
+        given = getattr(batch.without_padding(), name)
+        if held := bad(given) or too_large(given):
             return f"the batch's {name} {held}", IN_DATA
     modules = {name: part for name, part in vars(agent).items() if isinstance(part, nn.Module)}
     for name, weight in _weights(modules):
@@ -88,7 +89,7 @@ def find(agent: Any, batch: Batch, looks: Sequence[Look]) -> tuple[str, str]:
         if loss is not None and not torch.isfinite(loss):
             return f"the loss of {owner} is {loss.item()}", IN_LEARNING
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            if gradient is not None and (held := bad(gradient) or too_large(gradient)):
+            if gradient is not None and (held := bad(gradient)):
                 return f"the gradient of {names.get(id(parameter), owner)} {held}", IN_LEARNING
     return "a loss or a gradient was NaN or infinite, but not when the update was repeated", IN_LEARNING
 
@@ -111,7 +112,7 @@ def _weights(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
 
 
 def too_large(x: Tensor) -> str:
-    """What is said of finite numbers whose sum is none."""
+    """What is said of finite numbers whose sum, which a GPU is asked for, is none."""
     return "" if torch.isfinite(x.sum()) else f"is finite, but its sum is not: it reaches {x.abs().max().item():.3g}"
 
 

@@ -28,6 +28,7 @@ MAY_CHANGE = (
     "train.num_epochs",
     "make.timeout",
     *(f"Checkpoints.{name}" for name in ("every", "every_steps", "every_minutes")),
+    *(f"{name}.on_device" for name in ("ReplayBuffer", "RecurrentReplayBuffer")),
     CHANGES_LEARNING,
 )
 CHECKPOINT_FORMAT = 7

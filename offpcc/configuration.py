@@ -27,7 +27,7 @@ from offpcc.config_files import CHECKOUT, find, make_importable, read_file, read
 from offpcc.errors import UserError
 from offpcc.places import as_path, shown
 
-__all__ = ["anticipate", "configure", "find", "load", "load_for_actor", "operative", "results_folder", "values"]
+__all__ = ["anticipate", "configure", "load", "load_for_actor", "operative", "results_folder", "values"]
 
 IN_PYTHON = "offpcc.configure"
 EXAMPLES = {  # of a binding, by where it is given without a file

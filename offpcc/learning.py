@@ -18,7 +18,7 @@ LARGEST_MULTIPLIER = 1e6
 
 
 class PolyakAverage:
-    """Targets that follow their sources: target <- polyak * target + (1 - polyak) * source, in one fused step."""
+    """Targets that follow their sources: target <- polyak * target + (1 - polyak) * source, in few operations."""
 
     def __init__(self, pairs: Sequence[tuple[nn.Module, nn.Module]], polyak: float) -> None:
         self.targets: list[Tensor] = [parameter for target, _ in pairs for parameter in target.parameters()]

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from offpcc import checkpoints, configuration, runs, signals
+from offpcc import checkpoints, config_files, configuration, runs, signals
 from offpcc.agent import load_actor
 from offpcc.assembly import Learner, run_name, what_is_named
 from offpcc.bad_numbers import BadNumberError
@@ -44,7 +44,7 @@ def train_all(options: argparse.Namespace) -> int:
             "there is nothing to learn from; name an environment with --env, or recorded data with --dataset"
         )
     if options.config:
-        configuration.find(options.config)  # whatever is wrong with a run, a name that is misspelt comes first
+        config_files.find(options.config)  # whatever is wrong with a run, a name that is misspelt comes first
     is_shown = options.render or options.record
     if not is_shown:
         refuse_idle(options, "--render", episodes=None)

@@ -2,7 +2,7 @@
 
 While an agent's update is made, its watch is the `current` one, which optimizers and targets ask. From the first bad
 number on no step changes anything, so that weights, moments, targets and statistics stay finite, whatever becomes of
-the update. The processor does not wait for any of this.
+the update. On a CPU that is known before the next step; a GPU is not waited for.
 
 Looked at are batches, losses and gradients; bad weights show in these. Which tensor was the first is found out only
 once there is one.
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offpcc.bad_numbers import IN_WEIGHTS, BadNumberError, Look, find
+from offpcc.bad_numbers import IN_WEIGHTS, BadNumberError, Look, bad, find
 from offpcc.core import Batch, Stats
 
 INTERVAL = 20  # updates between two reports of a device that is not waited for; each is read when the next is made
@@ -47,7 +47,7 @@ class Watch:
         found: 0-d: 1 from the first bad number on (until the next update, if updates are skipped), else 0.
         num_updates: that were made, or left out.
         bad_in_a_row: how many of the last ones were bad, as far as is known.
-        is_awaited: whether that is known after each update, which takes no time on a CPU.
+        is_awaited: whether that is known before each step, as on a CPU, where it takes no time.
     """
 
     _looks: list[Look]  # of the latest update
@@ -115,11 +115,15 @@ class Watch:
 
     def look_at(self, *given: Tensor) -> None:
         """Look at what is to be learned from, without padding; that is done before the first step."""
-        if _CURRENT.get() is self:  # a sum is NaN or infinite if a number of it is
-            self._awaiting_a_look += [x.sum() for x in given if x.is_floating_point()]
+        if _CURRENT.get() is self:
+            numbers = [x for x in given if x.is_floating_point()]
+            self._awaiting_a_look += numbers if self.is_awaited else [x.sum() for x in numbers]
 
     def look_at_step(self, look: Look, gradients: Sequence[Tensor]) -> None:
-        """Look at what an optimizer is about to take: `gradients`, by tensors that hold all of them."""
+        """Look at what an optimizer is about to take: `gradients`, or tensors that hold all of them.
+
+        They may be those from before they were clipped, for clipping makes no bad number good.
+        """
         self._looks.append(look)
         self._awaiting_a_look += gradients
         if look.loss is not None:
@@ -127,10 +131,14 @@ class Watch:
         self._look()
 
     def _look(self) -> None:
-        """Note whether there is a bad number, on a device that is not waited for all at once."""
+        """Note whether there is a bad number, on a device that is not waited for all at once.
+
+        A sum is NaN or infinite if a number of it is; of large numbers it may be without.
+        """
         awaiting, self._awaiting_a_look = self._awaiting_a_look, []
         if self.is_awaited:
-            if not math.isfinite(sum([(x.sum() if x.dim() else x).item() for x in awaiting])):
+            total = sum([(x.sum() if x.dim() else x).item() for x in awaiting])
+            if not math.isfinite(total) and any(bool(bad(x)) for x in awaiting):
                 self.found.fill_(1.0)
         elif awaiting:  # they are multiplied by 1
             awaiting = [x.detach() for x in awaiting]

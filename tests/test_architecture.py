@@ -97,7 +97,7 @@ LEARNING = [
 ]
 MAY_WAIT = {  # not part of an update
     "__init__", "__getstate__", "act", "_act", "_inputs", "_mirrored", "mirror", "array", "state_dict",
-    "load_state_dict", "actor_file", "compile_losses", "unfit",
+    "load_state_dict", "actor_file", "compile_losses", "unfit", "_look",
 }  # fmt: skip
 WAITING_METHODS = {"item", "cpu", "tolist", "numpy", "nonzero", "any", "all"}
 WAITING_FUNCTIONS = {"float", "int", "bool", "print"}

@@ -15,6 +15,7 @@ from offpcc.assembly import Learner
 from offpcc.bookkeeping import Loop
 from offpcc.checkpoints import (
     CHECKPOINT_FORMAT,
+    check_unchanged,
     load_buffer,
     parts_folder,
     previous,
@@ -433,3 +434,13 @@ def test_whatever_is_pushed_and_whenever_it_dies_there_is_a_whole_checkpoint(
             assert run.state() in (latest, here)
             latest, run.random = run.state(), random
     shutil.rmtree(file.parent)
+
+
+@pytest.mark.parametrize("owner", ["ReplayBuffer", "RecurrentReplayBuffer"])
+@pytest.mark.parametrize("before", ["", "\n{}.on_device = True"])
+def test_where_a_buffer_is_copied_to_may_change(owner, before):
+    """It moves no number, and a run may have been begun before there was a choice."""
+    known = f"{owner}.batch_size = 5"
+    assert check_unchanged(known + before.format(owner), f"{known}\n{owner}.on_device = None") == []
+    with pytest.raises(UserError, match="batch_size is 6"):
+        check_unchanged(known, f"{owner}.batch_size = 6")

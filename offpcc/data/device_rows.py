@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from offpcc.data.columns import Array
-from offpcc.data.rows import bytes_per_row
+from offpcc.data.rows import bytes_per_row, wrap_edges
 from offpcc.errors import UserError
 
 
@@ -74,8 +74,7 @@ class DeviceRows:
         index = sent(torch.from_numpy(places), self.device)
         for own, given in zip(self.contiguous, arrays, strict=False):
             own.index_copy_(0, index, sent(torch.from_numpy(given), self.device))
-        edged, num = self.with_edges, self.num_rings
-        edged[:num], edged[-num:] = edged[-2 * num : -num], edged[num : 2 * num]
+        wrap_edges(self.with_edges, self.num_rings)
 
 
 class DeviceCopy:
@@ -114,8 +113,7 @@ class DeviceCopy:
             if self.wanted and free is not None and needed > free:
                 raise UserError(
                     f"{self.owner}.on_device is True, but {num_rows:,} rows take {needed:,} bytes, and {self.device} "
-                    f"has {free:,} free: take it out, so that they are there only where they fit, or lower "
-                    f"{self.owner}.capacity"
+                    f"has {free:,} free: take it out, so that they are there only where they fit"
                 )
             if self.wanted or (free is not None and needed <= free // 2):
                 self.rows = DeviceRows(num_rows, self.layout, self.device)

@@ -12,6 +12,7 @@ from offpcc.checks import Flag, PositiveInteger
 from offpcc.core import Batch
 from offpcc.data.device_rows import DeviceRows, sent
 from offpcc.data.rings import InRings
+from offpcc.data.rows import wrap_edges
 from offpcc.registry import configurable
 
 
@@ -30,7 +31,7 @@ class ReplayBuffer(InRings):
         seed: of the buffer's own generator.
         num_envs: see `BufferBase`.
         frame_stack: see `BufferBase`.
-        on_device: whether rows are copied to the device, each once, and batches gathered there; None for where they
+        on_device: whether rows are copied to the device, and batches gathered there; None for where they
             take at most half of what is free there. On the CPU, where the buffer is, there is nothing to gain.
     """
 
@@ -100,8 +101,7 @@ class ReplayBuffer(InRings):
     def _transitions(self, starts: np.ndarray, copy: DeviceRows | None) -> Batch:
         """Single transitions, each with the row before it, whose action and reward are 0 if it is no start."""
         if copy is None:
-            edged, num = self.storage.with_edges, self.num_envs
-            edged[:num], edged[-num:] = edged[-2 * num : -num], edged[num : 2 * num]
+            wrap_edges(self.storage.with_edges, self.num_envs)
             rows = sent(self.near.index_select(0, torch.from_numpy(starts)), self.device)
         else:
             places = (starts[:, None] + self.around).ravel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,14 @@ from offpcc.data.columns import Array
 def bytes_per_row(observation_bytes: int, action_dim: int) -> int:
     """Bytes that a row takes: an observation, action, reward and termination, and whether it is a start."""
     return observation_bytes + 4 * (action_dim + 2) + 1
+
+
+def wrap_edges(with_edges: Any, num_rings: int) -> None:
+    """Copy the last row of each ring before its first, and the first behind its last; an array, or a tensor."""
+    with_edges[:num_rings], with_edges[-num_rings:] = (
+        with_edges[-2 * num_rings : -num_rings],
+        with_edges[num_rings : 2 * num_rings],
+    )
 
 
 @dataclass(frozen=True, eq=False)

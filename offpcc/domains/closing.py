@@ -23,7 +23,7 @@ _told_of = WeakSet[type]()  # classes of environments; a run closes many of one
 
 
 def close(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> None:
-    """Close an environment, whatever it raises; of each class of environments that is told once."""
+    """Close an environment, whatever it raises; of each class of environments that is told once in a process."""
     try:
         env.close()
     except signals.ANYTHING as error:

@@ -432,7 +432,37 @@ def other_class_of_layer(agent):
     agent.actor.net[1].__class__ = Negative
 
 
-CHANGES = [patched_forward, other_layer, hooked_weight, other_minimize]
+def hook_after_another(agent):
+    """A weight that once had a hook."""
+    weight = agent.critics.net[0].weight
+    weight.register_hook(lambda gradient: gradient).remove()
+    agent.update_networks(batch(7))
+    weight.register_hook(lambda gradient: 0.1 * gradient)
+
+
+def hooked_network(agent):
+    agent.actor.register_forward_hook(lambda module, given, made: tuple(0.5 * part for part in made))
+
+
+def hooked_target(agent):
+    agent.target_critics.register_forward_hook(lambda module, given, made: made + 1.0)
+
+
+def patched_target(agent):
+    forward = agent.target_critics.forward
+    agent.target_critics.forward = lambda *given: forward(*given) + 1.0
+
+
+CHANGES = [
+    hook_after_another,
+    hooked_network,
+    hooked_target,
+    patched_target,
+    patched_forward,
+    other_layer,
+    hooked_weight,
+    other_minimize,
+]
 CHANGES += [other_weight, other_optimizer, other_class_of_layer]
 
 
@@ -445,6 +475,31 @@ def test_what_is_changed_by_hand_counts(change, num_updates):
         change(agent)
     assert_same_updates(ours, plain, [batch(seed) for seed in range(2, 5)])
     assert not ours._fused._fits
+
+
+@pytest.mark.parametrize("order", [(2, 0, 4), (4,)])
+@pytest.mark.parametrize("num_updates", [0, 2])
+def test_an_optimizer_of_v_in_another_order_or_of_a_part_counts(order, num_updates):
+    ours, plain = built(IQL, None), built(IQL, False)
+    assert_same_updates(ours, plain, [batch(seed) for seed in range(num_updates)])
+    for agent in (ours, plain):
+        agent.value_optimizer = Optimizer([(agent.value[number].parameters(), 1e-2) for number in order])
+    assert_same_updates(ours, plain, [batch(seed) for seed in range(2, 5)])
+
+
+@pytest.mark.parametrize("cls", [BC, IQL])
+def test_another_v_or_a_hook_that_is_taken_off_again(cls):
+    ours, plain = built(cls, None), built(cls, False)
+    handles = [agent.actor.net.register_forward_hook(lambda module, given, made: 0.5 * made) for agent in (ours, plain)]
+    assert_same_updates(ours, plain, [batch(0)])
+    for agent, handle in zip((ours, plain), handles, strict=True):
+        handle.remove()
+        if cls is IQL:
+            with torch.random.fork_rng():
+                torch.manual_seed(1)
+                agent.value = mlp([5, 7, 1])
+    assert_same_updates(ours, plain, [batch(1)])
+    assert ours._fused._fits == (cls is BC)
 
 
 @pytest.mark.parametrize("num_updates", [0, 2])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import chain
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from offpcc.algorithms.base import ActorCritic
 
 _CONTENTS = ("_modules", "_parameters")  # of a module
-_state_of_weight = attrgetter("requires_grad", "_backward_hooks")
 
 
 class Wiring:
@@ -34,7 +32,8 @@ class Wiring:
         own = vars(agent)
         self._replaced = agent.fused_update.replaces
         self._names = [name for name, part in own.items() if isinstance(part, nn.Module | Optimizer)]
-        layers = [layer for part in agent.networks() for layer in part.modules()]
+        parts = modules_of(agent)
+        layers = [layer for part in parts for layer in part.modules()]
         optimizers = [part for part in own.values() if isinstance(part, Optimizer)]
         self._weights = [weight for part in agent.networks() for weight in part.parameters()]
         targets = agent._targets.targets if agent.has_critics else []
@@ -44,7 +43,8 @@ class Wiring:
         hooks = [getattr(layer, kind) for layer in layers for kind in HOOKS]
         self._sized = [vars(part) for part in self._typed] + hooks
         self._seen = self._look(own)
-        self._kept = [*chain.from_iterable(map(dict.values, self._contents))]  # so that no other has their ids
+        contents = chain.from_iterable(map(dict.values, self._contents))
+        self._kept = [*parts, *optimizers, *contents]  # so that no other has their ids
 
     def is_that_of(self, agent: Any) -> bool:
         """Whether `agent`, of which it was, has the same now."""
@@ -58,8 +58,13 @@ class Wiring:
             [*map(len, self._sized)],
             [*map(id, chain.from_iterable(map(dict.values, self._contents)))],
             [*map(Tensor.data_ptr, self._in_memory)],
-            [*map(_state_of_weight, self._weights)],
+            [(weight.requires_grad, bool(weight._backward_hooks)) for weight in self._weights],
         )
+
+
+def modules_of(agent: Any) -> list[nn.Module]:
+    """Of an agent, targets among them."""
+    return [part for part in vars(agent).values() if isinstance(part, nn.Module)]
 
 
 def refuse_unfit(agent: ActorCritic) -> None:
@@ -97,18 +102,21 @@ def unfit(agent: ActorCritic) -> str:
     for name in fused.others:
         if type(net := getattr(agent, name)) is not MLP or not is_plain(net, nn.Linear):
             return f"{name} is no plain perceptron, and the fused update is of one"
-    networks = agent.networks()
-    if "forward" in {name for part in networks for layer in part.modules() for name in vars(layer)}:
+    layers = [layer for part in modules_of(agent) for layer in part.modules()]
+    if any("forward" in vars(layer) for layer in layers):
         return "a network's forward was replaced, which the fused update would leave out"
+    if any(getattr(layer, kind) for layer in layers for kind in HOOKS):
+        return "a network has a hook, which the fused update would not call"
     for part in vars(agent).values():
         if isinstance(part, Optimizer) and (type(part) is not Optimizer or {"minimize", "step"} & vars(part).keys()):
             return "an optimizer is one of its own, and the fused update steps offpcc's"
         if isinstance(part, Temperature) and type(part) is not Temperature:
             return f"the temperature {type(part).__name__} may have another loss"
-    weights = [weight for part in networks for weight in part.parameters()]
-    learning = [(actor, agent.actor_optimizer)]
-    learning += [(agent.critics, agent.critic_optimizer)] if agent.has_critics else []
-    if any([*map(id, part.parameters())] != [*map(id, optimizer.parameters)] for part, optimizer in learning):
+    weights = [weight for part in agent.networks() for weight in part.parameters()]
+    learning = {"actor_optimizer": actor} | ({"critic_optimizer": agent.critics} if agent.has_critics else {})
+    learning |= {f"{name}_optimizer": getattr(agent, name) for name in fused.others}
+    stepped = {name: vars(agent)[name].parameters for name in learning if name in vars(agent)}  # some are not built yet
+    if any([*map(id, stepped[name])] != [*map(id, learning[name].parameters())] for name in stepped):
         return "a network has weights that are not its optimizer's, and the fused update steps those"
     if any(weight._backward_hooks or not weight.requires_grad for weight in weights):
         return "a weight has a hook, or is to stay as it is"
