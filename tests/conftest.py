@@ -47,6 +47,19 @@ def clean_slate(monkeypatch):
     gin.clear_config()
 
 
+@pytest.fixture
+def hopper(tmp_path, monkeypatch):
+    """A file under D4RL's name of data that is tested in an environment."""
+    pytest.importorskip("mujoco")
+    monkeypatch.setenv("OFFPCC_DATASETS", str(tmp_path))
+    generator = np.random.default_rng(0)
+    with h5py.File(tmp_path / "hopper_expert-v2.hdf5", "w") as data:
+        data["observations"], data["actions"] = generator.normal(size=(30, 11)), generator.uniform(-1, 1, (30, 3))
+        data["rewards"], data["terminals"], data["timeouts"] = np.ones(30), np.zeros(30, bool), np.zeros(30, bool)
+        data["terminals"][[9, 19, 29]] = True
+    return "hopper-expert-v2"
+
+
 @pytest.fixture(scope="session")
 def pendulum_file(tmp_path_factory):
     """Six random episodes of the pendulum that sees all, as D4RL records: actions in the environment's own units."""

@@ -3,7 +3,6 @@
 import json
 
 import h5py
-import numpy as np
 import pytest
 from conftest import run_folder
 
@@ -87,19 +86,6 @@ def test_data_of_an_environments_name_is_not_taken_for_the_environment(quick, la
     named.write_bytes(pendulum_file.read_bytes())
     code, _, err = launch("--dataset", named, "--algo", "sac", *SHORT, "--run_id", 2)
     assert code == 2 and "learned in pendulum-v0, not from recorded data, but" in err and str(named) in err
-
-
-@pytest.fixture
-def hopper(tmp_path, monkeypatch):
-    """A file under D4RL's name of data that is tested in an environment."""
-    pytest.importorskip("mujoco")
-    monkeypatch.setenv("OFFPCC_DATASETS", str(tmp_path))
-    generator = np.random.default_rng(0)
-    with h5py.File(tmp_path / "hopper_expert-v2.hdf5", "w") as data:
-        data["observations"], data["actions"] = generator.normal(size=(30, 11)), generator.uniform(-1, 1, (30, 3))
-        data["rewards"], data["terminals"], data["timeouts"] = np.ones(30), np.zeros(30, bool), np.zeros(30, bool)
-        data["terminals"][[9, 19, 29]] = True
-    return "hopper-expert-v2"
 
 
 def test_a_run_without_tests_is_not_put_beside_one_with_them(launch, hopper, tmp_path):

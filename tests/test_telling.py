@@ -38,21 +38,12 @@ def test_without_an_environment_the_one_that_can_be_had_is_advised(launch, named
     assert f"--env {advised}, where the data was recorded, has some" in out
 
 
-def test_the_environment_of_a_d4rl_name_is_told(launch, tmp_path, monkeypatch, pendulum_file):
-    pytest.importorskip("mujoco")
-    import numpy as np
-
-    monkeypatch.setenv("OFFPCC_DATASETS", str(tmp_path))
-    generator = np.random.default_rng(0)
-    with h5py.File(tmp_path / "hopper_medium-v2.hdf5", "w") as data:
-        data["observations"], data["actions"] = generator.normal(size=(30, 11)), generator.uniform(-1, 1, (30, 3))
-        data["rewards"], data["terminals"], data["timeouts"] = np.ones(30), np.zeros(30, bool), np.zeros(30, bool)
-        data["terminals"][[9, 19, 29]] = True
+def test_the_environment_of_a_d4rl_name_is_told(launch, hopper):
     tests = ("train.num_test_episodes_per_epoch=1",)
-    code, out, err = launch("--env", "hopper-medium-v2", "--algo", "td3_bc", *SHORT, *tests)
+    code, out, err = launch("--env", hopper, "--algo", "td3_bc", *SHORT, *tests)
     assert code == 0, err
     assert "tested in Hopper-v4" in out and re.search(r"in MuJoCo [\d.]+: .*D4RL score", out)
-    env = offpcc.make("hopper-medium-v2")
+    env = offpcc.make(hopper)
     assert env.get_dataset()["observations"].shape == (30, 11)
     assert env.get_normalized_score(3234.3) == pytest.approx(1.0)
     assert (env.ref_min_score, env.ref_max_score) == (-20.272305, 3234.3)

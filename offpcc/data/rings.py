@@ -16,7 +16,7 @@ from offpcc.data.base import BufferBase
 from offpcc.data.device_rings import DeviceRings
 from offpcc.data.device_rows import DeviceRows
 from offpcc.data.pieces import PIECE_BYTES, Piece
-from offpcc.data.rows import Ring, Rows, Storage, bytes_per_row
+from offpcc.data.rows import Ring, Rows, Storage
 from offpcc.errors import UserError
 
 FIRST_BLOCK = 10_000  # rows of all rings; storage doubles from here as it fills
@@ -126,7 +126,7 @@ class InRings(BufferBase):
     @property
     def bytes_per_step(self) -> int:
         """Bytes that a row takes."""
-        return bytes_per_row(self.bytes_per_frame, self.action_dim)
+        return self.layout.bytes_per_row
 
     def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
         """Bytes that a run of `num_steps` environment steps comes to."""

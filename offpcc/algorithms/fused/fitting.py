@@ -31,20 +31,19 @@ class Wiring:
     def __init__(self, agent: Any) -> None:
         own = vars(agent)
         self._replaced = agent.fused_update.replaces
-        self._names = [name for name, part in own.items() if isinstance(part, nn.Module | Optimizer)]
-        parts = modules_of(agent)
-        layers = [layer for part in parts for layer in part.modules()]
-        optimizers = [part for part in own.values() if isinstance(part, Optimizer)]
+        parts = {name: part for name, part in own.items() if isinstance(part, nn.Module | Optimizer)}
+        self._names = list(parts)
+        layers = [layer for part in modules_of(agent) for layer in part.modules()]
         self._weights = [weight for part in agent.networks() for weight in part.parameters()]
         targets = agent._targets.targets if agent.has_critics else []
         self._in_memory = [*self._weights, *targets]
-        self._typed = [*layers, *optimizers]
+        self._typed = [*layers, *(part for part in parts.values() if isinstance(part, Optimizer))]
         self._contents = [getattr(layer, name) for layer in layers for name in _CONTENTS]
         hooks = [getattr(layer, kind) for layer in layers for kind in HOOKS]
         self._sized = [vars(part) for part in self._typed] + hooks
         self._seen = self._look(own)
         contents = chain.from_iterable(map(dict.values, self._contents))
-        self._kept = [*parts, *optimizers, *contents]  # so that no other has their ids
+        self._kept = [*parts.values(), *contents]  # so that no other has their ids
 
     def is_that_of(self, agent: Any) -> bool:
         """Whether `agent`, of which it was, has the same now."""
