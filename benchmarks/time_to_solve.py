@@ -1,6 +1,6 @@
-"""Seconds until an agent has solved pendulum-p: the test return passes -200 and stays there for 3 epochs.
+"""Seconds until an agent has solved its task: the test return passes a threshold and stays there for 3 epochs.
 
-python -m benchmarks.time_to_solve
+python -m benchmarks.time_to_solve --configs quickstart,paper
 
 Trains by the command that users give, one run after another, and reads the time column of progress.csv, which begins
 with the first step of training. Told are the seconds at the end of the first of the three epochs, and at that of the
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import shlex
 import shutil
 import signal
 import statistics
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,30 +32,48 @@ from benchmarks.machine import in_words, machine, versions
 ROOT = Path(__file__).resolve().parent.parent
 OUT = Path("results/benchmarks/time_to_solve.json")
 RUNS = Path("results/time_to_solve")  # where the training runs themselves go
-SOLVED, EPOCHS = -200.0, 3
+EPOCHS = 3
 LOOK = 1.0  # seconds between two looks at a run's table
 PATIENCE = 30.0  # seconds that a run that is stopped may take to save itself
 
 
 @dataclass(frozen=True)
 class Training:
-    """A config, and how long it may take.
+    """What is trained, and how long it may take.
 
     Attributes:
         config: below configs/.
         seeds: how many, from 1.
         minutes: the limit of each.
+        env: the task.
+        algo: the algorithm.
+        threshold: the return that a test has to reach.
+        cell: the memory, in place of the config's.
     """
 
     config: str
-    seeds: int
-    minutes: float
+    seeds: int = 3
+    minutes: float = 60.0
+    env: str = "pendulum-p-v0"
+    algo: str = "rsac"
+    threshold: float = -200.0
+    cell: str = ""
 
 
+PENDULUM = Training("configs/quickstart.gin")
+CARTPOLE = Training("configs/evidence/dmc_cartpole.gin", env="dmc-cartpole-balance-p-v0", threshold=950.0)
+CORRIDOR = Training(
+    "configs/evidence/memories/corridor.gin", env="corridor-100-v0", algo="rsac_s", threshold=0.9
+)  # fmt: skip
+CELLS = ("lstm", "mingru", "lru")  # whose time to equal return is compared
 TRAININGS = {
-    "quickstart": Training("configs/quickstart.gin", 3, 60.0),
-    "paper": Training("configs/paper/pendulum_p.gin", 1, 60.0),
+    "quickstart": PENDULUM,
+    "paper": Training("configs/paper/pendulum_p.gin", seeds=1),
+    **{f"pendulum_{cell}": replace(PENDULUM, cell=cell) for cell in CELLS},
+    **{f"cartpole_{cell}": replace(CARTPOLE, cell=cell) for cell in CELLS},
+    **{f"corridor_{cell}": replace(CORRIDOR, cell=cell) for cell in CELLS},
 }
+BY_DEFAULT = ("quickstart", "paper")
 
 
 @dataclass(frozen=True)
@@ -69,31 +88,33 @@ class Epoch:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train and tell; the exit code."""
     options = parser().parse_args(arguments)
-    wanted = options.configs.split(",") if options.configs else list(TRAININGS)
+    wanted = options.configs.split(",")
     if unknown := [name for name in wanted if name not in TRAININGS]:
         print(f"benchmarks: there is no config {unknown[0]!r}; choose from {', '.join(TRAININGS)}", file=sys.stderr)
         return 2
     rows = _read(options.out)
     for name in wanted:
         training = TRAININGS[name]
-        minutes = training.minutes if options.limit is None else options.limit
+        if options.limit is not None:
+            training = replace(training, minutes=options.limit)
         for run_id in options.run_id or range(1, training.seeds + 1):
-            row = one_run(name, training.config, run_id, minutes, options)
+            row = one_run(name, training, run_id, options)
             others = [other for other in rows if (other["config"], other["run_id"]) != (name, run_id)]
-            rows = sorted([*others, row], key=lambda r: (r["config"] != "quickstart", r["config"], r["run_id"]))
+            rows = sorted([*others, row], key=lambda r: (list(TRAININGS).index(r["config"]), r["run_id"]))
             _write(options.out, rows)
     tell(rows)
     print(f"written to {options.out}")
     return 0
 
 
-def one_run(name: str, config: str, run_id: int, minutes: float, options: argparse.Namespace) -> dict[str, Any]:
+def one_run(name: str, training: Training, run_id: int, options: argparse.Namespace) -> dict[str, Any]:
     """Train once, from the start."""
     results = options.runs / name
-    folder = results / "pendulum-p-v0" / "rsac" / str(run_id)
+    folder = results / training.env / training.algo / str(run_id)
     shutil.rmtree(folder, ignore_errors=True)
     command = [
-        sys.executable, "offpcc/launch.py", "--env", "pendulum-p-v0", "--algo", "rsac", "--config", config,
+        sys.executable, "offpcc/launch.py", "--env", training.env, "--algo", training.algo,
+        "--config", training.config, *(["--gin", f"Recurrent.cell = '{training.cell}'"] if training.cell else []),
         "--run_id", str(run_id), "--results", str(results.resolve()), "--threads", str(options.threads),
     ]  # fmt: skip
     print(" ".join(["python", *command[1:]]), flush=True)
@@ -102,20 +123,21 @@ def one_run(name: str, config: str, run_id: int, minutes: float, options: argpar
     folder.rmdir()
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
-        epochs = follow(process, folder / "progress.csv", 60.0 * minutes)
+        epochs = follow(process, folder / "progress.csv", training.threshold, 60.0 * training.minutes)
     if not epochs and process.returncode:
         raise SystemExit(f"benchmarks: the training failed: {log.read_text().strip().splitlines()[-1]}")
-    first = solved_at(epochs)
+    first = solved_at(epochs, training.threshold)
     row = {
         "config": name,
-        "command": " ".join(["python", *command[1:-4]]),
+        "command": shlex.join(["python", *command[1:-4]]),
         "run_id": run_id,
         "threads": options.threads,
         "solved": first is not None,
         "seconds": None if first is None else epochs[first].seconds,
         "seconds_confirmed": None if first is None else epochs[first + EPOCHS - 1].seconds,
         "step": None if first is None else epochs[first].step,
-        "limit_minutes": minutes,
+        "threshold": training.threshold,
+        "limit_minutes": training.minutes,
         "last_step": epochs[-1].step if epochs else 0,
         "best_test_return": max((epoch.test_return for epoch in epochs), default=None),
         "machine": in_words(machine()),
@@ -125,11 +147,11 @@ def one_run(name: str, config: str, run_id: int, minutes: float, options: argpar
     return row
 
 
-def follow(process: subprocess.Popen[bytes], progress: Path, limit: float) -> list[Epoch]:
+def follow(process: subprocess.Popen[bytes], progress: Path, threshold: float, limit: float) -> list[Epoch]:
     """Wait until a run has solved its task, is over, or has used its limit; its epochs within that."""
     started = time.monotonic()
     try:
-        while process.poll() is None and solved_at(read_epochs(progress)) is None:
+        while process.poll() is None and solved_at(read_epochs(progress), threshold) is None:
             if time.monotonic() - started > limit + PATIENCE:  # its clock begins after its imports
                 break
             time.sleep(LOOK)
@@ -157,9 +179,9 @@ def read_epochs(progress: Path) -> list[Epoch]:
     return found
 
 
-def solved_at(epochs: Sequence[Epoch]) -> int | None:
-    """The first of `EPOCHS` epochs in a row whose tests reached `SOLVED`."""
-    passed = [epoch.test_return >= SOLVED for epoch in epochs]
+def solved_at(epochs: Sequence[Epoch], threshold: float) -> int | None:
+    """The first of `EPOCHS` epochs in a row whose tests reached `threshold`."""
+    passed = [epoch.test_return >= threshold for epoch in epochs]
     return next((i for i in range(len(passed) - EPOCHS + 1) if all(passed[i : i + EPOCHS])), None)
 
 
@@ -167,13 +189,13 @@ def in_time(row: dict[str, Any]) -> str:
     """What a run came to, for people."""
     if row["solved"]:
         return f"{row['seconds']:,.0f} s"
-    best = "no test" if row["best_test_return"] is None else f"best test {row['best_test_return']:,.0f}"
+    best = "no test" if row["best_test_return"] is None else f"best test {row['best_test_return']:,.4g}"
     return f"not solved within {row['limit_minutes']:g} minutes ({best})"
 
 
 def tell(rows: Sequence[dict[str, Any]]) -> None:
     """Print the table."""
-    table = Table("config", "seed", "solved after", "known after", "steps", title="Time to solve pendulum-p")
+    table = Table("config", "seed", "solved after", "known after", "steps", title="Time to solve")
     for row in rows:
         known = f"{row['seconds_confirmed']:,.0f} s" if row["solved"] else ""
         table.add_row(row["config"], str(row["run_id"]), in_time(row), known, f"{row['step'] or row['last_step']:,}")
@@ -190,7 +212,7 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 def _write(file: Path, rows: Sequence[dict[str, Any]]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    content = {"threshold": SOLVED, "epochs": EPOCHS, "rows": rows}
+    content = {"epochs": EPOCHS, "rows": rows}
     file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
@@ -201,7 +223,10 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    whole.add_argument("--configs", default="", metavar="A,B", help=f"by default {','.join(TRAININGS)}")
+    default = ",".join(BY_DEFAULT)
+    whole.add_argument(
+        "--configs", default=default, metavar="A,B", help=f"of {', '.join(TRAININGS)}; by default {default}"
+    )
     whole.add_argument("--run_id", type=int, nargs="+", metavar="N", help="by default 1 2 3 and 1")
     whole.add_argument("--limit", type=float, metavar="MINUTES", help="of each run, by default 60")
     whole.add_argument("--threads", type=int, default=1, metavar="N", help="as of the command; 1 is its default")

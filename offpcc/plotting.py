@@ -148,11 +148,18 @@ def _has_trained_online(run: Path) -> bool:
 
 
 def _names(groups: Sequence[Path]) -> list[str]:
-    """The algorithms' names, or paths where two groups of one environment have the same."""
-    short = [group.name for group in groups]
-    if len({(group.parent.name, group.name) for group in groups}) == len(groups):
-        return short
-    return [os.path.relpath(group, os.path.commonpath(groups)) for group in groups]
+    """The algorithms' names, or what tells groups apart.
+
+    Where two groups of one environment have the same algorithm, it is what lies above the environments, such as `lstm`
+    of `lstm/pendulum-p-v0/rsac`, or where that is not enough the whole path.
+    """
+    algorithms = [group.name for group in groups]
+    paths = [Path(os.path.relpath(group, os.path.commonpath(groups))) for group in groups]
+    above = [path.parent.parent.as_posix() for path in paths]
+    for names in (algorithms, above):
+        if "." not in names and len({(g.parent.name, n) for g, n in zip(groups, names, strict=True)}) == len(groups):
+            return names
+    return [str(path) for path in paths]
 
 
 def _panels(titles: Sequence[str], ylabel: str) -> "tuple[Figure, npt.NDArray[Any]]":

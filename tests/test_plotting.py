@@ -151,7 +151,13 @@ def test_groups_of_one_name_are_told_apart(tmp_path):
     for root in ("before", "after"):
         write_run(tmp_path / root / "env" / "sac" / "1", [1.0, 2.0])
     summaries = plot_runs([tmp_path / "before", tmp_path / "after"], tmp_path / "c.png")
-    assert [summary.label for summary in summaries] == ["before/env/sac", "after/env/sac"]
+    assert [summary.label for summary in summaries] == ["before", "after"]
+    write_run(tmp_path / "after" / "env" / "td3" / "1", [1.0, 2.0])
+    summaries = plot_runs([tmp_path / "before", tmp_path / "after"], tmp_path / "c.png")
+    assert [summary.label for summary in summaries] == ["before/env/sac", "after/env/sac", "after/env/td3"]
+    write_run(tmp_path / "env" / "sac" / "1", [1.0, 2.0])
+    summaries = plot_runs([tmp_path / "env", tmp_path / "before"], tmp_path / "c.png")
+    assert [summary.label for summary in summaries] == ["env/sac", "before/env/sac"]
 
 
 def test_runs_without_a_common_step_are_an_error(tmp_path):

@@ -19,7 +19,7 @@ def epochs(*returns):
     ((), None),
 ])  # fmt: skip
 def test_solved_means_three_epochs_in_a_row(returns, index):
-    assert solved_at(epochs(*returns)) == index
+    assert solved_at(epochs(*returns), -200.0) == index
 
 
 def test_reading_a_table(tmp_path):
@@ -39,7 +39,7 @@ def test_a_run_is_stopped_when_it_has_solved(tmp_path, monkeypatch):
     monkeypatch.setattr(time_to_solve, "LOOK", 0.05)
     file = tmp_path / "progress.csv"
     process = subprocess.Popen([sys.executable, "-c", table(file, (0.01, 0.02, 0.03))], stderr=subprocess.DEVNULL)
-    assert len(follow(process, file, 600.0)) == 3
+    assert len(follow(process, file, -200.0, 600.0)) == 3
     assert process.returncode is not None
 
 
@@ -47,21 +47,21 @@ def test_what_came_after_the_limit_does_not_count(tmp_path, monkeypatch):
     monkeypatch.setattr(time_to_solve, "LOOK", 0.05)
     file = tmp_path / "progress.csv"
     process = subprocess.Popen([sys.executable, "-c", table(file, (0.01, 0.02, 0.03))], stderr=subprocess.DEVNULL)
-    assert len(follow(process, file, 80.0)) == 2
+    assert len(follow(process, file, -200.0, 80.0)) == 2
 
 
 def test_in_words():
     assert in_time({"solved": True, "seconds": 61.6}) == "62 s"
     row = {"solved": False, "limit_minutes": 60.0, "best_test_return": -412.3}
-    assert in_time(row) == "not solved within 60 minutes (best test -412)"
+    assert in_time(row) == "not solved within 60 minutes (best test -412.3)"
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):
     out = tmp_path / "solve.json"
 
-    def run(name, config, run_id, minutes, options):
+    def run(name, training, run_id, options):
         row = {"config": name, "run_id": run_id, "solved": run_id == 1, "seconds": 9.0, "seconds_confirmed": 11.0}
-        return row | {"step": 3_000, "last_step": 4_000, "limit_minutes": minutes, "best_test_return": -500.0}
+        return row | {"step": 3_000, "last_step": 4_000, "limit_minutes": training.minutes, "best_test_return": -500.0}
 
     monkeypatch.setattr(time_to_solve, "one_run", run)
     assert time_to_solve.main(["--out", str(out)]) == 0
@@ -72,4 +72,4 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     ]  # fmt: skip
     assert "not solved within 5 minutes" in capsys.readouterr().out
     assert time_to_solve.main(["--configs", "fast"]) == 2
-    assert "there is no config 'fast'; choose from quickstart, paper" in capsys.readouterr().err
+    assert "there is no config 'fast'; choose from quickstart, paper, pendulum_lstm" in capsys.readouterr().err
