@@ -186,12 +186,13 @@ def summary(
 class Clock:
     """Time taken and time left."""
 
-    def __init__(self, loop: Loop, num_steps: int, logger: Logger) -> None:
+    def __init__(self, loop: Loop, num_steps: int, updates_per_step: float, logger: Logger) -> None:
         self.loop, self.num_steps, self.logger = loop, num_steps, logger
+        self.updates_per_step = updates_per_step
         self.counted = self.epoch_started = time.monotonic()
         self.steps_before = loop.step - loop.epoch_start  # of the epoch under way, in an earlier process
         self.reported = 0.0
-        self.window: deque[tuple[float, int]] = deque(maxlen=int(30 / REPORT_INTERVAL))
+        self.window: deque[tuple[float, float]] = deque(maxlen=int(30 / REPORT_INTERVAL))
 
     def report(self, phase: str, now: bool = False) -> None:
         """Tell the progress display, a few times a second at most."""
@@ -201,10 +202,13 @@ class Clock:
         self.reported = time_now
         self._count(time_now)
         loop = self.loop
-        self.window.append((time_now, loop.step))
+        # A step whose updates are still owed is not done: with memory they are paid at an episode's end, in minutes
+        # in which no step is taken.
+        done = loop.step - (loop.owed / self.updates_per_step if self.updates_per_step else 0.0)
+        self.window.append((time_now, done))
         seconds = max(time_now - self.window[0][0], 1e-3)
-        rate = (loop.step - self.window[0][1]) / seconds
-        left = (self.num_steps - loop.step) / rate if rate > 0 else float("inf")
+        rate = (done - self.window[0][1]) / seconds
+        left = (self.num_steps - done) / rate if rate > 0 else float("inf")
         self.logger.progress(
             Progress(loop.step, self.num_steps, rate, left, loop.train_return, loop.test_return, phase)
         )

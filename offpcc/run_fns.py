@@ -115,7 +115,7 @@ def train(
     check_num_envs(interaction, num_steps_per_epoch)
     loop = loop or Loop()
     run = Run(algorithm, buffer, interaction, tests, loop)
-    clock = Clock(loop, num_epochs * num_steps_per_epoch, logger)
+    clock = Clock(loop, num_epochs * num_steps_per_epoch, updates_per_step, logger)
     for callback in callbacks:
         callback.on_start(run)
 

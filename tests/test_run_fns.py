@@ -6,10 +6,11 @@ import pytest
 import torch
 
 import offpcc.domains  # noqa: F401 (registers)
+from offpcc import bookkeeping
 from offpcc.algorithms import SAC
 from offpcc.algorithms.variants import RecurrentSAC
 from offpcc.assembly import build
-from offpcc.bookkeeping import AverageStats, Loop, columns
+from offpcc.bookkeeping import AverageStats, Clock, Loop, columns
 from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.environments import LocalEnvironments
@@ -292,3 +293,28 @@ def test_a_loop_goes_on_from_its_state():
     other = Loop()
     other.load_state_dict(loop.state_dict())
     assert other == loop
+
+
+@pytest.mark.parametrize("updates_per_step", [0.0, 0.5, 1.0])
+def test_time_left_while_a_long_episode_is_paid_for(monkeypatch, updates_per_step):
+    """200 steps in 10 seconds, then their updates in 190: a step a second, at any time after the first seconds."""
+    times = iter(float(i) for i in range(2_000))
+    monkeypatch.setattr(bookkeeping.time, "monotonic", lambda: next(times))
+
+    class Seen(Loggers):
+        def progress(self, progress):
+            self.latest = progress
+
+    loop, logger = Loop(), Seen([])
+    clock = Clock(loop, 1_000, updates_per_step, logger)
+    for _ in range(3):
+        for _ in range(10):
+            loop.step += 20
+            loop.owed += 20 * updates_per_step
+            clock.report("learning")
+        for _ in range(190):
+            loop.owed = max(loop.owed - 200 / 190 * updates_per_step, 0.0)
+            clock.report("learning")
+    left = logger.latest.seconds_left
+    assert left == pytest.approx(400 * 190 / 200) if updates_per_step else math.isinf(left)
+    assert logger.latest.steps_per_second == pytest.approx(200 / 190 if updates_per_step else 0.0)

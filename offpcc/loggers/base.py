@@ -15,7 +15,7 @@ class Progress(NamedTuple):
     Attributes:
         step: Environment steps done.
         num_steps: Environment steps of the whole run.
-        steps_per_second: Environment steps per second of late, learning and testing included.
+        steps_per_second: Environment steps per second of late, with their updates and with tests.
         seconds_left: Expected time to the end of the run, in seconds.
         train_return: Return of the latest training episode or episodes, None before the first.
         test_return: Mean return of the latest test episodes, None before the first.
