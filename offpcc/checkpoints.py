@@ -139,7 +139,8 @@ def check_unchanged(before: str, now: str) -> list[str]:
     """
     old, new = values(before), values(now)
     messages = []
-    for name in sorted(old.keys() | new.keys()):
+    # What both have comes first: another memory has other parameters, but what differs is the choice.
+    for name in sorted(old.keys() | new.keys(), key=lambda name: (name not in old or name not in new, name)):
         short = ".".join(name.split(".")[-2:])
         if old.get(name) == new.get(name) or "." not in name:
             continue  # a macro counts by what it is bound to

@@ -444,3 +444,10 @@ def test_where_a_buffer_is_copied_to_may_change(owner, before):
     assert check_unchanged(known + before.format(owner), f"{known}\n{owner}.on_device = None") == []
     with pytest.raises(UserError, match="batch_size is 6"):
         check_unchanged(known, f"{owner}.batch_size = 6")
+
+
+def test_another_memory_is_refused_by_its_choice_and_not_by_its_parameters():
+    of_lstm = "LSTM.forget_bias = 0.0\nRecurrent.cell = 'lstm'"
+    for now in ("Recurrent.cell = 'gru'", "GPT.num_heads = 4\nRecurrent.cell = 'gpt'"):
+        with pytest.raises(UserError, match=r"Recurrent.cell is 'g\w+', but the run was made with 'lstm'"):
+            check_unchanged(of_lstm, now)

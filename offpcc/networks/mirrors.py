@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from offpcc.networks.layers import MLP
 
@@ -23,9 +24,11 @@ MIRRORED = {"forward", "choose", "with_extras"}  # methods that a mirror stands 
 def mirror_of(module: nn.Module) -> Mirror | None:
     """What gives in NumPy what `module` gives, for as long as its weights stay where they are; None if nothing does.
 
-    A child that computes something else has not its parent's mirror, nor has a module with hooks.
+    A child that computes something else has not its parent's mirror, nor has a module with hooks, or whose weights are
+    computed from others.
     """
     is_changed = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+    is_changed = is_changed or is_parametrized(module)
     if is_changed or any(weight.device.type != "cpu" for weight in module.parameters()):
         return None
     if type(module) in LAYERS:
@@ -75,7 +78,9 @@ def _relu(layer: nn.ReLU) -> Mirror:
     return lambda x: np.maximum(x, zero)
 
 
-def _layer_norm(layer: nn.LayerNorm) -> Mirror:
+def _layer_norm(layer: nn.LayerNorm) -> Mirror | None:
+    if len(layer.normalized_shape) > 1 or layer.weight is None or layer.bias is None:
+        return None
     weight, bias = view(layer.weight), view(layer.bias)
     mean = np.full((len(weight), 1), 1.0 / len(weight), weight.dtype)  # by a product, which costs least
     eps = np.full((1, 1), layer.eps, weight.dtype)

@@ -56,6 +56,10 @@ class Recurrent(Encoder):
         num_in = vector_dim(self.front.output_shape) + self.extra_dim
         build = CELLS[cell] if isinstance(cell, str) else cell
         self.cell = build(num_in, hidden_dim, num_layers)
+        if not isinstance(getattr(self.cell, "dim", None), int):
+            raise UserError(
+                f"{type(self.cell).__name__}.dim is not set; a memory has to say how wide its summaries are"
+            )
         self.dim = self.cell.dim
 
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:

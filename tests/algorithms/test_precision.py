@@ -10,6 +10,7 @@ from gymnasium import spaces
 from offpcc.algorithms import ALGORITHMS
 from offpcc.core import Batch, Step
 from offpcc.networks import Inputs, InputShape, Recurrent
+from offpcc.networks.cells import GPT, LRU, MinGRU, lru
 
 SPACES = spaces.Box(-np.inf, np.inf, (5,), np.float32), spaces.Box(-1.0, 1.0, (2,), np.float32)
 NAMES = ["sac", "td3", "td3_bc", "iql", "bc", "cql", "bcq", "rsac", "rsac_s", "rtd3", "riql"]
@@ -94,17 +95,68 @@ def test_noise_is_drawn_in_float32(name, monkeypatch):
     assert set(drawn) == {torch.float32}
 
 
-@pytest.mark.parametrize("cell", ["mingru", "lru", "lstm"])
-def test_a_long_memory_does_not_lose_what_it_keeps(cell):
+def forgetful(cell):
+    """Two of each memory in one: as it is, and with gates that keep for a thousand steps and more."""
     torch.manual_seed(0)
-    encoder = Recurrent(InputShape((5,), 2), cell=cell, hidden_dim=32, num_layers=1)
-    inputs = Inputs(torch.randn(2, 500, 5), torch.zeros(2, 500, 2), torch.zeros(2, 500, 1))
+    built = {"mingru": functools.partial(MinGRU, horizon=1_000), "lru": functools.partial(LRU, r_max=0.9999)}
+    encoder = Recurrent(InputShape((5,), 2), cell=built.get(cell, cell), hidden_dim=32, num_layers=1)
+    if cell == "gru":
+        with torch.no_grad():
+            encoder.cell.bias_ih_l0[32:64] += 6.0  # z, of what is kept
+    return encoder
+
+
+@pytest.mark.parametrize("cell", ["mingru", "lru", "gru"])
+def test_a_long_memory_does_not_lose_what_it_keeps(cell):
+    """A cue at the first step, then nothing: what it left would be lost by the rounding of gates alone."""
+    encoder = forgetful(cell)
+    observations = torch.zeros(2, 500, 5)
+    observations[:, 0] = torch.randn(2, 5)
+    inputs = Inputs(observations, torch.zeros(2, 500, 2), torch.zeros(2, 500, 1))
     with torch.no_grad():
         expected = encoder(inputs)[0]
         with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
             found = encoder(inputs)[0]
     error = (found - expected)[:, -50:].norm() / expected[:, -50:].norm()
     assert error < 0.02
+
+
+def test_gru_learns_in_float32_where_products_are_of_bfloat16():
+    encoder = Recurrent(InputShape((5,), 2), cell="gru", hidden_dim=8, num_layers=2)
+    inputs = Inputs(torch.randn(3, 20, 5), torch.zeros(3, 20, 2), torch.zeros(3, 20, 1))
+    found = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            encoder.zero_grad()
+            encoder(inputs)[0].square().sum().backward()
+        found.append(torch.cat([p.grad.flatten() for p in encoder.parameters()]))
+    torch.testing.assert_close(*found, rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize("burn_in", [8, 257])
+def test_a_transformer_on_convolutions_counts_beyond_256_steps(burn_in):
+    """What convolutions give is of 8 bits; a count of 8 bits would turn queries by other steps than their keys."""
+    torch.manual_seed(0)
+    cell = GPT(6, 16, 1, window=300)
+    with torch.no_grad():
+        cell.blocks[0].project.weight *= 4.0
+    features = torch.randn(2, 300, 6).bfloat16()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        at_once = cell(features)[0]
+        _, state = cell(features[:, :burn_in])
+        after = cell(features[:, burn_in:], state)[0]
+    error = (after - at_once[:, burn_in:]).norm() / at_once[:, burn_in:].norm()
+    assert error < 0.03
+
+
+def test_linear_recurrent_units_take_products_of_bfloat16(monkeypatch):
+    """As those on a GPU are; of such there are no complex numbers."""
+    cell = LRU(5, 8, 2)
+    x = torch.randn(2, 30, 5)
+    expected = cell(x)[0]
+    linear = lru.linear
+    monkeypatch.setattr(lru, "linear", lambda *arguments: linear(*arguments).bfloat16())
+    torch.testing.assert_close(cell(x)[0], expected, rtol=0.05, atol=0.05)
 
 
 def test_what_a_last_layer_learns_is_of_float32():

@@ -10,7 +10,7 @@ from torch import nn
 from offpcc.core import Batch
 from offpcc.errors import UserError
 from offpcc.networks import Convolutional, Identity, Inputs, InputShape, Recurrent
-from offpcc.networks.cells import CELLS
+from offpcc.networks.cells import CELLS, Cell
 from offpcc.networks.states import keep_rows, map_state
 
 ROWS, STEPS, ACTION_DIM = 3, 7, 2
@@ -136,6 +136,29 @@ def test_keep_rows_and_map_state_reach_every_tensor():
     assert keep_rows(None, torch.ones(3)) is None
     doubled = map_state(lambda s: 2 * s, (torch.ones(2), (torch.ones(1),)))
     assert doubled[0].tolist() == [2, 2] and doubled[1][0].tolist() == [2]
+
+
+def test_states_that_could_not_be_handed_on_are_refused():
+    numbers = keep_rows((torch.arange(3), torch.ones(3, 1, dtype=torch.bool)), torch.tensor([1.0, 0.0, 1.0]))
+    assert [part.dtype for part in numbers] == [torch.int64, torch.bool]
+    assert numbers[0].tolist() == [0, 0, 2] and numbers[1].flatten().tolist() == [True, False, True]
+    with pytest.raises(
+        UserError, match=r"has the shape \(1, 3, 4\) in a batch of 3; its first axis has to be the batch"
+    ):
+        keep_rows(torch.ones(1, 3, 4), torch.ones(3))
+    for state, name in (([torch.ones(3)], "list"), ((torch.ones(3), {}), "dict")):
+        with pytest.raises(UserError, match=f"a memory's state is, or has in it, a {name}; it has to be a tensor"):
+            keep_rows(state, torch.ones(3))
+
+
+class Unmeasured(Cell):
+    def __init__(self, num_in, hidden_dim, num_layers):
+        super().__init__()
+
+
+def test_a_memory_without_a_width_is_refused():
+    with pytest.raises(UserError, match=r"Unmeasured.dim is not set; a memory has to say how wide"):
+        Recurrent(InputShape((3,), 1), cell=Unmeasured)
 
 
 @pytest.mark.parametrize("kind", WITH_MEMORY)

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from offpcc.networks import DeterministicActor, Identity, InputShape, Recurrent
+from offpcc.networks.cells import LSTM, products
 from offpcc.networks.layers import mlp
 from offpcc.networks.mirrors import mirror_of, sigmoid
 
@@ -54,8 +55,13 @@ def test_other_layers_and_modules_with_hooks_have_none():
     assert mirror_of(hooked) is not None
     hooked.register_forward_hook(lambda module, inputs, output: 2.0 * output)
     assert mirror_of(hooked) is None
-    normed = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
-    assert mirror_of(normed) is None
+    for layer in (nn.Linear(2, 2), LSTM(2, 2, 1), products.Linear(2, 2)):
+        assert mirror_of(layer) is not None
+        name = "weight" if hasattr(layer, "weight") else "weight_hh_l0"
+        assert mirror_of(nn.utils.parametrizations.weight_norm(layer, name)) is None
+    assert mirror_of(nn.LayerNorm(2)) is not None
+    for norm in (nn.LayerNorm(2, elementwise_affine=False), nn.LayerNorm(2, bias=False), nn.LayerNorm((3, 2))):
+        assert mirror_of(norm) is None
 
 
 def test_the_sigmoid_is_finite_anywhere():

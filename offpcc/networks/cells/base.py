@@ -13,8 +13,8 @@ class Cell(nn.Module):
     """Base class of memories: from a sequence of features to one of summaries.
 
     A cell is built with the width of its inputs, `hidden_dim` and `num_layers`; what else it takes is gin's to set. Its
-    state is nested tuples of tensors whose first axis is the batch; zeros, or None, are the state at an episode's
-    start. Fed step by step with the state handed on, it gives what it gives fed at once.
+    state is a tensor, or plain tuples of tensors, whose first axis is the batch; zeros, or None, are the state at an
+    episode's start. Fed step by step with the state handed on, it gives what it gives fed at once.
 
     Attributes:
         dim: width of a summary.

@@ -5,6 +5,8 @@ Yang & Nguyen 2021 (arXiv:2110.12628) give agents without a memory the last 5 or
 Differs from the paper:
 
 * What is put side by side is all that the memory is given, so also previous actions and rewards where these are inputs.
+* After a burn-in of `num_steps` - 1 steps or more a summary is what it would be without the cut; in a shorter one, or
+  without, zeros stand for what came before.
 * An agent with it learns from whole episodes, as those with a memory do, which makes the comparison one of memories
   alone. The paper's agents learn from single transitions of an environment that shows several observations; the
   environments with `concat` in their names, and the wrapper `offpcc.domains.wrappers.Concatenate`, give that.

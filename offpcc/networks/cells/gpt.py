@@ -11,6 +11,8 @@ Differs from the papers:
   makes of another depends on how far they are apart, and on no step's number.
 * Inputs are vectors and are embedded by a linear layer; there are no words, no output layer and no dropout.
 * Initial weights are PyTorch's, with the output of each branch scaled by 1 / sqrt(2 num_layers), as GPT-2's are.
+* After a burn-in a summary is what it would be without the cut if the burn-in has `num_layers` x `window` steps or
+  more; of a shorter segment the first steps are looked at as an episode's first.
 * The width of a head is hidden_dim / num_heads, rounded up to an even number, so that any `hidden_dim` will do.
 """
 
@@ -183,7 +185,8 @@ class GPT(Cell):
         rows, num_steps = x.shape[:2]
         if state is None:
             num_past = 0 if num_steps <= self.window else self.window
-            state = x.new_zeros(rows, *self._cache_shape(num_past)), x.new_zeros(rows, 1)
+            counting = torch.promote_types(x.dtype, torch.float32)  # bfloat16 would not count beyond 256
+            state = x.new_zeros(rows, *self._cache_shape(num_past)), x.new_zeros(rows, 1, dtype=counting)
         cache, count = state
         reach = Reach.of(count, num_steps, cache.shape[2], self.window, self.head_dim)
         h, kept = self.embedding(x), []

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.amp import custom_bwd, custom_fwd
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
@@ -32,11 +33,11 @@ class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:  # type: ignore[override]
         """See `Cell`."""
-        if x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+        if x.device.type != "cpu":
             return super().forward(x, state)
         h, after = x.transpose(0, 1).contiguous(), []
         for layer, weights in enumerate(self.all_weights):
-            before = x.new_zeros(len(x), self.hidden_size) if state is None else state[:, layer]
+            before = h.new_zeros(len(x), self.hidden_size) if state is None else state[:, layer]
             h = _Layer.apply(h, before, *weights)  # type: ignore[no-untyped-call]
             after.append(h[-1])
         return h.transpose(0, 1), torch.stack(after, 1)
@@ -73,9 +74,13 @@ class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
 
 
 class _Layer(Function):
-    """One layer, steps first: of x (T, B, num_in), h_0 (B, N), and PyTorch's weights and biases, h (T, B, N)."""
+    """One layer, steps first: of x (T, B, num_in), h_0 (B, N), and PyTorch's weights and biases, h (T, B, N).
+
+    It is of float32 where products are of bfloat16: gates of 8 bits would forget what is to be kept for long.
+    """
 
     @staticmethod
+    @custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(ctx: Any, x: Tensor, h0: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> Tensor:
         (length, rows, _), size = x.shape, h0.shape[1]
         gates, h = x.new_empty(length, rows, 3 * size), x.new_empty(length + 1, rows, size)
@@ -98,6 +103,7 @@ class _Layer(Function):
         return h[1:]
 
     @staticmethod
+    @custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, w, u, gates, n, h = ctx.saved_tensors

@@ -5,8 +5,9 @@ below 1 whatever is learned, and gamma holds the state's size where the input's 
 linear unit.
 
 Differs from the paper: there is no D u_t, for the residual block leads the input past the layer already; the gated
-linear unit has no product of its own for what is gated; N is half of hidden_dim, so that a state has as many real
-numbers as an LSTM's h. At the start moduli are between 0.9 and 0.999 and phases up to pi / 10, in place of the whole
+linear unit has no product of its own for what is gated; the first layer reads inputs that are not normalised; N is half
+of hidden_dim, so that a state has as many real numbers as an LSTM's h; all parameters have one learning rate, and there
+is no dropout. At the start moduli are between 0.9 and 0.999 and phases up to pi / 10, in place of the whole
 disc: such a narrow ring is the paper's advice for long sequences (section 3.4).
 """
 
@@ -86,7 +87,9 @@ class LRULayer(Layer):
         """See `Layer`."""
         factor = torch.polar(torch.exp(-torch.exp(self.nu)), torch.exp(self.theta))
         weight = self.B.weight * torch.exp(self.gamma).repeat_interleave(2).unsqueeze(-1)
-        h = constant_scan(factor, _complex(linear(x, weight)), None if state is None else _complex(state))
+        read = linear(x, weight)
+        read = read.float() if read.dtype == torch.bfloat16 else read  # there are no complex numbers of 8 bits
+        h = constant_scan(factor, _complex(read), None if state is None else _complex(state))
         h = torch.view_as_real(h).flatten(-2)
         y = self.C(h)
         return y * torch.sigmoid(self.gate(y)), h[:, -1]

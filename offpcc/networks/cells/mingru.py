@@ -5,8 +5,9 @@ h_t = (1 - z_t) h_{t-1} + z_t g(W_h x_t). Neither reads h_{t-1}, so that all pro
 
 Differs from the paper: the recurrence is the one of its logarithmic form, but is computed without logarithms, which its
 scan needs and ours does not; h_0 is 0. Gates start with biases that spread the time over which units forget from 1 to
-`horizon` steps (Tallec & Ollivier 2018, arXiv:1804.11188). Layers stand in residual blocks, without the convolutions
-and MLPs of the paper's language models: what reads a summary is an MLP already.
+`horizon` steps, as Tallec & Ollivier 2018 (arXiv:1804.11188) advise, but evenly in the logarithm of the steps. Layers
+stand in residual blocks, of which the first reads inputs that are not normalised, without the convolutions and MLPs of
+the paper's language models: what reads a summary is an MLP already.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""PyTorch's own memories: LSTM (Hochreiter & Schmidhuber 1997) and RNN (Elman 1990); GRU has a page of its own."""
+"""PyTorch's own memories: LSTM and RNN; GRU has a page of its own.
+
+LSTM is Hochreiter & Schmidhuber 1997 ("Long short-term memory") with the forget gates of Gers et al. 2000 ("Learning to
+forget"), RNN is Elman 1990 ("Finding structure in time").
+
+Differs from the papers: gradients flow through all steps of a sequence, by all gates; there are no peephole
+connections; each gate has two biases, which are added; several layers stand one upon another.
+"""
 
 from __future__ import annotations
 
