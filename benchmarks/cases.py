@@ -13,6 +13,7 @@ NUM_TRANSITIONS = 100_000  # in each buffer
 OURS = ("offpcc", "offpcc-fused", "offpcc-bf16")
 PEERS = ("stable-baselines3", "d3rlpy", "tianshou")
 LIBRARIES = ("floor", *OURS, *PEERS)
+MEMORIES = ("lstm", "gru", "mingru", "lru", "gpt", "concat")
 
 
 class CaseError(ValueError):

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from benchmarks import pictures
+from benchmarks.cases import MEMORIES
 from benchmarks.machine import in_words, machine, versions
 from benchmarks.results import number
 from offpcc.allocation import keep_freed_memory
@@ -30,7 +31,6 @@ from offpcc.networks.cells import CELLS, Cell
 from offpcc.networks.mirrors import mirror_of
 
 OUT = Path("results/benchmarks/memories.json")
-MEMORIES = ("lstm", "gru", "mingru", "lru", "gpt", "concat")
 LENGTHS = (64, 200, 1000, 5000)
 BASELINE = "lstm"
 ACTS = 300  # steps of one measurement

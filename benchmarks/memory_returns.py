@@ -15,10 +15,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.cases import MEMORIES
 from benchmarks.time_to_solve import Epoch, read_epochs, solved_at
 
 THRESHOLDS = {"pendulum": -200.0, "dmc-cartpole-balance": 950.0, "corridor": 0.9}
-MEMORIES = ("lstm", "gru", "mingru", "lru", "gpt", "concat")  # the order of rows
 
 
 def threshold_of(task: str) -> float:

@@ -27,6 +27,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.cases import MEMORIES, CaseError, chosen
 from benchmarks.machine import in_words, machine, versions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,16 +63,18 @@ class Training:
 
 PENDULUM = Training("configs/quickstart.gin")
 CARTPOLE = Training("configs/evidence/dmc_cartpole.gin", env="dmc-cartpole-balance-p-v0", threshold=950.0)
-CORRIDOR = Training(
-    "configs/evidence/memories/corridor.gin", env="corridor-100-v0", algo="rsac_s", threshold=0.9
-)  # fmt: skip
-CELLS = ("lstm", "mingru", "lru")  # whose time to equal return is compared
+CORRIDOR = Training("configs/evidence/memories/corridor.gin", algo="rsac_s", threshold=0.9)
+LENGTHS = (10, 30, 100, 300)  # of corridors
 TRAININGS = {
     "quickstart": PENDULUM,
     "paper": Training("configs/paper/pendulum_p.gin", seeds=1),
-    **{f"pendulum_{cell}": replace(PENDULUM, cell=cell) for cell in CELLS},
-    **{f"cartpole_{cell}": replace(CARTPOLE, cell=cell) for cell in CELLS},
-    **{f"corridor_{cell}": replace(CORRIDOR, cell=cell) for cell in CELLS},
+    **{f"pendulum_{cell}": replace(PENDULUM, cell=cell) for cell in MEMORIES},
+    **{f"cartpole_{cell}": replace(CARTPOLE, cell=cell) for cell in MEMORIES},
+    **{
+        f"corridor_{length}_{cell}": replace(CORRIDOR, env=f"corridor-{length}-v0", cell=cell)
+        for length in LENGTHS
+        for cell in MEMORIES
+    },
 }
 BY_DEFAULT = ("quickstart", "paper")
 
@@ -88,11 +91,12 @@ class Epoch:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train and tell; the exit code."""
     options = parser().parse_args(arguments)
-    wanted = options.configs.split(",")
-    if unknown := [name for name in wanted if name not in TRAININGS]:
-        print(f"benchmarks: there is no config {unknown[0]!r}; choose from {', '.join(TRAININGS)}", file=sys.stderr)
+    try:
+        wanted = chosen(options.configs, list(TRAININGS), "config")
+    except CaseError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
         return 2
-    rows = _read(options.out)
+    rows, order = _read(options.out), {name: number for number, name in enumerate(TRAININGS)}
     for name in wanted:
         training = TRAININGS[name]
         if options.limit is not None:
@@ -100,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for run_id in options.run_id or range(1, training.seeds + 1):
             row = one_run(name, training, run_id, options)
             others = [other for other in rows if (other["config"], other["run_id"]) != (name, run_id)]
-            rows = sorted([*others, row], key=lambda r: (list(TRAININGS).index(r["config"]), r["run_id"]))
+            rows = sorted([*others, row], key=lambda r: (order.get(r["config"], len(order)), r["run_id"]))
             _write(options.out, rows)
     tell(rows)
     print(f"written to {options.out}")
@@ -108,7 +112,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def one_run(name: str, training: Training, run_id: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Train once, from the start."""
+    """Train once, from the start.
+
+    Raises:
+        SystemExit: the training failed.
+    """
     results = options.runs / name
     folder = results / training.env / training.algo / str(run_id)
     shutil.rmtree(folder, ignore_errors=True)
@@ -118,14 +126,14 @@ def one_run(name: str, training: Training, run_id: int, options: argparse.Namesp
         "--run_id", str(run_id), "--results", str(results.resolve()), "--threads", str(options.threads),
     ]  # fmt: skip
     print(" ".join(["python", *command[1:]]), flush=True)
-    folder.mkdir(parents=True)
+    results.mkdir(parents=True, exist_ok=True)
     log = results / f"{run_id}.log"
-    folder.rmdir()
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
-        epochs = follow(process, folder / "progress.csv", training.threshold, 60.0 * training.minutes)
-    if not epochs and process.returncode:
-        raise SystemExit(f"benchmarks: the training failed: {log.read_text().strip().splitlines()[-1]}")
+        epochs, stopped = follow(process, folder / "progress.csv", training.threshold, 60.0 * training.minutes)
+    if process.returncode and not stopped:
+        said = log.read_text().strip().splitlines() or ["it wrote nothing"]
+        raise SystemExit(f"benchmarks: the training failed with exit code {process.returncode}: {said[-1]}")
     first = solved_at(epochs, training.threshold)
     row = {
         "config": name,
@@ -138,6 +146,7 @@ def one_run(name: str, training: Training, run_id: int, options: argparse.Namesp
         "step": None if first is None else epochs[first].step,
         "threshold": training.threshold,
         "limit_minutes": training.minutes,
+        "stopped": stopped,
         "last_step": epochs[-1].step if epochs else 0,
         "best_test_return": max((epoch.test_return for epoch in epochs), default=None),
         "machine": in_words(machine()),
@@ -147,36 +156,38 @@ def one_run(name: str, training: Training, run_id: int, options: argparse.Namesp
     return row
 
 
-def follow(process: subprocess.Popen[bytes], progress: Path, threshold: float, limit: float) -> list[Epoch]:
-    """Wait until a run has solved its task, is over, or has used its limit; its epochs within that."""
-    started = time.monotonic()
+def follow(
+    process: subprocess.Popen[bytes], progress: Path, threshold: float, limit: float
+) -> tuple[list[Epoch], bool]:
+    """Wait until a run has solved its task, is over, or has used its limit.
+
+    Returns:
+        Its epochs within the limit, and whether it was stopped before its own end.
+    """
+    started, stopped = time.monotonic(), False
     try:
         while process.poll() is None and solved_at(read_epochs(progress), threshold) is None:
             if time.monotonic() - started > limit + PATIENCE:  # its clock begins after its imports
                 break
             time.sleep(LOOK)
     finally:
-        if process.poll() is None:
+        if stopped := process.poll() is None:
             process.send_signal(signal.SIGINT)
             try:
                 process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-    return [epoch for epoch in read_epochs(progress) if epoch.seconds <= limit]
+    return [epoch for epoch in read_epochs(progress) if epoch.seconds <= limit], stopped
 
 
 def read_epochs(progress: Path) -> list[Epoch]:
     """The rows of a run's table that are whole, none if there is no table yet."""
     if not progress.exists():
         return []
-    found = []
-    with progress.open(encoding="utf-8", newline="") as stream:
-        for row in csv.DictReader(stream):
-            if row["test/return"] and row.get("time/hours"):
-                epoch = Epoch(int(row["step"]), float(row["test/return"]), 3600.0 * float(row["time/hours"]))
-                found.append(epoch)
-    return found
+    whole, _, _ = progress.read_text(encoding="utf-8").rpartition("\n")
+    rows = [row for row in csv.DictReader(whole.splitlines()) if row["test/return"] and row["time/hours"]]
+    return [Epoch(int(row["step"]), float(row["test/return"]), 3600.0 * float(row["time/hours"])) for row in rows]
 
 
 def solved_at(epochs: Sequence[Epoch], threshold: float) -> int | None:
@@ -190,7 +201,8 @@ def in_time(row: dict[str, Any]) -> str:
     if row["solved"]:
         return f"{row['seconds']:,.0f} s"
     best = "no test" if row["best_test_return"] is None else f"best test {row['best_test_return']:,.4g}"
-    return f"not solved within {row['limit_minutes']:g} minutes ({best})"
+    within = f"within {row['limit_minutes']:g} minutes" if row["stopped"] else f"in its {row['last_step']:,} steps"
+    return f"not solved {within} ({best})"
 
 
 def tell(rows: Sequence[dict[str, Any]]) -> None:
@@ -227,7 +239,7 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument(
         "--configs", default=default, metavar="A,B", help=f"of {', '.join(TRAININGS)}; by default {default}"
     )
-    whole.add_argument("--run_id", type=int, nargs="+", metavar="N", help="by default 1 2 3 and 1")
+    whole.add_argument("--run_id", type=int, nargs="+", metavar="N", help="by default 1 2 3, of the paper's config 1")
     whole.add_argument("--limit", type=float, metavar="MINUTES", help="of each run, by default 60")
     whole.add_argument("--threads", type=int, default=1, metavar="N", help="as of the command; 1 is its default")
     whole.add_argument("--runs", type=Path, default=RUNS, metavar="FOLDER", help="where runs go")
