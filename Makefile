@@ -123,13 +123,20 @@ $(OFFLINE): $(VENV)/installed
 	  --run_id $(if $(filter $@,$(OFFLINE_PENDULUM)),1 2 3,1) --threads 1 --results results/evidence --resume
 
 # One memory beside another with all else equal, each in a folder of its own: environment, algorithm, config, memory.
+# Corridors are trained by bench-solve, which stops when they are solved: make bench-solve OPTIONS='--configs corridor_100_lru'.
 MEMORIES := lstm gru mingru lru gpt concat
 MEMORY_TASKS := $(foreach env,pendulum-p-v0 pendulum-va-v0,$(env)+rsac+evidence/pendulum) \
-  dmc-cartpole-balance-p-v0+rsac+evidence/dmc_cartpole \
-  $(foreach length,10 30 100 300,corridor-$(length)-v0+rsac_s+evidence/memories/corridor)
+  dmc-cartpole-balance-p-v0+rsac+evidence/dmc_cartpole
 EVIDENCE_MEMORIES := $(foreach memory,$(MEMORIES),$(addsuffix +$(memory),$(MEMORY_TASKS)))
+# A learning rate of the memory's own, below that of the heads: memory, rate.
+ENCODER_RATES := $(foreach memory,lstm lru,$(foreach rate,1e-5 1e-4,encoder_lr+$(memory)+$(rate)))
 
-evidence-memories: $(EVIDENCE_MEMORIES)
+evidence-memories: $(EVIDENCE_MEMORIES) $(ENCODER_RATES)
+
+$(ENCODER_RATES): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env pendulum-p-v0 --algo rsac --config evidence/pendulum.gin --run_id 1 2 3 \
+	  --gin "Recurrent.cell = '$(word 2,$(subst +, ,$@))'" --gin "ActorCritic.encoder_lr = $(word 3,$(subst +, ,$@))" \
+	  --threads 1 --results results/evidence/encoder_lr/$(word 2,$(subst +, ,$@))_$(word 3,$(subst +, ,$@)) --resume
 
 $(EVIDENCE_MEMORIES): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \

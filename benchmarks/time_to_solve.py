@@ -14,7 +14,6 @@ import csv
 import json
 import shlex
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -172,7 +171,7 @@ def follow(
             time.sleep(LOOK)
     finally:
         if stopped := process.poll() is None:
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # a process in the background may ignore Ctrl-C
             try:
                 process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
