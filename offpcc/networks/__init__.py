@@ -11,6 +11,7 @@ from offpcc.networks.encoders import (
     InputShape,
     PassThrough,
 )
+from offpcc.networks.promises import check_encoder
 from offpcc.networks.recurrent import Recurrent
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "Recurrent",
     "SquashedGaussianActor",
     "VariationalAutoencoder",
+    "check_encoder",
 ]
