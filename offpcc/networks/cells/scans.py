@@ -6,6 +6,7 @@ Nothing is divided and no logarithm is taken, so that with |a_t| at most 1 no ga
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ def constant_scan(a: Tensor, b: Tensor, h0: Tensor | None = None, chunk: int | N
 class _ConstantScan(Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, h0: Tensor, chunk: int | None) -> Tensor:
-        h = scan(a.expand_as(b), b.clone(), h0, chunk)
+        h = scan(a, b.clone(), h0, chunk)
         ctx.save_for_backward(a, h, h0)
         ctx.chunk = chunk
         return h
@@ -32,7 +33,7 @@ class _ConstantScan(Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         a, h, h0 = ctx.saved_tensors
-        g = scan_back(a.conj().resolve_conj().expand_as(h), gradient.clone(), ctx.chunk)
+        g = scan_back(a.conj().resolve_conj(), gradient.clone(), ctx.chunk)
         of_a = (g[:, 0] * h0.conj()).sum(0) + (g[:, 1:] * h[:, :-1].conj()).sum((0, 1))
         return of_a, g, a.conj() * g[:, 0], None
 
@@ -46,7 +47,7 @@ def scan(a: Tensor, b: Tensor, h0: Tensor, chunk: int | None = None) -> Tensor:
     """h (B, T, N) in the place of b, without a gradient.
 
     Args:
-        a: what is kept of the state before, (B, T, N).
+        a: what is kept of the state before, (B, T, N), or (N,) if it is the same at all steps.
         b: what comes to it, (B, T, N).
         h0: the state before the first step, (B, N).
         chunk: steps that are taken one after another, in all chunks of the sequences at the same time; the chunks are
@@ -57,9 +58,10 @@ def scan(a: Tensor, b: Tensor, h0: Tensor, chunk: int | None = None) -> Tensor:
     if chunk is None:
         chunk = length if b.device.type == "cpu" else math.isqrt(length - 1) + 1
     if chunk >= length:
-        for a_t, b_t in zip(a.unbind(1), b.unbind(1), strict=True):
+        for a_t, b_t in zip(_steps(a, length), b.unbind(1), strict=True):
             h0 = b_t.addcmul_(a_t, h0)
         return b
+    a = a.expand_as(b)
     left = a.clone()  # how much of the state before a chunk is left at each of its steps
     for t in range(1, chunk):
         here, before = slice(t, None, chunk), slice(t - 1, None, chunk)
@@ -75,9 +77,16 @@ def scan(a: Tensor, b: Tensor, h0: Tensor, chunk: int | None = None) -> Tensor:
 def scan_back(a: Tensor, gradient: Tensor, chunk: int | None = None) -> Tensor:
     """g_t = dL/dh_t + a_{t+1} g_{t+1}, in the place of `gradient`: what a loss asks of each b_t, through all after."""
     if gradient.device.type == "cpu" and chunk is None:
-        kept, steps = a.unbind(1), gradient.unbind(1)
+        steps = gradient.unbind(1)
+        kept = _steps(a, len(steps))
         for t in reversed(range(len(steps) - 1)):
             steps[t].addcmul_(kept[t + 1], steps[t + 1])
         return gradient
+    a = a.expand_as(gradient)
     following = torch.cat([a[:, :1], a[:, 1:].flip(1)], 1)  # the first meets a state of zeros
     return scan(following, gradient.flip(1), start(gradient), chunk).flip(1)
+
+
+def _steps(a: Tensor, length: int) -> Sequence[Tensor]:
+    """Of (B, T, N) or (N,), what each of T steps keeps."""
+    return a.unbind(1) if a.dim() > 1 else [a] * length
