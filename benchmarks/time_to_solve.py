@@ -4,7 +4,8 @@ python -m benchmarks.time_to_solve --configs quickstart,paper
 
 Trains by the command that users give, one run after another, and reads the time column of progress.csv, which begins
 with the first step of training. Told are the seconds at the end of the first of the three epochs, and at that of the
-third, when one knows. A run is stopped once it has solved the task or its limit is over. It writes time_to_solve.json.
+third, when one knows. A run is stopped once it has solved the task or its limit is over. It writes time_to_solve.json
+and .md.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows = sorted([*others, row], key=lambda r: (order.get(r["config"], len(order)), r["run_id"]))
             _write(options.out, rows)
     tell(rows)
-    print(f"written to {options.out}")
+    print(f"written to {options.out} and .md")
     return 0
 
 
@@ -137,6 +138,7 @@ def one_run(name: str, training: Training, run_id: int, options: argparse.Namesp
     row = {
         "config": name,
         "command": shlex.join(["python", *command[1:-4]]),
+        "env": training.env,
         "run_id": run_id,
         "threads": options.threads,
         "solved": first is not None,
@@ -217,6 +219,19 @@ def tell(rows: Sequence[dict[str, Any]]) -> None:
     Console(width=None if sys.stdout.isatty() else 100).print(table)
 
 
+def markdown(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Lines of a table with a row for each config; of each of its seeds the seconds and the steps."""
+    lines = ["| config | task | test return | solved | after, of each seed | steps |", "|---|---|---|---|---|---|"]
+    for config in dict.fromkeys(row["config"] for row in rows):
+        seeds = [row for row in rows if row["config"] == config]
+        solved = [row for row in seeds if row["solved"]]
+        after = ", ".join(in_time(row) for row in seeds)
+        steps = ", ".join(f"{row['step']:,}" for row in solved)
+        task = f"{seeds[0]['env']} | {seeds[0]['threshold']:g}"
+        lines.append(f"| `{config}` | {task} | {len(solved)} of {len(seeds)} | {after} | {steps} |")
+    return lines
+
+
 def _read(file: Path) -> list[dict[str, Any]]:
     return list(json.loads(file.read_text(encoding="utf-8"))["rows"]) if file.exists() else []
 
@@ -225,6 +240,7 @@ def _write(file: Path, rows: Sequence[dict[str, Any]]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     content = {"epochs": EPOCHS, "rows": rows}
     file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    file.with_suffix(".md").write_text("\n".join([*markdown(rows), ""]), encoding="utf-8")
 
 
 def parser() -> argparse.ArgumentParser:

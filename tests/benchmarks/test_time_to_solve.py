@@ -63,6 +63,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
     def run(name, training, run_id, options):
         row = {"config": name, "run_id": run_id, "solved": run_id == 1, "seconds": 9.0, "seconds_confirmed": 11.0}
+        row |= {"env": training.env, "threshold": training.threshold}
         return row | {
             "step": 3_000,
             "last_step": 4_000,
@@ -79,6 +80,11 @@ def test_the_command(tmp_path, monkeypatch, capsys):
         ("quickstart", 1), ("quickstart", 2), ("quickstart", 3), ("paper", 1), ("paper", 2),
     ]  # fmt: skip
     assert "not solved within 5 minutes" in capsys.readouterr().out
+    assert out.with_suffix(".md").read_text().splitlines()[2:] == [
+        "| `quickstart` | pendulum-p-v0 | -200 | 1 of 3 | 9 s, not solved within 60 minutes (best test -500), "
+        "not solved within 60 minutes (best test -500) | 3,000 |",
+        "| `paper` | pendulum-p-v0 | -200 | 1 of 2 | 9 s, not solved within 5 minutes (best test -500) | 3,000 |",
+    ]
     assert time_to_solve.main(["--configs", "fast"]) == 2
     assert "there is no config 'fast'; choose from quickstart, paper, pendulum_lstm" in capsys.readouterr().err
     assert time_to_solve.main(["--configs", "corridor_100_lr"]) == 2
