@@ -9,13 +9,13 @@ three tests in a row reach the task's threshold.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.cases import MEMORIES
+from benchmarks.returns import tell
 from benchmarks.time_to_solve import Epoch, read_epochs, solved_at
 
 THRESHOLDS = {"pendulum": -200.0, "dmc-cartpole-balance": 950.0, "corridor": 0.9}
@@ -67,12 +67,5 @@ def table(folder: Path) -> list[str]:
     return lines
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    print("\n".join(table(parser.parse_args().folder)))
-
-
 if __name__ == "__main__":
-    main()
+    tell(__doc__, table)

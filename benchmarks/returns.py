@@ -12,6 +12,7 @@ import argparse
 import csv
 import statistics
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -54,12 +55,12 @@ def table(folder: Path) -> list[str]:
     return lines
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def tell(description: str | None, table: Callable[[Path], list[str]]) -> None:
+    """Print the table of a folder that the command line names."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     print("\n".join(table(parser.parse_args().folder)))
 
 
 if __name__ == "__main__":
-    main()
+    tell(__doc__, table)
