@@ -129,7 +129,7 @@ MEMORY_TASKS := $(foreach env,pendulum-p-v0 pendulum-va-v0,$(env)+rsac+evidence/
   dmc-cartpole-balance-p-v0+rsac+evidence/dmc_cartpole
 EVIDENCE_MEMORIES := $(foreach memory,$(MEMORIES),$(addsuffix +$(memory),$(MEMORY_TASKS)))
 # A learning rate of the memory's own, below that of the heads: memory, rate.
-ENCODER_RATES := $(foreach memory,lstm lru,$(foreach rate,1e-5 1e-4,encoder_lr+$(memory)+$(rate)))
+ENCODER_RATES := $(foreach memory,lstm lru,encoder_lr+$(memory)+1e-5)
 
 evidence-memories: $(EVIDENCE_MEMORIES) $(ENCODER_RATES)
 

@@ -16,9 +16,13 @@ from pathlib import Path
 
 from benchmarks.cases import MEMORIES
 from benchmarks.returns import tell
-from benchmarks.time_to_solve import Epoch, read_epochs, solved_at
+from benchmarks.time_to_solve import CARTPOLE, CORRIDOR, PENDULUM, Epoch, read_epochs, solved_at
 
-THRESHOLDS = {"pendulum": -200.0, "dmc-cartpole-balance": 950.0, "corridor": 0.9}
+THRESHOLDS = {
+    "pendulum": PENDULUM.threshold,
+    "dmc-cartpole-balance": CARTPOLE.threshold,
+    "corridor": CORRIDOR.threshold,
+}
 
 
 def threshold_of(task: str) -> float:

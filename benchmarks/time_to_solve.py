@@ -165,7 +165,7 @@ def follow(
     Returns:
         Its epochs within the limit, and whether it was stopped before its own end.
     """
-    started, stopped = time.monotonic(), False
+    started = time.monotonic()
     try:
         while process.poll() is None and solved_at(read_epochs(progress), threshold) is None:
             if time.monotonic() - started > limit + PATIENCE:  # its clock begins after its imports

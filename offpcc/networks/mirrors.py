@@ -27,9 +27,10 @@ def mirror_of(module: nn.Module) -> Mirror | None:
     A child that computes something else has not its parent's mirror, nor has a module with hooks, or whose weights are
     computed from others.
     """
-    is_changed = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
-    is_changed = is_changed or is_parametrized(module)
-    if is_changed or any(weight.device.type != "cpu" for weight in module.parameters()):
+    is_hooked = module._forward_hooks or module._forward_pre_hooks
+    if is_hooked or "forward" in vars(module) or is_parametrized(module):
+        return None
+    if any(weight.device.type != "cpu" for weight in module.parameters()):
         return None
     if type(module) in LAYERS:
         return LAYERS[type(module)](module)

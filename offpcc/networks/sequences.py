@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.core import Batch, State
+from offpcc.networks.cells.products import in_full
 from offpcc.networks.encoders import Inputs
 from offpcc.networks.states import keep_rows
 
@@ -34,8 +35,7 @@ def encode(encoder: nn.Module, inputs: Inputs, batch: Batch, features: Tensor | 
 
 def _first(pair: tuple[Tensor, State]) -> Tensor:
     """The summaries, in full precision even if products were not: losses and noise have the dtype of what is read."""
-    summary = pair[0]
-    return summary.float() if summary.dtype == torch.bfloat16 else summary
+    return in_full(pair[0])
 
 
 def is_empty(module: nn.Module) -> bool:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from offpcc.checks import Fraction, PositiveInteger, PositiveNumber
 from offpcc.errors import UserError
 from offpcc.networks.cells.blocks import Blocks, Layer
-from offpcc.networks.cells.products import linear
+from offpcc.networks.cells.products import in_full, linear
 from offpcc.networks.cells.scans import constant_scan
 from offpcc.networks.mirrors import Array, Mirror, mirror_of, sigmoid, view
 from offpcc.registry import configurable
@@ -87,8 +87,7 @@ class LRULayer(Layer):
         """See `Layer`."""
         factor = torch.polar(torch.exp(-torch.exp(self.nu)), torch.exp(self.theta))
         weight = self.B.weight * torch.exp(self.gamma).repeat_interleave(2).unsqueeze(-1)
-        read = linear(x, weight)
-        read = read.float() if read.dtype == torch.bfloat16 else read  # there are no complex numbers of 8 bits
+        read = in_full(linear(x, weight))  # there are no complex numbers of 8 bits
         h = constant_scan(factor, _complex(read), None if state is None else _complex(state))
         h = torch.view_as_real(h).flatten(-2)
         y = self.C(h)

@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from offpcc.checks import PositiveInteger
 from offpcc.networks.cells.blocks import Blocks, Layer
-from offpcc.networks.cells.products import gradient_of_weight
+from offpcc.networks.cells.products import gradient_of_weight, in_full
 from offpcc.networks.cells.scans import scan, scan_back
 from offpcc.networks.mirrors import Array, Mirror, mirror_of, sigmoid
 from offpcc.registry import configurable
@@ -72,9 +72,8 @@ class MinGRULayer(Layer):
         if x.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
             h = gated_scan(x, state, weight=self.gates.weight, bias=self.gates.bias)
         else:
-            gates = self.gates(x)
             # Where products are of bfloat16: 1 - z in 8 bits would forget what is to be kept for hundreds of steps.
-            h = gated_scan(gates.float() if gates.dtype == torch.bfloat16 else gates, state)
+            h = gated_scan(in_full(self.gates(x)), state)
         return self.out(h), h[:, -1]
 
     def mirror(self) -> Mirror | None:

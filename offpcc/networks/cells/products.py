@@ -18,6 +18,11 @@ def gradient_of_weight(gradient: Tensor, x: Tensor) -> Tensor:
     return (x.t() @ gradient).t() if x.shape[1] < gradient.shape[1] else gradient.t() @ x
 
 
+def in_full(x: Tensor) -> Tensor:
+    """`x` in float32 where products made it bfloat16, for what 8 bits would spoil."""
+    return x.float() if x.dtype == torch.bfloat16 else x
+
+
 class Linear(nn.Linear):
     """A linear layer that may read vectors of few numbers."""
 
