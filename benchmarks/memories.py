@@ -27,7 +27,8 @@ from benchmarks.cases import MEMORIES
 from benchmarks.machine import in_words, machine, versions
 from benchmarks.results import number
 from offpcc.allocation import keep_freed_memory
-from offpcc.networks.cells import CELLS, Cell
+from offpcc.networks.cells import CELLS, Cell, fed
+from offpcc.networks.cells.base import PIECE
 from offpcc.networks.mirrors import mirror_of
 
 OUT = Path("results/benchmarks/memories.json")
@@ -84,7 +85,7 @@ def learns(cell: Cell, length: int, options: argparse.Namespace) -> Callable[[],
         cell.zero_grad(set_to_none=True)
         wait(options.device)
         started = time.perf_counter()
-        cell(x)[0].backward(asked)
+        fed(cell, x)[0].backward(asked)
         wait(options.device)
         return 1e3 * (time.perf_counter() - started)
 
@@ -180,8 +181,9 @@ def markdown(about: Mapping[str, Any]) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     lines = ["# Memories", "", f"{in_short(about)}. Measured on {about['date']}.", f"Versions: {packages}.", ""]
     lines += [
-        "Learning is a pass forward and backward over whole sequences, of the memory alone; acting is one step of one "
-        "environment. Memories took turns, round after round, in one process.",
+        "Learning is a pass forward and backward over whole sequences, of the memory alone, on the CPU in pieces of "
+        f"{PIECE} steps, as agents learn; acting is one step of one environment. Memories took turns, round after "
+        "round, in one process.",
         "", "| | memory | median | low to high | x as fast as LSTM |", "|---" * 5 + "|",
     ]  # fmt: skip
     for (of, length), group in groups(about["rows"]).items():

@@ -10,7 +10,7 @@ from torch import Tensor
 from offpcc.checks import PositiveInteger, Rule, either, one_of
 from offpcc.core import State
 from offpcc.errors import UserError
-from offpcc.networks.cells import CELLS, Cell, CellBuilder
+from offpcc.networks.cells import CELLS, Cell, CellBuilder, fed
 from offpcc.networks.encoders import Builder, Encoder, Inputs, InputShape, PassThrough, vector, vector_dim
 from offpcc.networks.mirrors import Array, Mirror, mirror_of
 from offpcc.registry import configurable
@@ -65,7 +65,7 @@ class Recurrent(Encoder):
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
         """(B, T, *obs) -> (B, T, dim)."""
         features, _ = self.front(inputs)
-        h, after = self.cell(self.with_extras(vector(features), inputs), state)
+        h, after = fed(self.cell, self.with_extras(vector(features), inputs), state)
         return h, after
 
     def without_effect(self) -> dict[str, str]:

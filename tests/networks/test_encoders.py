@@ -128,6 +128,24 @@ def test_gradients_flow_through_the_handed_on_state(kind):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", WITH_MEMORY)
+def test_long_sequences_are_fed_in_pieces_that_change_nothing(kind, dtype, monkeypatch):
+    encoder, observation = made(kind, dtype=dtype)
+    inputs = random_inputs(observation, dtype)
+    weights = torch.randn(ROWS, STEPS, encoder.dim, dtype=dtype, generator=torch.Generator().manual_seed(2))
+    lengths, found = [], []
+    encoder.cell.register_forward_pre_hook(lambda _, arguments: lengths.append(arguments[0].shape[1]))
+    for piece in (STEPS, 3):
+        monkeypatch.setattr("offpcc.networks.cells.base.PIECE", piece)
+        h, state = encoder(inputs)
+        parameters = list(encoder.parameters())
+        gradients = torch.autograd.grad((h * weights).sum(), parameters) if parameters else ()
+        found.append((h, state, gradients))
+    assert lengths == [STEPS, 3, 3, 1]
+    torch.testing.assert_close(*found, rtol=TOLERANCE[dtype], atol=10 * TOLERANCE[dtype])
+
+
 def test_keep_rows_and_map_state_reach_every_tensor():
     state = (torch.ones(3, 2, 4), (torch.full((3, 1), float("nan")), None))
     kept = keep_rows(state, torch.tensor([1.0, 0.0, 1.0]))

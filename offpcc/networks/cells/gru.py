@@ -26,8 +26,6 @@ from offpcc.networks.cells.torch_cells import TorchCell
 from offpcc.networks.mirrors import Array, Mirror
 from offpcc.registry import configurable
 
-PIECE = 512  # steps that are taken together: what is computed for all of them at once is to stay in the cache
-
 
 @configurable
 class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
@@ -37,13 +35,6 @@ class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
         """See `Cell`."""
         if x.device.type != "cpu":
             return super().forward(x, state)
-        pieces = []
-        for piece in torch.split(x, PIECE, 1):
-            h, state = self._fed(piece, state)
-            pieces.append(h)
-        return torch.cat(pieces, 1) if len(pieces) > 1 else pieces[0], state
-
-    def _fed(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         h, after = x.transpose(0, 1).contiguous(), []
         for layer, weights in enumerate(self.all_weights):
             before = h.new_zeros(len(x), self.hidden_size) if state is None else state[:, layer]

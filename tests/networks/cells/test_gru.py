@@ -3,17 +3,11 @@
 import pytest
 import torch
 
-from offpcc.networks.cells import GRU, gru
+from offpcc.networks.cells import GRU
 from offpcc.networks.mirrors import mirror_of
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 CASES = [(1, 1, 3), (2, 7, 3), (3, 40, 20)]  # layers, steps, inputs
-
-
-@pytest.fixture(autouse=True, params=[512, 16], ids=["at once", "in pieces"])
-def piece(request, monkeypatch):
-    """Sequences of 40 steps are three pieces of 16."""
-    monkeypatch.setattr(gru, "PIECE", request.param)
 
 
 every_case = pytest.mark.parametrize("layers, steps, num_in", CASES)
