@@ -3,8 +3,9 @@
 python -m benchmarks.memories --cells lstm,mingru --lengths 64,200 --rounds 3
 
 Learning is one pass forward and one backward over a batch of sequences, of the memory alone. Acting is one step of one
-environment by the memory's mirror (`offpcc.networks.mirrors`), as an agent acts on the CPU. Memories take turns, round
-after round, in this process. It writes memories.json, .md and .png.
+environment by the memory's mirror (`offpcc.networks.mirrors`), as an agent acts on the CPU; beside it, the products of
+a vector with each of the memory's matrices, without which there is no step. Memories take turns, round after round, in
+this process. It writes memories.json, .md and .png.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from benchmarks.results import number
 from offpcc.allocation import keep_freed_memory
 from offpcc.networks.cells import CELLS, Cell, fed
 from offpcc.networks.cells.base import PIECE
-from offpcc.networks.mirrors import mirror_of
+from offpcc.networks.mirrors import Array, mirror_of, view
 
 OUT = Path("results/benchmarks/memories.json")
 LENGTHS = (64, 200, 1000, 5000)
 BASELINE = "lstm"
+PRODUCTS = "acting, products alone"
 ACTS = 300  # steps of one measurement
 WARM_UP = 30  # steps
 Row = dict[str, Any]
@@ -99,9 +101,13 @@ def wait(device: str) -> None:
 
 
 def acting(options: argparse.Namespace) -> list[Row]:
-    """Microseconds of one step for one environment, a row for each memory."""
-    works = {name: acts(built(name, options), options.inputs) for name in options.cells}
-    rows = [row(name, "acting", "us", times) for name, times in in_turn(works, options.rounds).items()]
+    """Microseconds of one step for one environment, a row for each memory, and of its products alone."""
+    cells = {name: built(name, options) for name in options.cells}
+    steps = {name: acts(cell, options.inputs) for name, cell in cells.items()}
+    products = {name: multiplies(cell) for name, cell in cells.items() if matrices(cell)}
+    rows = []
+    for of, works in (("acting", steps), (PRODUCTS, products)):
+        rows += [row(name, of, "us", times) for name, times in in_turn(works, options.rounds).items()]
     print(*map(told, rows), sep="\n", flush=True)
     return rows
 
@@ -123,6 +129,26 @@ def acts(cell: Cell, num_in: int) -> Callable[[], float]:
         after, started = state, time.perf_counter()
         for _ in range(ACTS):
             _, after = mirror(x, after)
+        return 1e6 * (time.perf_counter() - started) / ACTS
+
+    return run
+
+
+def matrices(cell: Cell) -> list[Array]:
+    """What a vector is multiplied by in a step, each (num_in, num_out)."""
+    return [view(weight).T for weight in cell.parameters() if weight.dim() == 2]
+
+
+def multiplies(cell: Cell) -> Callable[[], float]:
+    """What takes the products of some steps, and gives the microseconds of one step's."""
+    random = np.random.default_rng(1)
+    pairs = [(random.standard_normal((1, len(matrix)), np.float32), matrix) for matrix in matrices(cell)]
+
+    def run() -> float:
+        started = time.perf_counter()
+        for _ in range(ACTS):
+            for x, matrix in pairs:
+                np.dot(x, matrix)
         return 1e6 * (time.perf_counter() - started) / ACTS
 
     return run

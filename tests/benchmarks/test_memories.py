@@ -18,10 +18,10 @@ def test_every_memory_is_measured_told_and_drawn(tmp_path, monkeypatch, capsys):
     found = {(row["memory"], row["of"], row["length"]) for row in content["rows"]}
     assert found == {
         (name, of, length) for name in CELLS for of, length in (("learning", 3), ("learning", 5), ("acting", None))
-    }
+    } | {(name, memories.PRODUCTS, None) for name in CELLS.keys() - {"concat"}}
     for row in content["rows"]:
         assert 0.0 < row["low"] <= row["median"] <= row["high"] and row["rounds"] == 2
-        assert row["unit"] == {"learning": "ms", "acting": "us"}[row["of"]]
+        assert row["unit"] == ("ms" if row["of"] == "learning" else "us")
     table = out.with_suffix(".md").read_text()
     assert table.count("\n| ") == 1 + len(content["rows"])
     assert "| learning, 5 steps | mingru |" in table and "1 thread;" in table
@@ -73,6 +73,12 @@ def test_acting_hands_the_state_on(monkeypatch):
     monkeypatch.setattr(memories, "ACTS", 3)
     assert memories.acts(None, 2)() > 0.0
     assert seen == [None, *range(1, memories.WARM_UP + 3)]
+
+
+def test_products_alone_are_those_of_all_matrices():
+    found = memories.matrices(CELLS["lstm"](3, 8, 2))
+    assert [matrix.shape for matrix in found] == [(3, 32), (8, 32), (8, 32), (8, 32)]
+    assert memories.matrices(CELLS["concat"](3, 8, 1)) == []
 
 
 def test_what_has_no_mirror_is_refused(monkeypatch):
