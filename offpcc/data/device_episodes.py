@@ -61,7 +61,14 @@ class DeviceEpisodes(DeviceCopy):
         self.written += len(episode.frames)
 
     def batch(
-        self, ends: Array, chosen: Array, starts: Array, lengths: Array, burn_in: int, shape: tuple[int, ...]
+        self,
+        ends: Array,
+        chosen: Array,
+        starts: Array,
+        lengths: Array,
+        skipped: Array,
+        burn_in: int,
+        shape: tuple[int, ...],
     ) -> Batch:
         """Segments of `lengths` from `starts` on in the `chosen` episodes; see `RecurrentReplayBuffer`.
 
@@ -70,6 +77,7 @@ class DeviceEpisodes(DeviceCopy):
             chosen: (B,), numbers of episodes.
             starts: (B,), steps.
             lengths: (B,), steps.
+            skipped: (B,), how many of these, the first, count in no loss.
             burn_in: steps before them.
             shape: of an observation.
         """
@@ -82,10 +90,11 @@ class DeviceEpisodes(DeviceCopy):
         frames = (self.written + begins[:, None] + steps)[..., None] + np.arange(frame_stack)
         places = sent(torch.from_numpy(np.where(exists[..., None], frames % nothing, nothing)), self.device)
         newest = places[..., -1]
-        before, during = newest[:, 0], newest[:, 1:-1]
+        before = newest[:, 0]
+        during = torch.where(newest[:, 2:] != nothing, newest[:, 1:-1], nothing)  # a row may end in mid-episode
         real = (newest[:, 1:, None] != nothing).float()
-        mask = real[:, 1:].clone()
-        mask[:, :burn_in] = 0.0
+        counts = np.arange(steps.shape[1] - 2) >= burn_in + skipped[:, None]
+        mask = real[:, 1:] * sent(torch.from_numpy(counts[..., None]), self.device)
         return Batch(
             observations=rows.observations[places[:, 1:]].reshape(*real.shape[:2], *shape),
             actions=rows.actions[during],

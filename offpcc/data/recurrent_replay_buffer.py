@@ -27,11 +27,11 @@ from offpcc.registry import configurable
 class RecurrentReplayBuffer(BufferBase):
     """Finished episodes of all environments; an unfinished one stays hidden until it ends.
 
-    `sample` draws episodes in proportion to their length and returns them whole, or a segment of each:
-    a segment starts at its episode's step 0, with the memory empty, or at any step from `burn_in` on, after
-    `burn_in` earlier steps that warm the memory up and count in no loss (R2D2, Kapturowski et al. 2019). A window is
-    slid over the episode, beyond both its ends, and one that begins before `burn_in` is moved to step 0: were starts
-    drawn evenly instead, the first steps, which few windows cover, would hardly ever count.
+    `sample` draws episodes in proportion to their length and returns them whole, or a segment of each, after `burn_in`
+    earlier steps that warm the memory up and count in no loss (R2D2, Kapturowski et al. 2019). Where there are fewer
+    before it, its row begins at the episode's step 0, with the memory empty, and the steps before the segment count in
+    no loss either. A window is slid over the episode, beyond both its ends, and one that begins before step 0 is moved
+    there: were starts drawn evenly instead, the first steps, which few windows cover, would hardly ever count.
 
     Args:
         observation_space: see `BufferBase`.
@@ -161,19 +161,22 @@ class RecurrentReplayBuffer(BufferBase):
         chosen = np.searchsorted(self.total_lengths, draw(0, self.num_transitions, self.batch_size), side="right")
         episodes = [self.episodes[i] for i in chosen]
         lengths = np.array([len(episode.actions) for episode in episodes])
-        if self.segment_len is None:
-            starts = np.zeros(self.batch_size, np.int64)
-        else:  # every place of a window that shares a step with the episode is as likely; early ones move to step 0
-            starts = draw(1 - self.segment_len, lengths)
-            starts = np.where(starts >= self.burn_in, np.maximum(starts, 0), 0)
-            lengths = np.minimum(lengths - starts, self.segment_len)
+        starts = skipped = np.zeros(self.batch_size, np.int64)
+        if self.segment_len is not None:
+            # Every place of a window that shares a step with the episode is as likely; early ones move to step 0.
+            firsts = np.maximum(draw(1 - self.segment_len, lengths), 0)
+            starts = np.where(firsts >= self.burn_in, firsts, 0)
+            skipped = firsts - starts
+            lengths = np.minimum(lengths - firsts, self.segment_len) + skipped
         copy, ends = self.device_copy, self.total_lengths
         if copy.update(self.episodes, self.num_kept, self.num_transitions, are_all=bool(self.recorded)):
-            return copy.batch(ends, chosen, starts, lengths, self.burn_in, self.observation_shape)
-        return self._assemble(episodes, starts, lengths)
+            return copy.batch(ends, chosen, starts, lengths, skipped, self.burn_in, self.observation_shape)
+        return self._assemble(episodes, starts, lengths, skipped)
 
-    def _assemble(self, episodes: list[Episode], starts: np.ndarray, lengths: np.ndarray) -> Batch:
-        """Rows whose counted steps begin at position `burn_in`, left of which lies what came before."""
+    def _assemble(
+        self, episodes: list[Episode], starts: np.ndarray, lengths: np.ndarray, skipped: np.ndarray
+    ) -> Batch:
+        """Rows that begin at position `burn_in`, left of which lies what came before; the first `skipped` count not."""
         rows, prefix = len(episodes), self.burn_in
         steps = prefix + int(lengths.max())
         observations = np.zeros((rows, steps + 1, *episodes[0].observations.shape[1:]), self.dtype)
@@ -184,7 +187,7 @@ class RecurrentReplayBuffer(BufferBase):
         mask = np.zeros((rows, steps, 1), np.float32)
         first_action = np.zeros((rows, self.action_dim), np.float32)
         first_reward = np.zeros((rows, 1), np.float32)
-        for i, (episode, start, length) in enumerate(zip(episodes, starts, lengths, strict=True)):
+        for i, (episode, start, length, skip) in enumerate(zip(episodes, starts, lengths, skipped, strict=True)):
             begin = prefix if start == 0 else 0  # an episode's start has nothing before it
             source, stop = start + begin - prefix, prefix + length
             observations[i, begin : stop + 1] = episode.observations[source : start + length + 1]
@@ -192,7 +195,7 @@ class RecurrentReplayBuffer(BufferBase):
             rewards[i, begin:stop] = episode.rewards[source : start + length]
             terminations[i, stop - 1] = episode.terminated and start + length == len(episode.actions)
             real[i, begin : stop + 1] = 1.0
-            mask[i, prefix:stop] = 1.0
+            mask[i, prefix + skip : stop] = 1.0
             if source > 0:
                 first_action[i], first_reward[i] = episode.actions[source - 1], episode.rewards[source - 1]
         return Batch(
