@@ -218,7 +218,25 @@ def _storage(
 ) -> ReplayBuffer | RecurrentReplayBuffer:
     if algorithm.memoryless:
         return ReplayBuffer(observations, actions, num_steps=algorithm.n_step, **arguments)
-    return RecurrentReplayBuffer(observations, actions, **arguments)
+    storage = RecurrentReplayBuffer(observations, actions, **arguments)
+    if told := about_segments(algorithm, storage):
+        warnings.warn(told, DataWarning, stacklevel=3)
+    return storage
+
+
+def about_segments(algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer) -> str:
+    """What a person should know of segments that are too short for a memory's window, "" if they are not."""
+    if isinstance(storage, ReplayBuffer) or storage.segment_len is None:
+        return ""
+    seen = storage.segment_len + storage.burn_in
+    window = max(encoder.window or 0 for encoder in (algorithm.shared_encoder, algorithm.actor_encoder))
+    if window <= seen:
+        return ""
+    return (
+        f"the memory looks back {window} steps, but learning sees {seen} of them together "
+        f"(RecurrentReplayBuffer.segment_len and burn_in), so that in acting it meets what it never learned; lower its "
+        f"window, such as GPT.window={max(seen // 2, 1)}, or raise segment_len or burn_in"
+    )
 
 
 def _learn_from(recording: OfflineData, algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from offpcc import checkpoints, configuration, offline
-from offpcc.assembly import Learner, build, what_is_named
+from offpcc.assembly import Learner, about_segments, build, what_is_named
 from offpcc.bindings import check_effects
 from offpcc.callbacks import Checkpoints
 from offpcc.checks import check, rules_of
@@ -56,6 +56,8 @@ def decide(options: argparse.Namespace, folder: RunFolder) -> Beginning | None:
     if learner.recording is not None:
         refuse_place(options, folder, status, origin._replace(fingerprint=learner.recording.fingerprint))
     messages = about_data(options, learner, settings["num_epochs"] * settings["num_steps_per_epoch"])
+    if told := about_segments(learner.algorithm, learner.buffer):
+        messages.append(told)
     checkpoint, changes = find_checkpoint(folder, status, config)
     if status == "finished" and (checkpoint is None or checkpoints.is_over(checkpoint, settings["num_epochs"])):
         tell_finished(options, folder)
@@ -117,7 +119,7 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(run_id)  # for users' environments and networks; offpcc's own parts have generators of their own
     data = {"dataset": dataset, "dataset_fraction": options.dataset_fraction}
-    with warnings.catch_warnings(action="ignore", category=DataWarning):  # printed by `about_data`
+    with warnings.catch_warnings(action="ignore", category=DataWarning):  # printed by `decide`
         learner = build(env, options.algo, seed=run_id, device=device, threads=None, **data)
     settings = configuration.anticipate(train)
     check("Checkpoints", rules_of(Checkpoints), configuration.anticipate(Checkpoints))

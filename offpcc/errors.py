@@ -17,7 +17,7 @@ class UserError(Exception):
 
 
 class DataWarning(UserWarning):
-    """Something about recorded data that a person should know, and that does not keep an agent from learning."""
+    """Something about the data that a person should know, and that does not keep an agent from learning."""
 
 
 def first_line(error: BaseException) -> str:

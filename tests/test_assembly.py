@@ -135,3 +135,21 @@ def test_a_plain_function_as_encoder_is_refused_where_it_would_be_lost(tmp_path)
     with pytest.raises(offpcc.errors.UserError, match=r"offpcc\.configurable"):
         offpcc.Agent(algorithm).save(tmp_path / "actor.pt")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "cell, segments, told",
+    [
+        ("gpt", {"segment_len": 64}, "looks back 128 steps, but learning sees 64 of them"),
+        ("gpt", {"segment_len": 64, "burn_in": 20}, "GPT.window=42"),
+        ("gpt", {"segment_len": 100, "burn_in": 28}, ""),
+        ("gpt", {}, ""),
+        ("lstm", {"segment_len": 3}, ""),
+    ],
+)
+@pytest.mark.parametrize("name", ["rsac", "rsac_s"])
+def test_a_window_beyond_what_learning_sees_is_told(name, cell, segments, told, recwarn):
+    where = "shared_encoder" if name == "rsac_s" else "encoder"
+    small = {"hidden_dims": (8,), where: functools.partial(Recurrent, hidden_dim=8, num_layers=1, cell=cell)}
+    offpcc.build("pendulum-p-v0", name, algorithm=small, buffer=segments)
+    assert [told in str(warning.message) for warning in recwarn] == [True] * bool(told)

@@ -42,6 +42,14 @@ def test_a_new_run_begins_from_nothing(begin):
     assert "SAC" in beginning.config and "can come to" in beginning.messages[0]
 
 
+def test_a_window_beyond_what_learning_sees_is_told(begin, recwarn):
+    words = ("--env", "pendulum-p-v0", *CONFIG, "--gin", "Recurrent.cell='gpt'")
+    assert not any("looks back" in message for message in begin(*words, algo="rsac").messages)
+    messages = begin(*words, "GPT.window=26", algo="rsac").messages
+    assert "looks back 26 steps, but learning sees 25 of them together" in messages[-1]
+    assert not recwarn.list, "it is told once"
+
+
 @pytest.mark.parametrize(
     ("facts", "words", "told"),
     [

@@ -271,6 +271,17 @@ def test_every_config_that_comes_along_is_sound_and_says_where_it_comes_from(fil
 
 
 @pytest.mark.parametrize(
+    "file",
+    sorted(file for file in CONFIGS.rglob("*.gin") if ".segment_len = " in file.read_text()),
+    ids=lambda file: file.stem,
+)
+def test_with_a_transformer_in_a_config_with_segments_its_window_is_learned(file):
+    configuration.load(file, [])
+    get = gin.query_parameter
+    assert 2 * get("GPT.window") <= get("RecurrentReplayBuffer.segment_len") + 5
+
+
+@pytest.mark.parametrize(
     ("name", "epochs", "cell"),
     [("100k", 100, "lstm"), ("200k_gru", 200, "gru"), ("300k_rnn", 300, "rnn"), ("500k", 500, "lstm")],
 )

@@ -66,11 +66,16 @@ class Encoder(nn.Module):
         shape: of the inputs.
         use_previous_action: whether the previous action is an input.
         use_previous_reward: whether the previous reward is one.
+
+    Attributes:
+        dim: width of a summary.
+        window: see `Cell`.
     """
 
     memoryless = True
     sizes: ClassVar[frozenset[str]] = frozenset({"shape"})
     dim: int
+    window: int | None = None
 
     @property
     def output_shape(self) -> tuple[int, ...]:

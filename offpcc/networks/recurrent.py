@@ -60,7 +60,7 @@ class Recurrent(Encoder):
             raise UserError(
                 f"{type(self.cell).__name__}.dim is not set; a memory has to say how wide its summaries are"
             )
-        self.dim = self.cell.dim
+        self.dim, self.window = self.cell.dim, self.cell.window
 
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
         """(B, T, *obs) -> (B, T, dim)."""

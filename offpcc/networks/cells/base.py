@@ -21,10 +21,12 @@ class Cell(nn.Module):
 
     Attributes:
         dim: width of a summary.
+        window: how many steps back it looks, where it has to learn of each of them; None if it has nothing such.
     """
 
     sizes: ClassVar[frozenset[str]] = frozenset({"num_in", "hidden_dim", "num_layers"})
     dim: int
+    window: int | None = None
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
         """(B, T, num_in) -> (B, T, dim), and the state after the last step."""

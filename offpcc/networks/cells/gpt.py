@@ -11,6 +11,8 @@ Differs from the papers:
   makes of another depends on how far they are apart, and on no step's number.
 * Inputs are vectors and are embedded by a linear layer; there are no words, no output layer and no dropout.
 * Initial weights are PyTorch's, with the output of each branch scaled by 1 / sqrt(2 num_layers), as GPT-2's are.
+* Attention farther back than learning sees together, `segment_len` + `burn_in` steps of the replay buffer, is never
+  trained, and spoils acting: `window` has to be less, best half of that.
 * After a burn-in a summary is what it would be without the cut if the burn-in has `num_layers` x `window` steps or
   more; of a shorter segment the first steps are looked at as an episode's first.
 * The width of a head is hidden_dim / num_heads, rounded up to an even number, so that any `hidden_dim` will do.
@@ -163,6 +165,8 @@ class GPT(Cell):
         num_heads: attentions side by side in each block.
         window: how many steps back each block can look.
     """
+
+    window: int
 
     def __init__(
         self,
