@@ -33,7 +33,7 @@ class DDPG(DeterministicPolicy):
     has_target_actor = True
     first_loss_reads_all = True
     stat_names = tuple(DDPGStats.__annotations__)
-    fused_update = FusedDDPG
+    fused_update = FusedDDPG  # this page by hand: a change to its losses is one there, too, or is made in a subclass
 
     def update_networks(self, batch: Batch) -> Stats:
         """One step of critics, actor and targets (algorithm 1)."""

@@ -57,7 +57,7 @@ class IQL(ActorCritic):
     """
 
     actor: GaussianActor
-    fused_update = FusedIQL
+    fused_update = FusedIQL  # this page by hand: a change to its losses is one there, too, or is made in a subclass
     stat_names = tuple(IQLStats.__annotations__)
 
     def __init__(

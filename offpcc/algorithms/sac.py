@@ -49,7 +49,7 @@ class SAC(ActorCritic):
     actor: SquashedGaussianActor
     first_loss_reads_all = True
     stat_names = tuple(SACStats.__annotations__)
-    fused_update = FusedSAC
+    fused_update = FusedSAC  # this page by hand: a change to its losses is one there, too, or is made in a subclass
 
     def __init__(
         self,

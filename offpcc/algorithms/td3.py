@@ -40,7 +40,7 @@ class TD3(DDPG):
 
     default_num_critics = 2
     stat_names = tuple(TD3Stats.__annotations__)
-    fused_update = FusedTD3
+    fused_update = FusedTD3  # this page by hand: a change to its losses is one there, too, or is made in a subclass
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class TD3BC(TD3):
     """
 
     default_normalize_observations = True
-    fused_update = FusedTD3BC
+    fused_update = FusedTD3BC  # this page by hand: a change to its losses is one there, too, or is made in a subclass
 
     def __init__(
         self, observation_space: Any, action_space: Any, *, bc_alpha: NonnegativeNumber = 2.5, **kwargs: Any

@@ -516,6 +516,21 @@ def test_a_loss_put_into_an_agent_is_asked(num_updates):
         insisting.update_networks(batch(8))
 
 
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_loss_put_into_the_class_is_asked(wrapped, monkeypatch):
+    loss, called = SAC.critic_loss, []
+
+    def other(*given):
+        called.append(1)
+        return loss(*given)
+
+    monkeypatch.setattr(SAC, "critic_loss", functools.wraps(loss)(other) if wrapped else other)
+    built(SAC, None).update_networks(batch(0))
+    assert called
+    with pytest.raises(UserError, match="SAC has its own critic_loss"):
+        built(SAC)
+
+
 def test_a_child_that_changes_what_is_called_fits():
     fused, plain = built(OwnBackup), built(OwnBackup, False)
     assert_same_updates(fused, plain, [batch(seed) for seed in range(5)])
