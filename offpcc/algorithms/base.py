@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -89,6 +89,7 @@ class ActorCritic(Acting):
     first_loss_reads_all: ClassVar[bool] = False
     has_target_actor: ClassVar[bool] = False
     fused_update: ClassVar[type[FusedUpdate] | None] = None
+    written_by_hand: ClassVar[dict[str, Callable[..., Any]]]  # what it stands for
     stat_names: tuple[str, ...] = ()
 
     def __init__(
@@ -240,6 +241,9 @@ class ActorCritic(Acting):
         super().__init_subclass__(**kwargs)
         if "update_networks" in cls.__dict__:
             setattr(cls, "update_networks", as_chosen(cls.__dict__["update_networks"]))  # noqa: B010
+        fused = cls.__dict__.get("fused_update")
+        if fused is not None:
+            cls.written_by_hand = {name: getattr(cls, name) for name in fused.replaces}
 
     def update_networks(self, batch: Batch) -> Stats:
         """One update; the algorithm's page."""

@@ -76,20 +76,12 @@ def refuse_unfit(agent: ActorCritic) -> None:
         raise UserError(f"{type(agent).__name__}.fused is True, but {reason}; leave fused out, which updates any agent")
 
 
-def is_as_written(cls: type, name: str) -> bool:
-    """Whether a method is the one that stands in its class, and none that was put there later."""
-    method, definer = getattr(cls, name), next(parent for parent in cls.__mro__ if name in vars(parent))
-    return method.__qualname__ == f"{definer.__qualname__}.{name}" and not hasattr(method, "__wrapped__")
-
-
 def unfit(agent: ActorCritic) -> str:
     """Why an agent cannot be updated by hand; "" if it can."""
     cls, fused = type(agent), agent.fused_update
     if fused is None:
         return "only SAC, DDPG, TD3, TD3+BC, IQL and BC have a fused update"
-    parent = next(parent for parent in cls.__mro__ if "fused_update" in parent.__dict__)
-    changed = [name for name in fused.replaces if getattr(cls, name) is not getattr(parent, name)]
-    changed += [name for name in fused.replaces if not is_as_written(cls, name)]
+    changed = [name for name, method in agent.written_by_hand.items() if getattr(cls, name) is not method]
     own = [*changed, *(name for name in fused.replaces if name in vars(agent))]
     if own:
         return f"{cls.__name__} has its own {own[0]}, which the fused update would leave out"
