@@ -99,7 +99,8 @@ def train(
         Where the loop stands at its end.
 
     Raises:
-        UserError: a setting makes no sense, an episode does not end, or all of an epoch's updates were skipped.
+        UserError: a setting makes no sense, a test episode or one of an agent with memory does not end, or all of an
+            epoch's updates were skipped.
         Interrupted: the command line was asked to stop; `loop` and the parts are where they can be gone on with.
     """
     check_settings(

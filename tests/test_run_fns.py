@@ -184,11 +184,14 @@ class Watched(gymnasium.Wrapper):
         return observation, info
 
 
-@pytest.mark.parametrize("memoryless", [True, False])
-def test_an_environment_that_never_ends_is_refused(memoryless, monkeypatch):
+def test_an_environment_that_never_ends_is_refused_where_episodes_are_needed(monkeypatch):
+    """An agent without memory learns step by step; one with memory, and any test, is kept waiting."""
     monkeypatch.setattr("offpcc.interaction.LONGEST_EPISODE", 50)
     with pytest.raises(UserError, match=r"TimeLimit"):
-        run(memoryless, settings={"length": 10_000}, num_epochs=10)
+        run(memoryless=False, settings={"length": 10_000}, num_epochs=10)
+    algorithm, logger, loop = run(memoryless=True, settings={"length": 10_000}, num_epochs=10)
+    assert (loop.step, loop.num_updates, algorithm.updates[-1]) == (200, 190, 200)
+    assert all(row["train/return"] is None for row in logger.rows)
     with pytest.raises(UserError, match=r"Counting .*50 steps"):
         Evaluation(lambda: Counting(10_000)).run(Counted(), 2, 2)
 
