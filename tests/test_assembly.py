@@ -23,7 +23,10 @@ def test_the_readmes_example_runs(tmp_path, monkeypatch):
     assert "learner.train()" in example
     names = {}
     exec(
-        example.replace("train()", "train(num_epochs=1, num_steps_per_epoch=100, num_test_episodes_per_epoch=1)"), names
+        example.replace(
+            "train()", "train(num_epochs=1, num_steps_per_epoch=100, update_after=90, num_test_episodes_per_epoch=1)"
+        ),
+        names,
     )
     assert names["learner"].algorithm.gamma == 0.95, "the config counts"
     assert names["action"].shape == (1,)

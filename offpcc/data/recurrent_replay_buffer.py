@@ -173,9 +173,7 @@ class RecurrentReplayBuffer(BufferBase):
             return copy.batch(ends, chosen, starts, lengths, skipped, self.burn_in, self.observation_shape)
         return self._assemble(episodes, starts, lengths, skipped)
 
-    def _assemble(
-        self, episodes: list[Episode], starts: np.ndarray, lengths: np.ndarray, skipped: np.ndarray
-    ) -> Batch:
+    def _assemble(self, episodes: list[Episode], starts: np.ndarray, lengths: np.ndarray, skipped: np.ndarray) -> Batch:
         """Rows that begin at position `burn_in`, left of which lies what came before; the first `skipped` count not."""
         rows, prefix = len(episodes), self.burn_in
         steps = prefix + int(lengths.max())
