@@ -1,4 +1,8 @@
-"""An agent in one environment, and actors in files."""
+"""An agent in one environment, and actors in files.
+
+agent = Agent.load("actor.pt")                                 # in offpcc.make(...), whose actions are in [-1, 1]
+agent = Agent.load("actor.pt", action_space=env.action_space)  # in gymnasium.make(...), whose actions have its bounds
+"""
 
 from __future__ import annotations
 
@@ -23,12 +27,15 @@ class Agent:
 
     Args:
         algorithm: acts.
-        action_space: of the environment, if it is not scaled to [-1, 1] as `offpcc.make` does.
+        action_space: of the environment, if it is not scaled to [-1, 1] as `offpcc.make` does: a Box with bounds, such
+            as the `action_space` of what `gymnasium.make` gives.
     """
 
     def __init__(self, algorithm: ActorCritic, action_space: spaces.Box | None = None) -> None:
         self.algorithm = algorithm
         self.action_space = action_space
+        read = (module for part in algorithm.actor_parts().values() for module in part.modules())
+        self._reads_rewards = any(getattr(module, "use_previous_reward", False) for module in read)
         self.reset()
 
     def reset(self) -> None:
@@ -37,15 +44,31 @@ class Agent:
         self._is_first = True
         self._previous_action = np.zeros((1, self.algorithm.action_dim), np.float32)
 
-    def act(self, observation: np.ndarray, previous_reward: float = 0.0, *, deterministic: bool = True) -> np.ndarray:
-        """The action for `observation`, in the units of `action_space`.
+    def act(
+        self, observation: np.ndarray, previous_reward: float | None = None, *, deterministic: bool = True
+    ) -> np.ndarray:
+        """The next action of the episode that began with `reset`.
 
         Args:
-            observation: of the environment.
-            previous_reward: what the last action brought, for agents that have it as an input.
+            observation: (*obs), as the environment gives it.
+            previous_reward: what the last action brought. An agent that was trained with ``use_previous_reward`` has
+                to be given it from an episode's second step on; others do not read it.
             deterministic: the policy's mode, or a sample.
+
+        Returns:
+            (A,) in [-1, 1], as environments of `offpcc.make` take it; with an `action_space`, of its shape and in its
+            units.
+
+        Raises:
+            UserError: the previous reward is missing, or the action would be NaN or infinite.
+            ValueError: the observation is of another shape than the agent's.
         """
-        reward = np.full((1, 1), previous_reward, np.float32)
+        if previous_reward is None and self._reads_rewards and not self._is_first:
+            raise UserError(
+                "act got no previous_reward, which is an input of this agent (use_previous_reward); give what the last "
+                "action brought, act(observation, reward), or call reset() where an episode begins"
+            )
+        reward = np.full((1, 1), 0.0 if previous_reward is None else previous_reward, np.float32)
         step = Step(np.asarray(observation)[None], self._previous_action, reward, np.array([self._is_first]))
         action, self._memory = self.algorithm.act(step, self._memory, deterministic=deterministic)
         self._previous_action, self._is_first = action, False
@@ -65,6 +88,12 @@ class Agent:
         cls, file: str | Path, *, device: str | torch.device = "cpu", action_space: spaces.Box | None = None
     ) -> Agent:
         """Read what `save` wrote; executes and imports nothing that the file names.
+
+        Args:
+            file: such as `actor_best.pt` of a run's folder.
+            device: where it acts.
+            action_space: of an environment that was not made by `offpcc.make`, for actions in its units; by default
+                they are in [-1, 1].
 
         Raises:
             UserError: the file cannot be read, or names a class that is not known here.

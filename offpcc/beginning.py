@@ -22,7 +22,7 @@ from offpcc.config_files import text_of
 from offpcc.errors import DataWarning, UserError
 from offpcc.loggers import tracking_wanted
 from offpcc.origins import Origin, check_origin
-from offpcc.run_fns import check_num_envs, check_settings, train, without_effect
+from offpcc.run_fns import check_is_taught, check_num_envs, check_settings, train, without_effect
 from offpcc.runs import RunFolder
 from offpcc.telling import about_data, nothing_there, refusal, tell_finished
 
@@ -125,6 +125,8 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
     check("Checkpoints", rules_of(Checkpoints), configuration.anticipate(Checkpoints))
     check_settings(**settings)
     check_num_envs(learner.interaction, settings["num_steps_per_epoch"])
+    num_steps = settings["num_epochs"] * settings["num_steps_per_epoch"]
+    check_is_taught(learner.interaction, num_steps, settings["update_after"], settings["updates_per_step"])
     algorithm, buffer = learner.algorithm, learner.buffer
     idle = {
         type(algorithm): algorithm.without_effect(),

@@ -92,7 +92,7 @@ class Loop:
     epoch: int = 0  # epochs ended
     epoch_start: int = 0  # at which step the last of them ended
     num_updates: int = 0
-    owed: float = 0.0  # updates that are due but wait for the episode's end
+    owed: float = 0.0  # updates that wait for the episode's end, and the part of one that is not due yet
     paying: bool = False  # whether they are being made
     best_return: float | None = None  # mean test return of the best actor so far
     is_best: bool = False  # whether that was this epoch's
@@ -136,6 +136,32 @@ def tell_skipped(stats: AverageStats, epoch: int | None, algorithm: str) -> None
         f"run with a smaller learning rate or with max_gradient_norm may be spared that, and --resume --gin "
         f"\"{algorithm}.bad_numbers='stop'\" names the first bad tensor and saves its batch"
     )
+
+
+def tell_untaught(loop: Loop, update_after: int, updates_per_step: float, has_data: bool) -> None:
+    """Tell why a run in environments ended without an update.
+
+    Args:
+        loop: where it stands at its end.
+        update_after: see `run_fns.train`.
+        updates_per_step: see `run_fns.train`.
+        has_data: whether the buffer had anything to learn from.
+    """
+    if not updates_per_step:
+        why = "as train.updates_per_step is 0"
+    elif not has_data:
+        why = (
+            f"as no episode ended in its {loop.step:,} steps, and an agent with memory learns from those that have; "
+            f"raise train.num_epochs, or give episodes an earlier end with gymnasium.wrappers.TimeLimit"
+        )
+    elif loop.stopped:
+        why = "as its tests came to train.stop_return before the first was due"
+    else:
+        why = (
+            f"as {loop.owed:g} of one was due after {loop.step:,} steps, with {updates_per_step:g} for each of those "
+            f"after train.update_after = {update_after:,}; raise train.num_epochs or train.updates_per_step"
+        )
+    print(f"offpcc: the run ended without an update, {why}", file=sys.stderr, flush=True)
 
 
 def columns(stat_names: Iterable[str], scored: bool = False, dropping: bool = False) -> list[str]:

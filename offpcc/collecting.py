@@ -19,7 +19,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from offpcc import configuration, signals
 from offpcc.agent import load_actor
-from offpcc.algorithms import ALGORITHMS, ActorCritic
+from offpcc.algorithms import ActorCritic
+from offpcc.assembly import short_name
 from offpcc.commands import choose_device, find_actor, place
 from offpcc.core import is_image
 from offpcc.data.loading import MINARI
@@ -119,7 +120,7 @@ def who_acts(options: argparse.Namespace) -> tuple[str, ActorCritic | None, dict
     run, file = find_actor(options.actor, options.config, f", or the word {RANDOM}")
     config = made_by(options.env)
     actor = load_actor(file, device := choose_device(options))
-    algorithm = next((name for name, cls in ALGORITHMS.items() if cls is type(actor)), type(actor).__name__)
+    algorithm = short_name(type(actor).__name__)
     told = {
         "algorithm": algorithm,
         "actor": called(run, file),

@@ -58,7 +58,7 @@ class Interaction:
 
         Raises:
             EnvironmentFault: an environment misbehaves.
-            UserError: an episode does not end.
+            UserError: an episode of an agent with memory does not end.
         """
         try:
             ready = self._start() if self.over.any() else np.ones(self.num_envs, np.bool_)
@@ -115,7 +115,7 @@ class Interaction:
         self.over[number] = terminated or truncated
         if self.over[number]:
             self.finished.append(EpisodeResult(float(self.returns[number]), int(self.lengths[number])))
-        else:
+        elif not self.algorithm.memoryless:  # which learns once an episode has ended
             refuse_endless(lambda: self.environments.name, int(self.lengths[number]))
 
     def _drop(self, number: int, observation: np.ndarray) -> None:
@@ -188,6 +188,7 @@ def refuse_endless(name: Callable[[], str], length: int) -> None:
     """
     if length >= LONGEST_EPISODE:
         raise UserError(
-            f"an episode of {name()} has not ended after {length} steps; agents learn and are tested by episodes: "
-            f"give it an end with gymnasium.wrappers.TimeLimit, or max_episode_steps when registering it"
+            f"an episode of {name()} has not ended after {length} steps; agents with memory learn by episodes, and all "
+            f"are tested by them: give it an end with gymnasium.wrappers.TimeLimit, or max_episode_steps when "
+            f"registering it"
         )

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple, Protocol
 import gin
 
 from offpcc import signals
-from offpcc.bookkeeping import Clock, Loop, columns, summary, tell_skipped
+from offpcc.bookkeeping import Clock, Loop, columns, summary, tell_skipped, tell_untaught
 from offpcc.checks import NonnegativeInteger, NonnegativeNumber, Number, PositiveInteger, check, rules_of
 from offpcc.core import Algorithm, Buffer
 from offpcc.errors import UserError
 from offpcc.evaluation import Evaluation
 from offpcc.interaction import Interaction
 from offpcc.loggers import Logger
+
+ALMOST_ONE = 1.0 - 1e-6  # an update that is due: ten times 0.1, as floats add up, is a little less than one
 
 
 class Run(NamedTuple):
@@ -90,7 +92,8 @@ def train(
         num_steps_per_epoch: environment steps.
         num_test_episodes_per_epoch: episodes.
         num_test_envs: test episodes that run side by side.
-        update_after: environment steps of random exploration before the policy acts and updates begin.
+        update_after: environment steps of random exploration before the policy acts and updates begin; fewer than
+            the run has.
         update_every: environment steps between two rounds of updates; an agent with memory has a round per episode.
         updates_per_step: updates per environment step; may be a fraction.
         stop_return: mean test return that is good enough, if any.
@@ -99,7 +102,8 @@ def train(
         Where the loop stands at its end.
 
     Raises:
-        UserError: a setting makes no sense, an episode does not end, or all of an epoch's updates were skipped.
+        UserError: a setting makes no sense, a test episode or one of an agent with memory does not end, or all of an
+            epoch's updates were skipped.
         Interrupted: the command line was asked to stop; `loop` and the parts are where they can be gone on with.
     """
     check_settings(
@@ -113,6 +117,7 @@ def train(
         stop_return=stop_return,
     )
     check_num_envs(interaction, num_steps_per_epoch)
+    check_is_taught(interaction, num_epochs * num_steps_per_epoch, update_after, updates_per_step)
     loop = loop or Loop()
     run = Run(algorithm, buffer, interaction, tests, loop)
     clock = Clock(loop, num_epochs * num_steps_per_epoch, updates_per_step, logger)
@@ -168,7 +173,7 @@ def train(
     while True:
         signals.poll()
         is_last = loop.epoch >= num_epochs or loop.stopped
-        is_due = (loop.paying or is_last) and loop.owed >= 1.0
+        is_due = (loop.paying or is_last) and loop.owed >= ALMOST_ONE
         if is_due and len(buffer):  # before a first episode has ended there is nothing to learn from
             update()
         elif is_last:
@@ -182,6 +187,8 @@ def train(
         for callback in callbacks:
             callback.on_progress(run)
     tell_skipped(loop.stats, None, type(algorithm).__name__)
+    if interaction is not None and not loop.num_updates:
+        tell_untaught(loop, update_after, updates_per_step, has_data=len(buffer) > 0)
     for callback in callbacks:
         callback.on_end(run)
     return loop
@@ -206,6 +213,27 @@ def check_num_envs(interaction: Interaction | None, num_steps_per_epoch: int) ->
         raise UserError(
             f"environments.num_envs is {interaction.num_envs}, more than the {num_steps_per_epoch} steps of an epoch; "
             f"raise train.num_steps_per_epoch"
+        )
+
+
+def check_is_taught(
+    interaction: Interaction | None, num_steps: int, update_after: int, updates_per_step: float
+) -> None:
+    """Refuse a run in environments that ends before its first update, unless none is wanted.
+
+    Args:
+        interaction: takes the steps; None to learn from recorded data, where no update waits.
+        num_steps: of the whole run, in environments.
+        update_after: see `train`.
+        updates_per_step: see `train`; 0 wants none.
+
+    Raises:
+        UserError: it does.
+    """
+    if interaction is not None and updates_per_step and update_after >= num_steps:
+        raise UserError(
+            f"train.update_after is {update_after:,}, but the run ends after {num_steps:,} steps, before anything is "
+            f"learned; raise train.num_epochs, or lower train.update_after"
         )
 
 

@@ -15,7 +15,7 @@ import torch
 
 from offpcc import checkpoints, config_files, configuration, runs, signals
 from offpcc.agent import load_actor
-from offpcc.assembly import Learner, run_name, what_is_named
+from offpcc.assembly import Learner, run_name, short_name, what_is_named
 from offpcc.bad_numbers import BadNumberError
 from offpcc.beginning import Beginning, decide
 from offpcc.callbacks import Checkpoints
@@ -49,6 +49,7 @@ def train_all(options: argparse.Namespace) -> int:
     if not is_shown:
         refuse_idle(options, "--render", episodes=None)
         check_folder(configuration.results_folder(options.results), "the folder of results")
+    options.algo = short_name(options.algo)  # a run's folder is the same, whichever name is given
     run = show if is_shown else train_one
     codes: list[int] = []
     told: set[str] = set()  # what is wrong with all runs alike is told once

@@ -23,8 +23,9 @@ from offpcc.bad_numbers import IN_WEIGHTS, BadNumberError, Look, bad, find
 from offpcc.core import Batch, Stats
 
 INTERVAL = 20  # updates between two reports of a device that is not waited for; each is read when the next is made
+LARGEST_KEPT = 2**28  # bytes of batches that are kept until it is known that none was bad; reports follow sooner then
 MOST_SKIPPED = 100  # updates in a row; more are no accident
-UNDER_WAY = ("_looks", "_awaiting_a_look", "_update", "_batches", "_reported")
+UNDER_WAY = ("_looks", "_awaiting_a_look", "_update", "_batches", "_num_bytes", "_reported")
 
 Update = Callable[[Any, Batch], Stats]
 _CURRENT: ContextVar[Watch | None] = ContextVar("watch", default=None)
@@ -54,6 +55,7 @@ class Watch:
     _awaiting_a_look: list[Tensor]
     _update: Update
     _batches: deque[Batch]  # of updates of which it is not known whether they were bad
+    _num_bytes: int  # of those since the last report
     _reported: tuple[int, Tensor, Any] | None  # the update after which a report was made, the report, its end
 
     def __init__(self, device: torch.device, statistics: Sequence[Tensor] = (), skips: bool = False) -> None:
@@ -81,13 +83,14 @@ class Watch:
             stats = self._of_made_update(stats)
         if self.is_awaited:
             self.bad_in_a_row = self.bad_in_a_row + 1 if self.found.item() else 0
-            if self.bad_in_a_row:
+            if self._are_too_many:
                 self._judge(agent, update, batch, self.num_updates)
         else:
             self._count.add_(self._one).mul_(self.found)
             self._batches.append(batch)
             self._update = update
-            if self.num_updates % INTERVAL == 0:
+            self._num_bytes += _num_bytes(batch)
+            if self.num_updates % INTERVAL == 0 or self._num_bytes > LARGEST_KEPT // 2:
                 self._report(agent)
         return stats
 
@@ -167,10 +170,12 @@ class Watch:
         made = {name: torch.where(skipped, math.nan, value) for name, value in stats.items()}
         return made | {"skipped": self.found.clone()}
 
+    @property
+    def _are_too_many(self) -> bool:
+        return self.bad_in_a_row >= (MOST_SKIPPED if self.skips else 1)
+
     def _judge(self, agent: Any, update: Update, batch: Batch, number: int) -> None:
-        """Refuse to go on after too many bad updates; the one to tell of has this number and learned from `batch`."""
-        if self.bad_in_a_row < (MOST_SKIPPED if self.skips else 1):
-            return
+        """Refuse to go on; the update to tell of has this number and learned from `batch`."""
         if not self.is_awaited:  # others have followed; as nothing is changed, it can be made again
             self.found.fill_(1.0)
             self._watched(agent, update, batch)
@@ -195,16 +200,19 @@ class Watch:
             if event is not None:
                 event.synchronize()
             self.bad_in_a_row = int(count)
-            if not self.skips:  # after a first bad update, all are
-                number -= max(self.bad_in_a_row - 1, 0)
-            self._judge(agent, self._update, self._batches[number - self.num_updates - 1], number)
+            if self._are_too_many:
+                if not self.skips:  # after a first bad update, all are
+                    number -= self.bad_in_a_row - 1
+                self._judge(agent, self._update, self._batches[number - self.num_updates - 1], number)
+            while len(self._batches) > self.num_updates - number:  # what has been judged is let go of
+                self._batches.popleft()
         count = self._count.clone().to("cpu", non_blocking=True)
         event = torch.cuda.current_stream(self.found.device).record_event() if self.found.is_cuda else None
-        self._reported = self.num_updates, count, event
+        self._reported, self._num_bytes = (self.num_updates, count, event), 0
 
     def _begin_reports(self) -> None:
         self._looks, self._awaiting_a_look, self._update, self._reported = [], [], _no_update, None
-        self._batches = deque(maxlen=2 * INTERVAL)
+        self._batches, self._num_bytes = deque(), 0
 
     # Saving and copying --------------------------------------------------------------------------------------
 
@@ -227,6 +235,10 @@ class Watch:
         """Of a copy."""
         vars(self).update(state)
         self._begin_reports()
+
+
+def _num_bytes(batch: Batch) -> int:
+    return sum(part.nbytes for part in batch if isinstance(part, Tensor))
 
 
 def _no_update(agent: Any, batch: Batch) -> Stats:

@@ -11,7 +11,7 @@ import torch
 
 import offpcc
 from offpcc.errors import UserError
-from offpcc.networks import Recurrent
+from offpcc.networks import Identity, Recurrent
 
 SMALL = {"hidden_dims": (8,), "encoder": functools.partial(Recurrent, hidden_dim=8, num_layers=1)}
 
@@ -23,7 +23,10 @@ def test_the_readmes_example_runs(tmp_path, monkeypatch):
     assert "learner.train()" in example
     names = {}
     exec(
-        example.replace("train()", "train(num_epochs=1, num_steps_per_epoch=100, num_test_episodes_per_epoch=1)"), names
+        example.replace(
+            "train()", "train(num_epochs=1, num_steps_per_epoch=100, update_after=90, num_test_episodes_per_epoch=1)"
+        ),
+        names,
     )
     assert names["learner"].algorithm.gamma == 0.95, "the config counts"
     assert names["action"].shape == (1,)
@@ -124,6 +127,23 @@ def test_previous_action_and_reward_reach_the_networks():
     observation = np.array([0.6, 0.8], np.float32)
     assert (agent.act(observation) == other.act(observation)).all()
     assert (agent.act(observation, previous_reward=1.0) != other.act(observation, previous_reward=0.0)).all()
+
+
+@pytest.mark.parametrize("is_fronted", [False, True])
+def test_an_agent_that_reads_rewards_asks_for_them(is_fronted):
+    reading = functools.partial(Identity, use_previous_reward=True)
+    own = {"front": reading} if is_fronted else {"use_previous_reward": True}
+    encoder = functools.partial(Recurrent, hidden_dim=8, num_layers=1, **own)
+    agent = offpcc.Agent(offpcc.build("pendulum-p-v0", "rsac", algorithm=SMALL | {"encoder": encoder}).algorithm)
+    observation = np.array([0.6, 0.8], np.float32)
+    for _ in range(2):
+        agent.act(observation)
+        with pytest.raises(UserError, match=r"no previous_reward.*act\(observation, reward\), or call reset"):
+            agent.act(observation)
+        agent.act(observation, -1.5)
+        agent.reset()
+    other = offpcc.Agent(offpcc.build("pendulum-p-v0", "rsac", algorithm=SMALL).algorithm)
+    assert (other.act(observation) != other.act(observation)).all(), "which reads none"
 
 
 def test_a_plain_function_as_encoder_is_refused_where_it_would_be_lost(tmp_path):

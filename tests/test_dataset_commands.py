@@ -222,7 +222,7 @@ def test_what_a_file_tells_of_its_actions_wins(check, tmp_path):
         data["actions"][3] = 7.999
     _, lines = check(file, env="pendulum-p-v0")
     assert any(
-        re.match(r"ok +actions +1 numbers, from -1\.99\d* to 7\.999, 0\.1% of them at a bound", line) for line in lines
+        re.match(r"ok +actions +1 number, from -1\.99\d* to 7\.999, 0\.1% of them at a bound", line) for line in lines
     )
     assert not any("the environment's units" in line for line in lines)
 

@@ -163,10 +163,10 @@ def test_one_environment_is_the_plain_loop(algo):
         buffer.push(observation, action, reward, following, terminated, truncated)
         observation, previous, is_first, over = following, action[None], False, terminated or truncated
         owed += 0.0 if exploring else 0.1
-        while owed >= 1.0 and (agent.memoryless or over):
+        while owed > 0.999 and (agent.memoryless or over):
             agent.update_networks(buffer.sample())
             owed -= 1.0
-    while owed >= 1.0:
+    while owed > 0.999:  # ten times 0.1 is a little less than 1
         agent.update_networks(buffer.sample())
         owed -= 1.0
     assert_same(learner.buffer.state_dict(), buffer.state_dict())

@@ -57,6 +57,17 @@ def test_an_existing_run_is_not_overwritten(quick, tmp_path):
     assert "unfinished" in err and "--resume" in err and "--run_id 2" in err
 
 
+def test_the_name_of_a_class_is_that_of_its_algorithm(quick, tmp_path):
+    """Ids of one folder are drawn together, so that there is one folder, whichever name is given."""
+    code, _, err = quick("RecurrentSAC", bindings=["train.num_epochs=1"])
+    assert code == 0, err
+    assert {path.name for path in run_folder(tmp_path).parent.parent.iterdir()} == {"rsac"}
+    folder = run_folder(tmp_path, algo="rsac")
+    assert json.loads((folder / "run.json").read_text())["algo"] == "rsac"
+    code, _, err = quick("rsac", bindings=["train.num_epochs=1"])
+    assert code == 2 and f"run 1 in {folder} is finished" in err and "--algo rsac" in err
+
+
 def test_several_ids_are_several_runs_each_as_if_alone(quick, tmp_path, launch, monkeypatch):
     assert quick("rsac", "--run_id", 1, 2)[0] == 0
     together = run_folder(tmp_path, algo="rsac", run_id=2)

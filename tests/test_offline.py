@@ -311,7 +311,7 @@ def test_a_table_has_scores_where_the_field_has_references():
 
 def test_a_score_is_told_beside_the_return_whatever_the_simulators_version(quick, tmp_path):
     pytest.importorskip("mujoco")
-    bindings = ("train.num_steps_per_epoch=20", "train.update_after=20", "train.num_epochs=1")
+    bindings = ("train.num_steps_per_epoch=20", "train.updates_per_step=0", "train.num_epochs=1")
     code, out, err = quick("sac", env="Hopper-v5", bindings=bindings)
     assert code == 0, err
     last = figures(tmp_path / "results" / "Hopper-v5" / "sac" / "1")[-1]

@@ -135,7 +135,7 @@ def test_a_run_killed_after_a_row_goes_on_from_its_checkpoint(quick, tmp_path):
 
 def test_random_exploration_is_not_repeated_after_resuming(quick, tmp_path, monkeypatch):
     """The steps of an epoch after `update_after` are the policy's, though the process is new."""
-    bindings = ["train.num_steps_per_epoch=200", "train.update_after=200"]
+    bindings = ["train.num_steps_per_epoch=200", "train.update_after=199"]
     quick("sac", bindings=[*bindings, "train.num_epochs=1"])
     drawn = []
     original = Interaction.step

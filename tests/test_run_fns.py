@@ -103,10 +103,65 @@ def test_an_agent_with_memory_updates_between_episodes_only():
     assert loop.owed == 0.0 and loop.num_updates == 30
 
 
-def test_what_cannot_be_paid_stays_owed():
+def test_what_cannot_be_paid_stays_owed_and_is_told(capsys):
     algorithm, _, loop = run(memoryless=False, settings={"length": 100})
     assert algorithm.updates == []
     assert loop.owed == 30.0
+    told = capsys.readouterr().err
+    assert told.startswith("offpcc: the run ended without an update, as no episode ended in its 40 steps, and an agent")
+    assert "raise train.num_epochs" in told and told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"updates_per_step": 0}, "as train.updates_per_step is 0"),
+        ({"updates_per_step": 0.02}, "as 0.6 of one was due after 40 steps, with 0.02 for each of those after"),
+        ({"stop_return": 7.0, "update_after": 30}, "as its tests came to train.stop_return before"),
+        ({}, None),
+    ],
+)
+def test_a_run_without_an_update_says_why(capsys, settings, words):
+    algorithm, buffer, interaction = parts()
+    arguments = {"num_epochs": 2, "num_steps_per_epoch": 20, "update_after": 10} | settings
+    loop = train(algorithm, buffer, interaction, Evaluation(Counting), Recorder(), **arguments)
+    told = capsys.readouterr().err
+    assert (loop.num_updates == 0) == bool(words)
+    assert words in told and told.count("\n") == 1 if words else not told
+
+
+def test_a_run_that_ends_before_its_first_update_is_refused():
+    with pytest.raises(UserError, match=r"train\.update_after is 40, but the run ends after 40 steps.*num_epochs"):
+        run(update_after=40)
+    with pytest.raises(UserError, match=r"train\.update_after is 10,000, but"):
+        run(update_after=10_000)
+    assert run(update_after=39)[2].num_updates == 1
+    assert run(update_after=40, updates_per_step=0)[2].num_updates == 0, "as was asked for"
+
+
+@pytest.mark.parametrize("memoryless", [True, False])
+@pytest.mark.parametrize(
+    ("updates_per_step", "num_updates"),
+    [(0.1, 3), (0.3, 9), (0.7, 21), (1 / 3, 10), (0.25, 7), (0.5, 15), (1.0, 30), (2.0, 60), (0.9, 27), (0.033, 0)],
+)
+def test_no_update_is_lost_to_rounding(memoryless, updates_per_step, num_updates):
+    """30 steps learn; ten times 0.1, added up as floats, is less than 1."""
+    loop = run(memoryless, updates_per_step=updates_per_step)[2]
+    assert loop.num_updates == num_updates
+    assert loop.owed == pytest.approx(30 * updates_per_step - num_updates, abs=1e-9)
+
+
+def test_a_million_steps_owe_what_they_should():
+    algorithm, buffer, interaction = parts()
+    interaction.step(explore_at_random=True)
+    buffer.sample = lambda: None
+    algorithm.update_networks = lambda batch: {}
+    for updates_per_step in (0.1, 0.7):
+        loop = train(
+            algorithm, buffer, interaction, None, Recorder(), num_epochs=1, num_steps_per_epoch=100_000,
+            update_after=0, updates_per_step=updates_per_step,
+        )  # fmt: skip
+        assert loop.num_updates == round(100_000 * updates_per_step)
 
 
 def test_a_row_has_all_columns_and_the_means_of_its_epoch():
@@ -125,7 +180,7 @@ def test_tests_decide_the_best_and_when_to_stop():
     algorithm, buffer, interaction = parts()
     tests = Evaluation(Counting)
     logger = Recorder()
-    arguments = {"num_epochs": 5, "num_steps_per_epoch": 10, "update_after": 100}
+    arguments = {"num_epochs": 5, "num_steps_per_epoch": 10, "update_after": 49}
     loop = train(algorithm, buffer, interaction, tests, logger, stop_return=7.0, **arguments)
     assert (loop.epoch, loop.stopped, loop.best_return) == (1, True, 7.0)
     assert logger.rows[0]["test/return_std"] == 0.0
@@ -150,7 +205,7 @@ def test_a_test_return_that_is_no_number_is_never_the_best():
             best.append((run.loop.is_best, run.loop.best_return))
 
     algorithm, buffer, interaction = parts()
-    arguments = {"num_epochs": 4, "num_steps_per_epoch": 10, "update_after": 100, "callbacks": [Best()]}
+    arguments = {"num_epochs": 4, "num_steps_per_epoch": 10, "updates_per_step": 0, "callbacks": [Best()]}
     train(algorithm, buffer, interaction, Tests(Counting), Recorder(), **arguments)
     assert best == [(False, None), (True, 2.0), (False, 2.0), (True, 3.0)]
 
@@ -184,11 +239,14 @@ class Watched(gymnasium.Wrapper):
         return observation, info
 
 
-@pytest.mark.parametrize("memoryless", [True, False])
-def test_an_environment_that_never_ends_is_refused(memoryless, monkeypatch):
+def test_an_environment_that_never_ends_is_refused_where_episodes_are_needed(monkeypatch):
+    """An agent without memory learns step by step; one with memory, and any test, is kept waiting."""
     monkeypatch.setattr("offpcc.interaction.LONGEST_EPISODE", 50)
     with pytest.raises(UserError, match=r"TimeLimit"):
-        run(memoryless, settings={"length": 10_000}, num_epochs=10)
+        run(memoryless=False, settings={"length": 10_000}, num_epochs=10)
+    algorithm, logger, loop = run(memoryless=True, settings={"length": 10_000}, num_epochs=10)
+    assert (loop.step, loop.num_updates, algorithm.updates[-1]) == (200, 190, 200)
+    assert all(row["train/return"] is None for row in logger.rows)
     with pytest.raises(UserError, match=r"Counting .*50 steps"):
         Evaluation(lambda: Counting(10_000)).run(Counted(), 2, 2)
 

@@ -351,6 +351,25 @@ def test_late_reports_name_the_update_that_was_bad(at):
     assert_same(tensors(agent), before)
 
 
+@pytest.mark.parametrize("at", [1, 2, 5, 6, 7, 30])
+@pytest.mark.parametrize("num_kept", [0, 2, 6, 10, 1000])
+def test_large_batches_are_reported_sooner_and_not_kept(num_kept, at, monkeypatch):
+    """On a GPU, forty batches of pictures would take gigabytes."""
+    size = sum(part.nbytes for part in batch() if isinstance(part, torch.Tensor))
+    monkeypatch.setattr(watch, "LARGEST_KEPT", num_kept * size)
+    agent, most = built("sac page"), 0
+    agent.watch.is_awaited = False
+    bad = with_number(batch(), "rewards", NAN)
+    with pytest.raises(BadNumberError, match=rf"update {at}: the batch's rewards is nan") as caught:
+        for update in range(1, 101):
+            if update in (4, 17):
+                agent.state_dict()  # a report out of turn
+            agent.update_networks(bad if update == at else batch(seed=update))
+            most = max(most, len(agent.watch._batches))
+    assert caught.value.batch is bad
+    assert most <= max(min(num_kept, 2 * INTERVAL), 1) + 1, "one, to know that they are too many"
+
+
 def test_a_save_waits_for_what_is_not_known_yet():
     agent = built("sac page")
     agent.watch.is_awaited = False

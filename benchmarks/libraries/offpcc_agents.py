@@ -122,7 +122,8 @@ def _steps(case: Case, options: dict[str, Any]) -> Work:
         algorithm={**arguments(case.algorithm, case.sizes), **options},
         buffer=storage_arguments(case.sizes),
     )
-    settings = {"num_steps_per_epoch": EPISODE_LENGTH, "num_test_episodes_per_epoch": 0, "update_after": WARM_UP}
+    settings = {"num_steps_per_epoch": EPISODE_LENGTH, "num_test_episodes_per_epoch": 0}
+    settings["update_after"] = WARM_UP - 1  # a call of `train` has to come to an update
 
     def train(num_epochs: int) -> None:
         learner.train(Loggers([]), num_epochs=learner.loop.epoch + num_epochs, **settings)

@@ -45,7 +45,7 @@ def observed(data: Dataset, spreads: Sequence[Spread]) -> list[Finding]:
     """Whether columns of observations stand still, or are of other sizes than others."""
     found = []
     if constant := [place for place, spread in enumerate(spreads) if spread.is_constant]:
-        text = f"{len(constant):,} of {len(spreads):,} columns never change ({_runs(constant)})"
+        text = f"{_some(len(constant), len(spreads), 'column')} ({_runs(constant)})"
         remedy = "hide them by DropIndices, unless the environment of the tests shows the same numbers there"
         found.append(Finding("observed", WARNING, text, remedy))
     moving = [spread for spread in spreads if not spread.is_constant]
@@ -56,6 +56,11 @@ def observed(data: Dataset, spreads: Sequence[Spread]) -> list[Finding]:
             remedy = "bind ActorCritic.normalize_observations = True"
             found.append(Finding("observed", NOTE, text, remedy))
     return found or [Finding("observed", OK, _range_text(data, spreads))]
+
+
+def _some(number: int, total: int, noun: str) -> str:
+    """2 of 3 columns never change; 1 of 1 column never changes."""
+    return f"{number:,} of {total:,} {noun}{'' if total == 1 else 's'} never change{'s' if number == 1 else ''}"
 
 
 def _runs(places: Sequence[int]) -> str:
@@ -69,7 +74,9 @@ def _runs(places: Sequence[int]) -> str:
 def _action_text(data: Dataset, units: Array) -> str:
     at_bound = float((np.abs(units) >= AT_BOUND).mean())
     lowest, highest = data.actions.min(), data.actions.max()
-    return f"{data.actions.shape[1]} numbers, from {lowest:.4g} to {highest:.4g}, {at_bound:.1%} of them at a bound"
+    number = data.actions.shape[1]
+    count = f"{number} number{'' if number == 1 else 's'}"
+    return f"{count}, from {lowest:.4g} to {highest:.4g}, {at_bound:.1%} of them at a bound"
 
 
 def are_off_scale(data: Dataset, action_bounds: Range | None) -> bool:
@@ -96,7 +103,7 @@ def actions(
     if data.discrete_actions:
         return found
     if stuck := [place for place, spread in enumerate(spreads) if spread.is_constant]:
-        text = f"{len(stuck)} of {len(spreads)} numbers never change ({_runs(stuck)})"
+        text = f"{_some(len(stuck), len(spreads), 'number')} ({_runs(stuck)})"
         remedy = "nothing can be learned of what they do; leave them out of the action"
         found.append(Finding("actions", WARNING, text, remedy))
     units = data.unit_actions(action_bounds)

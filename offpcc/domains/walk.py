@@ -18,7 +18,7 @@ from offpcc.domains.faults import kind_of, told
 
 __all__ = ["LONGEST_EPISODE", "BrokenEnvironment", "End", "Event", "Mark", "Watch", "told", "walk"]
 
-LONGEST_EPISODE = 20_000  # steps; training refuses a longer one
+LONGEST_EPISODE = 20_000  # steps; tests, and agents with memory, refuse a longer one
 ROUNDING = 1e-5  # relative to a bound: what float32 may add to a number that is on it
 
 Mark = tuple[int, str, bool, bool]

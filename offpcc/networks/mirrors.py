@@ -7,6 +7,7 @@ mirrors if all that it acts with has one, else by the networks themselves, as wi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,13 +25,13 @@ MIRRORED = {"forward", "choose", "with_extras"}  # methods that a mirror stands 
 def mirror_of(module: nn.Module) -> Mirror | None:
     """What gives in NumPy what `module` gives, for as long as its weights stay where they are; None if nothing does.
 
-    A child that computes something else has not its parent's mirror, nor has a module with hooks, or whose weights are
-    computed from others.
+    A child that computes something else has not its parent's mirror, nor has a module with hooks, whose weights are
+    computed from others, or which is not on the CPU.
     """
     is_hooked = module._forward_hooks or module._forward_pre_hooks
     if is_hooked or "forward" in vars(module) or is_parametrized(module):
         return None
-    if any(weight.device.type != "cpu" for weight in module.parameters()):
+    if any(held.device.type != "cpu" for held in itertools.chain(module.parameters(), module.buffers())):
         return None
     if type(module) in LAYERS:
         return LAYERS[type(module)](module)

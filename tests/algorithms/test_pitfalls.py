@@ -66,7 +66,7 @@ def storage(agent, **options):
     return RecurrentReplayBuffer(OBSERVATIONS, ACTIONS, **{"batch_size": 4, **options})
 
 
-def learn(agent, make_env, num_steps, *, update_after, buffer=None, tests=None, num_epochs=1, watch=None):
+def learn(agent, make_env, num_steps, *, update_after, buffer=None, tests=None, num_epochs=1, watch=None, **settings):
     """Train by the real loop; `watch`, if given, is called with the interaction and the buffer at each update."""
     buffer = storage(agent) if buffer is None else buffer
     interaction = Interaction(LocalEnvironments(make_env, [0]), agent, buffer)
@@ -76,7 +76,7 @@ def learn(agent, make_env, num_steps, *, update_after, buffer=None, tests=None, 
     train(
         agent, buffer, interaction, tests, Loggers([]),
         num_epochs=num_epochs, num_steps_per_epoch=num_steps // num_epochs, update_after=update_after,
-        num_test_episodes_per_epoch=2, num_test_envs=2,
+        num_test_episodes_per_epoch=2, num_test_envs=2, **settings,
     )  # fmt: skip
     return interaction, buffer
 
@@ -183,11 +183,11 @@ def test_any_wrapper_may_cut_an_episode(length):
         return CutEarly(TimeLimit(Walk(length), 200))
 
     agent = build("rsac")
-    _, buffer = learn(agent, make_env, 12, update_after=12)
+    _, buffer = learn(agent, make_env, 12, update_after=12, updates_per_step=0)
     assert {len(episode.actions) for episode in buffer.episodes} == {min(length, 3)}
     assert {episode.terminated for episode in buffer.episodes} == {length <= 3}
 
-    _, buffer = learn(build("sac"), make_env, 12, update_after=12)
+    _, buffer = learn(build("sac"), make_env, 12, update_after=12, updates_per_step=0)
     starts = buffer.storage.is_start[: buffer.size]
     assert buffer.num_transitions == 12 and buffer.size == 12 + 12 // min(length, 3)
     ends = starts[:-1] & ~starts[1:]  # rows whose step was an episode's last
@@ -315,7 +315,7 @@ def test_networks_without_memory_learn_at_every_step():
 def test_targets_depend_on_no_network_that_learns(name, monkeypatch):
     """Only SAC's next action does: it is the policy's own."""
     agent = build(name)
-    _, buffer = learn(agent, functools.partial(Walk, [3, 5]), 20, update_after=20)
+    _, buffer = learn(agent, functools.partial(Walk, [3, 5]), 20, update_after=20, updates_per_step=0)
     batch = agent.prepare(buffer.sample())
     targets, backup, state = [], agent.backup, agent.noise.state_dict()
     monkeypatch.setattr(agent, "backup", lambda b, v: (targets.append(backup(b, v)), targets[-1])[1])
@@ -344,7 +344,7 @@ def test_targets_depend_on_no_network_that_learns(name, monkeypatch):
 @pytest.mark.parametrize("name", SHARED)
 def test_the_actor_teaches_the_shared_memory_nothing(name):
     agent = build(name)
-    _, buffer = learn(agent, functools.partial(Walk, [3, 5]), 20, update_after=20)
+    _, buffer = learn(agent, functools.partial(Walk, [3, 5]), 20, update_after=20, updates_per_step=0)
     batch = agent.prepare(buffer.sample())
     told = agent.actor_loss(agent.summarize(batch), batch)
     loss = told[0] if isinstance(told, tuple) else told

@@ -274,7 +274,7 @@ PLANTED = {
     degrees: [("actions", FAULT, ["outside [-1, 1], up to"])],
     out_of_bounds_at_times: [("actions", WARNING, ["outside [-1, 1], up to"])],
     timid: [("actions", NOTE, ["none is beyond 5.0% of the way to a bound"])],
-    stuck_action: [("actions", WARNING, ["1 of 2 numbers never change (1)"])],
+    stuck_action: [("actions", WARNING, ["1 of 2 numbers never changes (1)"])],
     bang_bang: [("actions", NOTE, ["100.0% of them at a bound"])],
     choices: [("actions", FAULT, ["whole numbers"])],
     twice: [("copies", WARNING, ["2 of 22 episodes repeat another (episode 20 is 2)"])],
@@ -563,7 +563,7 @@ def test_bounds_of_actions_are_the_environments_unless_the_data_tells_them():
     findings = [finding for finding in examine(data, env=wide).findings if finding.check == "actions"]
     assert [finding.level for finding in findings] == [OK, OK]
     assert findings[0].found == "actions are taken to be in the environment's units, [-2, 2]"
-    assert findings[1].found.startswith("1 numbers, from -1.99")
+    assert findings[1].found.startswith("1 number, from -1.99")
     (finding,) = odd(examine(data.with_range((-1, 1)), env=wide), "actions")
     assert (finding.level, "outside [-1, 1]" in finding.found) == (FAULT, True)
     (finding,) = odd(examine(data.with_range((-40, 40)), env=wide), "actions")

@@ -98,7 +98,7 @@ def test_what_was_made_of_one_that_closes(launch, quick, registered, tmp_path, m
 
 def test_in_python_a_learner_closes_all(registered, capsys):
     learner = offpcc.build(registered, "sac", environments={"num_envs": 2})
-    learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, update_after=40, num_test_episodes_per_epoch=2)
+    learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, updates_per_step=0, num_test_episodes_per_epoch=2)
     learner.close()
     assert_told_once(capsys.readouterr().err)
 

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from offpcc.learning import RunningNormalization
 from offpcc.networks import DeterministicActor, Identity, InputShape, Recurrent
 from offpcc.networks.cells import LSTM, products
 from offpcc.networks.layers import mlp
@@ -62,6 +63,13 @@ def test_other_layers_and_modules_with_hooks_have_none():
     assert mirror_of(nn.LayerNorm(2)) is not None
     for norm in (nn.LayerNorm(2, elementwise_affine=False), nn.LayerNorm(2, bias=False), nn.LayerNorm((3, 2))):
         assert mirror_of(norm) is None
+
+
+def test_what_is_not_on_the_cpu_has_none():
+    """Here "meta" stands for a GPU, whose memory NumPy cannot read either."""
+    for module in (nn.Linear(2, 2), RunningNormalization((2,))):
+        assert mirror_of(module) is not None
+        assert mirror_of(module.to("meta")) is None, "weights or statistics, it is all the same"
 
 
 def test_the_sigmoid_is_finite_anywhere():
