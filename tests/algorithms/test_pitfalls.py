@@ -246,7 +246,7 @@ def cue_loss(segment_len, burn_in):
             seen, then = (np.array([cue * (at == 0)], np.float32) for at in (t, t + 1))
             last = t == CUE_LENGTH - 1
             buffer.push(seen, draw.uniform(-1, 1, 1), cue * last, then, last, False)
-    for _ in range(500):
+    for _ in range(800):
         batch = agent.prepare(buffer.sample())
         agent.critic_optimizer.minimize(agent.critic_loss(agent.summarize(batch), batch)[0])
     errors = []
@@ -262,6 +262,7 @@ def cue_loss(segment_len, burn_in):
 def test_what_was_seen_before_the_window_needs_burn_in():
     """R2D2, dreamer#24: without it, segments that start in mid-episode cannot know, and whole episodes can."""
     assert cue_loss(segment_len=2, burn_in=0) > 0.5  # a coin's variance is 1
+    assert cue_loss(segment_len=2, burn_in=3) > 0.5
     assert cue_loss(segment_len=2, burn_in=CUE_LENGTH - 1) < 0.1
     assert cue_loss(segment_len=None, burn_in=0) < 0.1
 
