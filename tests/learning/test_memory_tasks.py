@@ -98,7 +98,7 @@ def test_agents_with_memory_remember_a_cue(algo):
     assert any(learn_cue(algo, 2_000, seed=seed) > 0.8 for seed in (1, 2, 3))
 
 
-STEPS = {"gru": 600, "mingru": 800, "lru": 600, "gpt": 600, "concat": 600}  # minGRU's gates are slow at the start
+STEPS = {"gru": 500, "mingru": 800, "lru": 500, "gpt": 500, "concat": 500}  # minGRU's gates are slow at the start
 
 
 def test_all_other_memories_are_taught():
