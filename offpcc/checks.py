@@ -85,7 +85,7 @@ def check(owner: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> No
     """
     for name, rule in rules.items():
         if name in given and not rule.holds(value := given[name]):
-            raise UserError(f"{owner}.{name} is {_told(value)}; {rule.remedy(value) or f'it has to be {rule.words}'}")
+            raise UserError(f"{owner}.{name} is {told(value)}; {rule.remedy(value) or f'it has to be {rule.words}'}")
 
 
 @functools.cache
@@ -110,7 +110,7 @@ def _rule(hint: Any) -> Rule | None:
     return either(rules[0], NOTHING) if optional else rules[0]
 
 
-def _told(value: Any) -> str:
+def told(value: Any) -> str:
     """`value` in one line."""
     if isinstance(value, type):
         return f"the class {value.__name__}"

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from offpcc.checks import check, rules_of
+from offpcc.checks import check, rules_of, told
 from offpcc.errors import UserError
 
 LARGEST_BOX = 2**26  # numbers of an observation
@@ -92,7 +92,10 @@ def specification(value: Any) -> Any:
         return {"reference": value.__name__}
     if type(value).__name__ in REGISTRY and hasattr(value, "_arguments"):
         return {"class": type(value).__name__, "arguments": specification(value._arguments)}
-    raise UserError(f"{value!r} cannot be written into an actor's file; decorate its class with offpcc.configurable")
+    decorated = "it" if isinstance(value, type) else "its class"
+    raise UserError(
+        f"{told(value)} cannot be written into an actor's file; decorate {decorated} with offpcc.configurable"
+    )
 
 
 def from_specification(spec: Any, **overrides: Any) -> Any:

@@ -1,3 +1,5 @@
+import functools
+import importlib
 import importlib.util
 import json
 import os
@@ -11,12 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import QUICK, rows, run_folder
+from conftest import QUICK, merged, rows, run_folder
+
+from offpcc.networks import Recurrent, check_encoder
 
 ROOT = Path(__file__).resolve().parent.parent
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
-MY_LAB = re.search(r"```python\n(.*?)```", CONTRIBUTING, re.DOTALL)[1]
+MY_LAB, MY_MEMORY = re.findall(r"```python\n(.*?)```", CONTRIBUTING, re.DOTALL)
 MINE_GIN = re.search(r"```\n(import my_lab.*?)```", CONTRIBUTING, re.DOTALL)[1]
 
 
@@ -338,6 +342,25 @@ def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way)
             assert "not exact" not in done.stdout
         assert len(rows(made)) == 4
         assert (made / "videos" / "episode_1.mp4").exists()
+
+
+def test_a_users_memory_keeps_its_promises_learns_and_acts_from_a_file(launch, tmp_path):
+    """CONTRIBUTING's, behind what it needs of the file that it is put into."""
+    imports = "import torch\n\nimport offpcc\n", "from offpcc.checks import Fraction\n"
+    assert all(lines in MY_LAB for lines in imports)
+    (tmp_path / "my_memory.py").write_text("".join(imports) + MY_MEMORY)
+    (tmp_path / "mine.gin").write_text(
+        "import my_memory\ninclude 'configs/test/template_short.gin'\nLeaky.keep = 0.8\n"
+    )
+    bindings = merged(*QUICK, "Recurrent.cell=@Leaky", "Recurrent.num_layers=1")
+    start = "--env", "pendulum-p-v0", "--algo", "rsac", "--config", "mine.gin"
+    for more in (("--gin", *bindings), ("--record", "--episodes", 1)):
+        code, _, err = launch(*start, *more)
+        assert code == 0, err
+    made = run_folder(tmp_path, algo="rsac")
+    assert "Leaky.keep = 0.8" in (made / "config.gin").read_text()
+    assert (made / "videos" / "episode_1.mp4").exists()
+    check_encoder(functools.partial(Recurrent, cell=importlib.import_module("my_memory").Leaky, hidden_dim=5))
 
 
 def test_record_and_evaluate_show_an_actor_put_there_by_hand(quick, launch, tmp_path):

@@ -2,6 +2,7 @@
 
 from offpcc.networks.actors import DeterministicActor, GaussianActor, SquashedGaussianActor
 from offpcc.networks.autoencoders import VariationalAutoencoder
+from offpcc.networks.cells import Cell
 from offpcc.networks.convolutional import Convolutional
 from offpcc.networks.critics import Critics
 from offpcc.networks.encoders import (
@@ -15,6 +16,7 @@ from offpcc.networks.promises import check_encoder
 from offpcc.networks.recurrent import Recurrent
 
 __all__ = [
+    "Cell",
     "Convolutional",
     "Critics",
     "DeterministicActor",

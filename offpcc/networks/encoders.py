@@ -63,7 +63,7 @@ class Encoder(nn.Module):
     """Base class: the extra inputs, and the convention for states.
 
     Args:
-        shape: of the inputs.
+        shape: of the inputs; a child takes it first, by this name.
         use_previous_action: whether the previous action is an input.
         use_previous_reward: whether the previous reward is one.
 
@@ -189,8 +189,18 @@ def vector(observation: Tensor) -> Tensor:
 
 
 def rebuilds(part: Encoder | Cell) -> dict[str, Any]:
-    """A specification of what built an encoder or a cell: all arguments but the sizes, which its builder is given."""
+    """A specification of what built an encoder or a cell: all arguments but the sizes, which its builder is given.
+
+    Raises:
+        UserError: an encoder has another name for its shape, or an argument cannot be written.
+    """
     description = specification(part)
+    for name, value in vars(part)["_arguments"].items():
+        if isinstance(value, InputShape) and name not in part.sizes:
+            raise UserError(
+                f"{type(part).__name__} takes the shape of its inputs by the name {name}, and could not be built again "
+                f"from an actor's file; call this argument shape"
+            )
     arguments = {key: value for key, value in description["arguments"].items() if key not in part.sizes}
     for name, inside in part.named_children():  # a part inside, built by an argument of its name
         if name in arguments and isinstance(inside, Encoder | Cell):

@@ -19,6 +19,8 @@ from offpcc.networks.layers import MLP
 
 Array = np.ndarray[Any, Any]
 Mirror = Callable[..., Any]
+ONE = np.ones(1, np.float32)  # a number of Python's would be made one at every step
+MOST = np.array([87.0], np.float32)  # whose exponential is finite
 MIRRORED = {"forward", "choose", "with_extras"}  # methods that a mirror stands for
 
 
@@ -51,8 +53,14 @@ def view(weight: Tensor) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), finite at any x."""
-    result: Array = 0.5 * np.tanh(0.5 * x) + 0.5
+    """exp(x) / (exp(x) + 1), finite at any x.
+
+    By tanh, what little passes a gate that is nearly shut would be rounded as numbers of the size of one are.
+    """
+    odds = np.minimum(x, MOST)
+    np.exp(odds, odds)
+    total = odds + ONE
+    result: Array = np.divide(odds, total, total)
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Annotated, Any
 
 from torch import Tensor
@@ -16,8 +17,12 @@ from offpcc.networks.mirrors import Array, Mirror, mirror_of
 from offpcc.registry import configurable
 
 
+def _class_built(build: Any) -> Any:
+    return build.func if isinstance(build, functools.partial) else build
+
+
 def _builds_cells(value: Any) -> bool:
-    made = value.func if isinstance(value, functools.partial) else value
+    made = _class_built(value)
     return isinstance(made, type) and issubclass(made, Cell)
 
 
@@ -30,7 +35,7 @@ class Recurrent(Encoder):
 
     Args:
         shape: of the inputs.
-        cell: what remembers: a name of `offpcc.networks.cells`, or a class of your own, built like those.
+        cell: what remembers: a name of `offpcc.networks.cells`, or a class of your own, see `Cell`.
         hidden_dim: width of every layer.
         num_layers: depth.
         front: an encoder without memory that sees each observation first, such as `Convolutional`.
@@ -55,7 +60,7 @@ class Recurrent(Encoder):
             raise UserError("Recurrent.front has a memory of its own, which would be lost; choose one without")
         num_in = vector_dim(self.front.output_shape) + self.extra_dim
         build = CELLS[cell] if isinstance(cell, str) else cell
-        self.cell = build(num_in, hidden_dim, num_layers)
+        self.cell = _built(build, num_in=num_in, hidden_dim=hidden_dim, num_layers=num_layers)
         if not isinstance(getattr(self.cell, "dim", None), int):
             raise UserError(
                 f"{type(self.cell).__name__}.dim is not set; a memory has to say how wide its summaries are"
@@ -84,3 +89,21 @@ class Recurrent(Encoder):
             return found
 
         return step
+
+
+def _built(build: CellBuilder, **sizes: int) -> Cell:
+    """A cell of these sizes.
+
+    Raises:
+        UserError: its class has other names for them, by which an actor's file would not build it again.
+    """
+    signature = inspect.signature(build)
+    try:
+        signature.bind_partial(**sizes)
+    except TypeError as error:
+        taken = ", ".join(signature.parameters) or "nothing"
+        raise UserError(
+            f"{_class_built(build).__name__} takes {taken}; a memory is built by keyword, with num_in, hidden_dim and "
+            f"num_layers, so give its arguments these names"
+        ) from error
+    return build(**sizes)

@@ -15,6 +15,7 @@ from offpcc.evaluation import Evaluation
 from offpcc.interaction import Interaction
 from offpcc.loggers import Loggers
 from offpcc.networks import Convolutional, Recurrent
+from offpcc.networks.cells import CELLS
 from offpcc.run_fns import train
 
 
@@ -62,11 +63,11 @@ class Cue(gymnasium.Env):
         return self._observe(), reward, last, False, {}
 
 
-def learn_cue(algo, num_steps, length=5, seed=1):
+def learn_cue(algo, num_steps, length=5, seed=1, cell="lstm"):
     """The mean return of 40 test episodes after `num_steps` environment steps."""
     env = Cue(length, image=algo.startswith("c"))
     front = functools.partial(Convolutional, channels=(8,), kernels=(4,), strides=(4,), feature_dim=16)
-    memory = functools.partial(Recurrent, hidden_dim=16, num_layers=1)
+    memory = functools.partial(Recurrent, cell=cell, hidden_dim=16, num_layers=1)
     options = {}
     if algo.endswith("_s"):
         options["shared_encoder"] = functools.partial(memory, front=front) if algo.startswith("c") else memory
@@ -95,6 +96,18 @@ def learn_cue(algo, num_steps, length=5, seed=1):
 def test_agents_with_memory_remember_a_cue(algo):
     """In one of three runs: deterministic policies may come to rest at the border, where nothing moves them."""
     assert any(learn_cue(algo, 2_000, seed=seed) > 0.8 for seed in (1, 2, 3))
+
+
+STEPS = {"gru": 500, "mingru": 800, "lru": 500, "gpt": 500, "concat": 500}  # minGRU's gates are slow at the start
+
+
+def test_all_other_memories_are_taught():
+    assert STEPS.keys() == CELLS.keys() - {"lstm", "rnn"}
+
+
+@pytest.mark.parametrize("cell", STEPS)
+def test_agents_remember_a_cue_by_any_memory(cell):
+    assert any(learn_cue("rsac_s", STEPS[cell], seed=seed, cell=cell) > 0.8 for seed in (1, 2, 3))
 
 
 @pytest.mark.parametrize("algo", some_fast(MEMORYLESS, {"sac"}))

@@ -179,6 +179,35 @@ def test_a_memory_without_a_width_is_refused():
         Recurrent(InputShape((3,), 1), cell=Unmeasured)
 
 
+class Renaming(Cell):
+    def __init__(self, input_dim, width, depth):
+        super().__init__()
+
+
+class Ordered(Cell):
+    def __init__(self, *sizes):
+        super().__init__()
+
+
+@pytest.mark.parametrize("cell, names", [
+    (Renaming, "Renaming takes input_dim, width, depth"),
+    (functools.partial(Renaming, depth=3), "Renaming takes input_dim, width, depth"),
+    (Ordered, "Ordered takes sizes"),
+    (CELLS["lstm"], None),
+])  # fmt: skip
+def test_a_memory_with_other_names_is_refused(cell, names):
+    """By its place an argument is no better known: an actor's file knows it by name."""
+    if names is None:
+        assert Recurrent(InputShape((3,), 1), cell=cell, hidden_dim=4, num_layers=1).dim == 4
+        return
+    with pytest.raises(UserError) as caught:
+        Recurrent(InputShape((3,), 1), cell=cell)
+    assert caught.value.message == (
+        f"{names}; a memory is built by keyword, with num_in, hidden_dim and num_layers, so give its arguments these "
+        f"names"
+    )
+
+
 @pytest.mark.parametrize("kind", WITH_MEMORY)
 def test_states_have_the_batch_first(kind):
     encoder, observation = made(kind)

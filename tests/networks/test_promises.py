@@ -2,14 +2,18 @@
 
 import functools
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from offpcc.agent import load_actor, save_actor
+from offpcc.algorithms import SAC
 from offpcc.errors import UserError
-from offpcc.networks import Convolutional, Encoder, Identity, Recurrent, check_encoder
-from offpcc.networks.cells import CELLS, Cell
+from offpcc.networks import Cell, Convolutional, Encoder, Identity, Recurrent, check_encoder
+from offpcc.networks.cells import CELLS
+from offpcc.registry import configurable
 
 SMALL = functools.partial(Convolutional, channels=(4, 3), kernels=(3, 3), strides=(2, 1), feature_dim=6)
 
@@ -25,14 +29,15 @@ def test_our_other_encoders_keep_theirs():
     check_encoder(functools.partial(Recurrent, front=SMALL, hidden_dim=5), observation=(2, 12, 10))
 
 
+@configurable
 class Mean(Cell):
     """A running mean, and ways to be wrong."""
 
-    fault = ""
-
-    def __init__(self, num_in, hidden_dim, num_layers):
+    def __init__(self, num_in, hidden_dim, num_layers, *, fault=""):
         super().__init__()
-        self.dim = num_in
+        self.dim, self.fault = num_in, fault
+        if fault == "not saved":
+            self.scale = torch.rand(())
 
     def forward(self, x, state=None):
         before = torch.full_like(x[:, 0], float(self.fault == "start")) if state is None else state
@@ -53,6 +58,8 @@ class Mean(Cell):
             h = h + torch.randn_like(h)
         if self.fault == "layers first":
             before = before.unsqueeze(0)
+        if self.fault == "not saved":
+            h = self.scale * h
         return h, None if self.fault == "no state" else before
 
     def mirror(self):
@@ -65,17 +72,17 @@ class Mean(Cell):
     ("", None),
     ("width", r"summaries of Recurrent have the shape \(3, 7, 3\); it has to be \(3, 7, dim\), with Recurrent.dim = 4"),
     ("no state", "Recurrent.memoryless is False, but its state after a step is None"),
-    ("ahead", "depend on later steps: by up to "),
+    ("ahead", r"depend on later steps: by up to .* in 3 steps"),
     ("rows", "depend on other rows of the batch"),
     ("forgets", "differ when it is fed step by step"),
     ("random", "depend on later steps"),
     ("start", "does not start anew from a state of zeros"),
     ("layers first", "its first axis has to be the batch"),
     ("mirror", "the mirror of Recurrent computes something else"),
+    ("not saved", "Recurrent gives something else once read from an actor's file"),
 ])  # fmt: skip
 def test_a_memory_that_breaks_a_promise_is_named(fault, told):
-    cell = type("Faulty", (Mean,), {"fault": fault})
-    build = functools.partial(Recurrent, cell=cell)
+    build = functools.partial(Recurrent, cell=functools.partial(Mean, fault=fault))
     if told is None:
         check_encoder(build)
         return
@@ -83,6 +90,27 @@ def test_a_memory_that_breaks_a_promise_is_named(fault, told):
         check_encoder(build)
 
 
+@configurable
+class Recent(Cell):
+    """The sum of the last `window` inputs; fed at once it has no window."""
+
+    def __init__(self, num_in, hidden_dim, num_layers, *, window=40):
+        super().__init__()
+        self.dim, self.window = num_in, window
+
+    def forward(self, x, state=None):
+        before = x.new_zeros(len(x), self.window - 1, self.dim) if state is None else state
+        known = torch.cat([before, x], 1)
+        return known.cumsum(1)[:, self.window - 1 :], known[:, x.shape[1] :]
+
+
+@pytest.mark.parametrize("window", [10, 40, 200])
+def test_a_window_is_gone_past(window):
+    with pytest.raises(UserError, match=r"summaries of Recurrent differ when it is fed step by step: .* in 300 steps"):
+        check_encoder(functools.partial(Recurrent, cell=functools.partial(Recent, window=window)))
+
+
+@configurable
 class Dropping(Encoder):
     """Memoryless, and random while it trains."""
 
@@ -96,3 +124,68 @@ class Dropping(Encoder):
 
 def test_what_is_random_in_training_alone_is_no_fault():
     check_encoder(Dropping)
+
+
+# An actor's file ------------------------------------------------------------------------------------------------
+
+
+class Undecorated(Mean):
+    pass
+
+
+class UndecoratedEncoder(Dropping):
+    pass
+
+
+@configurable
+class Misnaming(Dropping):
+    def __init__(self, input_shape):
+        super().__init__(input_shape)
+
+
+@configurable
+class MisnamingApart(Encoder):
+    def __init__(self, input_shape):
+        super().__init__(input_shape)
+        self.dim = input_shape.observation[0]
+
+    def forward(self, inputs, state=None):
+        return inputs.observation, None
+
+
+@configurable
+class Positional(Dropping):
+    def __init__(self, shape, *rates):
+        super().__init__(shape)
+        self.scales = nn.ParameterList(torch.ones(1) for _ in rates)
+
+
+@configurable
+class Renaming(Cell):
+    def __init__(self, input_dim, width, depth):
+        super().__init__()
+        self.dim = input_dim
+
+
+@pytest.mark.parametrize("build, told", [
+    (functools.partial(Recurrent, cell=Undecorated), "^the class Undecorated cannot .*; decorate it with offpcc"),
+    (UndecoratedEncoder, "^an object of UndecoratedEncoder cannot .*; decorate its class with offpcc.configurable$"),
+    (functools.partial(Recurrent, cell=Renaming), "^Renaming takes input_dim, width, depth; a memory is built by"),
+    (MisnamingApart, "^MisnamingApart takes the shape of its inputs by the name input_shape, .* argument shape$"),
+    (Misnaming, "^Misnaming takes the shape of its inputs by the name input_shape"),
+    (lambda shape: Positional(shape, 1, 2), r"^Positional cannot be built again from an actor's file \(.*scales"),
+])  # fmt: skip
+def test_what_no_actors_file_could_hold_is_told_in_one_line(build, told):
+    with pytest.raises(UserError, match=told) as caught:
+        check_encoder(build)
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("cell", [functools.partial(Mean, fault="none of them"), *CELLS])
+def test_what_passes_is_loaded_as_it_was_saved(cell, tmp_path):
+    box = functools.partial(gymnasium.spaces.Box, -1.0, 1.0)
+    build = functools.partial(Recurrent, cell=cell, hidden_dim=5)
+    save_actor(SAC(box((4,)), box((2,)), encoder=build, hidden_dims=(8,)), tmp_path / "actor.pt")
+    loaded = load_actor(tmp_path / "actor.pt").actor_encoder.cell
+    assert type(loaded) is (CELLS[cell] if isinstance(cell, str) else Mean)
+    assert getattr(loaded, "fault", "none of them") == "none of them"

@@ -15,9 +15,10 @@ PIECE = 512  # steps
 class Cell(nn.Module):
     """Base class of memories: from a sequence of features to one of summaries.
 
-    A cell is built with the width of its inputs, `hidden_dim` and `num_layers`; what else it takes is gin's to set. Its
-    state is a tensor, or plain tuples of tensors, whose first axis is the batch; zeros, or None, are the state at an
-    episode's start. Fed step by step with the state handed on, it gives what it gives fed at once.
+    A cell is built by the names `num_in`, which is the width of its inputs, `hidden_dim` and `num_layers`; what else it
+    takes is gin's to set, and `offpcc.configurable` lets an actor's file hold it. Its state is a tensor, or plain
+    tuples of tensors, whose first axis is the batch; zeros, or None, are the state at an episode's start. Fed step by
+    step with the state handed on, it gives what it gives fed at once.
 
     Attributes:
         dim: width of a summary.
@@ -40,7 +41,7 @@ class Cell(nn.Module):
 class CellBuilder(Protocol):
     """A class of cells, or a partial application of one."""
 
-    def __call__(self, num_in: int, hidden_dim: int, num_layers: int, /) -> Cell:
+    def __call__(self, *, num_in: int, hidden_dim: int, num_layers: int) -> Cell:
         """A cell that reads vectors of `num_in` numbers."""
         ...
 

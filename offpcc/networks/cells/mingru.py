@@ -4,10 +4,10 @@ Of each input x_t a gate z_t = sigmoid(W_z x_t) and a candidate g(W_h x_t), whic
 h_t = (1 - z_t) h_{t-1} + z_t g(W_h x_t). Neither reads h_{t-1}, so that all products are taken at once.
 
 Differs from the paper: the recurrence is the one of its logarithmic form, but is computed without logarithms, which its
-scan needs and ours does not; h_0 is 0. Gates start with biases that spread the time over which units forget from 1 to
-`horizon` steps, as Tallec & Ollivier 2018 (arXiv:1804.11188) advise, but evenly in the logarithm of the steps. Layers
-stand in residual blocks, of which the first reads inputs that are not normalised, without the convolutions and MLPs of
-the paper's language models: what reads a summary is an MLP already.
+scan needs and ours does not; h_0 is 0. Gates start with biases that spread the time 1 / z over which units forget from
+2 to `horizon` + 1 steps, as Tallec & Ollivier 2018 (arXiv:1804.11188) advise, but evenly in the logarithm of one step
+less. Layers stand in residual blocks, of which the first reads inputs that are not normalised, without the convolutions
+and MLPs of the paper's language models: what reads a summary is an MLP already.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class MinGRU(Blocks):
         hidden_dim: see `Cell`.
         num_layers: see `Cell`.
         expansion: numbers in a layer's state for each of `hidden_dim`; with more than 1 a product leads back.
-        horizon: steps over which the slowest units forget before they have learned; with 1 all gates are half open.
+        horizon: one less than the steps over which the slowest units forget before they have learned; with 1 all gates
+            are half open.
     """
 
     def __init__(

@@ -51,12 +51,10 @@ def scan(a: Tensor, b: Tensor, h0: Tensor, chunk: int | None = None) -> Tensor:
         b: what comes to it, (B, T, N).
         h0: the state before the first step, (B, N).
         chunk: steps that are taken one after another, in all chunks of the sequences at the same time; the chunks are
-            then joined one after another. By default the whole length on the CPU, where one pass over the memory is
-            best, and elsewhere its root, for there the number of kernels is what costs.
+            then joined one after another; by default `best_chunk`.
     """
     length = b.shape[1]
-    if chunk is None:
-        chunk = length if b.device.type == "cpu" else math.isqrt(length - 1) + 1
+    chunk = best_chunk(length, b.device) if chunk is None else chunk
     if chunk >= length:
         for a_t, b_t in zip(_steps(a, length), b.unbind(1), strict=True):
             h0 = b_t.addcmul_(a_t, h0)
@@ -76,15 +74,25 @@ def scan(a: Tensor, b: Tensor, h0: Tensor, chunk: int | None = None) -> Tensor:
 
 def scan_back(a: Tensor, gradient: Tensor, chunk: int | None = None) -> Tensor:
     """g_t = dL/dh_t + a_{t+1} g_{t+1}, in the place of `gradient`: what a loss asks of each b_t, through all after."""
-    if gradient.device.type == "cpu" and chunk is None:
-        steps = gradient.unbind(1)
-        kept = _steps(a, len(steps))
-        for t in reversed(range(len(steps) - 1)):
+    length = gradient.shape[1]
+    chunk = best_chunk(length, gradient.device) if chunk is None else chunk
+    if chunk >= length:
+        steps, kept = gradient.unbind(1), _steps(a, length)
+        for t in reversed(range(length - 1)):
             steps[t].addcmul_(kept[t + 1], steps[t + 1])
         return gradient
     a = a.expand_as(gradient)
     following = torch.cat([a[:, :1], a[:, 1:].flip(1)], 1)  # the first meets a state of zeros
     return scan(following, gradient.flip(1), start(gradient), chunk).flip(1)
+
+
+def best_chunk(length: int, device: torch.device) -> int:
+    """Steps of a scan to take one after another.
+
+    On the CPU all of them, where one pass over the memory is best. Elsewhere the number of kernels is what costs, two
+    for each step of a chunk and one for each chunk: about fewest with the length's root.
+    """
+    return length if device.type == "cpu" else math.isqrt(length - 1) + 1
 
 
 def _steps(a: Tensor, length: int) -> Sequence[Tensor]:

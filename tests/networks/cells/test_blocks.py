@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from offpcc.networks.cells import LRU, MinGRU
+from offpcc.networks.cells.blocks import Blocks, Layer
+from offpcc.networks.cells.lru import LRULayer
 from offpcc.networks.mirrors import mirror_of
 
 CELLS = [MinGRU, functools.partial(MinGRU, expansion=2), LRU, functools.partial(LRU, state_dim=3)]
@@ -19,6 +21,98 @@ every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def made(build, depth=2, dtype=torch.float32, num_in=3, hidden_dim=8):
     torch.manual_seed(0)
     return build(num_in, hidden_dim, depth).to(dtype)
+
+
+class Summing(Layer):
+    """The least that a layer can be: h_t = h_{t-1} / 2 + W x_t."""
+
+    def __init__(self, num_in, state_dim):
+        super().__init__()
+        self.state_dim = state_dim
+        self.weight = torch.nn.Parameter(torch.randn(state_dim, num_in))
+
+    def forward(self, x, state):
+        last, rows = x.new_zeros(len(x), self.state_dim) if state is None else state, []
+        for x_t in x.unbind(1):
+            last = 0.5 * last + x_t @ self.weight.t()
+            rows.append(last)
+        return torch.stack(rows, 1), last
+
+
+class Silent(Layer):
+    state_dim = 8
+
+    def forward(self, x, state):
+        return torch.zeros_like(x), torch.zeros_like(x[:, 0])
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_blocks_by_hand(depth):
+    """x + layer(norm(x)) but for the first, beside which a linear layer stands, and a norm behind the last."""
+    torch.manual_seed(0)
+    cell = Blocks(3, 5, [Summing(width, 5) for width in [3, *[5] * (depth - 1)]]).double()
+    with torch.no_grad():
+        for norm in cell.norms:
+            norm.weight.normal_()
+            norm.bias.normal_()
+    x, start = torch.randn(6, 3, dtype=torch.float64), torch.randn(1, depth, 5, dtype=torch.float64)
+    with torch.no_grad():
+        h, last = cell(x[None], start)
+    states = start[0].numpy().copy()
+    weights = {name: weight.detach().numpy() for name, weight in cell.named_parameters()}
+    for t in range(6):
+        read = x[t].numpy()
+        stream = weights["beside.weight"] @ read + weights["beside.bias"]
+        for number in range(depth):
+            states[number] = 0.5 * states[number] + weights[f"layers.{number}.weight"] @ read
+            stream = stream + states[number]
+            normed = (stream - stream.mean()) / np.sqrt(stream.var() + 1e-5)
+            read = weights[f"norms.{number}.weight"] * normed + weights[f"norms.{number}.bias"]
+        np.testing.assert_allclose(h[0, t], read, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(last[0], states, rtol=0, atol=1e-12)
+
+
+def test_a_layer_is_heard_past_those_that_say_nothing():
+    """What the residuals are for: what the first of four layers gives, and its gradient, are as if it were alone."""
+    torch.manual_seed(0)
+    first, x = LRULayer(3, 8, 4, 0.9, 0.99, 0.3), torch.randn(2, 20, 3)
+    beside, found = None, []
+    for silent in (0, 3):
+        cell = Blocks(3, 8, [first, *[Silent() for _ in range(silent)]])
+        beside = cell.beside.state_dict() if beside is None else beside
+        cell.beside.load_state_dict(beside)
+        h, _ = cell(x)
+        found.append((h.detach(), *torch.autograd.grad(h[:, -1, 0].sum(), [*first.parameters()])))
+    assert all(gradient.abs().max() > 1e-6 for gradient in found[0][1:])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("build", [MinGRU, LRU], ids=["mingru", "lru"])
+@pytest.mark.parametrize("scale", [1.0, 1e2, 1e4])
+def test_layers_and_heads_read_numbers_of_the_size_of_one_whatever_the_inputs_are(build, scale):
+    """What the normalisations are for."""
+    cell, read = made(build, 4), []
+    for layer in [*cell.layers][1:]:
+        layer.register_forward_pre_hook(lambda _, arguments: read.append(arguments[0]))
+    with torch.no_grad():
+        read.append(cell(scale * torch.randn(4, 50, 3))[0])
+    assert len(read) == 4
+    for x in read:
+        torch.testing.assert_close(x.square().mean(-1), torch.ones(4, 50), rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("build", [MinGRU, LRU], ids=["mingru", "lru"])
+def test_the_first_of_four_layers_is_taught_nearly_as_much_as_the_last(build):
+    """About half as much; without the residuals, or without the normalisations, minGRU's a fifth."""
+    shares = []
+    for seed in range(4):
+        torch.manual_seed(seed)
+        cell = build(3, 16, 4)
+        h, _ = cell(torch.randn(8, 50, 3))
+        (h * torch.randn_like(h)).sum().backward()
+        norms = [torch.cat([w.grad.flatten() for w in layer.parameters()]).norm().item() for layer in cell.layers]
+        shares.append(norms[0] / norms[-1])
+    assert 0.3 < np.mean(shares) < 3.0
 
 
 @pytest.mark.parametrize("build", [MinGRU, LRU], ids=["mingru", "lru"])

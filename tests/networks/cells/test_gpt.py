@@ -92,6 +92,18 @@ def test_a_block_by_hand():
         torch.testing.assert_close(cell(x)[0][0], expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("num_layers", [1, 4])
+def test_branches_start_smaller_the_more_there_are(num_layers):
+    """By 1 / sqrt(2 num_layers), so that the stream they are added to starts as large at any depth."""
+    for block in made(num_layers=num_layers, width=64).blocks:
+        for branch in (block.merge, block.narrow):
+            plain = 1.0 / math.sqrt(branch.in_features)  # PyTorch's are spread evenly up to this
+            most = branch.weight.abs().max().item() / plain * math.sqrt(2 * num_layers)
+            assert 0.99 < most <= 1.0 + 1e-6
+        for inner in (block.project, block.widen):
+            assert 0.99 < inner.weight.abs().max().item() * math.sqrt(inner.in_features) <= 1.0 + 1e-6
+
+
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 @pytest.mark.parametrize("window", [2, 5])
 def test_it_reaches_back_a_window_in_each_block_and_never_ahead(window, num_layers):

@@ -87,9 +87,9 @@ def test_units_start_to_forget_over_times_up_to_the_horizon(horizon):
     torch.manual_seed(0)
     cell = MinGRU(3, 200, 2, horizon=horizon)
     for layer in cell.layers:
-        times = torch.exp(-layer.gates.bias[:200].detach())
-        assert times.min() >= 1.0 and times.max() <= horizon * (1.0 + 1e-5)
-        assert times.log().mean().item() == pytest.approx(math.log(horizon) / 2, rel=0.15)
+        times = 1.0 / torch.sigmoid(layer.gates.bias[:200].detach())
+        assert times.min() >= 2.0 - 1e-5 and times.max() <= (horizon + 1.0) * (1.0 + 1e-5)
+        assert (times - 1.0).log().mean().item() == pytest.approx(math.log(horizon) / 2, rel=0.15)
 
 
 def test_a_wider_state():
