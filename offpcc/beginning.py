@@ -125,8 +125,6 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
     check("Checkpoints", rules_of(Checkpoints), configuration.anticipate(Checkpoints))
     check_settings(**settings)
     check_num_envs(learner.interaction, settings["num_steps_per_epoch"])
-    num_steps = settings["num_epochs"] * settings["num_steps_per_epoch"]
-    check_is_taught(learner.interaction, num_steps, settings["update_after"], settings["updates_per_step"])
     algorithm, buffer = learner.algorithm, learner.buffer
     idle = {
         type(algorithm): algorithm.without_effect(),
@@ -136,6 +134,8 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
         offline.by_gin: offline.without_effect(algorithm),
     }
     check_effects(bound, idle)
+    num_steps = settings["num_epochs"] * settings["num_steps_per_epoch"]
+    check_is_taught(learner.interaction, num_steps, settings["update_after"], settings["updates_per_step"])
     algorithm.actor_file()  # what could not be saved is refused now, not after an epoch
     return learner, configuration.operative(), settings
 

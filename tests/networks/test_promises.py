@@ -111,7 +111,7 @@ def test_a_window_is_gone_past(window):
 
 
 @configurable
-class Dropping(Encoder):
+class Overlooking(Encoder):
     """Memoryless, and random while it trains."""
 
     def __init__(self, shape):
@@ -123,7 +123,7 @@ class Dropping(Encoder):
 
 
 def test_what_is_random_in_training_alone_is_no_fault():
-    check_encoder(Dropping)
+    check_encoder(Overlooking)
 
 
 # An actor's file ------------------------------------------------------------------------------------------------
@@ -133,12 +133,12 @@ class Undecorated(Mean):
     pass
 
 
-class UndecoratedEncoder(Dropping):
+class UndecoratedEncoder(Overlooking):
     pass
 
 
 @configurable
-class Misnaming(Dropping):
+class Misnaming(Overlooking):
     def __init__(self, input_shape):
         super().__init__(input_shape)
 
@@ -154,7 +154,7 @@ class MisnamingApart(Encoder):
 
 
 @configurable
-class Positional(Dropping):
+class Positional(Overlooking):
     def __init__(self, shape, *rates):
         super().__init__(shape)
         self.scales = nn.ParameterList(torch.ones(1) for _ in rates)
