@@ -22,7 +22,7 @@ from offpcc.config_files import text_of
 from offpcc.errors import DataWarning, UserError
 from offpcc.loggers import tracking_wanted
 from offpcc.origins import Origin, check_origin
-from offpcc.run_fns import check_is_taught, check_num_envs, check_settings, train, without_effect
+from offpcc.run_fns import about_teaching, check_num_envs, check_settings, train, without_effect
 from offpcc.runs import RunFolder
 from offpcc.telling import about_data, nothing_there, refusal, tell_finished
 
@@ -55,9 +55,10 @@ def decide(options: argparse.Namespace, folder: RunFolder) -> Beginning | None:
     learner, config, settings = assemble(options, folder.run_id, file)
     if learner.recording is not None:
         refuse_place(options, folder, status, origin._replace(fingerprint=learner.recording.fingerprint))
-    messages = about_data(options, learner, settings["num_epochs"] * settings["num_steps_per_epoch"])
-    if told := about_segments(learner.algorithm, learner.buffer):
-        messages.append(told)
+    num_steps = settings["num_epochs"] * settings["num_steps_per_epoch"]
+    messages = about_data(options, learner, num_steps)
+    teaching = about_teaching(learner.interaction, num_steps, settings["update_after"], settings["updates_per_step"])
+    messages += [told for told in (about_segments(learner.algorithm, learner.buffer), teaching) if told]
     checkpoint, changes = find_checkpoint(folder, status, config)
     if status == "finished" and (checkpoint is None or checkpoints.is_over(checkpoint, settings["num_epochs"])):
         tell_finished(options, folder)
@@ -134,8 +135,6 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
         offline.by_gin: offline.without_effect(algorithm),
     }
     check_effects(bound, idle)
-    num_steps = settings["num_epochs"] * settings["num_steps_per_epoch"]
-    check_is_taught(learner.interaction, num_steps, settings["update_after"], settings["updates_per_step"])
     algorithm.actor_file()  # what could not be saved is refused now, not after an epoch
     return learner, configuration.operative(), settings
 

@@ -117,7 +117,6 @@ def train(
         stop_return=stop_return,
     )
     check_num_envs(interaction, num_steps_per_epoch)
-    check_is_taught(interaction, num_epochs * num_steps_per_epoch, update_after, updates_per_step)
     loop = loop or Loop()
     run = Run(algorithm, buffer, interaction, tests, loop)
     clock = Clock(loop, num_epochs * num_steps_per_epoch, updates_per_step, logger)
@@ -216,25 +215,21 @@ def check_num_envs(interaction: Interaction | None, num_steps_per_epoch: int) ->
         )
 
 
-def check_is_taught(
-    interaction: Interaction | None, num_steps: int, update_after: int, updates_per_step: float
-) -> None:
-    """Refuse a run in environments that ends before its first update, unless none is wanted.
+def about_teaching(interaction: Interaction | None, num_steps: int, update_after: int, updates_per_step: float) -> str:
+    """What a person should know of a run in environments that ends before its first update, "" if it does not.
 
     Args:
         interaction: takes the steps; None to learn from recorded data, where no update waits.
         num_steps: of the whole run, in environments.
         update_after: see `train`.
         updates_per_step: see `train`; 0 wants none.
-
-    Raises:
-        UserError: it does.
     """
-    if interaction is not None and updates_per_step and update_after >= num_steps:
-        raise UserError(
-            f"train.update_after is {update_after:,}, but the run ends after {num_steps:,} steps, before anything is "
-            f"learned; raise train.num_epochs, or lower train.update_after"
-        )
+    if interaction is None or not updates_per_step or update_after < num_steps:
+        return ""
+    return (
+        f"nothing will be learned: train.update_after is {update_after:,}, and the run ends after {num_steps:,} steps; "
+        f"raise train.num_epochs, or lower train.update_after"
+    )
 
 
 def columns_of(algorithm: Algorithm, tests: Evaluation | None, interaction: Interaction | None = None) -> list[str]:

@@ -140,8 +140,6 @@ COMMANDS = [
     ("TRAIN --gin environments.num_envs=2.0", "environments.num_envs is 2.0"),
     ("TRAIN --gin environments.num_envs=True", "environments.num_envs is True"),
     ("TRAIN --gin environments.num_envs=1000", "environments.num_envs is 1000", "num_steps_per_epoch"),
-    ("TRAIN --gin train.update_after=1000", "train.update_after is 1,000, but the run ends after 1,000", "num_epochs"),
-    ("TRAIN --gin train.num_epochs=1 train.num_steps_per_epoch=300", "train.update_after is 400", "lower"),
     ("TRAIN --gin environments.worker_processes=\"'yes'\"", "environments.worker_processes is 'yes'", "True or False"),
     ("TRAIN --gin make.wrappers=3", "make.wrappers is 3", "list"),
     ("TRAIN --gin make.wrappers=[3]", "make.wrappers", "3"),
