@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import tempfile
 import warnings
@@ -17,7 +16,8 @@ from gymnasium import spaces
 
 from offpcc import d4rl_names
 from offpcc.agent import Agent
-from offpcc.algorithms import ALGORITHMS, ActorCritic, variants
+from offpcc.algorithm_names import find_algorithm, short_name
+from offpcc.algorithms import ActorCritic
 from offpcc.bad_numbers import BadNumberError
 from offpcc.bookkeeping import Loop
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
@@ -36,7 +36,6 @@ from offpcc.interaction import Interaction
 from offpcc.loggers import ConsoleLogger, Logger
 from offpcc.loggers.terminal import download_bar
 from offpcc.offline import OfflineData, read
-from offpcc.registry import REGISTRY
 from offpcc.run_fns import Callback, train
 
 
@@ -282,38 +281,3 @@ def run_name(env: str | None, dataset: str | Path | Dataset | None, fraction: fl
     if env is None or dataset is None or env == dataset:
         return f"{env or dataset}{part}"
     return f"{env}_from_{dataset}{part}"
-
-
-def find_algorithm(name: str) -> type[ActorCritic]:
-    """The class of this name.
-
-    Raises:
-        UserError: there is none.
-    """
-    found = ALGORITHMS.get(name) or REGISTRY.get(name)
-    if found is None or not _learns(found):
-        known = [*ALGORITHMS, *(key for key, cls in REGISTRY.items() if _learns(cls))]
-        near = difflib.get_close_matches(name, known, 3, 0.4)
-        plain = [short for short, cls in ALGORITHMS.items() if cls.__module__ != variants.__name__]
-        advice = (
-            f"did you mean {', '.join(near)}?"
-            if near
-            else f"there are {', '.join(plain)}, and each with memory (such as rsac), with convolutions (csac), with "
-            f"both (crsac): `offpcc --help` lists all."
-        )
-        raise UserError(
-            f"there is no algorithm {name!r}; {advice} A class of your own needs an update_networks, the decorator "
-            f"offpcc.configurable, and an import of its module in the config"
-        )
-    return found
-
-
-def _learns(cls: type) -> bool:
-    """Whether a class has an update of its own, or of a parent; `ActorCritic` has none."""
-    none = ActorCritic.update_networks
-    return getattr(cls, "update_networks", none) is not none
-
-
-def short_name(name: str) -> str:
-    """An algorithm's name, by which runs lie side by side: of SAC, too, it is "sac"; a user's class has its own."""
-    return next((short for short, cls in ALGORITHMS.items() if cls.__name__ == name), name)

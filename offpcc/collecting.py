@@ -19,8 +19,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from offpcc import configuration, signals
 from offpcc.agent import load_actor
+from offpcc.algorithm_names import short_name
 from offpcc.algorithms import ActorCritic
-from offpcc.assembly import short_name
 from offpcc.commands import choose_device, find_actor, place
 from offpcc.core import is_image
 from offpcc.data.loading import MINARI

@@ -92,8 +92,8 @@ def train(
         num_steps_per_epoch: environment steps.
         num_test_episodes_per_epoch: episodes.
         num_test_envs: test episodes that run side by side.
-        update_after: environment steps of random exploration before the policy acts and updates begin; fewer than
-            the run has.
+        update_after: environment steps of random exploration before the policy acts and updates begin; a run
+            of no more learns nothing.
         update_every: environment steps between two rounds of updates; an agent with memory has a round per episode.
         updates_per_step: updates per environment step; may be a fraction.
         stop_return: mean test return that is good enough, if any.

@@ -15,7 +15,8 @@ import torch
 
 from offpcc import checkpoints, config_files, configuration, runs, signals
 from offpcc.agent import load_actor
-from offpcc.assembly import Learner, run_name, short_name, what_is_named
+from offpcc.algorithm_names import short_name
+from offpcc.assembly import Learner, run_name, what_is_named
 from offpcc.bad_numbers import BadNumberError
 from offpcc.beginning import Beginning, decide
 from offpcc.callbacks import Checkpoints

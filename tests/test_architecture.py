@@ -22,7 +22,7 @@ LEVELS = [
     {"learning", "networks", "data", "workers"},
     {"environments", "offline"},
     {"algorithms", "interaction"},
-    {"bookkeeping", "evaluation"},
+    {"bookkeeping", "evaluation", "algorithm_names"},
     {"run_fns", "agent"},
     {"assembly"},
 ]

@@ -67,8 +67,8 @@ class ActorCritic(Acting):
         reward_shift: added after it.
         augmentation: of images while learning; by default the class's.
         precision: "bfloat16" multiplies in bfloat16 while learning, which takes less time. Weights, moments, last
-            layers and acting stay in float32. So does what GRU, minGRU and LRU remember; an LSTM's state is of 8 bits
-            then, and of a cue that it keeps for hundreds of steps it may lose a fifth.
+            layers and acting stay in float32. So does what GRU, minGRU and LRU remember; an LSTM's state is
+            bfloat16, and of a cue that it keeps for hundreds of steps it may lose a fifth.
         fused: whether updates are those written out by hand, which take less time on the CPU; of SAC, DDPG, TD3,
             TD3+BC, IQL and BC with plain perceptrons, without memory. By default where they fit.
         compiled: whether losses are compiled by `torch.compile`, which takes a C++ compiler and, at the first updates,
