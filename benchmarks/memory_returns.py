@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks.cases import MEMORIES
 from benchmarks.returns import tell
 from benchmarks.time_to_solve import CARTPOLE, CORRIDOR, PENDULUM, Epoch, read_epochs, solved_at
+from offpcc.settings import group_runs
 
 THRESHOLDS = {
     "pendulum": PENDULUM.threshold,
@@ -48,17 +49,34 @@ def told(task: str, runs: Sequence[Sequence[Epoch]]) -> str:
     return text + (f" after {statistics.median_high(after):,}" if after else "")
 
 
+def check_alike(folder: Path, runs: Sequence[Path]) -> None:
+    """Refuse runs that are no seeds of one experiment.
+
+    Raises:
+        SystemExit: they are of several algorithms, or of several settings.
+    """
+    kinds = sorted({run.parent.name for run in runs})
+    if len(kinds) == 1:
+        kinds = list(group_runs(runs))
+    if len(kinds) > 1:
+        raise SystemExit(f"benchmarks: runs in {folder} are not to be averaged: {'; '.join(kinds)}; take some away")
+
+
 def table(folder: Path) -> list[str]:
     """Lines of the table of all runs below `folder`.
 
     Raises:
-        SystemExit: there is no run, or no threshold for a task.
+        SystemExit: there is no run, no threshold for a task, or runs of one cell are not of one setting.
     """
     runs: dict[str, dict[str, list[list[Epoch]]]] = defaultdict(lambda: defaultdict(list))
+    folders: dict[tuple[str, str], list[Path]] = defaultdict(list)
     for file in sorted(folder.rglob("progress.csv")):
         if epochs := read_epochs(file):
             memory, task = file.relative_to(folder).parts[:2]
             runs[task][memory].append(epochs)
+            folders[memory, task].append(file.parent)
+    for (memory, task), found in folders.items():
+        check_alike(folder / memory / task, found)
     if not runs:
         raise SystemExit(f"benchmarks: no runs with tests in {folder}")
     tasks = sorted(runs, key=lambda task: [int(word) if word.isdigit() else 0 for word in task.split("-")])

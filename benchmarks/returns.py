@@ -1,5 +1,7 @@
 """Tables of returns learned from recorded data, as Markdown: last and best test of runs, mean and s.d. over their ids.
 
+Runs of one folder that have other settings have a row of their own, which names what differs.
+
 python -m benchmarks.returns results/published_offline
 
 As in CORL's tables, "last" is the last test of a run and "best" the best of its tests; best is chosen by the tests
@@ -12,8 +14,10 @@ import argparse
 import csv
 import statistics
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from offpcc.settings import group_runs
 
 
 def tests_of(file: Path) -> tuple[list[float], list[float]]:
@@ -32,27 +36,39 @@ def of_ids(values: list[float]) -> str:
 
 
 def table(folder: Path) -> list[str]:
-    """Lines of a table with a row for each environment, data set and algorithm below `folder`.
+    """Lines of a table with a row for each environment, data set, algorithm and setting below `folder`.
 
     Raises:
         SystemExit: there is no run.
     """
-    runs: dict[tuple[str, str], list[tuple[list[float], list[float]]]] = defaultdict(list)
+    folders: dict[Path, list[Path]] = defaultdict(list)
     for file in sorted(folder.rglob("progress.csv")):
-        task, algorithm, _ = file.parent.parts[-3:]
-        found = tests_of(file)
-        if found[0]:
-            runs[task, algorithm].append(found)
-    if not runs:
+        folders[file.parent.parent].append(file.parent)
+    lines = []
+    for place, runs in folders.items():
+        name = place.parent.name.replace("_from_", ", ")
+        for settings, members in group_runs(runs).items():
+            found = [tests for run in members if (tests := tests_of(run / "progress.csv"))[0]]
+            if not found:
+                continue
+            last, best = ([pick(returns) for returns, _ in found] for pick in (lambda r: r[-1], max))
+            scores = [scores[-1] for _, scores in found if scores]
+            score = of_ids(scores) if scores else ""
+            algorithm = f"`{place.name}`{f', {settings}' if settings else ''}"
+            lines.append(f"| {name} | {algorithm} | {ids(found)} | {of_ids(last)} | {of_ids(best)} | {score} |")
+    if not lines:
         raise SystemExit(f"no runs with tests in {folder}")
-    lines = ["| environment and data | algorithm | ids | last | best | D4RL score, last |", "|---|---|---|---|---|---|"]
-    for (task, algorithm), found in runs.items():
-        last, best = ([pick(returns) for returns, _ in found] for pick in (lambda r: r[-1], max))
-        scores = [scores[-1] for _, scores in found if scores]
-        score = of_ids(scores) if scores else ""
-        name = task.replace("_from_", ", ")
-        lines.append(f"| {name} | `{algorithm}` | {len(found)} | {of_ids(last)} | {of_ids(best)} | {score} |")
-    return lines
+    return [
+        "| environment and data | algorithm | ids | last | best | D4RL score, last |",
+        "|---|---|---|---|---|---|",
+        *lines,
+    ]
+
+
+def ids(found: Sequence[tuple[list[float], list[float]]]) -> str:
+    """How many run ids there are, and where they were not tested alike often, how often each was."""
+    numbers = [len(returns) for returns, _ in found]
+    return str(len(found)) if len({*numbers}) == 1 else f"{len(found)}, after {min(numbers)} to {max(numbers)} tests"
 
 
 def tell(description: str | None, table: Callable[[Path], list[str]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import random
 import warnings
@@ -54,7 +55,7 @@ def decide(options: argparse.Namespace, folder: RunFolder) -> Beginning | None:
     file = find_config(options, folder, status)
     learner, config, settings = assemble(options, folder.run_id, file)
     if learner.recording is not None:
-        refuse_place(options, folder, status, origin._replace(fingerprint=learner.recording.fingerprint))
+        refuse_place(options, folder, status, origin._replace(fingerprint=learner.recording.fingerprint), config)
     num_steps = settings["num_epochs"] * settings["num_steps_per_epoch"]
     messages = about_data(options, learner, num_steps)
     teaching = about_teaching(learner.interaction, num_steps, settings["update_after"], settings["updates_per_step"])
@@ -72,11 +73,20 @@ def decide(options: argparse.Namespace, folder: RunFolder) -> Beginning | None:
     return Beginning(learner, file, config, settings, status, checkpoint, [*messages, *changes])
 
 
-def refuse_place(options: argparse.Namespace, folder: RunFolder, status: str | None, origin: Origin) -> None:
+def refuse_place(
+    options: argparse.Namespace, folder: RunFolder, status: str | None, origin: Origin, config: str | None = None
+) -> None:
     """Refuse a folder beside runs that learned from something else, and one with a run that is not to be gone on with.
 
     Of recorded data only the name is known at first. A run that exists is then not refused yet: that its data is
     another's is the better reason, and known once the data was read.
+
+    Args:
+        options: of the command.
+        folder: of the run.
+        status: what the folder holds.
+        origin: what the run would learn from.
+        config: the bindings that the run would have, if they are known.
 
     Raises:
         UserError: naming the run that is there, and what to do.
@@ -84,7 +94,11 @@ def refuse_place(options: argparse.Namespace, folder: RunFolder, status: str | N
     check_origin(folder, origin)
     is_known = origin.source is None or origin.fingerprint is not None
     if status and is_known and not options.resume:
-        raise UserError(refusal(options, folder, status))
+        if config is None:
+            with contextlib.suppress(Exception):  # the run that is there is the better reason
+                learner, config, _ = assemble(options, folder.run_id, find_config(options, folder, status))
+                learner.close()
+        raise UserError(refusal(options, folder, status, config))
 
 
 def find_config(options: argparse.Namespace, folder: RunFolder, status: str | None) -> str | Path:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from offpcc.assembly import Learner
-from offpcc.configuration import values
+from offpcc.configuration import plain_values
 from offpcc.data.parts import Part, check_part, read_part, remove_others, write_parts
 from offpcc.data.pieces import Piece
 from offpcc.errors import UserError, first_line
@@ -137,25 +137,26 @@ def check_unchanged(before: str, now: str) -> list[str]:
     Raises:
         UserError: naming the first binding that differs.
     """
-    old, new = values(before), values(now)
+    old, new = plain_values(before), plain_values(now)
     messages = []
     # What both have comes first: another memory has other parameters, but what differs is the choice.
     for name in sorted(old.keys() | new.keys(), key=lambda name: (name not in old or name not in new, name)):
         short = ".".join(name.split(".")[-2:])
-        if old.get(name) == new.get(name) or "." not in name:
-            continue  # a macro counts by what it is bound to
-        if (known := _may_change(short)) is not None:
+        if old.get(name) == new.get(name):
+            continue
+        if (known := may_change(short)) is not None:
             if known == CHANGES_LEARNING and name in new:
                 messages.append(f"{short} is {new[name]} from here on")
             continue
         raise UserError(
             f"{short} is {new.get(name, 'not set')}, but the run was made with {old.get(name, 'no value')}: a "
-            f"resumed run keeps its bindings (save {', '.join(MAY_CHANGE)}); start another id for a change"
+            f"resumed run keeps its bindings (save {', '.join(MAY_CHANGE)}); for a change, train another run, in "
+            f"another folder by --results"
         )
     return messages
 
 
-def _may_change(binding: str) -> str | None:
+def may_change(binding: str) -> str | None:
     """Which of `MAY_CHANGE` a binding is, if any; a child's parameter is its parents', too."""
     owner, _, parameter = binding.rpartition(".")
     family = REGISTRY[owner].__mro__ if owner in REGISTRY else ()

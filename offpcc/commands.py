@@ -107,9 +107,10 @@ def plot(options: argparse.Namespace) -> int:
     for summary in summaries:
         version = f" ({', '.join(sorted(found))})" if (found := versions[summary.environment]) else ""
         several = f" +- {summary.final_std:.1f} over {summary.num_runs} runs"
+        longest = f" (the longest run ends at {summary.longest:,})" if summary.longest > summary.steps else ""
         print(
             f"{summary.environment}{version} {summary.label}: {options.metric} {summary.final_mean:.1f}"
-            f"{several if summary.num_runs > 1 else ' of one run'} at step {summary.steps:,}"
+            f"{several if summary.num_runs > 1 else ' of one run'} at step {summary.steps:,}{longest}"
         )
     print(options.output)
     return 0

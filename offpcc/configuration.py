@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,20 @@ from offpcc.config_files import CHECKOUT, find, make_importable, read_file, read
 from offpcc.errors import UserError
 from offpcc.places import as_path, shown
 
-__all__ = ["anticipate", "configure", "load", "load_for_actor", "operative", "results_folder", "values"]
+__all__ = [
+    "anticipate",
+    "configure",
+    "load",
+    "load_for_actor",
+    "operative",
+    "plain_values",
+    "results_folder",
+    "values",
+    "write_plainly",
+]
 
 IN_PYTHON = "offpcc.configure"
+LONGEST_VALUE = 1_000  # letters that are compared; of more, a digest is
 EXAMPLES = {  # of a binding, by where it is given without a file
     COMMAND_LINE: f'{COMMAND_LINE} "SAC.lr=1e-4"',
     IN_PYTHON: f'{IN_PYTHON}(FILE, "SAC.lr = 1e-4", "SAC.gamma = 0.9")',
@@ -195,6 +207,59 @@ def values(text: str) -> dict[str, str]:
         for s, _ in statements(text, Path("config.gin"))
         if isinstance(s, config_parser.BindingStatement)
     }
+
+
+def plain_values(text: str, source: Path | str = "config.gin") -> dict[str, str]:
+    """A config's bindings as text, for comparison: macros are replaced by their values, equal values have equal texts.
+
+    Args:
+        text: in gin's syntax. Nothing that it names is imported, and it may refer to what is not known here.
+        source: see `read_text`.
+
+    Raises:
+        UserError: it is malformed.
+    """
+    bound, macros = dict[str, Any](), dict[str, Any]()
+    for statement, _ in statements(text, source, skip_unknown=True):
+        if isinstance(statement, config_parser.BindingStatement):
+            name = f"{statement.scope}/{statement.selector}" if statement.scope else statement.selector
+            if statement.arg_name:
+                bound[f"{name}.{statement.arg_name}"] = statement.value
+            else:
+                macros[name] = statement.value
+    written = dict[str, str]()
+    return {name: write_plainly(value, macros, written) for name, value in bound.items()}
+
+
+def write_plainly(value: Any, macros: Mapping[str, Any] | None = None, written: dict[str, str] | None = None) -> str:
+    """A value as text, the same for 1 and 1.0, and for a list and a tuple.
+
+    Args:
+        value: of a binding.
+        macros: values of macros by name.
+        written: macros that are written already; grows.
+    """
+    macros, written = macros or {}, {} if written is None else written
+    if isinstance(value, float) and value.is_integer():
+        text = repr(int(value))
+    elif isinstance(value, list | tuple):
+        text = f"({', '.join(write_plainly(item, macros, written) for item in value)})"
+    elif isinstance(value, dict):
+        items = sorted(f"{key!r}: {write_plainly(item, macros, written)}" for key, item in value.items())
+        text = f"{{{', '.join(items)}}}"
+    elif isinstance(value, gin.config._UnknownConfigurableReference):
+        text = f"@{value.selector}{'()' * value.evaluate}"
+    elif isinstance(value, gin.config.ConfigurableReference) and value.selector == MACRO:
+        macro = value.config_key[0]
+        if macro not in written:
+            written[macro] = f"%{macro}"  # where it refers to itself
+            written[macro] = write_plainly(macros[macro], macros, written) if macro in macros else f"%{macro}"
+        text = written[macro]
+    else:
+        text = repr(value)
+    if len(text) <= LONGEST_VALUE:
+        return text
+    return f"{text[:40]}... {hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
 def results_folder(given: str | None) -> Path:

@@ -10,6 +10,7 @@ from offpcc.bookkeeping import SKIPPED
 from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
 from offpcc.run_fns import columns_of
 from offpcc.runs import RunFolder
+from offpcc.settings import digest
 
 
 def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learner, console: ConsoleLogger) -> Loggers:
@@ -31,7 +32,8 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
             folder.path,
             environment=run_name(*what_is_named(options.env, options.dataset), options.dataset_fraction),
             algorithm=options.algo,
-            config_name=details["config_name"],
+            # Weights & Biases averages over a group, so runs of other settings are of another one.
+            config_name=f"{details['config_name']} {digest(configuration.plain_values(configuration.operative()))}",
             run_id=folder.run_id,
             wandb_id=details["wandb_id"],
             config=configuration.values(configuration.operative()),

@@ -137,7 +137,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     _device(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
-    plot = commands.add_parser("plot", help="learning curves, mean and spread over run ids")
+    plot = commands.add_parser("plot", help="learning curves, mean and spread over run ids, a line for each setting")
     plot.add_argument(
         "folder", type=arguments.path, nargs="+", metavar="FOLDER", help="of runs, algorithms or environments"
     )

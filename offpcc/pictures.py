@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Okabe & Ito's colours, which colour-blind people tell apart, without black and the yellow lost on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MOST_WITHIN = 6  # lines whose legend finds a place among them
+LONGEST_WITHIN = 30  # letters of a name in such a legend
 LINE_STYLES = ("-", "--", ":", "-.")
 
 STYLE: Any = {
@@ -32,6 +33,7 @@ STYLE: Any = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "svg.hashsalt": "offpcc",
+    "text.parse_math": False,  # names of folders and settings may hold dollar signs
 }
 
 # What would make two pictures of the same numbers differ: dates, and the plotting library's version.
@@ -57,13 +59,24 @@ def save(figure: "Figure", file: Path) -> None:
     import matplotlib
 
     with matplotlib.rc_context(STYLE), replacing(file) as temporary:
-        for axes in figure.axes:
-            num_lines = len(axes.get_legend_handles_labels()[0])
-            if num_lines > MOST_WITHIN:
-                axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-            elif num_lines:
-                axes.legend()
+        _add_legends(figure)
         figure.savefig(temporary, dpi=150, metadata=METADATA.get(file.suffix))
+
+
+def _add_legends(figure: "Figure") -> None:
+    """A legend for each panel with named lines: among them, or beside it if they are many or their names are long."""
+    widths = dict[int, float]()  # of legends beside panels, by column; pixels
+    for axes in figure.axes:
+        names = axes.get_legend_handles_labels()[1]
+        if len(names) > MOST_WITHIN or max(map(len, names), default=0) > LONGEST_WITHIN:
+            legend = axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+            place = axes.get_subplotspec()
+            column = 0 if place is None else place.colspan.start
+            widths[column] = max(widths.get(column, 0.0), legend.get_window_extent().width)
+        elif names:
+            axes.legend()
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width + sum(widths.values()) / figure.dpi, height)  # panels keep their width
 
 
 def check_picture(path: Path, what: str, example: str) -> None:

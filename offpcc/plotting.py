@@ -2,6 +2,7 @@
 
 import math
 import os
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy.typing as npt
 
 from offpcc.pictures import COLORS, LINE_STYLES, STYLE, save
-from offpcc.progress import Curve, NoRunsError, curve_of, find_runs, mean_over_runs, read_progress
+from offpcc.progress import Curve, Mean, NoRunsError, curve_of, find_runs, mean_over_runs, read_progress
+from offpcc.settings import group_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 
 OFFLINE_STEPS = "steps of learning from recorded data"
+LABEL = 36  # letters in a line of a label
+UNBROKEN = "\0"  # a space at which a label is not broken
+THIN = 0.8  # points; a line of one run beside that of a mean
 
 
 class Summary(NamedTuple):
@@ -29,6 +34,7 @@ class Summary(NamedTuple):
         final_mean: Mean over runs at `steps`.
         final_std: Standard deviation over runs at `steps` (divided by the number of runs, as NumPy does).
         steps: The last environment step that all runs of the group have a number for.
+        longest: The last environment step of the run that goes on longest.
     """
 
     environment: str
@@ -37,6 +43,15 @@ class Summary(NamedTuple):
     final_mean: float
     final_std: float
     steps: int
+    longest: int
+
+
+class Group(NamedTuple):
+    """Runs of one algorithm in one folder that have the same settings."""
+
+    folder: Path
+    settings: str  # what tells them from the other runs in the folder; "" where all are alike
+    runs: list[Path]
 
 
 def plot_run(folder: Path, file: Path) -> None:
@@ -75,17 +90,17 @@ def plot_runs(
     labels: Sequence[str] | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> list[Summary]:
-    """Compare groups of runs, a group being the runs that differ in their id only.
+    """Compare groups of runs. A group are the runs of one folder that have the same settings.
 
-    Each group has a line for the mean over its runs and a band of one standard deviation, at the steps that
-    all of its runs have reached. Each environment has a panel of its own.
+    Each group has a line for the mean over its runs and a band of one standard deviation, as far as all of its runs
+    reach. Thin lines show the runs that go on from there, each to its own end. Each environment has a panel of its own.
 
     Args:
         folders: Folders of runs, algorithms or environments.
         file: The picture (PNG, PDF or SVG, by its suffix).
         metric: The column of `progress.csv` to plot.
         labels: Names for the legend, one per group in the order in which `folders` gives them; the
-            algorithms' names by default.
+            algorithms' names by default, with the settings that differ.
         announce: Told which groups are left out, as none of their runs has the metric at a step that all have reached.
 
     Returns:
@@ -94,53 +109,69 @@ def plot_runs(
     Raises:
         NoRunsError: If a folder holds no runs, or no group's runs have a number at a common step.
         KeyError: If a run's `progress.csv` lacks the metric.
+        UserError: If a run's table or config cannot be read.
         ValueError: If the number of labels is not that of groups.
     """
-    groups: dict[Path, dict[Path, None]] = {}
-    for folder in folders:
-        for run in find_runs(folder):
-            groups.setdefault(run.resolve().parent, {})[run.resolve()] = None
-    names = _names(list(groups)) if labels is None else list(labels)
+    groups = _groups(folders)
+    names = _labels(groups) if labels is None else list(labels)
     if len(names) != len(groups):
-        raise ValueError(f"{len(names)} labels for {len(groups)} groups of runs: {', '.join(map(str, groups))}")
+        told = ", ".join(f"{group.folder} {group.settings}".strip() for group in groups)
+        raise ValueError(f"{len(names)} labels for {len(groups)} groups of runs: {told}")
 
-    curves: dict[Path, tuple[int, Curve]] = {}
+    means: list[tuple[Group, str, Mean]] = []
     missing = []
-    for group, runs in groups.items():
+    for group, name in zip(groups, names, strict=True):
+        told = f"{group.folder} with {group.settings}" if group.settings else str(group.folder)
         try:
-            curves[group] = mean_over_runs(group, list(runs), metric)
+            means.append((group, name, mean_over_runs(told, group.runs, metric)))
         except NoRunsError as error:
             missing.append(str(error))
-    if not curves:
+    if not means:
         raise NoRunsError(missing[0])
     for fault in missing:
         (announce or (lambda text: None))(f"left out: {fault}")
-    environments = list(dict.fromkeys(group.parent.name for group in curves))
+    environments = list(dict.fromkeys(group.folder.parent.name for group, *_ in means))
     figure, panels = _panels(environments, metric.replace("/", " ").replace("_", " "))
     axes_of = dict(zip(environments, panels.flat, strict=False))
     for environment, axes in axes_of.items():
-        runs_there = [run for group in curves if group.parent.name == environment for run in groups[group]]
+        runs_there = [run for group, *_ in means if group.folder.parent.name == environment for run in group.runs]
         if not any(_has_trained_online(run) for run in runs_there):
             axes.set(xlabel=OFFLINE_STEPS)
     styles = {name: i for i, name in enumerate(dict.fromkeys(names))}
     summaries = []
-    for group, name in zip(groups, names, strict=True):
-        if group not in curves:
-            continue
-        num_runs, curve = curves[group]
+    for group, name, (num_runs, curve, beyond) in means:
+        axes, environment = axes_of[group.folder.parent.name], group.folder.parent.name
         color, line_style = COLORS[styles[name] % 6], LINE_STYLES[styles[name] // 6 % 4]
-        noun = "run" if num_runs == 1 else "runs"
-        _draw(
-            axes_of[group.parent.name],
-            curve,
-            color,
-            linestyle=line_style,
-            label=f"{name} ({num_runs} {noun})",
-        )
+        label = f"{name} ({num_runs}{UNBROKEN}{'run' if num_runs == 1 else 'runs'})"
+        label = textwrap.fill(label, LABEL).replace(UNBROKEN, " ")
+        for rest in beyond:
+            axes.plot(rest.steps, rest.mean, color=color, linestyle=line_style, linewidth=THIN, alpha=0.7)
+        _draw(axes, curve, color, linestyle=line_style, label=label)
         last = int(curve.steps[-1]), float(curve.mean[-1]), float(curve.std[-1])
-        summaries.append(Summary(group.parent.name, name, num_runs, last[1], last[2], last[0]))
+        longest = max([last[0], *(int(rest.steps[-1]) for rest in beyond)])
+        summaries.append(Summary(environment, name, num_runs, last[1], last[2], last[0], longest))
     save(figure, file)
     return summaries
+
+
+def _groups(folders: Sequence[Path]) -> list[Group]:
+    """The runs in some folders, each once, by folder and settings."""
+    runs_of: dict[Path, dict[Path, None]] = {}
+    for folder in folders:
+        for run in find_runs(folder):
+            runs_of.setdefault(run.resolve().parent, {})[run.resolve()] = None
+    return [
+        Group(folder, settings, runs)
+        for folder, found in runs_of.items()
+        for settings, runs in group_runs(list(found)).items()
+    ]
+
+
+def _labels(groups: Sequence[Group]) -> list[str]:
+    """Names for groups: that of their folder, and the settings that differ within it."""
+    folders = list(dict.fromkeys(group.folder for group in groups))
+    name_of = dict(zip(folders, _names(folders), strict=True))
+    return [", ".join(filter(None, (name_of[group.folder], group.settings))) for group in groups]
 
 
 def _has_trained_online(run: Path) -> bool:
@@ -148,9 +179,9 @@ def _has_trained_online(run: Path) -> bool:
 
 
 def _names(groups: Sequence[Path]) -> list[str]:
-    """The algorithms' names, or what tells groups apart.
+    """The algorithms' names, or what tells their folders apart.
 
-    Where two groups of one environment have the same algorithm, it is what lies above the environments, such as `lstm`
+    Where two folders of one environment have the same algorithm, it is what lies above the environments, such as `lstm`
     of `lstm/pendulum-p-v0/rsac`, or where that is not enough the whole path.
     """
     algorithms = [group.name for group in groups]

@@ -28,6 +28,20 @@ class Curve(NamedTuple):
     std: Array
 
 
+class Mean(NamedTuple):
+    """Several runs of one setting.
+
+    Attributes:
+        num_runs: Runs with at least one number.
+        curve: Mean and standard deviation over these runs, as far as all of them reach.
+        beyond: The runs that go on after its last step, each from there to its own end.
+    """
+
+    num_runs: int
+    curve: Curve
+    beyond: list[Curve]
+
+
 def find_runs(folder: Path) -> list[Path]:
     """Find the runs in a run's, an algorithm's or an environment's folder.
 
@@ -79,8 +93,13 @@ def curve_of(progress: Progress, metric: str) -> Curve:
     return Curve(steps[known], mean[known], np.nan_to_num(std[known]))
 
 
-def mean_over_runs(group: Path, runs: Sequence[Path], metric: str) -> tuple[int, Curve]:
+def mean_over_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Mean:
     """Mean and standard deviation over runs, where all have a number; runs without any do not count.
+
+    Args:
+        group: what the runs are called together, for messages.
+        runs: their folders.
+        metric: a column of their tables.
 
     Raises:
         NoRunsError: there is no step where all have one.
@@ -92,9 +111,10 @@ def mean_over_runs(group: Path, runs: Sequence[Path], metric: str) -> tuple[int,
         if metric not in progress:
             raise KeyError(f"no column {metric!r} in the progress.csv of {run}; it has {', '.join(progress)}")
         curves.append(curve_of(progress, metric))
-    values = [dict(zip(curve.steps, curve.mean, strict=True)) for curve in curves if len(curve.steps)]
-    if not values:
+    known = [curve for curve in curves if len(curve.steps)]
+    if not known:
         raise NoRunsError(f"no run in {group} has a number for {metric!r}; {_advice(runs)}")
+    values = [dict(zip(curve.steps, curve.mean, strict=True)) for curve in known]
     common = sorted(set.intersection(*map(set, values)))
     if not common:
         told = [_extent(run.name, curve.steps) for run, curve in zip(runs, curves, strict=True)]
@@ -103,7 +123,12 @@ def mean_over_runs(group: Path, runs: Sequence[Path], metric: str) -> tuple[int,
             f"folders of runs that share steps, or train on those that ended early"
         )
     table = np.array([[run[step] for step in common] for run in values])
-    return len(values), Curve(np.array(common), table.mean(axis=0), table.std(axis=0))
+    beyond = [
+        Curve(*(column[curve.steps >= common[-1]] for column in curve))
+        for curve in known
+        if curve.steps[-1] > common[-1]
+    ]
+    return Mean(len(known), Curve(np.array(common), table.mean(axis=0), table.std(axis=0)), beyond)
 
 
 def _extent(name: str, steps: Array) -> str:

@@ -50,6 +50,7 @@ class RunFolder:
 
     def _set(self, path: Path, run_id: int) -> None:
         self.path, self.siblings, self.run_id = path, path.parent, run_id
+        self.results = self.siblings.parent.parent
         self.config = self.path / "config.gin"
         self.record = self.path / "run.json"
         self.progress = self.path / "progress.csv"

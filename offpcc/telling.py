@@ -19,17 +19,20 @@ import gymnasium
 
 from offpcc import configuration, d4rl_names
 from offpcc.assembly import Learner, what_is_named
+from offpcc.configuration import plain_values
 from offpcc.core import is_image
 from offpcc.domains.opengl import backend
 from offpcc.errors import UserError
 from offpcc.memory import available_bytes
 from offpcc.progress import read_progress
-from offpcc.runs import RunFolder
+from offpcc.runs import RunFolder, path_part
+from offpcc.settings import Settings, are_same, name_settings, settings_of
 from offpcc.showing import frames_per_second
 
 OLD_BODIES = re.compile(r"^(Hopper|HalfCheetah|Walker2d|Ant)-v[0-3]$")  # no longer to be had; v4 is what v2 was
 
 MOST_NEAR = 3  # folders that a message names
+LONGEST_FOLDER = 60  # letters of a folder's name that is proposed
 
 
 def about_config(options: argparse.Namespace, config: str, file: Path) -> list[str]:
@@ -94,9 +97,16 @@ def about_frames(env: str | None, learner: Learner) -> list[str]:
     return []
 
 
-def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
-    """Why an existing run is not started, and what to do instead."""
-    here, other = folder.run_id, folder.next_free_id()
+def refusal(options: argparse.Namespace, folder: RunFolder, status: str, config: str | None) -> str:
+    """Why an existing run is not started, and what to do instead.
+
+    Args:
+        options: of the command.
+        folder: of the run.
+        status: of the run.
+        config: the bindings that the command's run would have; None where it cannot be put together.
+    """
+    here = folder.run_id
     is_known = folder.config.is_file()
     resume = command(options, folder, here, "--resume", by_own_config=is_known)
     further = command(options, folder, here, "--resume", "--gin", "train.num_epochs=N", by_own_config=is_known)
@@ -107,9 +117,29 @@ def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
         ],
         "unfinished": [("go on with it", resume)],
     }[status]
-    ways.append(("start another", command(options, folder, other)))
+    difference = ""
+    there = _known_settings(folder)
+    if config is not None and there is not None:
+        given = plain_values(config)
+        if are_same(there, given):
+            ways.append(("start another", command(options, folder, folder.next_free_id())))
+        else:
+            theirs, ours = name_settings([there, given])
+            difference = f": its settings are {theirs}, those of this command {ours}"
+            apart = str(folder.results / path_part(ours[:LONGEST_FOLDER] or "other"))
+            elsewhere = argparse.Namespace(**vars(options) | {"results": apart})
+            ways.append(
+                ("train with the settings of this command, in a folder apart", command(elsewhere, folder, here))
+            )
     told = "".join(f"\n  {what}:\n    {how}" for what, how in ways)
-    return f"run {here} in {folder.path} is {status} and is not overwritten{told}"
+    return f"run {here} in {folder.path} is {status} and is not overwritten{difference}{told}"
+
+
+def _known_settings(folder: RunFolder) -> Settings | None:
+    try:
+        return settings_of(folder.path)
+    except UserError:
+        return None
 
 
 def nothing_there(options: argparse.Namespace, folder: RunFolder) -> str:

@@ -97,7 +97,7 @@ def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLoc
     beginning = decide(options, folder)
     if beginning is None:
         return
-    take(options, folder, lock, beginning.status)
+    take(options, folder, lock, beginning)
     learner, messages = begin(options, folder, beginning)
     if lock.message:
         messages.append(lock.message)
@@ -111,18 +111,18 @@ def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLoc
         train_in(folder, options, learner, beginning.config, beginning.settings)
 
 
-def take(options: argparse.Namespace, folder: RunFolder, lock: FolderLock, status: str | None) -> None:
+def take(options: argparse.Namespace, folder: RunFolder, lock: FolderLock, beginning: Beginning) -> None:
     """Make a run's folder, if need be, and lock it.
 
     Raises:
-        UserError: another process trains the run, or has since its `status` was looked at, or the folder
+        UserError: another process trains the run, or has since its status was looked at, or the folder
             cannot be made.
     """
     with telling_of_faults(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
         lock.take()
-        if (now := folder.status()) != status:
-            raise UserError(refusal(options, folder, now or "unfinished"))
+        if (now := folder.status()) != beginning.status:
+            raise UserError(refusal(options, folder, now or "unfinished", beginning.config))
 
 
 def begin(options: argparse.Namespace, folder: RunFolder, beginning: Beginning) -> tuple[Learner, list[str]]:

@@ -451,3 +451,10 @@ def test_another_memory_is_refused_by_its_choice_and_not_by_its_parameters():
     for now in ("Recurrent.cell = 'gru'", "GPT.num_heads = 4\nRecurrent.cell = 'gpt'"):
         with pytest.raises(UserError, match=r"Recurrent.cell is 'g\w+', but the run was made with 'lstm'"):
             check_unchanged(of_lstm, now)
+
+
+def test_a_binding_by_a_macro_counts_by_the_macros_value():
+    known = "lr = 0.001\nSAC.lr = %lr"
+    assert check_unchanged(known, "rate = 1e-3\nSAC.lr = %rate") == []
+    with pytest.raises(UserError, match=r"SAC.lr is 0.1, but the run was made with 0.001"):
+        check_unchanged(known, "lr = 0.1\nSAC.lr = %lr")

@@ -15,7 +15,9 @@ import pytest
 import torch
 from conftest import QUICK, merged, rows, run_folder
 
+from offpcc.configuration import plain_values
 from offpcc.networks import Recurrent, check_encoder
+from offpcc.settings import digest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -457,7 +459,8 @@ def test_track_logs_offline_without_an_account(quick, tmp_path, monkeypatch):
     assert code == 0, err
     files = list(run_folder(tmp_path).rglob("*.wandb"))
     assert len(files) == 1
-    told = (b"pendulum-p-v0 sac template_short", b"run_id=1", b"my-project")
+    settings = digest(plain_values((run_folder(tmp_path) / "config.gin").read_text())).encode()
+    told = (b"pendulum-p-v0 sac template_short " + settings, b"run_id=1", b"my-project")
     until = time.monotonic() + 60.0  # another process writes the file, and on a busy machine it takes its time
     while not all(words in files[0].read_bytes() for words in told) and time.monotonic() < until:
         time.sleep(0.5)

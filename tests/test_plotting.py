@@ -4,6 +4,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from offpcc.errors import UserError
 from offpcc.plotting import plot_run, plot_runs
 from offpcc.progress import NoRunsError
 
@@ -19,6 +20,22 @@ def write_run(folder, returns, steps_per_epoch=1000):
     ]
     (folder / "progress.csv").write_text(COLUMNS + "".join(rows))
     return folder
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that are saved."""
+    import offpcc.plotting
+
+    found, save = [], offpcc.plotting.save
+    monkeypatch.setattr(offpcc.plotting, "save", lambda figure, file: (found.append(figure), save(figure, file)))
+    return found
+
+
+def write_runs(folder, config, returns):
+    """Runs with a config, by their ids."""
+    for run_id, values in returns.items():
+        (write_run(folder / str(run_id), values) / "config.gin").write_text(config)
 
 
 def assert_picture(file):
@@ -102,7 +119,7 @@ def test_a_summary_is_numpys_mean_and_std_over_runs(tmp_path):
     assert (sac.environment, sac.label, sac.num_runs, sac.steps) == ("env", "sac", 3, 4000)
     assert sac.final_mean == pytest.approx(returns[:, -1].mean(), rel=1e-12)
     assert sac.final_std == pytest.approx(returns[:, -1].std(), rel=1e-12)
-    assert td3 == ("env", "td3", 1, 8.0, 0.0, 2000)
+    assert td3 == ("env", "td3", 1, 8.0, 0.0, 2000, 2000)
     seen = colours(assert_picture(tmp_path / "curves.png"))
     assert (0x00, 0x72, 0xB2) in seen
     assert (0xD5, 0x5E, 0x00) in seen
@@ -113,7 +130,7 @@ def test_groups_end_where_their_shortest_run_ends(tmp_path):
     write_run(tmp_path / "env" / "sac" / "2", [5.0, 6.0, 7.0])
     write_run(tmp_path / "env" / "sac" / "3", [])
     [summary] = plot_runs([tmp_path], tmp_path / "curve.png")
-    assert summary == ("env", "sac", 2, 5.0, 2.0, 3000)
+    assert summary == ("env", "sac", 2, 5.0, 2.0, 3000, 4000)
 
 
 def test_runs_given_twice_count_once(tmp_path, monkeypatch):
@@ -181,3 +198,72 @@ def test_runs_without_tests_are_left_out_beside_others_and_named(tmp_path):
     summaries = plot_runs([tmp_path], tmp_path / "c.png", announce=told.append)
     assert [summary.label for summary in summaries] == ["sac"]
     assert len(told) == 1 and "left out" in told[0] and "iql" in told[0]
+
+
+def test_runs_of_other_settings_have_a_line_of_their_own(tmp_path, figures):
+    folder = tmp_path / "env" / "sac"
+    write_runs(folder, "SAC.lr = 0.001\ntrain.num_epochs = 2", {1: [1.0, 2.0], 2: [3.0, 4.0]})
+    write_runs(folder, "SAC.lr = 0.0001\ntrain.num_epochs = 2", {3: [10.0, 20.0], 4: [30.0, 40.0]})
+    summaries = plot_runs([tmp_path], tmp_path / "c.png")
+    assert summaries == [
+        ("env", "sac, lr=0.001", 2, 3.0, 1.0, 2000, 2000),
+        ("env", "sac, lr=0.0001", 2, 30.0, 10.0, 2000, 2000),
+    ]
+    first, second = figures[0].axes[0].lines
+    assert first.get_ydata().tolist() == [2.0, 3.0] and second.get_ydata().tolist() == [20.0, 30.0]
+    assert first.get_label() == "sac, lr=0.001 (2 runs)" and first.get_color() != second.get_color()
+    seen = colours(assert_picture(tmp_path / "c.png"))
+    assert {(0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)} <= seen
+
+
+def test_runs_that_differ_in_length_alone_are_of_one_group_and_each_is_drawn_to_its_end(tmp_path, figures):
+    folder = tmp_path / "env" / "sac"
+    write_runs(folder, "train.num_epochs = 1", {1: [1.0], 2: [3.0]})
+    write_runs(folder, "train.num_epochs = 13", {3: [5.0, *map(float, range(12))]})
+    assert plot_runs([tmp_path], tmp_path / "c.png") == [
+        ("env", "sac", 3, 3.0, pytest.approx(np.std([1.0, 3.0, 5.0])), 1000, 13_000)
+    ]
+    rest, mean, *_ = figures[0].axes[0].lines
+    assert mean.get_xydata().tolist() == [[1000.0, 3.0]]
+    assert rest.get_xdata().tolist() == [1000.0 * step for step in range(1, 14)]
+    assert rest.get_ydata().tolist() == [5.0, *range(12)]
+    assert rest.get_linewidth() < 1.0 and rest.get_label().startswith("_"), "it is thin, and not in the legend"
+
+
+def test_thin_lines_begin_where_the_mean_ends(tmp_path, figures):
+    write_runs(tmp_path / "env" / "sac", "", {1: [1.0, 2.0], 2: [3.0, 4.0, 5.0], 3: [5.0, 6.0, None, 8.0, None]})
+    plot_runs([tmp_path], tmp_path / "c.png")
+    *thin, mean = figures[0].axes[0].lines
+    assert mean.get_xydata().tolist() == [[1000.0, 3.0], [2000.0, 4.0]]
+    assert [line.get_xydata().tolist() for line in thin] == [
+        [[2000.0, 4.0], [3000.0, 5.0]],
+        [[2000.0, 6.0], [4000.0, 8.0]],
+    ]
+
+
+def test_a_run_without_a_config_is_not_averaged_with_one_that_has_a_config(tmp_path):
+    write_runs(tmp_path / "env" / "sac", "SAC.lr = 0.001", {1: [1.0]})
+    write_run(tmp_path / "env" / "sac" / "2", [3.0])
+    summaries = plot_runs([tmp_path], tmp_path / "c.png")
+    assert [summary.final_mean for summary in summaries] == [1.0, 3.0]
+    assert [summary.label for summary in summaries] == ["sac", "sac, without config.gin"]
+
+
+def test_long_names_and_dollar_signs_stand_whole_beside_the_lines(tmp_path, figures):
+    names = {"env": "a$b_{$", "algo": "sac"}
+    for run_id, gamma in enumerate((0.9, 0.99), start=1):
+        config = f"SAC.gamma = {gamma}\nSAC.hidden_dims = ({run_id}, 64)\nSAC.precision = '$x{run_id}^$'"
+        write_runs(tmp_path / names["env"] / names["algo"], config, {run_id: [1.0, 2.0]})
+    plot_runs([tmp_path], tmp_path / "c.png")
+    (axes,) = figures[0].axes
+    legend, canvas = axes.get_legend().get_window_extent(), figures[0].bbox
+    assert legend.x0 >= axes.get_window_extent().x1 and legend.x1 <= canvas.x1 + 1.0
+    assert legend.y0 >= canvas.y0 and axes.get_window_extent().width > 350.0
+    text = axes.get_legend().get_texts()[0].get_text()
+    assert text.replace("\n", " ") == "sac, gamma=0.9, hidden_dims=(1, 64), precision='$x1^$' (1 run)"
+
+
+def test_a_config_that_cannot_be_read_is_named(tmp_path):
+    write_runs(tmp_path / "env" / "sac", "SAC.lr = = 3", {1: [1.0]})
+    with pytest.raises(UserError, match=r"config\.gin:1: .* is not gin's syntax"):
+        plot_runs([tmp_path], tmp_path / "c.png")

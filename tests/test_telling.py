@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 from pathlib import Path
 
 import h5py
@@ -128,3 +129,27 @@ def test_of_a_run_that_goes_on_by_its_own_config_what_is_given_anew_is_told():
     options = argparse.Namespace(config=None, gin=["train.num_epochs=9"])
     given, rest = about_config(options, "", Path("results/config.gin"))
     assert given == "train.num_epochs=9" and rest.endswith("results/config.gin")
+
+
+def test_the_refusal_of_a_run_does_not_propose_other_settings_beside_it(quick, launch, tmp_path):
+    assert quick("sac", "--run_id", 1, bindings=["SAC.lr=1e-3", "train.num_epochs=1"])[0] == 0
+    code, _, err = quick("sac", "--run_id", 1, bindings=["SAC.lr=1e-3", "train.num_epochs=7"])
+    assert code == 2 and "is finished and is not overwritten\n" in err and "--run_id 2" in err
+    code, _, err = quick("sac", "--run_id", 1, bindings=["SAC.lr=1e-4", "train.num_epochs=1"])
+    assert code == 2 and "--run_id 2" not in err
+    assert "is not overwritten: its settings are lr=0.001, those of this command lr=0.0001\n" in err
+    apart = next(line for line in err.splitlines() if "SAC.lr=1e-4" in line)
+    words = shlex.split(apart)
+    code, _, err = launch(*words[words.index("--env") :])
+    assert code == 0, err
+    assert (tmp_path / "results" / "lr-0.0001" / "pendulum-p-v0" / "sac" / "1" / "progress.csv").is_file()
+    code, out, err = launch("plot", tmp_path / "results")
+    assert code == 0, err
+    assert out.count("of one run") == 2, "they are told apart"
+
+
+def test_what_cannot_be_compared_is_not_proposed(quick, tmp_path):
+    assert quick("sac", bindings=["train.num_epochs=1"])[0] == 0
+    (run_folder(tmp_path) / "config.gin").write_text("SAC.lr = = 1")
+    code, _, err = quick("sac", bindings=["train.num_epochs=1"])
+    assert code == 2 and "is not overwritten\n" in err and "--render" in err and "--run_id 2" not in err

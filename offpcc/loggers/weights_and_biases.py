@@ -19,16 +19,16 @@ def tracking_wanted(track: bool) -> bool:
 class WandbLogger:
     """Logs to Weights & Biases, or into the run's folder for a later upload.
 
-    The entity is OFFPCC_WANDB_ENTITY, or the user's default one; the project is OFFPCC_WANDB_PROJECT, or
-    "offpcc". Runs that differ only in their id form a group. WANDB_MODE has its usual meaning. If nobody is
-    logged in, or the server does not answer, one line says so, and the run is kept for a later upload: the
-    user is never asked for anything.
+    The entity is OFFPCC_WANDB_ENTITY, or the user's default one; the project is OFFPCC_WANDB_PROJECT, or "offpcc". Runs
+    of one environment, algorithm and config name form a group. WANDB_MODE has its usual meaning. If nobody is logged
+    in, or the server does not answer, one line says so, and the run is kept for a later upload: the user is never asked
+    for anything.
 
     Args:
         folder: The run's folder, into which Weights & Biases writes, too.
         environment: The environment's name.
         algorithm: The algorithm's name.
-        config_name: The name of the run's config.
+        config_name: The name of the run's config, the same for runs of the same settings alone.
         run_id: Tells apart the runs of a group.
         wandb_id: A name for this run, unique in the project: a resumed run goes on as the same run there.
         config: The gin bindings.

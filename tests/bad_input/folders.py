@@ -46,7 +46,7 @@ COMMANDS = [
     *((f"COLLECT --actor damaged/{way}/{RUN}", *words) for way, *words in EVALUATED if not way.startswith("run_")),
     *((f"plot damaged/{way}", *words) for way, *words in PLOTTED),
     *((f"ACTOR --resume --results damaged/{way}", *words) for way, *words in RESUMED),
-    ("ACTOR --resume --gin ActorCritic.gamma=0.5 train.num_epochs=9", "gamma is 0.5", "another id"),
+    ("ACTOR --resume --gin ActorCritic.gamma=0.5 train.num_epochs=9", "gamma is 0.5", "--results"),
     ("TRAIN --run_id 1 --resume --algo td3 --results damaged/run_list/../../results --gin TD3.lr=-1", "TD3.lr is -1"),
     *(
         (f"evaluate {file} --env pendulum-p-v0", file)

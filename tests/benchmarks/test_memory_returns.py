@@ -31,3 +31,16 @@ def test_no_runs_and_no_threshold(tmp_path):
     write(tmp_path / "lru" / "ant-p-v0" / "rsac" / "1", 1.0)
     with pytest.raises(SystemExit, match="no threshold for ant-p-v0"):
         table(tmp_path)
+
+
+def test_runs_that_are_no_seeds_of_one_experiment_are_refused(tmp_path):
+    place = tmp_path / "lru" / "pendulum-p-v0" / "rsac"
+    for run_id, lr in ((1, 0.1), (2, 0.2)):
+        write(place / str(run_id), -150.0)
+        (place / str(run_id) / "config.gin").write_text(f"SAC.lr = {lr}")
+    with pytest.raises(SystemExit, match=r"lru/pendulum-p-v0 are not to be averaged: lr=0.1; lr=0.2; take"):
+        table(tmp_path)
+    (place / "2").rename(tmp_path / "2")
+    write(tmp_path / "lru" / "pendulum-p-v0" / "rsac_s" / "1", -150.0)
+    with pytest.raises(SystemExit, match="not to be averaged: rsac; rsac_s"):
+        table(tmp_path)

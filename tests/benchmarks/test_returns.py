@@ -26,3 +26,14 @@ def test_last_and_best_over_ids(tmp_path):
 def test_no_runs_are_told(tmp_path):
     with pytest.raises(SystemExit, match="no runs"):
         table(tmp_path)
+
+
+def test_runs_of_other_settings_have_a_row_of_their_own_and_unequal_ends_are_told(tmp_path):
+    for run_id, lr, returns in ((1, 0.1, [1.0]), (2, 0.2, [3.0, 4.0]), (3, 0.2, [5.0])):
+        folder = tmp_path / "pend" / "bc" / str(run_id)
+        run(folder, returns)
+        (folder / "config.gin").write_text(f"BC.lr = {lr}")
+    assert table(tmp_path)[2:] == [
+        "| pend | `bc`, lr=0.1 | 1 | 1.0 | 1.0 |  |",
+        "| pend | `bc`, lr=0.2 | 2, after 1 to 2 tests | 4.5 ± 0.5 | 4.5 ± 0.5 |  |",
+    ]

@@ -1,0 +1,90 @@
+"""Which runs count as seeds of one experiment, and by what the others are named."""
+
+import pytest
+
+from offpcc.configuration import plain_values
+from offpcc.settings import are_same, differing, digest, group_runs, name_settings
+
+BASE = "SAC.alpha = 1.0\nActorCritic.gamma = 0.99\ntrain.num_epochs = 3\nRecurrent.cell = 'lstm'\n"
+
+
+def same(one, other):
+    parsed = plain_values(one), plain_values(other)
+    assert are_same(*parsed) is are_same(*reversed(parsed))
+    return are_same(*parsed)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        BASE.replace("num_epochs = 3", "num_epochs = 30"),
+        f"{BASE}train.stop_return = 5.0",
+        f"{BASE}make.timeout = 60",
+        f"{BASE}Checkpoints.every_minutes = 5.0",
+        f"{BASE}ReplayBuffer.on_device = True",
+        f"{BASE}train.num_test_envs = 3",
+        BASE.replace("SAC.alpha = 1.0", "SAC.alpha = 1"),
+        BASE.replace("SAC.alpha = 1.0", "temperature = 1.0\nSAC.alpha = %temperature"),
+        f"# a comment\nimport nothing_of_this_name\n{BASE}",
+        BASE.replace("ActorCritic.gamma", "SAC.gamma"),
+        f"{BASE}ActorCritic.n_step = 1",  # its default, which an older version may not have told
+        f"{BASE}environments.num_envs = 1",
+    ],
+)
+def test_what_changes_nothing_that_is_learned_makes_no_other_setting(other):
+    assert same(BASE, other)
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (BASE.replace("0.99", "0.9"), ["gamma=0.99", "gamma=0.9"]),
+        (f"{BASE}ActorCritic.n_step = 3", ["n_step=1", "n_step=3"]),
+        (f"{BASE}SAC.gamma = 0.9", ["gamma=0.99", "gamma=0.9"]),
+        (f"{BASE}environments.num_envs = 8", ["", "num_envs=8"]),
+        (BASE.replace("alpha = 1.0", "alpha = %a\na = 2.0"), ["alpha=1", "alpha=2"]),
+        (f"{BASE}make.wrappers = [@mine.Blur]", ["", "wrappers=(@mine.Blur)"]),
+        (f"{BASE}train.num_steps_per_epoch = 50", ["num_steps_per_epoch=1000", "num_steps_per_epoch=50"]),
+        (f"{BASE}mine.Encoder.keep = 0.5", ["", "keep=0.5"]),
+        (f"{BASE.replace('lstm', 'gpt')}GPT.window = 7", ["cell='lstm'", "cell='gpt', window=7"]),
+        (f"{BASE}SAC.polyak = 0.5\nSAC.n_step = 2\nSAC.lr = 1.0\nSAC.gamma = 0.5\nSAC.alpha = 2.0",
+         ["alpha=1, gamma=0.99, lr=0.0003 and 2 more", "alpha=2, gamma=0.5, lr=1 and 2 more"]),
+    ],
+)  # fmt: skip
+def test_other_settings_are_named_by_what_differs(other, named):
+    assert not same(BASE, other)
+    assert name_settings([plain_values(BASE), plain_values(other)]) == named
+
+
+def test_a_setting_of_a_parent_and_of_its_child_is_named_once():
+    given = [plain_values(text) for text in ("SAC.lr = 1e-3", "ActorCritic.lr = 1e-4")]
+    assert len(differing(given)) == 1 and name_settings(given) == ["lr=0.001", "lr=0.0001"]
+
+
+def test_parameters_of_one_name_are_told_apart_by_their_owners():
+    given = [plain_values(f"actor/Recurrent.hidden_dim = {n}\ncritic/Recurrent.hidden_dim = {n + 1}") for n in (1, 5)]
+    assert name_settings(given)[0] == "actor/Recurrent.hidden_dim=1, critic/Recurrent.hidden_dim=2"
+
+
+def test_groups_of_one_name_are_told_apart_by_their_ids(tmp_path):
+    for run_id, length in ((1, 50), (2, 60), (10, 50)):
+        (tmp_path / str(run_id)).mkdir()
+        (tmp_path / str(run_id) / "config.gin").write_text(f"SAC.encoder = '{'x' * length}'")
+    groups = group_runs([tmp_path / run_id for run_id in ("1", "2", "10")])
+    assert [(name[-7:].removeprefix(" "), [run.name for run in runs]) for name, runs in groups.items()] == [
+        ("[1 10]", ["1", "10"]),
+        ("... [2]", ["2"]),
+    ]
+    assert list(group_runs([tmp_path / "1", tmp_path / "10"])) == [""]
+
+
+def test_macros_that_double_or_refer_to_themselves_take_no_time():
+    doubled = "".join(f"m{i} = [%m{i + 1}, %m{i + 1}]\n" for i in range(60))
+    first, second = (plain_values(f"{doubled}m60 = {end}\nSAC.alpha = %m0\nSAC.lr = %lr\nlr = %lr") for end in (1, 2))
+    assert len(first["SAC.alpha"]) < 1_000 and first["SAC.alpha"] != second["SAC.alpha"]
+    assert first["SAC.lr"] == "%lr"
+
+
+def test_equal_settings_have_equal_digests():
+    digests = [digest(plain_values(text)) for text in (BASE, f"{BASE}make.timeout = 3.0", f"{BASE}SAC.lr = 1.0")]
+    assert digests[0] == digests[1] != digests[2]
