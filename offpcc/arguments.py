@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from offpcc.errors import UserError
-from offpcc.places import as_path, shown
+from offpcc.places import as_path, ends_in_slash, shown
 
 MOST_THREADS = 1024
 
@@ -61,6 +61,17 @@ def path(text: str) -> Path:
         return as_path(text)
     except UserError as error:
         raise argparse.ArgumentTypeError(error.message) from error
+
+
+def file(text: str) -> Path:
+    """A path of a file that is to be written, with ~ replaced.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if ends_in_slash(text):
+        raise argparse.ArgumentTypeError(f"{shown(text)} names a folder; name a file")
+    return path(text)
 
 
 def fraction(text: str) -> float:

@@ -20,6 +20,7 @@ from offpcc.algorithm_names import find_algorithm, short_name
 from offpcc.algorithms import ActorCritic
 from offpcc.bad_numbers import BadNumberError
 from offpcc.bookkeeping import Loop
+from offpcc.checks import Fraction, NonnegativeInteger, PositiveInteger, check, rules_of
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.loading import MINARI
 from offpcc.data.parts import Saved
@@ -134,14 +135,14 @@ def build(
     env: str | None,
     algo: str,
     *,
-    seed: int = 0,
+    seed: NonnegativeInteger = 0,
     device: str | torch.device = "cpu",
-    threads: int | None = 1,
+    threads: PositiveInteger | None = 1,
     algorithm: Mapping[str, Any] | None = None,
     buffer: Mapping[str, Any] | None = None,
     environments: Mapping[str, Any] | None = None,
     dataset: str | Path | Dataset | None = None,
-    dataset_fraction: float = 1.0,
+    dataset_fraction: Fraction = 1.0,
 ) -> Learner:
     """Put a run together from names; what is not given comes from gin's bindings, else from defaults.
 
@@ -168,6 +169,7 @@ def build(
         the CPU has the allocator keep what is freed, which saves up to a third of an update's time and costs memory;
         the environment variable ``OFFPCC_KEEP_MEMORY=0`` spares it that (see `offpcc.allocation`).
     """
+    check("build", rules_of(build), {"seed": seed, "threads": threads, "dataset_fraction": dataset_fraction})
     if threads is not None:
         torch.set_num_threads(threads)
     algorithm_class = find_algorithm(algo)

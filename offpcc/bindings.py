@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import gin
 
+from offpcc.checks import FOR_NUMBERS, has_flags, takes_numbers, told
 from offpcc.errors import UserError
 
 COMMAND_LINE = "--gin"
@@ -96,6 +97,32 @@ def check_macros(bindings: list[Binding]) -> None:
                     raise UserError(f"{binding.where}: {macro} is made of itself, %{macro}; give it a value")
                 left += following - reached
                 reached |= following
+
+
+def check_flags(bindings: list[Binding]) -> None:
+    """Refuse True and False where a number is wanted: Python counts them as 1 and 0.
+
+    Raises:
+        UserError: naming the binding.
+    """
+    bound, classes = gin.config._CONFIG, configurables()
+    for binding in bindings:
+        value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
+        while isinstance(value, gin.config.ConfigurableReference) and value.selector == MACRO:
+            value = bound.get((value.config_key[0], MACRO), {}).get("value")
+        if binding.selector in classes and has_flags(value):
+            declared = _declaration(classes[binding.selector], binding.parameter)
+            if declared is not None and takes_numbers(declared):
+                raise UserError(f"{binding.where}: {binding.given} is {told(value)}; {FOR_NUMBERS}")
+
+
+def _declaration(function: Any, parameter: str) -> inspect.Parameter | None:
+    """Where `function`, or a class with all its ancestors, declares a parameter."""
+    given = [function]
+    if inspect.isclass(function):
+        given = [cls.__dict__["__init__"] for cls in function.__mro__[:-1] if "__init__" in cls.__dict__]
+    known = (inspect.signature(each).parameters.get(parameter) for each in given)
+    return next((each for each in known if each is not None), None)
 
 
 def _macros_in(value: Any) -> set[str]:

@@ -100,15 +100,16 @@ class Loop:
     seconds: float = 0.0  # of training, over all resumes
     train_return: float | None = None  # the latest ones, to be shown
     test_return: float | None = None
+    rows: list[dict[str, float | None]] = field(default_factory=list)  # of the table, one for each epoch that ended
     stats: AverageStats = field(default_factory=AverageStats, compare=False)  # of the epoch under way
 
     def state_dict(self) -> dict[str, Any]:
         """As plain data and tensors."""
-        return {**vars(self), "stats": self.stats.state_dict()}
+        return {**vars(self), "rows": [*self.rows], "stats": self.stats.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state`."""
-        vars(self).update(state, stats=self.stats)
+        vars(self).update(state, rows=[*state["rows"]], stats=self.stats)
         self.stats.load_state_dict(state["stats"])
 
 

@@ -64,9 +64,14 @@ class Checkpoints:
             self.save()
 
     def on_epoch(self, run: Run) -> None:
-        """The best actor first, so that it is never older than the checkpoint that knows its return."""
-        if run.loop.is_best or not self.folder.actor_best.exists():
+        """The best actor first, so that it is never older than the checkpoint that knows its return.
+
+        Without tests there is no best one, and the last is saved.
+        """
+        if run.loop.is_best:
             save_actor(self.learner.algorithm, self.folder.actor_best)
+        elif run.loop.best_return is None:
+            save_actor(self.learner.algorithm, self.folder.actor_last)
         is_due = self.every is not None and run.loop.epoch % self.every == 0
         if is_due or run.loop.epoch == self.last_epoch or run.loop.stopped:
             self.save()

@@ -31,7 +31,7 @@ MAY_CHANGE = (
     *(f"{name}.on_device" for name in ("ReplayBuffer", "RecurrentReplayBuffer")),
     CHANGES_LEARNING,
 )
-CHECKPOINT_FORMAT = 7
+CHECKPOINT_FORMAT = 8
 
 
 class Checkpoint(dict[str, Any]):

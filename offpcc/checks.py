@@ -7,7 +7,9 @@ is no fraction before anything is built. ``Fraction | None`` takes None as well.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral, Real
 from types import NoneType
@@ -64,6 +66,7 @@ def are_sizes(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) > 0 and all(is_whole_number(size, 1) for size in value)
 
 
+FOR_NUMBERS = "write a number, not True or False"
 NOTHING = Rule("None", lambda value: value is None)
 NONNEGATIVE = Rule("a number, 0 or more", lambda value: is_number(value, 0.0))
 
@@ -75,6 +78,19 @@ PositiveInteger = Annotated[int, Rule("a whole number, 1 or more", lambda value:
 NonnegativeInteger = Annotated[int, Rule("a whole number, 0 or more", lambda value: is_whole_number(value, 0))]
 Flag = Annotated[bool, Rule("True or False", lambda value: isinstance(value, bool))]
 Sizes = Annotated[Sequence[int], Rule("a list of whole numbers, each 1 or more, such as (64, 64)", are_sizes)]
+
+
+def takes_numbers(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter is for numbers and not for flags, as its annotation says, or without one its default."""
+    if parameter.annotation is not parameter.empty:
+        words = set(re.findall(r"\w+", str(parameter.annotation)))
+        return bool(words & {"int", "float", "integer", "floating"}) and not words & {"bool", "Any", "object"}
+    return is_number(parameter.default)
+
+
+def has_flags(value: Any) -> bool:
+    """Whether a value is True or False, or a list that has one of them."""
+    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(has_flags, value)))
 
 
 def check(owner: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> None:

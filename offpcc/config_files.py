@@ -20,7 +20,7 @@ from gin import config_parser
 from offpcc.bindings import nearest_configurable
 from offpcc.errors import UserError, first_line
 from offpcc.modules import import_own
-from offpcc.places import as_path, shown
+from offpcc.places import as_path, ends_in_slash, shown
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # a wheel has the configs inside
@@ -39,6 +39,8 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
         UserError: it is in none of these places.
     """
     path = as_path(name, "the config")
+    if ends_in_slash(name):
+        raise UserError(f"the config {shown(name)} names a folder; name a gin file, without a slash at its end")
     places = [Path(), *([beside] if beside else []), CONFIGS.parent, CONFIGS]
     for place in places:
         if (place / path).is_file():

@@ -17,6 +17,7 @@ from offpcc.bindings import (
     COMMAND_LINE,
     MACRO,
     Binding,
+    check_flags,
     check_macros,
     configurables,
     nearest,
@@ -78,6 +79,7 @@ def load(
             known.add(binding[:3])
             bindings.append(binding)
     check_macros(bindings)
+    check_flags(bindings)
     return bindings
 
 
@@ -123,7 +125,7 @@ def load_for_actor(file: str | Path | None, run: Path) -> None:
                     )
                 is_macro = reference.selector == MACRO
                 wanted.add(reference.config_key[0] if is_macro else _complete(reference.selector))
-            _bind(statement, where)
+            check_flags([_bind(statement, where)])
         wanted -= reached
 
 

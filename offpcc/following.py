@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Sequence
 
 from offpcc import configuration
 from offpcc.assembly import Learner, run_name, what_is_named
-from offpcc.bookkeeping import SKIPPED
-from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
+from offpcc.loggers import (
+    ConsoleLogger,
+    CSVLogger,
+    Logger,
+    Loggers,
+    Row,
+    TensorBoardLogger,
+    WandbLogger,
+    tracking_wanted,
+)
+from offpcc.loggers.csv_file import joined_columns, table_text
 from offpcc.run_fns import columns_of
 from offpcc.runs import RunFolder
 from offpcc.settings import digest
 
 
 def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learner, console: ConsoleLogger) -> Loggers:
-    """All that is told of the run's progress."""
+    """All that is told of the run's progress; of a run that goes on, what was told before is there, too."""
     loop = learner.loop
-    logs: list[Logger] = [
-        CSVLogger(
-            folder.progress,
-            columns_of(learner.algorithm, learner.tests, learner.interaction),
-            keep_epochs=loop.epoch or None,
-            may_come=f"update/{SKIPPED}",
-        ),
-        TensorBoardLogger(folder.path, purge_step=loop.epoch_start + 1),
-        console,
-    ]
+    columns = columns_of(learner.algorithm, learner.tests, learner.interaction)
+    if told := _check_table(folder, columns, loop.rows):
+        console.print(told)
+    has_events = any((folder.path / "tensorboard").glob("*tfevents*"))
+    events = TensorBoardLogger(folder.path, purge_step=loop.epoch_start + 1)
+    if not has_events:
+        for row in loop.rows:
+            events.epoch(row)
+    logs: list[Logger] = [CSVLogger(folder.progress, columns, loop.rows), events, console]
     if tracking_wanted(options.track):
         details = folder.details()
         weights_and_biases = WandbLogger(
@@ -41,3 +51,27 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
         )
         logs.append(weights_and_biases)
     return Loggers(logs)
+
+
+def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """Put a table aside that is not the run's, as it was changed or damaged; what there is to tell of that.
+
+    The checkpoint has the rows of all epochs, so that the table can be written anew.
+    """
+    if not rows:
+        return ""
+    table, number = folder.progress, f"{len(rows):,} epoch{'s' * (len(rows) > 1)}"
+    if not os.path.lexists(table):
+        return f"{table} is missing; its rows of {number} are written again, from the checkpoint"
+    own = joined_columns((), rows)  # what the columns were before this process
+    expected = [table_text(names, rows).encode() for names in (own, joined_columns(columns, rows))]
+    if table.is_file():
+        with table.open("rb") as stream:
+            beginning = stream.read(max(map(len, expected)))
+        if any(beginning.startswith(text) for text in expected):
+            return ""
+    table.replace(folder.progress_before)
+    return (
+        f"{table} is not what the run wrote; it is kept as {folder.progress_before.name}, and the rows of {number} are "
+        f"written again, from the checkpoint"
+    )

@@ -119,7 +119,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     train.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
     train.add_argument("--render", action="store_true", help="show the saved actor in a window, or record it")
     train.add_argument("--record", action="store_true", help="record the saved actor as MP4 files")
-    train.add_argument("--save_dataset", type=arguments.path, metavar="FILE.hdf5", help="record every step of training")
+    train.add_argument("--save_dataset", type=arguments.file, metavar="FILE.hdf5", help="record every step of training")
     train.add_argument(
         "--episodes", type=arguments.positive, default=None, metavar="N", help="of --render and --record"
     )
@@ -141,12 +141,12 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     plot.add_argument(
         "folder", type=arguments.path, nargs="+", metavar="FOLDER", help="of runs, algorithms or environments"
     )
-    plot.add_argument("--output", type=arguments.path, default=Path("curves.png"), metavar="FILE.png")
+    plot.add_argument("--output", type=arguments.file, default=Path("curves.png"), metavar="FILE.png")
     plot.add_argument("--metric", default="test/return", metavar="COLUMN", help="of progress.csv")
     plot.set_defaults(run=_plot)
 
     envs = commands.add_parser("envs", help="environments, their sizes and what they hide")
-    envs.add_argument("--gallery", type=arguments.path, metavar="FILE.png", help="instead, one picture of all families")
+    envs.add_argument("--gallery", type=arguments.file, metavar="FILE.png", help="instead, one picture of all families")
     envs.set_defaults(run=_envs)
 
     check = commands.add_parser(
@@ -156,7 +156,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     check.add_argument("--dataset", metavar="DATA", help="a file, D4RL's name or minari:ID")
     _fraction(check)
     check.add_argument(
-        "--output", type=arguments.path, metavar="FILE.png", help="a picture of the data's returns and lengths"
+        "--output", type=arguments.file, metavar="FILE.png", help="a picture of the data's returns and lengths"
     )
     check.add_argument(
         "--steps", type=arguments.positive, metavar="N", help="of the longest walk through it, by default 2000"
@@ -173,7 +173,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     collect.add_argument(
         "--steps", type=arguments.positive, required=True, metavar="N", help="environment steps to record"
     )
-    collect.add_argument("--out", type=arguments.path, required=True, metavar="FILE.hdf5", help="where they go")
+    collect.add_argument("--out", type=arguments.file, required=True, metavar="FILE.hdf5", help="where they go")
     collect.add_argument("--minari", metavar="ID", help="write them as a Minari data set, too")
     collect.add_argument(
         "--seed", type=arguments.run_id, default=0, metavar="N", help="of environment, noise and random actions"

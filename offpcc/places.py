@@ -31,7 +31,14 @@ def as_path(given: str | Path, what: str = "") -> Path:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else first_line(error)
         raise UserError(f"{told} cannot be a path ({reason}); give another one") from None
+    if ends_in_slash(given) and not path.is_dir():
+        raise UserError(f"{told} ends in a slash, as folders do, but there is no such folder; leave the slash out")
     return path
+
+
+def ends_in_slash(given: str | Path) -> bool:
+    """Whether a path, as a user wrote it, can name a folder alone."""
+    return str(given).endswith(("/", "/."))
 
 
 def shown(given: str | Path, most: int = SHOWN) -> str:

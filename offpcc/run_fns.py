@@ -163,6 +163,7 @@ def train(
             loop.best_return = tested_return if loop.is_best else loop.best_return
             loop.stopped = stop_return is not None and tested_return >= stop_return
         clock.latest(row)
+        loop.rows.append(row)
         logger.epoch(row)
         for callback in callbacks:
             callback.on_epoch(run)

@@ -54,6 +54,7 @@ class RunFolder:
         self.config = self.path / "config.gin"
         self.record = self.path / "run.json"
         self.progress = self.path / "progress.csv"
+        self.progress_before = self.path / "progress_before.csv"
         self.checkpoint = self.path / "checkpoint.pt"
         self.checkpoint_before = previous(self.checkpoint)
         self.checkpoint_parts = parts_folder(self.checkpoint)
@@ -109,14 +110,13 @@ class RunFolder:
     def keep_table(self) -> str:
         """Put a table that would be overwritten aside, if it has rows; what to tell of that."""
         try:
-            num_rows = self.progress.read_bytes().count(b"\n") - 1
+            num_rows = self.progress.read_bytes().count(b"\n") - 1 if self.progress.is_file() else 0
         except OSError:
             return ""
         if num_rows < 1:
             return ""
-        aside = self.progress.with_name("progress_before.csv")
-        self.progress.replace(aside)
-        return f"; its table of {num_rows} epochs is kept as {aside.name}"
+        self.progress.replace(self.progress_before)
+        return f"; its table of {num_rows} epochs is kept as {self.progress_before.name}"
 
     def create(self, config: str, facts: dict[str, Any]) -> None:
         """Make the folder and write what the run is."""

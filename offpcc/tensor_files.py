@@ -36,6 +36,9 @@ OTHERS = (  # how other files begin, and what they are
 )
 
 
+OF_OLDER_VERSIONS = "use that one, whose version is in run.json of the run's folder, or train anew"
+
+
 class FileError(UserError):
     """A file that cannot be used: its fault, apart from the remedy."""
 
@@ -112,9 +115,15 @@ def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) 
         raise FileError(fault, "give the right file") from error
     if found != kind:
         raise FileError(f"{file} is not of the kind {kind!r} but {found!r}", "give the right file")
+    if not isinstance(version, int):
+        raise FileError(
+            f"{file} is no {kind} of offpcc, or is damaged (its format is no number)", "give the right file"
+        )
     if version != format_version:
-        fault = f"{file} has format {version}, this offpcc reads {format_version}"
-        raise FileError(fault, "use the version that wrote it")
+        age, remedy = ("a newer", "install that one") if version > format_version else ("an older", OF_OLDER_VERSIONS)
+        raise FileError(
+            f"{file} has format {version}, this offpcc reads {format_version}", f"{age} offpcc wrote it: {remedy}"
+        )
     if needs_seal and not is_sealed:
         raise FileError(f"{file} has lost its checksum, so it may be damaged", "put it back from a copy")
     return content  # type: ignore[no-any-return]

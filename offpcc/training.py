@@ -138,6 +138,9 @@ def begin(options: argparse.Namespace, folder: RunFolder, beginning: Beginning) 
         messages.append(learner.recorder.message)
     if beginning.checkpoint is not None:
         messages += checkpoints.resume(beginning.checkpoint, learner)
+        if learner.loop.best_return is not None and not folder.actor_best.is_file():
+            learner.loop.best_return = None
+            messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the tests to come")
         messages.append(f"going on in {folder.path} after epoch {learner.loop.epoch}, step {learner.loop.step:,}")
     elif learner.recorder is not None:  # what was recorded before the first checkpoint is played again
         learner.recorder.keep(0)

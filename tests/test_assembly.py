@@ -10,6 +10,9 @@ import pytest
 import torch
 
 import offpcc
+from offpcc import configuration
+from offpcc.algorithms.acting import ACTOR_FORMAT
+from offpcc.assembly import build
 from offpcc.errors import UserError
 from offpcc.networks import Identity, Recurrent
 
@@ -173,3 +176,29 @@ def test_a_window_beyond_what_learning_sees_is_told(name, cell, segments, told, 
     small = {"hidden_dims": (8,), where: functools.partial(Recurrent, hidden_dim=8, num_layers=1, cell=cell)}
     offpcc.build("pendulum-p-v0", name, algorithm=small, buffer=segments)
     assert [told in str(warning.message) for warning in recwarn] == [True] * bool(told)
+
+
+@pytest.mark.parametrize("name", ["seed", "threads", "dataset_fraction"])
+def test_true_is_no_number(name):
+    with pytest.raises(UserError, match=f"build.{name} is True; it has to be a"):
+        build("pendulum-p-v0", "sac", **{name: True})
+
+
+def test_flags_and_numbers_go_where_they_are_wanted():
+    for binding in ("make.kwargs={'disable_env_checker': True}", "make.kwargs={'max_episode_steps': 7, 'g': 9.5}"):
+        configuration.load(None, [binding])
+        offpcc.make("Pendulum-v1").close()
+    configuration.load(None, ["make.wrappers=[@TimeAwareObservation]", "TimeAwareObservation.normalize_time=True"])
+    offpcc.make("Pendulum-v1").close()
+
+
+@pytest.mark.parametrize("older", range(1, ACTOR_FORMAT))
+def test_an_actor_of_an_older_format_is_refused_in_one_message(tmp_path, older):
+    file = tmp_path / "actor.pt"
+    torch.save({"kind": "actor", "format": older, "algorithm": {"class": "SAC"}, "weights": {}}, file)
+    with pytest.raises(UserError) as caught:
+        offpcc.Agent.load(file)
+    assert caught.value.message == (
+        f"{file} has format {older}, this offpcc reads {ACTOR_FORMAT}; an older offpcc wrote it: use that one, whose "
+        f"version is in run.json of the run's folder, or train anew"
+    )

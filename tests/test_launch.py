@@ -162,8 +162,16 @@ def test_bad_input_to_other_commands_gets_one_clear_message(quick, launch, tmp_p
         assert word in err
 
 
-def test_a_run_may_go_without_tests(quick, tmp_path):
-    assert quick("sac", bindings=["train.num_test_episodes_per_epoch=0"])[0] == 0
+def test_a_run_may_go_without_tests_and_what_is_shown_of_it_is_the_last_actor(quick, launch, tmp_path):
+    bindings = ["train.num_test_episodes_per_epoch=0", "Checkpoints.every=1"]
+    assert quick("sac", bindings=bindings)[0] == 0
+    folder = run_folder(tmp_path)
+    assert not (folder / "actor_best.pt").exists()
+    weights = torch.load(folder / "checkpoint.pt")["algorithm"]["actor"]
+    last = torch.load(folder / "actor_last.pt")["weights"]["actor"]
+    assert all(torch.equal(weights[name], last[name]) for name in last)
+    code, out, err = launch("evaluate", folder, "--episodes", 1)
+    assert code == 0 and "actor_last.pt" in out, err
     assert rows(run_folder(tmp_path))[-1].split(",")[5:8] == ["", "", ""]
 
 

@@ -46,7 +46,9 @@ def assert_same(one, two):
     assert one.keys() == two.keys()
     for path, value in one.items():
         same = torch.equal(value, two[path]) if isinstance(value, torch.Tensor) else value == two[path]
-        assert same or path.endswith("/loop/seconds") or path == "/config", path
+        assert (
+            same or path.endswith("/loop/seconds") or ("/loop/rows/" in path and "/time/" in path) or path == "/config"
+        ), path
 
 
 def train_epochs(results, algo, num_epochs, bindings=()):
@@ -59,7 +61,7 @@ def train_epochs(results, algo, num_epochs, bindings=()):
     folder.path.mkdir(parents=True, exist_ok=True)
     table = columns(learner.algorithm.stat_names)
     learner.train(
-        CSVLogger(folder.progress, table, keep_epochs=learner.loop.epoch or None),
+        CSVLogger(folder.progress, table, learner.loop.rows),
         [Checkpoints(folder, learner, "", num_epochs)],
         num_epochs=num_epochs,
         num_test_episodes_per_epoch=1,
@@ -314,16 +316,91 @@ def test_where_the_checkpoint_is_larger_than_the_memory_the_run_goes_on_from_the
     assert "can take; going on from the one before it, at step 250" in out
 
 
-@pytest.mark.parametrize("table", ["", "epoch,step\n1,250\n", "damaged"])
-def test_a_damaged_table_is_named_and_left_alone(quick, tmp_path, table):
-    quick("sac")
-    file = run_folder(tmp_path) / "progress.csv"
-    file.write_text(file.read_text().replace(",1,", ",?,", 1) if table == "damaged" else table)
-    before = file.read_bytes()
-    code, _, err = quick("sac", "--resume", bindings=["train.num_epochs=3"])
-    assert code == 2
-    assert f"cannot go on with {file}" in err and err.count("\n") == 1
-    assert file.read_bytes() == before
+def _shortened(text):
+    return "".join(text.splitlines(keepends=True)[:2])
+
+
+def _beheaded(text):
+    header, _, *others = text.splitlines(keepends=True)
+    return header + "".join(others)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (None, "is missing; its rows of 3 epochs are written again"),
+        (_shortened, "is not what the run wrote; it is kept as progress_before.csv"),
+        (_beheaded, "is not what the run wrote"),
+        (lambda text: "", "is not what the run wrote"),
+        (lambda text: "epoch,step\n1,250\n", "is not what the run wrote"),
+        (lambda text: text.replace(",1,", ",?,", 1), "is not what the run wrote"),
+        (lambda text: text[:-9], "is not what the run wrote"),
+        ("folder", "is not what the run wrote"),
+        ("fifo", "is not what the run wrote"),
+    ],
+    ids=["removed", "shortened", "beheaded", "empty", "other", "damaged", "cut", "folder", "fifo"],
+)
+def test_a_table_that_was_removed_or_changed_is_written_again(quick, tmp_path, monkeypatch, change, told):
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
+    assert quick("sac", bindings=[*bindings, "train.num_epochs=3"])[0] == 0
+    folder = run_folder(tmp_path)
+    table = folder / "progress.csv"
+    before = table.read_bytes()
+    table.unlink()
+    if callable(change):
+        table.write_text(change(before.decode()))
+    elif change is not None:
+        table.mkdir() if change == "folder" else os.mkfifo(table)
+    code, out, err = quick("sac", "--resume", bindings=[*bindings, "train.num_epochs=4"])
+    assert code == 0, err
+    assert out.count(told) == 1 and str(table) in out
+    assert table.read_bytes().startswith(before) and table.read_bytes().count(b"\n") == 5
+    if callable(change):
+        assert (folder / "progress_before.csv").read_text() == change(before.decode())
+
+
+def test_of_a_table_that_is_as_it_was_nothing_is_told(quick, tmp_path, monkeypatch):
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
+    assert quick("sac", bindings=[*bindings, "train.num_epochs=1"])[0] == 0
+    for number, choice in ((2, "'skip'"), (3, "'skip'"), (4, "'stop'")):  # with which a column comes
+        given = [*bindings, f"train.num_epochs={number}", f"ActorCritic.bad_numbers={choice}"]
+        code, out, err = quick("sac", "--resume", bindings=given)
+        assert code == 0, err
+        assert "progress.csv" not in out
+    assert not (run_folder(tmp_path) / "progress_before.csv").exists()
+
+
+def test_an_actor_that_is_not_the_best_does_not_take_the_place_of_a_best_one_that_was_removed(
+    quick, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    returns = iter([9.0, 3.0, 5.0, 4.0])
+    monkeypatch.setattr(
+        "offpcc.run_fns.summary", lambda kind, *rest: {f"{kind}/return": next(returns)} if kind == "test" else {}
+    )
+    bindings = ["train.num_steps_per_epoch=160", "train.updates_per_step=0.2"]
+    assert quick("sac", bindings=[*bindings, "train.num_epochs=1"])[0] == 0
+    folder = run_folder(tmp_path)
+    (folder / "actor_best.pt").unlink()
+    code, out, err = quick("sac", "--resume", bindings=[*bindings, "train.num_epochs=4"])
+    assert code == 0, err
+    assert f"{folder / 'actor_best.pt'} is missing; the best actor is chosen from the tests to come" in out
+    assert json.loads((folder / "run.json").read_text())["best_test_return"] == 5.0
+
+
+def test_events_that_were_removed_are_written_again(quick, tmp_path, monkeypatch):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
+    assert quick("sac", bindings=[*bindings, "train.num_epochs=2"])[0] == 0
+    shutil.rmtree(run_folder(tmp_path) / "tensorboard")
+    assert quick("sac", "--resume", bindings=[*bindings, "train.num_epochs=3"])[0] == 0
+    events = EventAccumulator(str(run_folder(tmp_path) / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("test/return")] == [160, 320, 480]
 
 
 def test_what_a_killed_process_left_of_its_files_is_removed(quick, tmp_path):

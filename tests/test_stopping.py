@@ -74,7 +74,7 @@ def train_to(turn, results, algo, bindings, dataset=None):
             raise signals.Interrupted(signal.SIGTERM)
 
     checkpoints.on_progress = on_progress
-    table = CSVLogger(folder.progress, columns(learner.algorithm.stat_names), keep_epochs=learner.loop.epoch or None)
+    table = CSVLogger(folder.progress, columns(learner.algorithm.stat_names), learner.loop.rows)
     try:
         learner.train(table, [checkpoints], num_test_episodes_per_epoch=1)
     except signals.Interrupted:

@@ -61,7 +61,12 @@ def test_a_file_without_a_seal_is_refused_where_one_is_needed(tmp_path):
     assert read_tensors(file, "thing", 3)["words"] == ["a", "b"]
     assert "lost its checksum" in refusal(file, needs_seal=True)
     torch.save(CONTENT | {"format": 2}, file)
-    assert "has format 2, this offpcc reads 3; use the version that wrote it" in refusal(file, needs_seal=True)
+    assert "has format 2, this offpcc reads 3; an older offpcc wrote it: use that one" in refusal(file, needs_seal=True)
+    torch.save(CONTENT | {"format": 4}, file)
+    assert "has format 4, this offpcc reads 3; a newer offpcc wrote it: install that one" in refusal(file)
+    for damaged in (None, "3", torch.ones(9, 9)):
+        torch.save(CONTENT | {"format": damaged}, file)
+        assert "is no thing of offpcc, or is damaged (its format is no number)" in refusal(file)
 
 
 def test_what_is_something_else_is_refused(tmp_path):

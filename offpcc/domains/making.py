@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.metadata
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from offpcc import d4rl_names, signals
-from offpcc.checks import PositiveNumber, check, rules_of
+from offpcc.checks import FOR_NUMBERS, PositiveNumber, check, has_flags, rules_of, takes_numbers
 from offpcc.domains import ENVIRONMENTS, missing_package
 from offpcc.domains.faults import place_in, told
 from offpcc.domains.opengl import choose_opengl
@@ -104,6 +105,7 @@ def make(
             f"{{'max_episode_steps': 100}}"
         )
     given = dict(arguments_given)
+    _refuse_flags(gymnasium.make, given)
     arguments = ", ".join(given)
     if render_mode is not None:  # an environment that cannot be rendered need not know the argument
         given["render_mode"] = render_mode
@@ -139,6 +141,7 @@ def make(
     except signals.ANYTHING as error:
         signals.pass_on(error)
         raise cannot_be_made(name, error) from error
+    _refuse_flags(type(env.unwrapped), given)
     if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
         raise UnsuitableEnvironment(
             f"{name} cannot be drawn as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
@@ -160,6 +163,21 @@ def make(
         if env.has_wrapper_attr(attribute):
             setattr(made, attribute, env.get_wrapper_attr(attribute))
     return made
+
+
+def _refuse_flags(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuse True and False among arguments where `function` takes numbers, as 1 and 0 are rarely meant.
+
+    Raises:
+        UserError: naming the argument.
+    """
+    try:
+        declared = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some functions of C tell nothing
+        return
+    for name, value in given.items():
+        if has_flags(value) and name in declared and takes_numbers(declared[name]):
+            raise UserError(f"make.kwargs has {name!r}: {value!r}; {FOR_NUMBERS}")
 
 
 def describe(name: str) -> dict[str, Any]:

@@ -1,13 +1,11 @@
 """The run's own record: one row per epoch in `progress.csv`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
 
-from offpcc.errors import UserError, first_line
 from offpcc.files import write_text
 from offpcc.loggers.base import Progress, Row
-from offpcc.places import shown
 
 
 class CSVLogger:
@@ -17,93 +15,16 @@ class CSVLogger:
     Floats are written such that reading them gives the same float again.
 
     Args:
-        file: The CSV file; one that exists is overwritten unless `keep_epochs` is given.
+        file: The CSV file; one that exists is overwritten.
         columns: The header.
-        keep_epochs: When resuming, the number of epochs the run goes on from: rows up to it stay byte for
-            byte, later ones are dropped. If there is no file yet, a new one is begun.
-        may_come: A column that the file to go on with may lack, or have though the run writes none of it: it is
-            there from then on, empty where nothing was told.
-
-    Raises:
-        UserError: If the file to go on with has other columns, or is damaged.
+        rows: When resuming, the rows of the epochs before. A column of theirs that is not in `columns` is there, too.
     """
 
-    def __init__(
-        self, file: Path, columns: Sequence[str], *, keep_epochs: int | None = None, may_come: str = ""
-    ) -> None:
+    def __init__(self, file: Path, columns: Sequence[str], rows: Sequence[Row] = ()) -> None:
         self._file = file
-        self._columns = tuple(columns)
-        self._may_come = may_come
-        if keep_epochs is not None and file.exists():
-            self._text = self._read(keep_epochs)
-        else:
-            self._text = ",".join(columns) + "\n"
+        self._columns = joined_columns(columns, rows)
+        self._text = table_text(self._columns, rows)
         write_text(file, self._text)
-
-    def _read(self, keep_epochs: int) -> str:
-        """The file's text up to and including epoch `keep_epochs`."""
-        try:
-            with self._file.open(encoding="utf-8", newline="") as stream:
-                lines = stream.readlines()
-        except (OSError, ValueError) as error:
-            raise self._unfit(f"it cannot be read ({first_line(error)})") from error
-        header = tuple(lines[0].rstrip("\r\n").split(",")) if lines else ()
-        if not self._fits(header):
-            names = shown(", ".join(header)) if lines else "missing"
-            raise self._unfit(f"its columns are {names}, but this run writes {', '.join(self._columns)}")
-        kept = lines[:1] + self._rows(lines, header, keep_epochs)
-        if len(header) < len(self._columns):
-            kept = [self._with_what_came(line, header) for line in kept]
-        elif len(header) > len(self._columns):
-            self._columns = header
-        text = "".join(kept)
-        return text if text.endswith("\n") else text + "\n"
-
-    def _fits(self, header: tuple[str, ...]) -> bool:
-        """Whether the run's rows go below a header, save for the column that may come."""
-        shorter, longer = sorted((header, self._columns), key=len)
-        return header == self._columns or shorter == tuple(name for name in longer if name != self._may_come)
-
-    def _with_what_came(self, line: str, header: tuple[str, ...]) -> str:
-        """A line with a cell for the column that `header` lacks."""
-        place = self._columns.index(self._may_come)
-        cells = line.split(",")
-        told = self._may_come if tuple(line.rstrip("\r\n").split(",")) == header else ""
-        return ",".join([*cells[:place], told, *cells[place:]])
-
-    def _rows(self, lines: Sequence[str], header: tuple[str, ...], keep_epochs: int) -> list[str]:
-        """The rows up to epoch `keep_epochs`. A table may begin at any epoch, as an earlier one may be moved away."""
-        kept: list[str] = []
-        last = None
-        for number, line in enumerate(lines[1:], 2):
-            cells = line.rstrip("\r\n").split(",")
-            epoch = self._epoch(cells, header, number)
-            if len(cells) != len(header):
-                raise self._unfit(f"line {number} has {len(cells)} cells for {len(header)} columns")
-            if epoch > keep_epochs:
-                continue
-            if last is not None and epoch != last + 1:
-                raise self._unfit(f"line {number} is of epoch {epoch}, but the row before it of epoch {last}")
-            kept.append(line)
-            last = epoch
-        if last is not None and last < keep_epochs:
-            raise self._unfit(f"it ends at epoch {last}, but the run goes on after epoch {keep_epochs}")
-        return kept
-
-    def _epoch(self, cells: Sequence[str], header: tuple[str, ...], number: int) -> int:
-        """Which epoch a line of the file is of."""
-        column = header.index("epoch")
-        cell = cells[column] if column < len(cells) else ""
-        try:
-            return int(cell)
-        except ValueError:
-            raise self._unfit(f"the epoch in line {number} is {shown(cell)}, no whole number") from None
-
-    def _unfit(self, fault: str) -> UserError:
-        """That the file cannot be gone on with."""
-        return UserError(
-            f"cannot go on with {self._file}: {fault}; put it back from a copy, or move it away to begin a new one"
-        )
 
     def progress(self, progress: Progress) -> None:
         """Nothing to do."""
@@ -117,7 +38,7 @@ class CSVLogger:
         for name in row:
             if name not in self._columns:
                 raise KeyError(f"{name!r} is not a column of {self._file}; its columns are {', '.join(self._columns)}")
-        self._text += ",".join(_cell(row.get(name)) for name in self._columns) + "\n"
+        self._text += _line(self._columns, row)
         write_text(self._file, self._text)
 
     def artifact(self, kind: str, file: Path) -> None:
@@ -125,6 +46,27 @@ class CSVLogger:
 
     def close(self) -> None:
         """Nothing to do: every epoch is on the disk already."""
+
+
+def joined_columns(columns: Sequence[str], rows: Iterable[Row]) -> list[str]:
+    """Some columns and those of rows, each behind the one that it follows in its row."""
+    names = [*columns]
+    for row in rows:
+        place = 0
+        for name in row:
+            if name not in names:
+                names.insert(place, name)
+            place = names.index(name) + 1
+    return names
+
+
+def table_text(columns: Sequence[str], rows: Iterable[Row]) -> str:
+    """A header and rows, as they stand in the file."""
+    return ",".join(columns) + "\n" + "".join(_line(columns, row) for row in rows)
+
+
+def _line(columns: Sequence[str], row: Row) -> str:
+    return ",".join(_cell(row.get(name)) for name in columns) + "\n"
 
 
 def _cell(value: float | int | None) -> str:
