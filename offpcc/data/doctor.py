@@ -37,6 +37,7 @@ NOTICES: dict[Kind, tuple[str, str, str]] = {
         WARNING,
         "fine if the environment clipped them too; else bind recorded.action_range to its bounds",
     ),
+    "unknown range": ("actions", FAULT, ""),  # its text ends with the remedy
     "units": ("actions", OK, ""),
     "scaled": ("actions", NOTE, "fine if the recorder was as timid as that"),
     "jumps": (
@@ -55,8 +56,7 @@ NOTICES: dict[Kind, tuple[str, str, str]] = {
 OFF_SCALE = (
     "actions",
     FAULT,
-    "they are in other units, as it seems: bind recorded.action_range to the recorder's bounds, or name by --env the "
-    "environment that was recorded",
+    "they are in other units, as it seems: correct recorded.action_range, or the action_range that the data tells",
 )
 
 
@@ -95,6 +95,8 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
         check, level, remedy = OFF_SCALE if is_off_scale else NOTICES[kind]
         if kind == "single steps" and are_shuffled(data):
             remedy = SHUFFLED
+        if kind == "unknown range":
+            text, _, remedy = text.partition("; ")
         told[check].append(Finding(check, level, text, remedy))
     lengths, returns = Spread.of("episode length", data.lengths), Spread.of("episode return", data.returns)
     rewards = Spread.of("reward", data.rewards)
