@@ -66,7 +66,7 @@ def odd(examination, *checks):
 
 CHECKS = {
     *("reading", "source", "size", "ends", "limit", "jumps", "resets", "continues", "leaps", "lengths", "returns"),
-    *("score", "rewards", "observed", "actions", "copies", "env", "remark"),
+    *("score", "terminals", "rewards", "observed", "actions", "copies", "env", "remark"),
 }
 
 
