@@ -65,7 +65,7 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(1)
     for run_id in options.run_id:
-        env, settings = offpcc.make(options.env), dict(SETTINGS)
+        env, settings = offpcc.make(options.env, scale_actions=True), dict(SETTINGS)
         if options.algo == "td3":
             size = env.action_space.shape[0]
             settings["action_noise"] = NormalActionNoise(np.zeros(size), np.full(size, 0.1))
@@ -74,7 +74,8 @@ def main():
         )
         folder = options.results / options.env / f"sb3-{options.algo}" / str(run_id)
         folder.mkdir(parents=True, exist_ok=True)
-        tests = Tests(offpcc.make(options.env), folder / "progress.csv", options.steps_per_epoch, options.episodes)
+        tested = offpcc.make(options.env, scale_actions=True)
+        tests = Tests(tested, folder / "progress.csv", options.steps_per_epoch, options.episodes)
         model.learn(options.steps, callback=tests)
 
 

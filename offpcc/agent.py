@@ -1,7 +1,6 @@
 """An agent in one environment, and actors in files.
 
-agent = Agent.load("actor.pt")                                 # in offpcc.make(...), whose actions are in [-1, 1]
-agent = Agent.load("actor.pt", action_space=env.action_space)  # in gymnasium.make(...), whose actions have its bounds
+agent = Agent.load("actor.pt")  # acts in the units of the environment that it was trained for
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from gymnasium import spaces
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import ACTOR_FORMAT
 from offpcc.core import Memory, Step
+from offpcc.domains.wrappers import ActionScale
 from offpcc.errors import UserError, first_line
 from offpcc.registry import from_specification
 from offpcc.tensor_files import read_tensors, write_tensors
@@ -27,13 +27,29 @@ class Agent:
 
     Args:
         algorithm: acts.
-        action_space: of the environment, if it is not scaled to [-1, 1] as `offpcc.make` does: a Box with bounds, such
-            as the `action_space` of what `gymnasium.make` gives.
+        action_space: of the environment, a Box with bounds, if it is another one than the agent was trained for.
+
+    Raises:
+        UserError: the bounds of actions are not known, or the space has another number of actions than the agent.
     """
 
     def __init__(self, algorithm: ActorCritic, action_space: spaces.Box | None = None) -> None:
         self.algorithm = algorithm
-        self.action_space = action_space
+        self.action_space = algorithm.action_space if action_space is None else action_space
+        if not isinstance(self.action_space, spaces.Box) or not self.action_space.is_bounded():
+            known = (
+                "the actor does not tell them, as an older offpcc wrote it" if action_space is None else action_space
+            )
+            raise UserError(
+                f"the agent needs the bounds of its environment's actions ({known}); give a Box that has them, such as "
+                f'Agent.load("actor.pt", action_space=env.action_space)'
+            )
+        if (num_actions := int(np.prod(self.action_space.shape))) != algorithm.action_dim:
+            raise UserError(
+                f"action_space has {num_actions} numbers, but the agent's actions have {algorithm.action_dim}; give "
+                f"the action_space of the agent's environment"
+            )
+        self._scale = ActionScale.of(self.action_space.low, self.action_space.high)
         read = (module for part in algorithm.actor_parts().values() for module in part.modules())
         self._reads_rewards = any(getattr(module, "use_previous_reward", False) for module in read)
         self.reset()
@@ -42,7 +58,7 @@ class Agent:
         """Forget: a new episode begins."""
         self._memory: Memory = None
         self._is_first = True
-        self._previous_action = np.zeros((1, self.algorithm.action_dim), np.float32)
+        self._previous_action = np.zeros((1, self.algorithm.action_dim), np.float32)  # in [-1, 1], as in training
 
     def act(
         self, observation: np.ndarray, previous_reward: float | None = None, *, deterministic: bool = True
@@ -56,8 +72,8 @@ class Agent:
             deterministic: the policy's mode, or a sample.
 
         Returns:
-            (A,) in [-1, 1], as environments of `offpcc.make` take it; with an `action_space`, of its shape and in its
-            units.
+            The action in the units, shape and dtype of `action_space`, as `env.step` of `gymnasium.make` and of
+            `offpcc.make` takes it.
 
         Raises:
             UserError: the previous reward is missing, or the action would be NaN or infinite.
@@ -72,12 +88,7 @@ class Agent:
         step = Step(np.asarray(observation)[None], self._previous_action, reward, np.array([self._is_first]))
         action, self._memory = self.algorithm.act(step, self._memory, deterministic=deterministic)
         self._previous_action, self._is_first = action, False
-        if self.action_space is None:
-            chosen: np.ndarray = action[0]
-            return chosen
-        low, high = self.action_space.low, self.action_space.high
-        scaled = low + (high - low) * (action[0].reshape(low.shape) + 1.0) / 2.0
-        return np.array(scaled, np.float32)
+        return self._scale.stretch(action[0].reshape(self.action_space.shape))
 
     def save(self, file: str | Path) -> None:
         """Write the actor to one file that needs nothing but itself."""
@@ -92,11 +103,11 @@ class Agent:
         Args:
             file: such as `actor_best.pt` of a run's folder.
             device: where it acts.
-            action_space: of an environment that was not made by `offpcc.make`, for actions in its units; by default
-                they are in [-1, 1].
+            action_space: see `Agent`; by default the one that the actor was trained for, which its file tells.
 
         Raises:
-            UserError: the file cannot be read, or names a class that is not known here.
+            UserError: the file cannot be read, names a class that is not known here, or does not tell the bounds of
+                actions, as those of an older offpcc.
         """
         return cls(load_actor(Path(file), device), action_space)
 

@@ -201,7 +201,7 @@ def build(
             raise
         raise UserError(f"{algorithm_class.__name__} cannot be built: {first_line(error)}; {remedy}") from error
     stored = {"frame_stack": frames, "device": device, "seed": seed, **(buffer or {})}
-    make_env = functools.partial(make, env) if env else None
+    make_env = functools.partial(make, env, scale_actions=True) if env else None
     tests = Evaluation(make_env, d4rl_names.reference_returns(env)) if env and make_env else None
     title = f"{run_name(env, dataset, dataset_fraction)} {short_name(algo)}"
     storage: ReplayBuffer | RecurrentReplayBuffer

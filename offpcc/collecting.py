@@ -66,7 +66,7 @@ def collect(options: argparse.Namespace) -> int:
         if there < options.steps:
             check_free(minari)
     name, actor, facts = who_acts(options)
-    with opened(open_environment(options.env, actor) if actor else make(options.env)) as env:
+    with opened(open_environment(options.env, actor) if actor else make(options.env, scale_actions=True)) as env:
         if minari:
             check_lossless(minari, env)
         if there == options.steps:

@@ -106,7 +106,7 @@ class VectorEnvironments:
         learner = offpcc.build("Pendulum-v1", "sac", environments={"num_envs": 4})
         learner.interaction.environments = VectorEnvironments(my_envs, seeds=range(4))
 
-    Actions are scaled from [-1, 1] to its bounds.
+    Actions are scaled from [-1, 1] to its bounds, which are to be those of the environment that was built for.
 
     Args:
         envs: its metadata names its `autoreset_mode`.

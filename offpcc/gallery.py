@@ -65,7 +65,7 @@ def gallery(file: Path, environments: Iterable[Environment] = ENVIRONMENTS, seed
 
 
 def _picture(row: Environment, seed: int) -> Picture:
-    with opened(make(row.name, render_mode="rgb_array")) as env:
+    with opened(make(row.name, render_mode="rgb_array", scale_actions=True)) as env:
         generator = np.random.default_rng(seed)
         observation, _ = env.reset(seed=seed)
         for _ in range(NUM_STEPS):

@@ -47,6 +47,8 @@ class OfflineData:
         recorded_in: the environment's name, if the data tells.
         reward_scale: what rewards are to be multiplied by, as gin has it.
         notices: what is odd about the data.
+        action_range: lowest and highest action of the recording, which are -1 and 1 in `rows`; None where actions were
+            recorded in [-1, 1].
         identity: what tells it from other data, or from another view of it.
         fingerprint: what tells it from other data, whatever environment shows a part of it, and with whatever noise.
     """
@@ -61,6 +63,7 @@ class OfflineData:
     recorded_in: str | None
     reward_scale: float
     notices: tuple[Notice, ...]
+    action_range: Range | None
     identity: str
     fingerprint: str
 
@@ -79,8 +82,11 @@ class OfflineData:
 
     @property
     def action_space(self) -> spaces.Box:
-        """Of actions in [-1, 1]."""
-        return spaces.Box(-1.0, 1.0, self.rows.actions.shape[1:], np.float32)
+        """Of actions as they were recorded."""
+        if self.action_range is None:
+            return spaces.Box(-1.0, 1.0, self.rows.actions.shape[1:], np.float32)
+        low, high = self.action_range
+        return spaces.Box(np.asarray(low), np.asarray(high), dtype=np.float32)
 
     def for_memory(self) -> OfflineData:
         """The same, for an agent with memory: it is told if there is nothing to remember."""
@@ -187,7 +193,8 @@ def read(
         UserError: it is not to be had, is not whole, cannot be learned from, or does not fit the environment.
     """
     data = load_by_gin(source, progress)
-    _check_actions(data, env, data.name if isinstance(source, Dataset) else str(source))
+    called = data.name if isinstance(source, Dataset) else str(source)
+    _check_actions(data, env, called)
     data = data.fraction(fraction)
     bounds = bounds_for(data, env)
     about, wrappers = _about(data, env, bounds), seen_through(data.metadata, data.name)
@@ -198,6 +205,9 @@ def read(
     del data  # what nobody else holds makes room for what the agent sees
     if env is not None:
         rows = rows.showing(_seen(rows, env, seed, wrappers, about["name"]))
+    for notice in about["notices"]:
+        if notice.kind == "unknown range":
+            raise UserError(f"{called}: {notice.text}")
     about |= {"num_transitions": int(rows.is_start.sum()), "num_episodes": len(rows.starts)}
     return OfflineData(rows, **about, identity=_identity(about["name"], rows))
 
@@ -214,6 +224,7 @@ def _about(data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | N
         "fingerprint": _hash([data.observations, data.actions, data.rewards, data.terminations, data.stops]),
         "reward_scale": _reward_scale(data, by_gin()["return_range"]),
         "notices": tuple(notices),
+        "action_range": bounds if data.action_range is None else data.action_range,
     }
 
 

@@ -57,7 +57,7 @@ def play(
     """The steps of an episode.
 
     Args:
-        env: made by `offpcc.make`.
+        env: made by `offpcc.make` with ``scale_actions``.
         actor: acts, its memory kept over the whole episode; None for random actions.
         seeds: of all that is random.
         deterministic: whether the policy's mode is taken.

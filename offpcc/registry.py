@@ -85,7 +85,10 @@ def specification(value: Any) -> Any:
     if isinstance(value, torch.device):
         return str(value)
     if isinstance(value, spaces.Box):
-        return {"box": list(value.shape), "dtype": str(value.dtype)}
+        box: dict[str, Any] = {"box": list(value.shape), "dtype": str(value.dtype)}
+        if value.dtype.kind == "f" and value.is_bounded():
+            box |= {"low": value.low.tolist(), "high": value.high.tolist()}
+        return box
     if isinstance(value, functools.partial):
         return {"partial": specification(value.func), "arguments": specification(value.keywords)}
     if isinstance(value, type) and REGISTRY.get(value.__name__) is not None:
@@ -108,8 +111,11 @@ def from_specification(spec: Any, **overrides: Any) -> Any:
         dtype = np.dtype(spec["dtype"])
         if math.prod(spec["box"]) > LARGEST_BOX:
             raise UserError(f"the file declares observations or actions of shape {tuple(spec['box'])}; it is damaged")
-        low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
-        return spaces.Box(low, high, tuple(spec["box"]), dtype.type)
+        if "low" in spec:
+            low, high = (np.array(spec[key], dtype) for key in ("low", "high"))
+            return spaces.Box(low, high, tuple(spec["box"]), dtype.type)
+        lowest, highest = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
+        return spaces.Box(lowest, highest, tuple(spec["box"]), dtype.type)
     if "reference" in spec:
         return _registered(spec["reference"])
     if "partial" in spec:

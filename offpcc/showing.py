@@ -24,12 +24,12 @@ SHOWN_SEED = 1_000_000  # of the first episode shown; tests use other seeds
 
 
 def open_environment(env: str, algorithm: ActorCritic, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-    """The environment by name, which has to be one that the agent can see and act in.
+    """The environment by name, which has to be one that the agent can see and act in; it takes actions in [-1, 1].
 
     Raises:
         UserError: it does not exist, lacks a package, cannot be drawn, or has other sizes than the agent's.
     """
-    opened = make(env, render_mode=render_mode)
+    opened = make(env, render_mode=render_mode, scale_actions=True)
     seen, actions = opened.observation_space.shape, int(np.prod(opened.action_space.shape or (1,)))
     if seen != algorithm.space_shape or actions != algorithm.action_dim:
         close(opened)
@@ -86,7 +86,7 @@ def evaluate_actor(
 
 def frames_per_second(env: str, num_steps: int = 20) -> float:
     """How fast an environment is whose observations are drawn."""
-    drawn = guarded(make(env))
+    drawn = guarded(make(env, scale_actions=True))
     try:
         drawn.reset(seed=SHOWN_SEED)
         started = time.perf_counter()

@@ -113,3 +113,13 @@ def quick(launch):
         return launch("--env", env, "--algo", algo, *config, *extra)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def unit_file(pendulum_file, tmp_path_factory):
+    """The same with actions in [-1, 1], which are learned from without an environment."""
+    file = tmp_path_factory.mktemp("unit_data") / pendulum_file.name
+    with h5py.File(pendulum_file) as source, h5py.File(file, "w") as target:
+        for key in source:
+            target[key] = source[key][:] / 2 if key == "actions" else source[key][:]
+    return file

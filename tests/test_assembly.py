@@ -2,6 +2,7 @@
 
 import functools
 import re
+from argparse import Namespace
 from pathlib import Path
 
 import gymnasium
@@ -13,7 +14,9 @@ import offpcc
 from offpcc import configuration
 from offpcc.algorithms.acting import ACTOR_FORMAT
 from offpcc.assembly import build
+from offpcc.core import Step
 from offpcc.errors import UserError
+from offpcc.evaluation import run_episodes
 from offpcc.networks import Identity, Recurrent
 
 SMALL = {"hidden_dims": (8,), "encoder": functools.partial(Recurrent, hidden_dim=8, num_layers=1)}
@@ -113,12 +116,100 @@ def test_an_agent_remembers_until_it_is_reset():
     assert (agent.act(observation) == first).all()
 
 
-def test_an_agent_acts_in_the_units_of_its_environment():
+READS_ACTIONS = {
+    "hidden_dims": (8,),
+    "encoder": functools.partial(Recurrent, hidden_dim=8, num_layers=1, use_previous_action=True),
+}
+
+
+class Torques(gymnasium.Wrapper):
+    """Writes down the torques that a pendulum executes, from one start in all episodes."""
+
+    def __init__(self, env, torques):
+        super().__init__(env)
+        self.torques = torques
+
+    def reset(self, **given):
+        return self.env.reset(seed=3)
+
+    def step(self, action):
+        result = self.env.step(action)
+        self.torques.append(self.unwrapped.last_u)
+        return result
+
+
+def test_the_same_torques_wherever_an_actor_acts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    algorithm = offpcc.build("pendulum-v0", "rsac", algorithm=READS_ACTIONS).algorithm
+    offpcc.Agent(algorithm).save("actor.pt")
+    trained = []
+    run_episodes(algorithm, [Torques(offpcc.make("pendulum-v0", scale_actions=True), trained)], [3])
+    assert len(trained) == 200 and np.std(trained) > 0
+
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    loop = re.search(r"\n(agent = offpcc\.Agent\.load.*?)```", readme, re.DOTALL)[1]
+    makers = {
+        "gymnasium.make": lambda _: gymnasium.make("Pendulum-v1"),
+        "offpcc.make": lambda _: offpcc.make("pendulum-v0"),
+    }
+    for name, maker in makers.items():
+        torques = []
+        shown = Namespace(Agent=offpcc.Agent, make=lambda _, maker=maker, into=torques: Torques(maker(_), into))
+        exec(loop, {"offpcc": shown})
+        assert torques == trained, name
+
+
+@pytest.mark.parametrize("told_by", ["data", "gin", "environment", "nothing"])
+def test_an_agent_that_learned_from_data_acts_in_the_units_of_the_data(tmp_path, told_by):
+    random = np.random.default_rng(0)
+    reach = {"data": 200.0, "gin": 200.0, "environment": 2.0, "nothing": 1.0}[told_by]
+    columns = {"observations": random.normal(size=(40, 2)), "actions": random.uniform(-reach, reach, (40, 1))}
+    columns |= {"rewards": np.zeros(40), "terminations": np.zeros(40, bool), "truncations": np.arange(40) % 10 == 9}
+    data = offpcc.Dataset.from_arrays(**columns, action_range=(-200, 200) if told_by == "data" else None)
+    if told_by == "gin":
+        offpcc.configure(None, "recorded.action_range = (-200, 200)")
+    env = "pendulum-p-v0" if told_by == "environment" else None
+    algorithm = offpcc.build(env, "rbc", algorithm=READS_ACTIONS, dataset=data).algorithm
+    offpcc.Agent(algorithm).save(tmp_path / "actor.pt")
+
+    agent, memory = offpcc.Agent.load(tmp_path / "actor.pt"), None
+    assert agent.action_space == gymnasium.spaces.Box(-reach, reach, (1,), np.float32)
+    unit, reward = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32)
+    for t in range(5):
+        observation = random.normal(size=2).astype(np.float32)
+        step = Step(observation[None], unit, reward, np.array([t == 0]))
+        unit, memory = algorithm.act(step, memory, deterministic=True)
+        assert agent.act(observation) == pytest.approx(reach * unit[0])
+
+
+def test_an_agent_may_act_in_other_units(tmp_path):
     algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm
-    space = gymnasium.spaces.Box(np.array([-4.0], np.float32), np.array([2.0], np.float32))
+    offpcc.Agent(algorithm).save(tmp_path / "actor.pt")
+    space = gymnasium.spaces.Box(np.array([-4.0]), np.array([2.0]), dtype=np.float64)
     observation = np.array([0.6, 0.8], np.float32)
-    unit, scaled = offpcc.Agent(algorithm).act(observation), offpcc.Agent(algorithm, space).act(observation)
-    assert scaled == pytest.approx(-4.0 + 6.0 * (unit + 1.0) / 2.0)
+    own = offpcc.Agent.load(tmp_path / "actor.pt").act(observation)
+    other = offpcc.Agent.load(tmp_path / "actor.pt", action_space=space).act(observation)
+    assert other == pytest.approx(-4.0 + 6.0 * (own / 2.0 + 1.0) / 2.0)
+    assert own.dtype == np.float32 and other.dtype == np.float64
+    with pytest.raises(UserError, match="action_space has 2 numbers, but the agent's actions have 1"):
+        offpcc.Agent(algorithm, gymnasium.spaces.Box(-1.0, 1.0, (2,)))
+    with pytest.raises(UserError, match=r"needs the bounds.*Box\(-inf, inf"):
+        offpcc.Agent(algorithm, gymnasium.spaces.Box(-np.inf, np.inf, (1,)))
+
+
+def test_an_older_actor_asks_for_the_bounds_of_actions(tmp_path):
+    file = tmp_path / "actor.pt"
+    offpcc.Agent(offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm).save(file)
+    content, observation = torch.load(file, weights_only=True), np.array([0.6, 0.8], np.float32)
+    action = offpcc.Agent.load(file).act(observation)
+    for space in ("observation_space", "action_space"):
+        for bound in ("low", "high"):
+            del content["algorithm"]["arguments"][space][bound]
+    torch.save(content, file)
+    with pytest.raises(UserError, match=r"older offpcc.*action_space=env\.action_space"):
+        offpcc.Agent.load(file)
+    space = offpcc.make("pendulum-p-v0").action_space
+    assert offpcc.Agent.load(file, action_space=space).act(observation) == action
 
 
 def test_previous_action_and_reward_reach_the_networks():

@@ -30,7 +30,7 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory, pendulum_file):
+def world(tmp_path_factory, unit_file):
     """A folder with all that the tables name."""
     from offpcc.launch import main
 
@@ -40,7 +40,7 @@ def world(tmp_path_factory, pendulum_file):
         patch.setenv("OFFPCC_RESULTS", "results")
         train = [*shlex.split(WORDS["TRAIN"]), "--run_id", "1", "--gin", *QUICK]
         assert main(train) == 0
-    build(folder, pendulum_file)
+    build(folder, unit_file)
     return folder
 
 

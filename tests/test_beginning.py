@@ -87,14 +87,12 @@ def test_a_run_that_is_over_is_told_to_be(begin, capsys):
     [(None, "is finished and is not overwritten"), ("SHA-256 of others", "learned from ")],
     ids=["same", "other"],
 )
-def test_with_recorded_data_a_run_that_exists_is_refused_once_the_data_is_known(
-    begin, pendulum_file, fingerprint, told
-):
-    recorded = {"source": str(pendulum_file), "fingerprint": fingerprint}
+def test_with_recorded_data_a_run_that_exists_is_refused_once_the_data_is_known(begin, unit_file, fingerprint, told):
+    recorded = {"source": str(unit_file), "fingerprint": fingerprint}
     facts = {"status": "finished", "env": None, "dataset": recorded}
-    words = ("--dataset", str(pendulum_file), "--config", "test/offline_short.gin")
+    words = ("--dataset", str(unit_file), "--config", "test/offline_short.gin")
     with pytest.raises(UserError) as caught:
-        begin(*words, facts=facts, name=pendulum_file.stem, algo="bc")
+        begin(*words, facts=facts, name=unit_file.stem, algo="bc")
     assert told in caught.value.message
     with pytest.raises(UserError, match="SAC has no parameter 'alfa'"):
-        begin(*words, *UNKNOWN, name=f"{pendulum_file.stem}_2", algo="bc")
+        begin(*words, *UNKNOWN, name=f"{unit_file.stem}_2", algo="bc")

@@ -144,7 +144,7 @@ def test_one_environment_is_the_plain_loop(algo):
     learner.train(num_epochs=2, num_steps_per_epoch=250, update_after=150, updates_per_step=0.1,
                   num_test_episodes_per_epoch=0)  # fmt: skip
 
-    env, agent, buffer = make("pendulum-p-v0"), plain.algorithm, plain.buffer
+    env, agent, buffer = make("pendulum-p-v0", scale_actions=True), plain.algorithm, plain.buffer
     random, owed, over, memory, started = np.random.default_rng((3, 3)), 0.0, True, None, False
     for t in range(1, 501):
         if over:

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import re
 import shlex
 import tracemalloc
 import weakref
@@ -11,7 +12,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from conftest import merged, rows
+from conftest import merged, rows, run_folder
+from gymnasium import spaces
 from gymnasium.wrappers import ClipReward
 
 import offpcc
@@ -47,11 +49,11 @@ def offline(launch):
 
 
 @pytest.fixture
-def changed(pendulum_file, tmp_path):
+def changed(unit_file, tmp_path):
     """A copy of the data with some columns replaced or, by None, left out."""
 
     def write(name="odd.hdf5", **columns):
-        with h5py.File(pendulum_file) as source, h5py.File(tmp_path / name, "w") as target:
+        with h5py.File(unit_file) as source, h5py.File(tmp_path / name, "w") as target:
             for key in source:
                 value = columns.pop(key, source[key][:])
                 if value is not None:
@@ -73,8 +75,22 @@ def test_actions_come_from_the_units_of_the_environment(pendulum_file):
     rows = read(pendulum_file, offpcc.make("pendulum-v0")).rows
     assert np.allclose(rows.actions[rows.is_start], recorded / 2.0, atol=1e-6)
     assert [notice.kind for notice in read(pendulum_file, offpcc.make("pendulum-v0")).notices] == ["units"]
-    (notice,) = read(pendulum_file).notices
-    assert notice.kind == "clipped", "without the environment nobody knows their units"
+    with pytest.raises(UserError, match=r"swings.hdf5: .* actions lie outside .*recorded\.action_range=\(-2, 2\)"):
+        read(pendulum_file)  # without the environment nobody knows their units
+
+
+@pytest.mark.parametrize("number, reach", [(0, 2.0), (1, 1.0)])
+def test_of_actions_in_unknown_units_nothing_is_learned_until_a_binding_tells(
+    offline, pendulum_file, tmp_path, number, reach
+):
+    code, _, err = offline("bc", "--dataset", pendulum_file)
+    assert code == 2 and len(err.strip().splitlines()) == 1 and not (tmp_path / "results").exists()
+    proposed = re.findall(r'--gin "(.*?)"', err)
+    assert proposed == ["recorded.action_range=(-2, 2)", "recorded.action_range=(-1, 1)"]
+    code, _, err = offline("bc", "--dataset", pendulum_file, bindings=[proposed[number]])
+    assert code == 0, err
+    agent = offpcc.Agent.load(run_folder(tmp_path, "swings", "bc") / "actor_last.pt")
+    assert agent.action_space == spaces.Box(-reach, reach, (1,), np.float32)
 
 
 def as_dataset(file):
@@ -133,10 +149,10 @@ def test_statistics_are_those_of_the_view_over_the_transitions_starts(pendulum_f
     assert np.array_equal(seen, learner.algorithm.normalization(torch.from_numpy(observation)).numpy())
 
 
-def test_a_fraction_is_of_whole_episodes_from_the_start(pendulum_file):
-    recording = read(pendulum_file, fraction=0.4)
+def test_a_fraction_is_of_whole_episodes_from_the_start(unit_file):
+    recording = read(unit_file, fraction=0.4)
     assert (recording.num_episodes, recording.num_transitions) == (3, 600)
-    assert np.array_equal(recording.rows.observations, read(pendulum_file).rows.observations[:603])
+    assert np.array_equal(recording.rows.observations, read(unit_file).rows.observations[:603])
 
 
 def test_rewards_are_scaled_for_learning_by_the_range_of_returns(pendulum_file):
@@ -150,8 +166,8 @@ def test_rewards_are_scaled_for_learning_by_the_range_of_returns(pendulum_file):
     assert np.allclose(learner.recording.rows.rewards[learner.recording.rows.is_start][:, 0], raw)
 
 
-def test_a_piece_that_the_recordings_end_cut_counts_in_no_return(changed, pendulum_file):
-    with h5py.File(pendulum_file) as file:
+def test_a_piece_that_the_recordings_end_cut_counts_in_no_return(changed, unit_file):
+    with h5py.File(unit_file) as file:
         columns = {key: file[key][:-150] for key in file}
         returns = file["rewards"][:].reshape(6, 200).sum(1, dtype=np.float64)
     configuration.configure(None, "recorded.return_range = 1000.0")
@@ -164,8 +180,8 @@ def test_a_piece_that_the_recordings_end_cut_counts_in_no_return(changed, pendul
     assert read(changed("own.hdf5", **told)).mean_return == pytest.approx(returns[:3].mean())
 
 
-def test_statistics_are_taken_in_blocks(pendulum_file, monkeypatch):
-    recording = read(pendulum_file)
+def test_statistics_are_taken_in_blocks(unit_file, monkeypatch):
+    recording = read(unit_file)
     chosen = recording.rows.observations[recording.rows.is_start].astype(np.float64)
     for size in (2**22, 100):
         monkeypatch.setattr(data_columns, "BLOCK_BYTES", size)
@@ -227,14 +243,14 @@ def test_what_changes_rewards_in_tests_is_told(pendulum_file):
     assert any("ClipReward" in line for line in read(pendulum_file, env).lines())
 
 
-def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(pendulum_file):
+def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(unit_file):
     configuration.configure(None, "recorded.return_range = 1000.0")
-    recording = read(pendulum_file)
+    recording = read(unit_file)
     assert any("rewards are multiplied" in line for line in recording.lines())
     assert not any("drown" in line for line in recording.lines())
     assert any("drown" in line for line in dataclasses.replace(recording, reward_scale=78.0).lines())
     assert not any("rewards are multiplied" in line for line in recording.lines(reads_rewards=False))
-    algorithms = {algo: build(None, algo, dataset=pendulum_file).algorithm for algo in ("rbc", "td3_bc")}
+    algorithms = {algo: build(None, algo, dataset=unit_file).algorithm for algo in ("rbc", "td3_bc")}
     assert without_effect(algorithms["rbc"]) == {"return_range": "RecurrentBC reads no rewards"}
     assert without_effect(algorithms["td3_bc"]) == {}
 
@@ -276,8 +292,8 @@ def test_a_run_learns_from_the_data_and_is_tested_in_the_environment(offline, la
     assert code == 0, err
 
 
-def test_without_an_environment_it_is_not_tested(offline, launch, pendulum_file, tmp_path):
-    code, out, err = offline("iql", "--dataset", pendulum_file)
+def test_without_an_environment_it_is_not_tested(offline, launch, unit_file, tmp_path):
+    code, out, err = offline("iql", "--dataset", unit_file)
     assert code == 0, err
     assert "no environment is named, so there are no tests" in out
     folder = tmp_path / "results" / "swings" / "iql" / "1"
@@ -285,7 +301,7 @@ def test_without_an_environment_it_is_not_tested(offline, launch, pendulum_file,
     assert (folder / "actor_last.pt").exists()
     code, _, err = launch("evaluate", folder)
     assert code == 2 and "trained without an environment" in err
-    code, _, err = launch("--dataset", pendulum_file, "--algo", "iql", "--render")
+    code, _, err = launch("--dataset", unit_file, "--algo", "iql", "--render")
     assert code == 2 and "has no environment to be shown in" in err
     code, out, err = launch("evaluate", folder, "--episodes", 1, "--env", "pendulum-v0")
     assert code == 0, err
@@ -358,7 +374,7 @@ def test_a_runs_config_repeats_it(offline, quick, launch, pendulum_file, tmp_pat
     assert (first / "config.gin").read_text() == (second / "config.gin").read_text()
 
 
-def test_a_run_does_not_go_on_with_other_data(offline, changed, pendulum_file, tmp_path):
+def test_a_run_does_not_go_on_with_other_data(offline, changed, unit_file, tmp_path):
     file = changed("swings.hdf5")
     assert offline("bc", "--dataset", file)[0] == 0
     with h5py.File(file, "r+") as data:
@@ -423,8 +439,8 @@ def test_what_cannot_be_recorded_is_refused(quick, tmp_path, arguments, words):
     assert not (tmp_path / "results").exists() and (tmp_path / "there.hdf5").read_bytes() == b"mine"
 
 
-def test_learning_from_recorded_data_records_nothing(offline, pendulum_file, tmp_path):
-    code, _, err = offline("bc", "--dataset", pendulum_file, "--save_dataset", "new.hdf5")
+def test_learning_from_recorded_data_records_nothing(offline, unit_file, tmp_path):
+    code, _, err = offline("bc", "--dataset", unit_file, "--save_dataset", "new.hdf5")
     assert code == 2 and "plays nothing" in err
     assert not (tmp_path / "results").exists()
 
@@ -465,8 +481,8 @@ def test_the_two_lines_of_the_readme(launch, tmp_path):
         (["--dataset", "FILE", "--gin", "recorded.max_episode_steps=0"], ["recorded.max_episode_steps is 0"]),
     ],
 )
-def test_bad_input_gets_one_clear_message_and_leaves_nothing(launch, pendulum_file, tmp_path, arguments, words):
-    arguments = [str(pendulum_file) if word == "FILE" else word for word in arguments]
+def test_bad_input_gets_one_clear_message_and_leaves_nothing(launch, unit_file, tmp_path, arguments, words):
+    arguments = [str(unit_file) if word == "FILE" else word for word in arguments]
     config = ["--config", "test/offline_short.gin", "--algo", "td3_bc"]
     code, _, err = launch(*config, *arguments)
     assert code == 2
@@ -533,9 +549,9 @@ def test_what_a_paper_binds_can_be_taken_back_where_returns_are_all_alike(launch
 
 @pytest.mark.parametrize("algo, is_told", [("bc", False), ("rbc", True)])
 def test_an_agent_with_memory_is_told_of_data_that_leaves_nothing_to_remember(
-    offline, pendulum_file, changed, algo, is_told
+    offline, unit_file, changed, algo, is_told
 ):
-    with h5py.File(pendulum_file) as file:
+    with h5py.File(unit_file) as file:
         columns = {key: file[key][:] for key in ("observations", "actions", "rewards", "terminals", "timeouts")}
     columns["next_observations"] = columns["observations"] + 0.01
     order = np.random.default_rng(0).permutation(len(columns["rewards"]))

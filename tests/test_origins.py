@@ -16,13 +16,13 @@ def no_films(monkeypatch):
 
 
 @pytest.fixture
-def swings(pendulum_file, tmp_path):
+def swings(unit_file, tmp_path):
     """Files of one name in several folders; in each, the first reward differs."""
 
     def write(folder, env=None):
         file = tmp_path / folder / "swings.hdf5"
         file.parent.mkdir()
-        with h5py.File(pendulum_file) as source, h5py.File(file, "w") as target:
+        with h5py.File(unit_file) as source, h5py.File(file, "w") as target:
             for key in source:
                 target[key] = source[key][:]
             target["rewards"][0] += len(folder)
@@ -80,10 +80,10 @@ def test_what_others_do_not_tell_is_taken_to_agree(launch, swings, tmp_path, rec
     assert code == 0, err
 
 
-def test_data_of_an_environments_name_is_not_taken_for_the_environment(quick, launch, pendulum_file, tmp_path):
+def test_data_of_an_environments_name_is_not_taken_for_the_environment(quick, launch, unit_file, tmp_path):
     assert quick("sac", env="pendulum-v0", bindings=["train.num_epochs=1"])[0] == 0
     named = tmp_path / "pendulum-v0.hdf5"
-    named.write_bytes(pendulum_file.read_bytes())
+    named.write_bytes(unit_file.read_bytes())
     code, _, err = launch("--dataset", named, "--algo", "sac", *SHORT, "--run_id", 2)
     assert code == 2 and "learned in pendulum-v0, not from recorded data, but" in err and str(named) in err
 

@@ -26,7 +26,7 @@ def test_random_episodes_are_played_as_they_are_recorded(here, env):
     assert data.num_steps == 450 and data.lengths.tolist() == [200, 200, 50]
     assert not data.terminations.any()
     assert np.flatnonzero(data.truncations).tolist() == [199, 399, 449]
-    played, after = make(env).env.env, data.next_observations  # below the one that scales actions
+    played, after = make(env).env, data.next_observations
     with h5py.File("data.hdf5") as file:
         actions = file["actions"][:]
     for number, (start, stop) in enumerate(data.episodes):

@@ -74,6 +74,6 @@ def _model(case: Case, env: Any, capacity: int) -> Any:
 
 def _steps(case: Case) -> Work:
     """Its own loop in the same environment, an episode's length of steps at a time."""
-    model = _model(case, offpcc.make(case.env), 1_000_000)
+    model = _model(case, offpcc.make(case.env, scale_actions=True), 1_000_000)
     model.learn(WARM_UP)
     return Work(lambda: model.learn(EPISODE_LENGTH, reset_num_timesteps=False), EPISODE_LENGTH)

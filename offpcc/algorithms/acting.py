@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 
 from offpcc.algorithms.mirrored import MOST_MIRRORED, MirroredPolicy
@@ -35,6 +36,7 @@ class Acting:
     Attributes:
         device: where networks live.
         space_shape: of one observation, as the environment has it.
+        action_space: of the environment, in its own units; without bounds where an older offpcc wrote the actor.
         memoryless: whether nothing of the past is kept.
         shared_encoder: reads the inputs.
         actor_encoder: reads what the shared one makes of them.
@@ -44,6 +46,7 @@ class Acting:
 
     device: torch.device
     space_shape: tuple[int, ...]
+    action_space: spaces.Box
     memoryless: bool
     shared_encoder: Encoder
     actor_encoder: Encoder

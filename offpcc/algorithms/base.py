@@ -46,7 +46,8 @@ class ActorCritic(Acting):
 
     Args:
         observation_space: of one environment; images may have channels first or last.
-        action_space: of one environment, scaled to [-1, 1].
+        action_space: of one environment, in its own units: its bounds are what -1 and 1 stand for. Actors' files tell
+            them; networks, batches and `act` have actions in [-1, 1].
         device: where networks live.
         seed: of initial weights and of the algorithm's own noise.
         gamma: discount per step.
@@ -127,7 +128,7 @@ class ActorCritic(Acting):
         self.reward_scale, self.reward_shift = reward_scale, reward_shift
         self.space_shape = observation_space.shape
         self.observation_shape = channels_first_shape(observation_space.shape)
-        self.action_dim = int(np.prod(action_space.shape))
+        self.action_space, self.action_dim = action_space, int(np.prod(action_space.shape))
         self.noise = Noise(seed, self.device)
         self.lr, self.max_gradient_norm, self.precision, self.compiled = lr, max_gradient_norm, precision, compiled
         if augmentation is None and self.default_augmentation is not None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 
+from offpcc import d4rl_names
 from offpcc.data.columns import TOLERANCE, Array, Range, blocks
 from offpcc.data.notices import Notice
 from offpcc.errors import UserError
 
 WIDE = 4.0  # from the lowest to the highest action: twice as wide as [-1, 1]
 SHOWN = 3  # of unlike bounds
+MUCH_OUTSIDE = 0.45  # of all numbers of actions; below, a Gaussian policy's actions, which its environment clipped
+NEARLY = 1.5  # of the lowest action over the highest, up to which a symmetric range is proposed
+ALIKE = 3.0  # widest over narrowest range of an action's numbers, up to which one range is proposed for all
 
 
 def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Array, Array]:
@@ -73,23 +80,74 @@ def told_of_actions(actions: Array, told: Range | None, env_bounds: Range | None
                     f"already, bind recorded.action_range = (-1, 1)",
                 )
             )
-    if outside := _outside(actions, bounds):
-        count, furthest = outside
-        remedy = "" if bounds else "; if the recorder had other bounds, give them as action_range"
-        text = f"lie outside {_text(bounds)}, up to {furthest:.4g}, and are clipped to it{remedy}"
-        notices.append(Notice("clipped", f"{count:,} of {len(actions):,} actions {text}"))
-    return notices
+    if not (outside := _outside(actions, bounds)).num_actions:
+        return notices
+    text, furthest = f"{outside.num_actions:,} of {len(actions):,} actions lie outside", f"up to {outside.furthest:.4g}"
+    is_d4rl = name in d4rl_names.FILES  # whose tasks all take [-1, 1]
+    if told is None and ((bounds is None and not is_d4rl) or outside.share > MUCH_OUTSIDE):
+        whose = "" if bounds is None else "the environment's "
+        text = f"{text} {whose}{_text(bounds)}, {furthest}, and nothing tells their range; {_remedy(actions, bounds)}"
+        return [Notice("unknown range", text)]
+    return [*notices, Notice("clipped", f"{text} {_text(bounds)}, {furthest}, and are clipped to it")]
 
 
-def _outside(actions: Array, bounds: tuple[Array, Array] | None) -> tuple[int, float] | None:
-    """How many actions are beyond their bounds by more than rounding, and the number that is so by most."""
-    count, most, furthest = 0, 1.0 + TOLERANCE, 0.0
+class _Outside(NamedTuple):
+    """Actions beyond their bounds by more than rounding."""
+
+    num_actions: int
+    furthest: float  # the number that is beyond by most
+    share: float  # of all numbers of actions
+
+
+def _outside(actions: Array, bounds: tuple[Array, Array] | None) -> _Outside:
+    count, numbers, most, furthest = 0, 0, 1.0 + TOLERANCE, 0.0
     for rows in blocks(actions):
         sizes = np.abs(in_units(actions[rows], bounds))
-        count += int((sizes > 1.0 + TOLERANCE).any(axis=1).sum())
+        is_outside = sizes > 1.0 + TOLERANCE
+        count, numbers = count + int(is_outside.any(axis=1).sum()), numbers + int(is_outside.sum())
         if sizes.max() > most:
             most, furthest = float(sizes.max()), float(actions[rows].flat[sizes.argmax()])
-    return (count, furthest) if count else None
+    return _Outside(count, furthest, numbers / actions.size)
+
+
+def _remedy(actions: Array, bounds: tuple[Array, Array] | None) -> str:
+    taken = ([-1.0], [1.0]) if bounds is None else (bounds[0].tolist(), bounds[1].tolist())
+    return (
+        f"tell the bounds of the recorded environment, by these actions --gin "
+        f'"recorded.action_range={_proposed(actions)}"; or, if it clipped these actions, --gin '
+        f'"recorded.action_range={_literal(*taken)}"; or name it with --env'
+    )
+
+
+def _proposed(actions: Array) -> str:
+    """The range of the recorded actions, rounded outwards, as gin reads it."""
+    low, high = [], []
+    for least, most in zip(actions.min(axis=0).tolist(), actions.max(axis=0).tolist(), strict=True):
+        below, above = _rounded_up(-least), _rounded_up(most)
+        if max(below, above) < NEARLY * min(below, above):
+            below = above = max(below, above)
+        elif below == above == 0.0:  # a number that is always 0
+            below = above = 1.0
+        low.append(0.0 - below)
+        high.append(above)
+    widths = [above - below for below, above in zip(low, high, strict=True)]
+    if max(widths) <= ALIKE * min(widths):
+        low, high = [min(low)], [max(high)]
+    return _literal(low, high)
+
+
+def _rounded_up(number: float) -> float:
+    """A number with two digits that is not below it; 0 for negative ones, as a range includes 0."""
+    if number <= 0.0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return math.ceil(number / unit - TOLERANCE) * unit
+
+
+def _literal(low: list[float], high: list[float]) -> str:
+    if len(set(low)) == len(set(high)) == 1:
+        return f"({low[0]:.9g}, {high[0]:.9g})"
+    return "({}, {})".format(*("(" + ", ".join(f"{number:.9g}" for number in bound) + ")" for bound in (low, high)))
 
 
 def _text(bounds: tuple[Array, Array] | None) -> str:

@@ -28,7 +28,7 @@ class BufferBase(InPieces):
 
     Args:
         observation_space: of one environment; images may have channels first or last.
-        action_space: of one environment, scaled to [-1, 1].
+        action_space: of one environment, whose shape counts; actions are stored in [-1, 1].
         device: where batches go.
         seed: of the buffer's own generator.
         num_envs: environments that transitions come from.

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 
 from offpcc.d4rl_names import normalized_score, reference_returns
-from offpcc.data import env_findings, episode_findings, infos, number_findings
+from offpcc.data import env_findings, episode_findings, infos, number_findings, task_ends
 from offpcc.data.columns import SpoiledData
 from offpcc.data.datasets import Dataset
 from offpcc.data.episode_findings import BEFORE_RESET, MARK_ENDS, SHUFFLED, SINGLE_STEPS, are_shuffled, told_of_lengths
@@ -37,6 +37,7 @@ NOTICES: dict[Kind, tuple[str, str, str]] = {
         WARNING,
         "fine if the environment clipped them too; else bind recorded.action_range to its bounds",
     ),
+    "unknown range": ("actions", FAULT, ""),  # its text ends with the remedy
     "units": ("actions", OK, ""),
     "scaled": ("actions", NOTE, "fine if the recorder was as timid as that"),
     "jumps": (
@@ -55,8 +56,7 @@ NOTICES: dict[Kind, tuple[str, str, str]] = {
 OFF_SCALE = (
     "actions",
     FAULT,
-    "they are in other units, as it seems: bind recorded.action_range to the recorder's bounds, or name by --env the "
-    "environment that was recorded",
+    "they are in other units, as it seems: correct recorded.action_range, or the action_range that the data tells",
 )
 
 
@@ -95,6 +95,8 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
         check, level, remedy = OFF_SCALE if is_off_scale else NOTICES[kind]
         if kind == "single steps" and are_shuffled(data):
             remedy = SHUFFLED
+        if kind == "unknown range":
+            text, _, remedy = text.partition("; ")
         told[check].append(Finding(check, level, text, remedy))
     lengths, returns = Spread.of("episode length", data.lengths), Spread.of("episode return", data.returns)
     rewards = Spread.of("reward", data.rewards)
@@ -109,6 +111,7 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
         *told.pop("resets", []),
         *(episode_findings.followed(data, motion) if motion else []),
         *([episode_findings.leaps(motion)] if motion else []),
+        *task_ends.terminals(data, _names(data, env)),
         Finding("lengths", OK, lengths.text),
         episode_findings.returns(data, returns),
         *_score(data, env),
@@ -131,6 +134,16 @@ def _source(data: Dataset) -> Finding:
     told = {key: " ".join(_told(data, key).split()) for key in FILE_TELLS}
     text = [f"{key}: {value}" for key, value in told.items() if value and len(value) <= LONGEST_NOTE]
     return Finding("source", OK, "; ".join([data.source, *text]))
+
+
+def _names(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> list[str]:
+    """The names of the task that was recorded, as far as any are known, the surest first."""
+    names = [data.name, _told(data, "env")]
+    with contextlib.suppress(UserError):
+        names.insert(0, recorded_in(data.metadata, data.name) or "")
+    if env is not None and not (env.spec and any("healthy" in key for key in env.spec.kwargs)):  # its own rule
+        names.append(name_of(env))
+    return names
 
 
 def _told(data: Dataset, key: str) -> str:

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 Kind = Literal[
     "choices",  # actions are whole numbers
     "clipped",  # actions lie outside of their bounds
+    "unknown range",  # actions lie outside of the bounds that are taken where nothing tells them
     "units",  # actions are taken to be in the environment's units
     "scaled",  # they may be so no more
     "jumps",  # next observations are not the following ones

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from offpcc.data.actions import checked_range, in_units
+from offpcc.data.actions import MUCH_OUTSIDE, checked_range, in_units
 from offpcc.data.columns import TOLERANCE, Array, Range
 from offpcc.data.datasets import Dataset
 from offpcc.data.spreads import Spread
@@ -15,7 +15,6 @@ from offpcc.domains.findings import NOTE, OK, WARNING, Finding
 SPARSE = 0.99  # of rewards are 0: a batch of 256 then holds but two or three others
 UNLIKE = 1_000.0  # largest spread over smallest: networks that start alike for all columns hardly see the smaller
 NARROW = 0.1  # actions that never use a tenth of their range are likelier in other units than that timid
-MUCH_OUTSIDE = 0.45  # of all numbers of actions
 AT_BOUND, SATURATED = 0.999, 0.5  # half of all numbers at a bound: a squashed policy's likelihoods say little there
 
 

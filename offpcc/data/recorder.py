@@ -16,7 +16,7 @@ from offpcc.data.recording_file import check_new, check_output, read_episodes, r
 from offpcc.data.recording_settings import go_on, settings_of
 from offpcc.data.records import Ending, Episode, Layout
 from offpcc.data.shards import Shards, is_unfinished, shards_folder
-from offpcc.domains.wrappers import action_bounds
+from offpcc.domains.wrappers import ActionScale, action_bounds
 from offpcc.errors import UserError, first_line
 
 
@@ -65,11 +65,9 @@ class Recorder:
         resume: bool = False,
     ) -> None:
         assert env.observation_space.shape is not None
-        low, high = action_bounds(env)
-        self._low, self._high = low, high
-        self._centre, self._radius = high / 2 + low / 2, high / 2 - low / 2  # as UnitAction has them
+        self._scale = ActionScale.of(*action_bounds(env))
         dtype = np.dtype(np.uint8 if env.observation_space.dtype == np.uint8 else np.float32)
-        self._layout = Layout(env.observation_space.shape, dtype, len(low))
+        self._layout = Layout(env.observation_space.shape, dtype, len(self._scale.low))
         self.file, self.message = file, None
         settings = settings_of(env, metadata)
         self._unfinished = [Unfinished() for _ in range(num_envs)]
@@ -158,7 +156,7 @@ class Recorder:
 
     def _finish(self, env: int, ending: Ending) -> None:
         episode, self._unfinished[env] = self._unfinished[env], Unfinished()
-        actions = np.clip(self._centre + np.stack(episode.actions) * self._radius, self._low, self._high)
+        actions = self._scale.stretch(np.stack(episode.actions))
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
             rewards = np.array(episode.rewards).astype(np.float32)
         finished = Episode(np.stack(episode.frames), actions.astype(np.float32), rewards, ending)

@@ -43,7 +43,7 @@ def examine(name: str, num_steps: int = 2_000, seed: int = 0) -> Diagnosis:
         warnings.simplefilter("ignore")  # Gymnasium's own, of the same faults
 
         def made() -> gymnasium.Env[Any, Any]:
-            return stack.enter_context(opened(make(name)))
+            return stack.enter_context(opened(make(name, scale_actions=True)))
 
         def bared() -> gymnasium.Env[Any, Any]:
             return stack.enter_context(

@@ -66,11 +66,13 @@ def make(
     render_mode: str | None = None,
     wrappers: Sequence[Wrap] | None = None,
     kwargs: Mapping[str, Any] | None = None,
+    scale_actions: bool = False,
 ) -> gymnasium.Env[Any, Any]:
-    """Makes the environment `name`, any of Gymnasium's ids, as the agents want it.
+    """Makes the environment `name`, any of Gymnasium's ids, as the agents see it.
 
-    Actions are float32 in [-1, 1]; observations are float32 vectors or uint8 images; and the info of the step
-    that ends an episode holds its return (see `EpisodeReturn`).
+    Observations are float32 vectors or uint8 images; and the info of the step that ends an episode holds its return
+    (see `EpisodeReturn`). Actions are in the environment's own units, as `gymnasium.make` takes them and as
+    `offpcc.Agent` gives them.
 
     Args:
         name: A registered id, or "module:id", where importing the module registers the id.
@@ -78,6 +80,8 @@ def make(
         wrappers: Applied in this order, above those the environment is registered with; if not given, gin's, which
             make any environment partially observable, as in ``make.wrappers = [@DropIndices, @Flicker]``.
         kwargs: Arguments of the environment's own, or Gymnasium's ``max_episode_steps``; if not given, gin's.
+        scale_actions: Whether it takes float32 actions in [-1, 1] and stretches them to its bounds (see `UnitAction`),
+            as algorithms choose them and as training has it.
 
     Returns:
         The environment, wrapped.
@@ -158,7 +162,7 @@ def make(
     is_image = len(env.observation_space.shape or ()) == 3
     if env.observation_space.dtype != np.float32 and not is_image:
         env = Float32Observation(env)
-    made = EpisodeReturn(UnitAction(env))
+    made = EpisodeReturn(UnitAction(env) if scale_actions else env)
     for attribute in OF_RECORDED_TASKS:  # which D4RL's users look for on what they have made
         if env.has_wrapper_attr(attribute):
             setattr(made, attribute, env.get_wrapper_attr(attribute))

@@ -27,7 +27,7 @@ from offpcc.domains.levels import (
     observation_wrappers,
     recorded_level,
 )
-from offpcc.domains.wrappers import KeepIndices
+from offpcc.domains.wrappers import KeepIndices, UnitAction
 from offpcc.errors import UserError, first_line
 
 __all__ = ["Playback", "observation_wrappers", "view"]
@@ -158,6 +158,8 @@ def view(
             f"{_record_anew(env)}"
         )
     chain = levels(env)
+    if not any(isinstance(level, UnitAction) for level in chain):
+        chain = levels(UnitAction(env))
     cut = recorded_level(env, observations, seen_through)
     if observations.shape[1:] != chain[cut].observation_space.shape:  # Ant's, with contact forces
         observations = np.ascontiguousarray(observations[:, :ANT])

@@ -98,11 +98,44 @@ def test_unlike_bounds_are_told_one_by_one_if_they_are_few():
 
 def test_actions_outside_are_told():
     outside = [[0.5], [1.5], [-3.0], [1.0], [-1.0], [1.000001]]
-    text = told(data(outside))["clipped"]
-    assert text.startswith("2 of 6 actions lie outside [-1, 1], up to -3, and are clipped") and "action_range" in text
+    text = told(data(outside))["unknown range"]
+    assert text.startswith("2 of 6 actions lie outside [-1, 1], up to -3, and nothing tells their range; tell the")
     text = told(data(outside), ENV)["clipped"]
     assert text == "1 of 6 actions lie outside [-2, 2], up to -3, and are clipped to it"
     assert "1 of 6 actions lie outside [-2, 2]" in told(data(outside, action_range=(-2, 2)))["clipped"]
+
+
+@pytest.mark.parametrize(
+    ("actions", "proposed"),
+    [
+        ([[-199.2], [187.0]], "(-200, 200)"),
+        ([[-1.99992], [1.9]], "(-2, 2)"),
+        ([[3.1], [97.3]], "(0, 98)"),
+        ([[-0.41], [3.0]], "(-0.41, 3)"),
+        ([[-1.1, 2.0, 0.9], [0.9, -2.3, -1.0]], "(-2.3, 2.3)"),
+        ([[-200.0, 0.0, 0.0], [200.0, 2.93, 0.0]], "((-200, 0, -1), (200, 3, 1))"),
+    ],
+)
+def test_the_binding_that_tells_their_range_is_proposed(actions, proposed):
+    text = told(data(actions * 3))["unknown range"]
+    assert f'--gin "recorded.action_range={proposed}";' in text and '--gin "recorded.action_range=(-1, 1)";' in text
+    bounds = eval(proposed)
+    assert not told(data(actions * 3, action_range=bounds)), "it is a range, and no action lies outside"
+
+
+@pytest.mark.parametrize(("num_wild", "kind"), [(2, "clipped"), (3, "unknown range")])
+def test_actions_that_mostly_leave_the_environments_bounds_are_in_other_units(num_wild, kind):
+    made = data([[30.0]] * num_wild + [[0.5]] * (6 - num_wild))
+    text = told(made, ENV)[kind]
+    assert text.startswith(f"{num_wild} of 6 actions lie outside")
+    assert ("the environment's [-2, 2]" in text and '"recorded.action_range=(-2, 2)"' in text) == (num_wild == 3)
+    assert "unknown range" not in told(made.with_range((-2, 2)), ENV), "then it is told"
+
+
+def test_d4rls_actions_are_in_units_that_are_known():
+    outside = [[0.5]] * 5 + [[1.5]]
+    assert "unknown range" in told(data(outside, name="mine"))
+    assert "clipped" in told(data(outside, name="pen-human-v0"))
 
 
 def test_the_size_of_blocks_changes_nothing(monkeypatch):

@@ -66,7 +66,7 @@ def odd(examination, *checks):
 
 CHECKS = {
     *("reading", "source", "size", "ends", "limit", "jumps", "resets", "continues", "leaps", "lengths", "returns"),
-    *("score", "rewards", "observed", "actions", "copies", "env", "remark"),
+    *("score", "terminals", "rewards", "observed", "actions", "copies", "env", "remark"),
 }
 
 
@@ -272,7 +272,7 @@ PLANTED = {
     unlike_columns: [("observed", NOTE, ["observation 1 spreads by"])],
     torques: [("actions", FAULT, ["outside [-1, 1], up to -1.99"])],
     degrees: [("actions", FAULT, ["outside [-1, 1], up to"])],
-    out_of_bounds_at_times: [("actions", WARNING, ["outside [-1, 1], up to"])],
+    out_of_bounds_at_times: [("actions", FAULT, ["outside [-1, 1], up to", "nothing tells"])],
     timid: [("actions", NOTE, ["none is beyond 5.0% of the way to a bound"])],
     stuck_action: [("actions", WARNING, ["1 of 2 numbers never changes (1)"])],
     bang_bang: [("actions", NOTE, ["100.0% of them at a bound"])],
@@ -695,18 +695,18 @@ def test_a_time_limit_by_a_wrapper_counts():
 
 NO_ENDS = ("ends", NOTE, "no termination")
 RESET = ("resets", NOTE, "as after a reset")
-CLIPPED = ("actions", WARNING, "outside [-1, 1]")
+UNKNOWN = ("actions", FAULT, "nothing tells their range")
 FEW = ("size", NOTE, "2 episodes")
 REAL = {
     "hopper-opolo-expert": [NO_ENDS, RESET],
     "halfcheetah-opolo-medium": [NO_ENDS, RESET, ("actions", NOTE, "75.5% of them at a bound")],
     "walker2d-opolo-medium": [RESET],
     "ant-opolo-mixed": [NO_ENDS, RESET, ("observed", WARNING, "84 of 111 columns never change (27 to 110)")],
-    "hopper-cs285-expert-v4": [FEW, NO_ENDS, CLIPPED],
-    "halfcheetah-cs285-expert-v4": [FEW, NO_ENDS, CLIPPED],
-    "walker2d-cs285-expert-v4": [FEW, NO_ENDS, CLIPPED],
-    "door-human-dapg": [NO_ENDS, CLIPPED, ("resets", NOTE, "of 25 cut episodes is the observation itself")],
-    "pendulum-sb-expert": [NO_ENDS, ("actions", WARNING, "outside [-1, 1], up to")],
+    "hopper-cs285-expert-v4": [FEW, NO_ENDS, UNKNOWN],
+    "halfcheetah-cs285-expert-v4": [FEW, NO_ENDS, UNKNOWN],
+    "walker2d-cs285-expert-v4": [FEW, NO_ENDS, UNKNOWN],
+    "door-human-dapg": [NO_ENDS, UNKNOWN, ("resets", NOTE, "of 25 cut episodes is the observation itself")],
+    "pendulum-sb-expert": [NO_ENDS, UNKNOWN],
     "cartpole-sb-expert": [("actions", FAULT, "whole numbers"), ("rewards", NOTE, "always 1")],
 }
 
@@ -720,6 +720,13 @@ def test_real_recordings_get_the_remarks_they_deserve_and_no_others(name):
     assert len(found) == len(REAL[name]), found
     for check, level, words in REAL[name]:
         assert any((f.check, f.level) == (check, level) and words in f.found for f in found), found
+
+
+def test_clipped_actions_are_a_warning_where_their_bounds_are_told():
+    given = recorded()
+    out_of_bounds_at_times(given)
+    (finding,) = odd(examine(Dataset.from_arrays(**given, action_range=(-1.0, 1.0))), "actions")
+    assert (finding.level, "outside [-1, 1], up to" in finding.found) == (WARNING, True)
 
 
 def test_the_last_steps_that_pendulums_recorder_dropped_are_told():

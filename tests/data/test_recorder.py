@@ -67,7 +67,7 @@ def test_nothing_is_recorded_of_a_dropped_episode(tmp_path):
 
 
 def test_actions_are_kept_in_the_environments_units_as_it_executed_them(tmp_path):
-    env = make("recorded-v0")
+    env = make("recorded-v0", scale_actions=True)
     steps = transitions([6, 2])
     steps[3][1][:] = [1, -1]
     whole(tmp_path / "data.hdf5", steps)

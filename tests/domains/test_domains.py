@@ -71,7 +71,7 @@ def row(request):
 def made(row):
     """Makes the row's environment as agents are given it; all are closed when the test is over."""
     with ExitStack() as stack:
-        yield lambda **kwargs: stack.enter_context(closing(make(row.name, **kwargs)))
+        yield lambda **kwargs: stack.enter_context(closing(make(row.name, scale_actions=True, **kwargs)))
 
 
 def is_slow_image(row):

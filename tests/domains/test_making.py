@@ -56,7 +56,7 @@ def message(name):
 
 
 def test_a_suitable_environment_is_ready_for_agents():
-    env = make("pendulum-va-v0")
+    env = make("pendulum-va-v0", scale_actions=True)
     assert env.action_space == Box(-1, 1, (1,), np.float32)
     observation, _ = env.reset(seed=0)
     assert observation.dtype == np.float32
@@ -106,7 +106,9 @@ def test_images_stay_bytes(register, shape):
 
 
 def test_actions_are_stretched_and_clipped(register):
-    env = make(register(actions=Box(np.array([0.0, -3.0]), np.array([10.0, 1.0]), dtype=np.float64)))
+    space = Box(np.array([0.0, -3.0]), np.array([10.0, 1.0]), dtype=np.float64)
+    assert make(register(actions=space)).action_space == space
+    env = make(register(actions=space), scale_actions=True)
     assert env.action_space == Box(-1, 1, (2,), np.float32)
     env.reset()
     env.step(np.array([1.5, 0.0], dtype=np.float32))

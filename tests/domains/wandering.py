@@ -58,7 +58,7 @@ class Wandering(gym.Env):
 def wandering(*wrappers, **kwargs):
     gym.register("Wandering-v0", entry_point=lambda **given: Wandering(**given), max_episode_steps=100)
     try:
-        return make("Wandering-v0", wrappers=list(wrappers), kwargs=kwargs)
+        return make("Wandering-v0", wrappers=list(wrappers), kwargs=kwargs, scale_actions=True)
     finally:
         del gym.registry["Wandering-v0"]
 

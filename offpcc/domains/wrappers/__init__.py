@@ -17,11 +17,12 @@ from __future__ import annotations
 import gin
 from gymnasium import wrappers as gymnasiums
 
-from offpcc.domains.wrappers.common import EpisodeReturn, Float32Observation, UnitAction, action_bounds
+from offpcc.domains.wrappers.common import ActionScale, EpisodeReturn, Float32Observation, UnitAction, action_bounds
 from offpcc.domains.wrappers.hiding import DropIndices, Flicker, KeepIndices, ObservationNoise
 from offpcc.domains.wrappers.recalling import Concatenate, PreviousAction, num_stacked
 
 __all__ = [
+    "ActionScale",
     "Concatenate",
     "DropIndices",
     "EpisodeReturn",

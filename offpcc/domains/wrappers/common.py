@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsFloat
+from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -11,7 +11,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from offpcc.domains.wrappers.boxes import Array, Info, box
 
-__all__ = ["EpisodeReturn", "Float32Observation", "UnitAction", "action_bounds"]
+__all__ = ["ActionScale", "EpisodeReturn", "Float32Observation", "UnitAction", "action_bounds"]
 
 
 class Float32Observation(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
@@ -34,6 +34,26 @@ class Float32Observation(gym.ObservationWrapper[Array, Any, Array], RecordConstr
         return np.asarray(observation, dtype=np.float32)
 
 
+class ActionScale(NamedTuple):
+    """Stretches actions in [-1, 1] linearly to the bounds of a Box."""
+
+    low: Array
+    high: Array
+    centre: Array
+    radius: Array
+
+    @classmethod
+    def of(cls, low: Array, high: Array) -> ActionScale:
+        """The scale of these bounds, each of the shape of an action."""
+        # Halved before they are added or subtracted: wide bounds do not overflow.
+        return cls(low, high, high / 2 + low / 2, high / 2 - low / 2)
+
+    def stretch(self, unit: Array) -> Array:
+        """Returns actions in units of the bounds. An action outside of [-1, 1] is clipped to the bounds."""
+        clipped: Array = np.clip(self.centre + unit * self.radius, self.low, self.high)
+        return clipped
+
+
 class UnitAction(gym.ActionWrapper[Any, Array, Array], RecordConstructorArgs):
     """Takes actions in [-1, 1], float32, and stretches them linearly to the bounds of `env`.
 
@@ -48,16 +68,12 @@ class UnitAction(gym.ActionWrapper[Any, Array, Array], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self)
         gym.ActionWrapper.__init__(self, env)
         space = box(env.action_space, self)
-        self._low, self._high = space.low, space.high
-        # Halved before they are added or subtracted: wide bounds do not overflow.
-        self._centre = space.high / 2 + space.low / 2
-        self._radius = space.high / 2 - space.low / 2
+        self._scale = ActionScale.of(space.low, space.high)
         self.action_space = Box(-1.0, 1.0, space.shape, np.float32)
 
     def action(self, action: Array) -> Array:
         """Returns the action in the units of `env`."""
-        unit = np.asarray(action, dtype=np.float32)
-        return np.clip(self._centre + unit * self._radius, self._low, self._high)
+        return self._scale.stretch(np.asarray(action, dtype=np.float32))
 
 
 class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -91,7 +107,7 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 def action_bounds(env: gym.Env[Any, Any]) -> tuple[Array, Array]:
-    """The lowest and the highest action that an environment takes below the `UnitAction` around it."""
+    """The lowest and the highest action that an environment takes, below the `UnitAction` if there is one."""
     while isinstance(env, gym.Wrapper) and not isinstance(env, UnitAction):
         env = env.env
     space = box(env.env.action_space if isinstance(env, UnitAction) else env.action_space, env)
