@@ -35,6 +35,7 @@ from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.guard import guarded
 from offpcc.domains.making import make
 from offpcc.errors import UserError
+from offpcc.loggers.terminal import started
 from offpcc.playing import Seeds, play
 from offpcc.runs import RunFolder
 from offpcc.showing import open_environment
@@ -209,8 +210,8 @@ def showing_progress(num_steps: int, total: int) -> Iterator[Callable[[int, int]
             told = 10 * num_steps // total
             print(line, flush=True)
 
-    with bar:
-        yield show
+    with started(bar, show) as never_raising:
+        yield never_raising
 
 
 def tell(merged: Merged) -> None:

@@ -7,7 +7,16 @@ import argparse
 from offpcc import configuration
 from offpcc.assembly import Learner, run_name, what_is_named
 from offpcc.bookkeeping import SKIPPED
-from offpcc.loggers import ConsoleLogger, CSVLogger, Logger, Loggers, TensorBoardLogger, WandbLogger, tracking_wanted
+from offpcc.loggers import (
+    ConsoleLogger,
+    CSVLogger,
+    Logger,
+    Loggers,
+    TensorBoardLogger,
+    WandbLogger,
+    going_on_without,
+    tracking_wanted,
+)
 from offpcc.run_fns import columns_of
 from offpcc.runs import RunFolder
 
@@ -22,20 +31,26 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
             keep_epochs=loop.epoch or None,
             may_come=f"update/{SKIPPED}",
         ),
-        TensorBoardLogger(folder.path, purge_step=loop.epoch_start + 1),
         console,
     ]
+    with going_on_without("TensorBoard"):
+        logs.append(TensorBoardLogger(folder.path, purge_step=loop.epoch_start + 1))
     if tracking_wanted(options.track):
-        details = folder.details()
-        weights_and_biases = WandbLogger(
-            folder.path,
-            environment=run_name(*what_is_named(options.env, options.dataset), options.dataset_fraction),
-            algorithm=options.algo,
-            config_name=details["config_name"],
-            run_id=folder.run_id,
-            wandb_id=details["wandb_id"],
-            config=configuration.values(configuration.operative()),
-            announce=console.print,
-        )
-        logs.append(weights_and_biases)
+        with going_on_without("Weights & Biases"):
+            logs.append(open_weights_and_biases(options, folder, console))
     return Loggers(logs)
+
+
+def open_weights_and_biases(options: argparse.Namespace, folder: RunFolder, console: ConsoleLogger) -> WandbLogger:
+    """The run at Weights & Biases, or its folder for a later upload."""
+    details = folder.details()
+    return WandbLogger(
+        folder.path,
+        environment=run_name(*what_is_named(options.env, options.dataset), options.dataset_fraction),
+        algorithm=options.algo,
+        config_name=details["config_name"],
+        run_id=folder.run_id,
+        wandb_id=details["wandb_id"],
+        config=configuration.values(configuration.operative()),
+        announce=console.print,
+    )

@@ -28,6 +28,8 @@ class CSVLogger:
         UserError: If the file to go on with has other columns, or is damaged.
     """
 
+    keeps_data = True  # a run without its table would be worth less, so a disk at fault ends it
+
     def __init__(
         self, file: Path, columns: Sequence[str], *, keep_epochs: int | None = None, may_come: str = ""
     ) -> None:
