@@ -5,7 +5,7 @@ from numbers import Integral
 from pathlib import Path
 
 from offpcc.errors import UserError, first_line
-from offpcc.files import write_text
+from offpcc.files import check_regular, open_regular, write_text
 from offpcc.loggers.base import Progress, Row
 from offpcc.places import shown
 
@@ -36,6 +36,11 @@ class CSVLogger:
         self._file = file
         self._columns = tuple(columns)
         self._may_come = may_come
+        if file.exists():
+            try:
+                check_regular(file)
+            except OSError as error:
+                raise self._unfit(f"it cannot be read ({error.strerror})") from error
         if keep_epochs is not None and file.exists():
             self._text = self._read(keep_epochs)
         else:
@@ -45,7 +50,7 @@ class CSVLogger:
     def _read(self, keep_epochs: int) -> str:
         """The file's text up to and including epoch `keep_epochs`."""
         try:
-            with self._file.open(encoding="utf-8", newline="") as stream:
+            with open_regular(self._file, "r", encoding="utf-8", newline="") as stream:
                 lines = stream.readlines()
         except (OSError, ValueError) as error:
             raise self._unfit(f"it cannot be read ({first_line(error)})") from error
