@@ -34,7 +34,7 @@ from offpcc.environments import environments as build_environments
 from offpcc.errors import DataWarning, UserError, first_line
 from offpcc.evaluation import Evaluation
 from offpcc.interaction import Interaction
-from offpcc.loggers import ConsoleLogger, Logger
+from offpcc.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.loggers.terminal import download_bar
 from offpcc.offline import OfflineData, read
 from offpcc.run_fns import Callback, train
@@ -70,7 +70,7 @@ class Learner:
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
         with contextlib.ExitStack() as stack:
             if logger is None:
-                logger = stack.enter_context(contextlib.closing(ConsoleLogger(self.title)))
+                logger = stack.enter_context(contextlib.closing(Loggers([ConsoleLogger(self.title)])))
             try:
                 train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
                 self.algorithm.watch.settle(self.algorithm)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import deque
@@ -16,9 +17,11 @@ from torch import Tensor
 from offpcc.core import Stats
 from offpcc.errors import UserError
 from offpcc.interaction import EpisodeResult
-from offpcc.loggers import Logger, Progress
+from offpcc.loggers import Logger, Progress, going_on_without
 
 REPORT_INTERVAL = 0.25  # seconds between two pictures of the progress display
+WINDOW, FEWEST = 30.0, 5  # seconds, and moments, of which a rate is taken
+EXPLORING = "exploring at random"
 K = TypeVar("K")
 SKIPPED = "skipped"  # the statistic that is 1 for an update that was not made
 
@@ -130,7 +133,8 @@ def tell_skipped(stats: AverageStats, epoch: int | None, algorithm: str) -> None
     if epoch is None or skipped < number:
         those = "last" if epoch is None else f"epoch {epoch:,}'s"
         told = f"offpcc: of {those} {number:,} updates {skipped:,} were skipped, as they met NaN or infinity"
-        print(told, file=sys.stderr, flush=True)
+        with going_on_without("a message"):
+            print(told, file=sys.stderr, flush=True)
         return
     raise UserError(
         f"all updates of epoch {epoch:,}, {number:,}, met NaN or infinity and were skipped, so nothing was learned; a "
@@ -162,7 +166,8 @@ def tell_untaught(loop: Loop, update_after: int, updates_per_step: float, has_da
             f"as {loop.owed:g} of one was due after {loop.step:,} steps, with {updates_per_step:g} for each of those "
             f"after train.update_after = {update_after:,}; raise train.num_epochs or train.updates_per_step"
         )
-    print(f"offpcc: the run ended without an update, {why}", file=sys.stderr, flush=True)
+    with going_on_without("a message"):
+        print(f"offpcc: the run ended without an update, {why}", file=sys.stderr, flush=True)
 
 
 def columns(stat_names: Iterable[str], scored: bool = False, dropping: bool = False) -> list[str]:
@@ -211,34 +216,56 @@ def summary(
 
 
 class Clock:
-    """Time taken and time left."""
+    """Time taken and time left.
+
+    A step whose updates are still owed is not done: with memory they are made at an episode's end, in minutes in which
+    no step is taken. So the rate is taken from one moment at which no update is owed to the present. Within an episode
+    what is done stays the same, up to rounding errors, of which no rate may be taken.
+    """
 
     def __init__(self, loop: Loop, num_steps: int, updates_per_step: float, logger: Logger) -> None:
         self.loop, self.num_steps, self.logger = loop, num_steps, logger
         self.updates_per_step = updates_per_step
+        self.least = 0.5 * min(1.0, 1.0 / updates_per_step) if updates_per_step else -1.0  # steps that are progress
         self.counted = self.epoch_started = time.monotonic()
         self.steps_before = loop.step - loop.epoch_start  # of the epoch under way, in an earlier process
         self.reported = 0.0
-        self.window: deque[tuple[float, float]] = deque(maxlen=int(30 / REPORT_INTERVAL))
+        self.phase = ""
+        self.settled = self.counted, self._num_done()  # when no update was owed last, and the steps done by then
+        self.window = deque([self.settled])  # such moments
+        self.failed: set[str] = set()
+
+    def _num_done(self) -> float:
+        return self.loop.step - (self.loop.owed / self.updates_per_step if self.updates_per_step else 0.0)
 
     def report(self, phase: str, now: bool = False) -> None:
         """Tell the progress display, a few times a second at most."""
         time_now = time.monotonic()
+        if self.loop.owed < 1.0 and (done := self._num_done()) - self.settled[1] > self.least:
+            self.settled = time_now, done
         if time_now - self.reported < REPORT_INTERVAL and not now:
             return
         self.reported = time_now
         self._count(time_now)
-        loop = self.loop
-        # A step whose updates are still owed is not done: with memory they are paid at an episode's end, in minutes
-        # in which no step is taken.
-        done = loop.step - (loop.owed / self.updates_per_step if self.updates_per_step else 0.0)
-        self.window.append((time_now, done))
-        seconds = max(time_now - self.window[0][0], 1e-3)
-        rate = (done - self.window[0][1]) / seconds
-        left = (self.num_steps - done) / rate if rate > 0 else float("inf")
-        self.logger.progress(
-            Progress(loop.step, self.num_steps, rate, left, loop.train_return, loop.test_return, phase)
-        )
+        with going_on_without("the time-left display", self.failed):
+            loop, (rate, left) = self.loop, self._rate_and_seconds_left(phase, time_now)
+            self.logger.progress(
+                Progress(loop.step, self.num_steps, rate, left, loop.train_return, loop.test_return, phase)
+            )
+
+    def _rate_and_seconds_left(self, phase: str, now: float) -> tuple[float, float]:
+        """Steps per second of late, and the seconds that the others take; 0 and infinity where nothing was done."""
+        window = self.window
+        if self.phase == EXPLORING != phase:  # which is faster than learning
+            window.clear()
+        self.phase = phase
+        if not window or self.settled[0] > window[-1][0]:
+            window.append(self.settled)
+        while len(window) > FEWEST and window[1][0] < now - WINDOW:
+            window.popleft()
+        (since, done_then), done = window[0], self._num_done()
+        rate = (done - done_then) / max(now - since, 1e-3) if done - done_then > max(self.least, 0.0) else 0.0
+        return rate, (self.num_steps - done) / rate if rate > 0.0 else math.inf
 
     def latest(self, row: Mapping[str, float | None]) -> None:
         """Remember the returns to show, and show them."""
@@ -254,7 +281,7 @@ class Clock:
         seconds, self.epoch_started = now - self.epoch_started, now
         num_steps = self.loop.step - self.loop.epoch_start - self.steps_before
         self.loop.epoch_start, self.steps_before = self.loop.step, 0
-        return {"time/hours": self.loop.seconds / 3600.0, "time/steps_per_second": num_steps / seconds}
+        return {"time/hours": self.loop.seconds / 3600.0, "time/steps_per_second": num_steps / max(seconds, 1e-9)}
 
     def _count(self, now: float) -> None:
         self.loop.seconds += now - self.counted

@@ -35,6 +35,8 @@ from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.guard import guarded
 from offpcc.domains.making import make
 from offpcc.errors import UserError
+from offpcc.files import open_regular
+from offpcc.loggers.terminal import started
 from offpcc.playing import Seeds, play
 from offpcc.runs import RunFolder
 from offpcc.showing import open_environment
@@ -124,7 +126,7 @@ def who_acts(options: argparse.Namespace) -> tuple[str, ActorCritic | None, dict
     told = {
         "algorithm": algorithm,
         "actor": called(run, file),
-        "actor_sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "actor_sha256": sha256(file),
         "device": device.type,
         "threads": torch.get_num_threads(),
         "config": config,
@@ -158,6 +160,12 @@ def made_by(env: str) -> str:
     """The bindings of gin's that take part in making the environment."""
     close(make(env))
     return configuration.operative()
+
+
+def sha256(file: Path) -> str:
+    """A file's SHA-256."""
+    with open_regular(file) as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def record(
@@ -209,8 +217,8 @@ def showing_progress(num_steps: int, total: int) -> Iterator[Callable[[int, int]
             told = 10 * num_steps // total
             print(line, flush=True)
 
-    with bar:
-        yield show
+    with started(bar, show) as never_raising:
+        yield never_raising
 
 
 def tell(merged: Merged) -> None:

@@ -19,6 +19,7 @@ from gin import config_parser
 
 from offpcc.bindings import nearest_configurable
 from offpcc.errors import UserError, first_line
+from offpcc.files import open_regular
 from offpcc.modules import import_own
 from offpcc.places import as_path, ends_in_slash, shown
 
@@ -63,7 +64,9 @@ def text_of(path: Path) -> str:
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise UserError(f"{path} has {size:,} bytes, too many for a config; name a gin file")
-        return path.read_text(encoding="utf-8-sig")
+        with open_regular(path, "r", encoding="utf-8-sig") as file:
+            text: str = file.read()
+        return text
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as a config ({first_line(error)}); name a gin file") from error
 

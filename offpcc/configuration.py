@@ -107,7 +107,7 @@ def load_for_actor(file: str | Path | None, run: Path) -> None:
         UserError: a file is malformed, or the run's environment has a wrapper that is not known here.
     """
     load(file, [])
-    if not run.is_file():
+    if not os.path.lexists(run):
         return
     known = list(statements(text_of(run), run, skip_unknown=True))
     wanted, reached = {_complete("make")}, set[str]()

@@ -15,6 +15,8 @@ from offpcc.errors import UserError
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILING = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.ENXIO, errno.EACCES, errno.EPERM)
 
+IN_THE_WAY = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)  # a folder where a file belongs, or the other way round
+
 GOES_ON, ANEW = "and the same command with --resume goes on", "or begin anew with another --results"
 
 
@@ -40,6 +42,11 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
             fault, remedy = os.strerror(code), f"make room, {GOES_ON}"
         elif elsewhere is not None:
             raise
+        elif code in IN_THE_WAY:
+            place = told.filename2 or told.filename or folder
+            raise UserError(
+                f"{place} cannot be written ({os.strerror(code)}): move what is there away, {GOES_ON}"
+            ) from error
         elif code == errno.ENOENT and not folder.is_dir():
             fault, remedy = "it is gone", f"put it back as it was, {GOES_ON}; {ANEW}"
         elif code in FAILING:

@@ -1,11 +1,71 @@
 """Files that are either wholly the old ones or wholly the new ones, whenever the program is stopped."""
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def check_regular(path: Path) -> None:
+    """Refuse to open what is not a regular file on a disk; a link to one is fine.
+
+    A process that opens a named pipe waits for another process, and what a device or a file of /proc holds may have no
+    end. Signals are not heeded meanwhile.
+
+    Raises:
+        OSError: it is something else, or missing.
+    """
+    _refuse_others(path.stat(), path)
+
+
+def _refuse_others(found: os.stat_result, path: str | Path) -> None:
+    kind = KINDS.get(stat.S_IFMT(found.st_mode))
+    # Files that the system makes up, such as /proc/kmsg, call themselves regular.
+    if kind is None and not found.st_size and not os.statvfs(path).f_blocks:
+        kind = "a file of the operating system's"
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if kind:
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file on a disk", str(path))
+
+
+def open_regular(path: Path, mode: str = "rb", **options: Any) -> Any:
+    """Open a file as `open` does, but only a regular one, see `check_regular`; nothing is waited for.
+
+    Args:
+        path: Of the file; one to write may be missing.
+        mode: See `open`.
+        options: See `open`.
+
+    Raises:
+        OSError: It is something else, or cannot be opened.
+    """
+    return open(path, mode, opener=_open_regular, **options)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    # Looked at first: to open a device may already change something. Then again: it may be another by now.
+    if not flags & os.O_CREAT or os.path.lexists(path):
+        check_regular(Path(path))
+    opened = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    try:
+        if not flags & os.O_CREAT:
+            _refuse_others(os.fstat(opened), path)
+    except OSError:
+        os.close(opened)
+        raise
+    return opened
 
 
 @contextmanager
@@ -26,6 +86,7 @@ def replacing(path: Path, before: Path | None = None) -> Iterator[Path]:
     """
     temporary = path.with_name(f".{path.stem}.tmp-{os.getpid()}{path.suffix}")
     try:
+        temporary.unlink(missing_ok=True)  # whatever it is: a writer would follow a link, or wait for a pipe
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
@@ -62,4 +123,5 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """Read what `write_json` wrote."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    with open_regular(path, "r", encoding="utf-8") as file:
+        return json.load(file)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from offpcc import configuration
 from offpcc.assembly import Learner, run_name, what_is_named
+from offpcc.files import open_regular
 from offpcc.loggers import (
     ConsoleLogger,
     CSVLogger,
@@ -16,6 +17,7 @@ from offpcc.loggers import (
     Row,
     TensorBoardLogger,
     WandbLogger,
+    going_on_without,
     tracking_wanted,
 )
 from offpcc.loggers.csv_file import joined_columns, table_text
@@ -30,27 +32,33 @@ def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learne
     columns = columns_of(learner.algorithm, learner.tests, learner.interaction)
     if told := _check_table(folder, columns, loop.rows):
         console.print(told)
-    has_events = any((folder.path / "tensorboard").glob("*tfevents*"))
-    events = TensorBoardLogger(folder.path, purge_step=loop.epoch_start + 1)
-    if not has_events:
-        for row in loop.rows:
+    logs: list[Logger] = [CSVLogger(folder.progress, columns, loop.rows), console]
+    with going_on_without("TensorBoard"):
+        has_events = any((folder.path / "tensorboard").glob("*tfevents*"))
+        events = TensorBoardLogger(folder.path, purge_step=loop.epoch_start + 1)
+        for row in () if has_events else loop.rows:
             events.epoch(row)
-    logs: list[Logger] = [CSVLogger(folder.progress, columns, loop.rows), events, console]
+        logs.append(events)
     if tracking_wanted(options.track):
-        details = folder.details()
-        weights_and_biases = WandbLogger(
-            folder.path,
-            environment=run_name(*what_is_named(options.env, options.dataset), options.dataset_fraction),
-            algorithm=options.algo,
-            # Weights & Biases averages over a group, so runs of other settings are of another one.
-            config_name=f"{details['config_name']} {digest(configuration.plain_values(configuration.operative()))}",
-            run_id=folder.run_id,
-            wandb_id=details["wandb_id"],
-            config=configuration.values(configuration.operative()),
-            announce=console.print,
-        )
-        logs.append(weights_and_biases)
+        with going_on_without("Weights & Biases"):
+            logs.append(open_weights_and_biases(options, folder, console))
     return Loggers(logs)
+
+
+def open_weights_and_biases(options: argparse.Namespace, folder: RunFolder, console: ConsoleLogger) -> WandbLogger:
+    """The run at Weights & Biases, or its folder for a later upload."""
+    details = folder.details()
+    return WandbLogger(
+        folder.path,
+        environment=run_name(*what_is_named(options.env, options.dataset), options.dataset_fraction),
+        algorithm=options.algo,
+        # Weights & Biases averages over a group, so runs of other settings are of another one.
+        config_name=f"{details['config_name']} {digest(configuration.plain_values(configuration.operative()))}",
+        run_id=folder.run_id,
+        wandb_id=details["wandb_id"],
+        config=configuration.values(configuration.operative()),
+        announce=console.print,
+    )
 
 
 def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row]) -> str:
@@ -66,7 +74,7 @@ def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row])
     own = joined_columns((), rows)  # what the columns were before this process
     expected = [table_text(names, rows).encode() for names in (own, joined_columns(columns, rows))]
     if table.is_file():
-        with table.open("rb") as stream:
+        with open_regular(table) as stream:
             beginning = stream.read(max(map(len, expected)))
         if any(beginning.startswith(text) for text in expected):
             return ""

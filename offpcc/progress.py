@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offpcc.errors import UserError, first_line
+from offpcc.files import open_regular
 
 Array = npt.NDArray[np.float64]
 Progress = dict[str, list[float]]  # the columns of a `progress.csv`
@@ -69,7 +70,7 @@ def read_progress(file: Path) -> Progress:
     try:
         if not file.is_file() or file.stat().st_size > LARGEST:
             raise ValueError("it is no file of a reasonable size")
-        with file.open(encoding="utf-8", newline="") as stream:
+        with open_regular(file, "r", encoding="utf-8", newline="") as stream:
             reader = csv.DictReader(stream)
             rows = list(reader)
             columns = {name: [float(row[name] or "nan") for row in rows] for name in reader.fieldnames or ()}

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, Protocol
 import gin
 
 from offpcc import signals
-from offpcc.bookkeeping import Clock, Loop, columns, summary, tell_skipped, tell_untaught
+from offpcc.bookkeeping import EXPLORING, Clock, Loop, columns, summary, tell_skipped, tell_untaught
 from offpcc.checks import NonnegativeInteger, NonnegativeNumber, Number, PositiveInteger, check, rules_of
 from offpcc.core import Algorithm, Buffer
 from offpcc.errors import UserError
 from offpcc.evaluation import Evaluation
 from offpcc.interaction import Interaction
-from offpcc.loggers import Logger
+from offpcc.loggers import Logger, Loggers
 
 ALMOST_ONE = 1.0 - 1e-6  # an update that is due: ten times 0.1, as floats add up, is a little less than one
 
@@ -85,7 +85,7 @@ def train(
         buffer: is pushed to by `interaction` and sampled from.
         interaction: takes the steps; None to learn from the buffer alone.
         tests: run at each epoch's end; None for no tests.
-        logger: gets one row per epoch.
+        logger: gets one row per epoch; what it raises is reported once and does not end the run, see `Logger`.
         callbacks: called in this order.
         loop: where to start; continues a run.
         num_epochs: to end with, in all.
@@ -117,7 +117,7 @@ def train(
         stop_return=stop_return,
     )
     check_num_envs(interaction, num_steps_per_epoch)
-    loop = loop or Loop()
+    loop, logger = loop or Loop(), Loggers([logger])
     run = Run(algorithm, buffer, interaction, tests, loop)
     clock = Clock(loop, num_epochs * num_steps_per_epoch, updates_per_step, logger)
     for callback in callbacks:
@@ -130,7 +130,7 @@ def train(
         loop.owed += updates_per_step * num_steps * (not exploring)
         round_ends = loop.step // update_every > (loop.step - num_steps) // update_every
         loop.paying = interaction is None or bool(round_ends if algorithm.memoryless else interaction.over.any())
-        clock.report("exploring at random" if exploring else "learning")
+        clock.report(EXPLORING if exploring else "learning")
 
     def update() -> None:
         loop.stats.add(algorithm.update_networks(buffer.sample()))

@@ -21,7 +21,7 @@ from offpcc.checkpoints import parts_folder, previous
 from offpcc.config_files import CHECKOUT
 from offpcc.domains.making import simulator
 from offpcc.errors import UserError, first_line
-from offpcc.files import read_json, write_json, write_text
+from offpcc.files import open_regular, read_json, write_json, write_text
 from offpcc.places import shown
 
 LONGEST_NAME = 200  # letters; a folder's name may have 255
@@ -110,7 +110,8 @@ class RunFolder:
     def keep_table(self) -> str:
         """Put a table that would be overwritten aside, if it has rows; what to tell of that."""
         try:
-            num_rows = self.progress.read_bytes().count(b"\n") - 1 if self.progress.is_file() else 0
+            with open_regular(self.progress) as file:
+                num_rows = file.read().count(b"\n") - 1
         except OSError:
             return ""
         if num_rows < 1:

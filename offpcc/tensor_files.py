@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from offpcc.errors import UserError, first_line
-from offpcc.files import replacing
+from offpcc.files import open_regular, replacing
 from offpcc.memory import available_bytes
 
 DIGEST_BYTES = 16
@@ -132,13 +132,15 @@ def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) 
 def _read(file: Path) -> bytes:
     if not os.path.lexists(file):
         raise FileError(f"{file} does not exist", "train first, or correct the path")
-    if not file.is_file():  # a pipe would be waited for
+    if not file.is_file():
         raise FileError(f"{file} is a folder, a pipe or a device, no file that could be read", "give the right file")
     try:
         available = available_bytes()
         if available is not None and file.stat().st_size > available:
             raise _too_large(file)
-        return file.read_bytes()
+        with open_regular(file) as opened:
+            data: bytes = opened.read()
+        return data
     except OSError as error:
         raise FileError(f"{file} cannot be read ({first_line(error)})", "mend that, or give another file") from error
 

@@ -26,7 +26,7 @@ from offpcc.domains.faults import EnvironmentFault
 from offpcc.errors import UserError
 from offpcc.following import open_loggers
 from offpcc.locks import FolderLock
-from offpcc.loggers import ConsoleLogger, Logger
+from offpcc.loggers import ConsoleLogger, Logger, going_on_without
 from offpcc.places import check_folder
 from offpcc.plotting import plot_run
 from offpcc.runs import RunFolder
@@ -186,10 +186,11 @@ def train_in(
         except EnvironmentFault as fault:
             raise fault.kept_in(folder.path) from fault.cause
     seconds = time.monotonic() - started
-    print(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
-    if learner.recorder is not None:
-        print(f"data set        {options.save_dataset}")
-    tell_result(folder)
+    with going_on_without("the summary of the run"):
+        print(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
+        if learner.recorder is not None:
+            print(f"data set        {options.save_dataset}")
+        tell_result(folder)
     try:
         signals.poll()
     except signals.Interrupted as stop:
@@ -201,15 +202,16 @@ def picture(
     env: str | None, folder: RunFolder, device: torch.device, logger: Logger, announce: Callable[[str], None]
 ) -> None:
     """The learning curve, and a film of the best actor if there is an environment that can be drawn."""
-    plot_run(folder.path, folder.curve)
-    logger.artifact("curve", folder.curve)
+    with going_on_without("the learning curve"):
+        plot_run(folder.path, folder.curve)
+        logger.artifact("curve", folder.curve)
     logger.artifact("actor", folder.actor())
     if env is None:
         return
-    try:
-        _, videos = record_episodes(load_actor(folder.actor(), device), env, 1, folder.videos, "best_actor")
-    except signals.ANYTHING as error:  # a picture is not worth a run
-        signals.pass_on(error)
-        announce(f"there is no video: {error}")
-    else:
-        logger.artifact("video", videos[0])
+    with going_on_without("the video"):
+        try:
+            _, videos = record_episodes(load_actor(folder.actor(), device), env, 1, folder.videos, "best_actor")
+        except UserError as error:  # such as an environment that cannot be drawn
+            announce(f"there is no video: {error}")
+        else:
+            logger.artifact("video", videos[0])

@@ -90,22 +90,35 @@ def offline(name: str, algo: str, *bindings: str) -> Kind:
     return Kind(name, words, (*RECORDED, *bindings))
 
 
+def updates(number: float) -> str:
+    return f"train.updates_per_step={number}"
+
+
 def kinds() -> list[Kind]:
-    """What is killed."""
+    """What is killed; updates per step, and environments side by side, differ."""
     small = ("ReplayBuffer.batch_size=8", "SAC.hidden_dims=(32, 32)")
     record = ("--save_dataset", "{out}/played.hdf5")
     collect = ("collect", "--env", "pendulum-p-v0", "--actor", "random", "--steps", "30000", "--out", "{out}/data.hdf5")
     several = ("pendulum-p-v0", "rtd3", "train.num_steps_per_epoch=240", "train.num_epochs=5")
     workers = ("environments.num_envs=2", "environments.worker_processes=True")
     return [
-        online("online", "pendulum-p-v0", "sac", BETWEEN_EPOCHS, *small),
-        online("online, memory", "pendulum-p-v0", "rsac", WITHIN_EPOCHS),
+        online("online", "pendulum-p-v0", "sac", BETWEEN_EPOCHS, *small, updates(2)),
+        online("online, memory", "pendulum-p-v0", "rsac", WITHIN_EPOCHS, updates(0.1)),
+        online("few updates", "pendulum-p-v0", "rsac", WITHIN_EPOCHS, updates(0.05), "environments.num_envs=2"),
         online("images", "pendulum-img-v0", "csac", BETWEEN_EPOCHS, "ReplayBuffer.batch_size=4"),
         offline("recorded", "iql", BETWEEN_EPOCHS),
         offline("recorded, memory", "rtd3_bc", WITHIN_EPOCHS),
-        online("3 environments", *several, WITHIN_EPOCHS, "environments.num_envs=3"),
-        online("workers", *several, WITHIN_EPOCHS, *workers),
-        online("recording itself", "pendulum-p-v0", "td3", BETWEEN_EPOCHS, words=record, file="played.hdf5"),
+        online("3 environments", *several, WITHIN_EPOCHS, updates(0.3), "environments.num_envs=3"),
+        online("workers", *several, WITHIN_EPOCHS, updates(2), *workers),
+        online(
+            "recording itself",
+            "pendulum-p-v0",
+            "td3",
+            BETWEEN_EPOCHS,
+            "environments.num_envs=2",
+            words=record,
+            file="played.hdf5",
+        ),
         Kind("collect", collect, file="data.hdf5"),
     ]
 

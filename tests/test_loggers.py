@@ -1,3 +1,4 @@
+import contextlib
 import io
 import math
 import os
@@ -299,12 +300,15 @@ def test_loggers_pass_everything_on_in_order():
     assert calls == [(name, *call) for call in told for name in "ab"]
 
 
-def test_loggers_close_all_even_if_one_raises():
+@pytest.mark.parametrize("keeps_data", [True, False])
+def test_loggers_close_all_even_if_one_raises(keeps_data, capsys):
     calls = []
     loggers = Loggers([Recorder("a", calls, fails=True), Recorder("b", calls), Recorder("c", calls)])
-    with pytest.raises(RuntimeError, match="a"):
+    loggers._loggers[0].keeps_data = keeps_data
+    with pytest.raises(RuntimeError, match="a") if keeps_data else contextlib.nullcontext():
         loggers.close()
     assert calls == [("a", "close"), ("b", "close"), ("c", "close")]
+    assert capsys.readouterr().out.count("Recorder failed (RuntimeError: a)") == (not keeps_data)
 
 
 @pytest.mark.parametrize(

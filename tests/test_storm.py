@@ -15,7 +15,8 @@ def test_a_storm_covers_what_it_should():
     told = [" ".join((*kind.words, *kind.bindings)) for kind in kinds()]
     assert len(told) >= 6
     for part in ("--dataset", "pendulum-img", "num_envs=", "worker_processes=True", "--save_dataset", "collect",
-                 "--algo sac", "--algo rsac"):  # fmt: skip
+                 "--algo sac", "--algo rsac", "num_envs=2", "num_envs=3",
+                 *(f"updates_per_step={number}" for number in (0.05, 0.1, 0.3, 0.5, 2))):  # fmt: skip
         assert any(part in words for words in told), part
     # Within an epoch, statistics are under way; at its end, nothing is.
     assert sum("Checkpoints.every_steps=" in words for words in told) >= 4

@@ -101,7 +101,7 @@ def test_where_memory_runs_out_while_a_file_is_read_that_is_told(tmp_path, monke
         raise MemoryError
 
     file = written(tmp_path)
-    for owner, name in ((torch, "load"), (tensor_files, "_sealed"), (Path, "read_bytes")):
+    for owner, name in ((torch, "load"), (tensor_files, "_sealed"), (tensor_files, "open_regular")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, run_out)
             assert "more than the memory that is free" in refusal(file)

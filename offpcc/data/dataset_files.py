@@ -22,6 +22,7 @@ from offpcc.data.notices import Notice
 from offpcc.data.npz_items import Member, members_of, npz_value
 from offpcc.data.untrusted import check_declared, check_fits, printable, reading
 from offpcc.errors import UserError
+from offpcc.files import open_regular
 
 KEYS = (*REQUIRED, "truncations", "next_observations", *OTHER_NAMES.values())
 NOT_HASHED = "no hash of this file is published, so only its form was checked"
@@ -52,7 +53,7 @@ def read_file(
         UserError: the file cannot be read, or its data is not whole.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             beginning = file.read(32)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None

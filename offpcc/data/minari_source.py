@@ -19,6 +19,7 @@ from offpcc.data.minari_ids import datasets_folder, is_id
 from offpcc.data.notices import Notice
 from offpcc.data.untrusted import DAMAGE, check_declared
 from offpcc.errors import UserError
+from offpcc.files import check_regular
 from offpcc.memory import available_bytes
 from offpcc.places import shown
 
@@ -54,6 +55,9 @@ def read_minari(name: str) -> Dataset:
     if not datasets_folder().is_dir():  # which Minari would make
         raise UserError(_not_here(name, []))
     try:
+        for file in (datasets_folder() / name).rglob("*"):  # Minari opens what is there
+            if file.exists() and not file.is_dir():
+                check_regular(file)
         recorded = minari.load_dataset(name)
     except FileNotFoundError:
         raise UserError(_not_here(name, list(minari.list_local_datasets()))) from None

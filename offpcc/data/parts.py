@@ -20,7 +20,7 @@ import numpy as np
 
 from offpcc.data.pieces import Piece
 from offpcc.errors import first_line
-from offpcc.files import replacing
+from offpcc.files import open_regular, replacing
 from offpcc.tensor_files import DIGEST_BYTES, FileError, not_as_written
 
 NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}\.part")
@@ -115,7 +115,7 @@ def read_part(folder: Path, part: Part, piece: Piece) -> None:
     path, digest = folder / part.name, hashlib.blake2b(digest_size=DIGEST_BYTES)
     num_read = 0
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for data in map(_bytes, piece.arrays):
                 num_read += file.readinto(data)
                 digest.update(data)
@@ -139,5 +139,5 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_BYTES)).hexdigest()

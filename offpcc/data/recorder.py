@@ -240,7 +240,9 @@ def _writing(file: Path) -> Iterator[None]:
             f"finished episodes are kept in {shards_folder(file)}: make room or mend what is at fault, then go on by "
             f"--resume"
         )
+        fault = error.strerror or first_line(error)
+        if error.filename is not None and str(error.filename) != str(file):
+            fault = f"{error.filename}: {fault}"
         raise UserError(
-            f"{file} cannot be written ({error.strerror or first_line(error)}); "
-            f"{kept if is_unfinished(file) else 'name a file elsewhere'}"
+            f"{file} cannot be written ({fault}); {kept if is_unfinished(file) else 'name a file elsewhere'}"
         ) from error

@@ -19,7 +19,7 @@ from offpcc.data.columns import BLOCK_BYTES, Array
 from offpcc.data.records import Ending, Episode
 from offpcc.data.shards import is_unfinished, shards_folder
 from offpcc.errors import UserError, first_line
-from offpcc.files import replacing
+from offpcc.files import check_regular, replacing
 from offpcc.places import shown, why_no_folder
 
 SUFFIXES = (".hdf5", ".h5")
@@ -164,6 +164,7 @@ class _BlockColumn:
 
 def read_episodes(file: Path, first: int = 0) -> Iterator[Episode]:
     """Episodes of a file that `write_recording` wrote, one at a time, from number `first` on."""
+    check_regular(file)
     with h5py.File(file, "r") as recorded:
         terminals = recorded["terminals"][:]
         stops = np.flatnonzero(terminals | recorded["timeouts"][:]) + 1
@@ -190,6 +191,7 @@ def read_finished(file: Path) -> Finished:
         UserError: the file cannot be read, or is no recording of offpcc's.
     """
     try:
+        check_regular(file)
         with h5py.File(file, "r") as recorded:
             settings = {name: _setting(value[()]) for name, value in recorded["metadata"].items()}
             del settings[NUM_WHOLE]

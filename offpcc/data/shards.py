@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from offpcc.data.recording_settings import go_on
 from offpcc.data.records import Ending, Episode, Layout, is_followed, read_record
 from offpcc.errors import UserError
-from offpcc.files import read_json, write_json
+from offpcc.files import open_regular, read_json, write_json
 
 FORMAT = 1
 SHARD_BYTES = 2**25  # after which another shard is begun
@@ -82,7 +82,7 @@ class Shards:
 
     def _open(self, settings: dict[str, Any]) -> None:
         about = self.folder / "about.json"
-        if about.is_file():
+        if os.path.lexists(about):
             self.settings, self.message = go_on(settings, _described(about), self.folder)
             self._scan()
         else:  # nothing is there, or what is left of a recording whose file is written
@@ -110,7 +110,7 @@ class Shards:
         for number, found in enumerate(numbers, 1):
             if found != number:
                 raise self._damage(number, 0, numbers)
-            with self._path(number).open("rb") as file:
+            with open_regular(self._path(number)) as file:
                 start = 0
                 while (record := read_record(file)) is not None:
                     stop = file.tell()
@@ -178,7 +178,7 @@ class Shards:
     def _begin(self, number: int, size: int) -> FileIO:
         """Append to a shard from now on, behind its first bytes; its file."""
         self._let_go()
-        file = self._path(number).open("ab", buffering=0)
+        file: FileIO = open_regular(self._path(number), "ab", buffering=0)
         try:
             file.truncate(size)
         except OSError:
@@ -195,7 +195,7 @@ class Shards:
     def __iter__(self) -> Iterator[Episode]:
         """All episodes, one at a time."""
         for number, places in itertools.groupby(self.places, key=lambda place: place.shard):
-            with self._path(number).open("rb") as file:
+            with open_regular(self._path(number)) as file:
                 for place in places:
                     file.seek(place.start)
                     record = read_record(file)
@@ -221,6 +221,8 @@ def _described(about: Path) -> dict[str, Any]:
     try:
         known = read_json(about)
         version, settings = known["format"], dict(known["settings"])
+    except OSError as error:
+        raise UserError(f"{about} cannot be read ({error.strerror}); put it back, or give another file") from None
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{about} is damaged, or of something else; remove its folder, or give another file") from None
     if version != FORMAT:
@@ -238,7 +240,11 @@ def shards_folder(file: Path) -> Path:
 
 def is_unfinished(file: Path) -> bool:
     """Whether there are shards of a recording that goes into `file`."""
-    return (shards_folder(file) / "about.json").is_file()
+    try:
+        (shards_folder(file) / "about.json").lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def clear(folder: Path) -> None:

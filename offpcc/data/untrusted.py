@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from offpcc.errors import UserError, first_line
+from offpcc.files import check_regular
 from offpcc.memory import available_bytes
 
 # A file of this many bytes or more is damaged, or meant to do damage, if what it declares is larger by more than this
@@ -60,6 +61,7 @@ def reading(path: Path) -> Iterator[None]:
         UserError: something did.
     """
     try:
+        check_regular(path)
         yield
     except (FileNotFoundError, PermissionError) as error:
         raise UserError(f"{path} cannot be read ({first_line(error)}); is it still there?") from error

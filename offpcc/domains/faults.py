@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 
 from offpcc.errors import UserError
+from offpcc.files import open_regular
 
 __all__ = ["EnvironmentFault", "RemoteTracebackError", "kind_of", "place_in", "told"]
 
@@ -59,7 +60,7 @@ class EnvironmentFault(UserError):  # noqa: N818 (it is the environment that err
         """The same, after it and what was raised have been added to a file in a run's folder."""
         file, trace = folder / FILE, "".join(traceback.format_exception(self.cause)) if self.cause else ""
         try:
-            with file.open("a", encoding="utf-8") as opened:
+            with open_regular(file, "a", encoding="utf-8") as opened:
                 opened.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.message}\n{trace}\n")
         except OSError:  # the message is worth more than the file
             return self

@@ -1,9 +1,11 @@
 """What every logger understands."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+from offpcc.loggers.failures import going_on_without
 
 Row = Mapping[str, float | int | None]
 """An epoch's numbers by name, `step` among them; None where there is nothing to tell yet."""
@@ -32,7 +34,11 @@ class Progress(NamedTuple):
 
 
 class Logger(Protocol):
-    """A place for a run's numbers and files; satisfied by structure."""
+    """A place for a run's numbers and files; satisfied by structure.
+
+    What a logger raises is reported once, and the run goes on. A logger whose numbers are data, which a run must not
+    lose, has the attribute ``keeps_data = True``; what it raises ends the run.
+    """
 
     def progress(self, progress: Progress) -> None:
         """Tell how far the run is; called up to some times a second, so it must be cheap."""
@@ -48,32 +54,47 @@ class Logger(Protocol):
 
 
 class Loggers:
-    """Several loggers as one.
+    """Several loggers as one. What one of them raises is kept from the others and from the run, see `Logger`.
 
     Args:
         loggers: Those that are told everything, in this order.
     """
 
+    keeps_data = True  # each of its loggers is treated on its own
+
     def __init__(self, loggers: Iterable[Logger]) -> None:
         self._loggers = list(loggers)
+        self._reported: set[str] = set()
+
+    def _guarded(self, logger: Logger) -> AbstractContextManager[None]:
+        if getattr(logger, "keeps_data", False):
+            return nullcontext()
+        return going_on_without(type(logger).__name__, self._reported)
 
     def progress(self, progress: Progress) -> None:
         """Tell all loggers how far the run is."""
         for logger in self._loggers:
-            logger.progress(progress)
+            with self._guarded(logger):
+                logger.progress(progress)
 
     def epoch(self, row: Row) -> None:
         """Give an epoch's numbers to all loggers."""
         for logger in self._loggers:
-            logger.epoch(row)
+            with self._guarded(logger):
+                logger.epoch(row)
 
     def artifact(self, kind: str, file: Path) -> None:
         """Tell all loggers of a finished file."""
         for logger in self._loggers:
-            logger.artifact(kind, file)
+            with self._guarded(logger):
+                logger.artifact(kind, file)
 
     def close(self) -> None:
-        """Close all loggers, those after a failing one too; then raise what was raised."""
+        """Close all loggers, those after a failing one too; then raise what one that keeps data raised."""
         with ExitStack() as stack:
             for logger in reversed(self._loggers):
-                stack.callback(logger.close)
+                stack.callback(self._close, logger)
+
+    def _close(self, logger: Logger) -> None:
+        with self._guarded(logger):
+            logger.close()

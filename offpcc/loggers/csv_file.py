@@ -20,6 +20,8 @@ class CSVLogger:
         rows: When resuming, the rows of the epochs before. A column of theirs that is not in `columns` is there, too.
     """
 
+    keeps_data = True  # a run without its table would be worth less, so a disk at fault ends it
+
     def __init__(self, file: Path, columns: Sequence[str], rows: Sequence[Row] = ()) -> None:
         self._file = file
         self._columns = joined_columns(columns, rows)

@@ -53,9 +53,14 @@ class TensorBoardLogger:
         for event in events:
             event.wall_time = now
             writer.write(event.SerializeToString())
-        left = records.getbuffer()
-        while left:
-            left = left[self._file.write(left) :]
+        left, end = records.getbuffer(), self._file.tell()
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError:
+            self._file.truncate(end)  # TensorBoard reads nothing behind a record that is cut
+            self._file.seek(end)
+            raise
 
     def progress(self, progress: Progress) -> None:
         """Nothing to do."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import ParamSpec
 
 from rich import progress
 from rich.console import Console, Group
@@ -14,6 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from offpcc.loggers.base import Progress, Row
+from offpcc.loggers.failures import going_on_without
+
+LONGEST = timedelta(days=10_000)  # that the display gives as a time left
+Given = ParamSpec("Given")
 
 
 class ConsoleLogger:
@@ -91,9 +96,36 @@ def download_bar(console: Console | None = None) -> Iterator[Callable[[int, int 
     """
     console = console or Console()
     columns = (progress.TextColumn("downloading"), progress.BarColumn(), progress.DownloadColumn())
-    with progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("downloading", total=None, visible=False)
-        yield lambda done, whole: bar.update(task, completed=done, total=whole, visible=True)
+    bar = progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("downloading", total=None, visible=False)
+    with started(bar, lambda done, whole: bar.update(task, completed=done, total=whole, visible=True)) as show:
+        yield show
+
+
+@contextmanager
+def started(bar: progress.Progress, show: Callable[Given, None]) -> Iterator[Callable[Given, None]]:
+    """Start a progress bar and in the end stop it; what it raises is reported once.
+
+    Args:
+        bar: With its task.
+        show: Updates the bar.
+
+    Yields:
+        `show`, which now never raises.
+    """
+    reported = set[str]()
+
+    def update(*given: Given.args, **named: Given.kwargs) -> None:
+        with going_on_without("the progress bar", reported):
+            show(*given, **named)
+
+    with going_on_without("the progress bar", reported):
+        bar.start()
+    try:
+        yield update
+    finally:
+        with going_on_without("the progress bar", reported):
+            bar.stop()
 
 
 def _steps(progress: Progress) -> str:
@@ -101,14 +133,20 @@ def _steps(progress: Progress) -> str:
 
 
 def _figures(progress: Progress) -> list[str]:
-    known = math.isfinite(progress.seconds_left)
-    time_left = timedelta(seconds=round(progress.seconds_left)) if known else "unknown time"
     return [  # what is wanted most comes first, for narrow terminals
         f"test return {_number(progress.test_return)}",
         f"train return {_number(progress.train_return)}",
-        f"{time_left} left",
+        f"{_time_left(progress.seconds_left)} left",
         f"{_number(progress.steps_per_second)} steps/s",
     ]
+
+
+def _time_left(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "unknown time"
+    if seconds > LONGEST.total_seconds():  # which `timedelta` may not be able to hold
+        return f"more than {LONGEST.days:,} days"
+    return str(timedelta(seconds=max(round(seconds), 0)))
 
 
 def _number(value: float | None) -> str:

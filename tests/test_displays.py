@@ -1,0 +1,287 @@
+"""No display, logger or picture ends a run: what it raises is reported once, and the run comes to the same."""
+
+import errno
+import io
+import itertools
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import rows, run_folder
+from rich.console import Console
+from rich.progress import Progress as Bar
+
+import offpcc
+from offpcc import bookkeeping, collecting, following, signals, training
+from offpcc.bookkeeping import Clock, Loop
+from offpcc.errors import UserError
+from offpcc.loggers import ConsoleLogger, Loggers, Progress, TensorBoardLogger, going_on_without
+from offpcc.loggers.terminal import download_bar
+
+BINDINGS = (
+    "train.num_epochs=3",
+    "train.num_steps_per_epoch=40",
+    "train.update_after=20",
+    "train.num_test_episodes_per_epoch=1",
+    "ReplayBuffer.batch_size=8",
+    "SAC.hidden_dims=(8, 8)",
+)
+
+
+class UnprintableError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+FAULTS = itertools.cycle(
+    [
+        OverflowError("days=1000000000; must have magnitude <= 999999999"),
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        UserError("a fault of the user's"),
+        SystemExit(3),
+        UnprintableError(),
+        MemoryError(),
+    ]
+)
+
+
+class Tracker:
+    """Stands for Weights & Biases, which the tests do without."""
+
+    def __init__(self, *given, **named):
+        pass
+
+    def progress(self, progress):
+        pass
+
+    epoch = close = progress
+
+    def artifact(self, kind, file):
+        pass
+
+
+PLACES = [
+    *((ConsoleLogger, name, "ConsoleLogger") for name in ("progress", "epoch", "close")),
+    (TensorBoardLogger, "__init__", "TensorBoard"),
+    *((TensorBoardLogger, name, "TensorBoardLogger") for name in ("progress", "epoch", "artifact", "close")),
+    (Tracker, "__init__", "Weights & Biases"),
+    *((Tracker, name, "Tracker") for name in ("progress", "epoch", "artifact", "close")),
+    (Clock, "_rate_and_seconds_left", "the time-left display"),
+    (training, "plot_run", "the learning curve"),
+    (training, "record_episodes", "the video"),
+    (training, "tell_result", "the summary of the run"),
+]
+
+
+def broken(fault):
+    def fail(*given, **named):
+        raise fault
+
+    return fail
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    place = tmp_path_factory.mktemp("undisturbed")
+    words = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin", "--results", str(place))
+    done = subprocess.run(
+        [sys.executable, Path(offpcc.__file__).with_name("launch.py"), *words, "--gin", *BINDINGS],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0
+    folder = place / "pendulum-p-v0" / "sac" / "1"
+    return rows(folder), (folder / "actor_last.pt").read_bytes()
+
+
+@pytest.mark.parametrize(("owner", "name", "what"), PLACES, ids=[f"{what}-{name}" for _, name, what in PLACES])
+def test_what_a_display_raises_ends_no_run(launch, tmp_path, monkeypatch, undisturbed, owner, name, what):
+    monkeypatch.setattr(bookkeeping, "REPORT_INTERVAL", 1e-6)  # as often as can be
+    monkeypatch.setattr(following, "WandbLogger", Tracker)
+    monkeypatch.setattr(following, "tracking_wanted", lambda track: True)
+    if owner is not training:
+        monkeypatch.setattr(training, "record_episodes", lambda *rest: ([], [tmp_path / "film.mp4"]))
+    fault = next(FAULTS)
+    monkeypatch.setattr(owner, name, broken(fault))
+    words = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
+    code, out, err = launch(*words, "--gin", *BINDINGS)
+    assert (code, err) == (0, ""), err
+    told = [line for line in (out + err).splitlines() if f"failed ({type(fault).__name__}" in line]
+    if isinstance(fault, UserError) and what == "the video":  # such as an environment that cannot be drawn
+        assert told == [] and "there is no video: a fault of the user's" in out
+    elif not isinstance(fault, UnprintableError):
+        [line] = told
+        assert line.startswith(f"offpcc: {what} failed ({type(fault).__name__}")
+        assert line.endswith("); the run goes on without it")
+    folder = run_folder(tmp_path)
+    assert (rows(folder), (folder / "actor_last.pt").read_bytes()) == undisturbed
+
+
+def test_a_logger_of_a_users_own_ends_no_run(capsys):
+    class Mine(Tracker):
+        epoch = artifact = broken(ZeroDivisionError("mine"))
+
+    learner = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8, 8)}, buffer={"batch_size": 4})
+    learner.train(Mine(), num_epochs=2, num_steps_per_epoch=20, update_after=10, num_test_episodes_per_epoch=0)
+    assert learner.loop.epoch == 2
+    assert capsys.readouterr().out == "offpcc: Mine failed (ZeroDivisionError: mine); the run goes on without it\n"
+    learner.close()
+
+
+def test_a_logger_that_keeps_data_ends_the_run():
+    class Mine(Tracker):
+        keeps_data = True
+        epoch = broken(ZeroDivisionError("mine"))
+
+    with pytest.raises(ZeroDivisionError):
+        Loggers([Loggers([Mine()])]).epoch({"step": 1})
+
+
+def test_a_failing_progress_bar_ends_no_recording(launch, tmp_path, monkeypatch):
+    words = ("collect", "--env", "pendulum-v0", "--actor", "random", "--steps", "250", "--out")
+    assert launch(*words, tmp_path / "whole.hdf5")[0] == 0
+    terminal = Console(force_terminal=True, file=io.StringIO())
+    monkeypatch.setattr(collecting, "Console", lambda: terminal)
+    for name in ("start", "update", "stop"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Bar, name, broken(next(FAULTS)))
+            code, out, err = launch(*words, tmp_path / f"{name}.hdf5")
+        assert code == 0 and out.count("the progress bar failed") <= 1 and "Traceback" not in out + err
+        assert (tmp_path / f"{name}.hdf5").read_bytes() == (tmp_path / "whole.hdf5").read_bytes()
+
+
+def test_a_failing_progress_bar_ends_no_download(monkeypatch, capsys):
+    for name in ("start", "update", "stop"):
+        terminal = Console(force_terminal=True, file=io.StringIO(), width=120)
+        with monkeypatch.context() as patch:
+            patch.setattr(Bar, name, broken(OSError(5, "gone")))
+            with download_bar(terminal) as show:
+                for done in range(3):
+                    show(done, None)
+        shown = capsys.readouterr().out + terminal.file.getvalue()  # a bar that is up shows what is printed above it
+        assert shown.count("the progress bar failed") == 1
+
+
+def test_a_terminal_that_is_gone_ends_no_run(monkeypatch):
+    """Not even the report of it, which the same terminal would show."""
+
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    monkeypatch.setattr(sys, "stderr", Gone())
+    for is_terminal in (False, True):
+        logger = Loggers([ConsoleLogger("title", console=Console(force_terminal=is_terminal))])
+        logger.progress(Progress(1, 10, 1.0, 9.0, None, None, "learning"))
+        logger.epoch({"step": 1})
+        logger.close()
+
+
+def test_a_request_to_stop_passes_through():
+    with pytest.raises(signals.Interrupted), going_on_without("a display"):
+        raise signals.Interrupted(15)
+
+
+def test_a_cut_record_of_tensorboard_is_taken_back(tmp_path):
+    """TensorBoard reads nothing behind one."""
+    logger = TensorBoardLogger(tmp_path)
+    logger.epoch({"step": 1, "a": 1.0})
+    file, real = next((tmp_path / "tensorboard").iterdir()), logger._file
+    whole = file.read_bytes()
+
+    class Full:
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+        def write(self, data):
+            if len(data) < 20:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real.write(data[:10])
+
+    logger._file = Full()
+    with pytest.raises(OSError, match="No space"):
+        logger.epoch({"step": 2, "a": 2.0})
+    assert file.read_bytes() == whole
+    logger._file = real
+    logger.epoch({"step": 3, "a": 3.0})
+    assert len(file.read_bytes()) > len(whole)
+    logger.close()
+
+
+# The time that is left ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [1e13, 1e15, 1e300, -3.0, 0.0, math.nan])
+def test_any_time_left_can_be_shown(seconds):
+    logger = ConsoleLogger("title", console=Console(force_terminal=False, file=(told := io.StringIO())))
+    logger.progress(Progress(1, 10, 1e-14, seconds, None, None, "learning"))
+    logger.epoch({"step": 1})
+    shown = "more than 10,000 days left" if seconds > 1e12 else "unknown time left" if math.isnan(seconds) else "0:00"
+    assert shown in told.getvalue()
+
+
+class Shown(Loggers):
+    def __init__(self):
+        super().__init__([])
+        self.progresses = []
+
+    def progress(self, progress):
+        self.progresses.append(progress)
+
+
+@pytest.mark.parametrize("updates_per_step", [0.0, 0.05, 0.1, 0.3, 1.0, 2.0])
+@pytest.mark.parametrize("length", [1, 200, 1500])  # of an episode; with 1, the agent is one without memory
+@pytest.mark.parametrize(("num_envs", "step_time"), [(1, 0.04), (1, 1.0), (3, 0.001)])
+def test_the_time_left_is_that_of_the_work_left(monkeypatch, updates_per_step, length, num_envs, step_time):
+    """Of the time that a run truly takes, once it has been learning for some episodes, and at any time of them."""
+    now, update_time = 100.0, 0.01
+    monkeypatch.setattr(bookkeeping.time, "monotonic", lambda: now)
+    loop, logger, num_steps, update_after = Loop(), Shown(), max(6_000, 12 * num_envs * length), 300
+    clock, times = Clock(loop, num_steps, updates_per_step, logger), []
+
+    exploring = True
+
+    def report():
+        before = len(logger.progresses)
+        clock.report(bookkeeping.EXPLORING if exploring else "learning")
+        if len(logger.progresses) > before:
+            times.append((loop.step, now))
+
+    while loop.step < num_steps:
+        now += step_time
+        exploring = loop.step < update_after
+        loop.step += num_envs
+        loop.owed += updates_per_step * num_envs * (not exploring)
+        report()
+        if loop.step // num_envs % length == 0:
+            while loop.owed >= 1.0 - 1e-6:
+                loop.owed -= 1.0
+                now += update_time
+                report()
+    assert not clock.failed
+    lefts = np.array([progress.seconds_left for progress in logger.progresses])
+    true = now - np.array([moment for _, moment in times])
+    settled = [step > max(1_500, 4 * num_envs * length) for step, _ in times]
+    lefts, true = lefts[settled], true[settled]
+    at_once = max(num_envs * length, 1.0 / updates_per_step if updates_per_step else 0.0)  # steps that count together
+    margin = 2.0 * at_once * (step_time + updates_per_step * update_time) + 5.0
+    assert len(lefts) > 4 and np.isfinite(lefts).all() and (lefts >= 0.0).all()
+    assert (lefts < 2.5 * true + margin).all() and (lefts > 0.4 * true - margin).all()
+
+
+def test_a_rate_of_rounding_errors_is_none(monkeypatch):
+    """Resumed within a long episode, the first window holds nothing that was done."""
+    now = 0.0
+    monkeypatch.setattr(bookkeeping.time, "monotonic", lambda: now)
+    loop, logger = Loop(step=333, owed=0.05 * 133), Shown()
+    clock = Clock(loop, 1_200, 0.05, logger)
+    for _ in range(300):
+        now += 0.3
+        loop.step += 1
+        loop.owed += 0.05
+        clock.report("learning")
+    assert {progress.seconds_left for progress in logger.progresses} == {math.inf}
