@@ -89,14 +89,23 @@ $(EVIDENCE) $(HOURS): $(VENV)/installed
 DATA := results/evidence/data
 FIVE := bc td3_bc iql bcq cql
 WITH_MEMORY := rbc rtd3_bc riql rbcq rcql
-OFFLINE_PENDULUM := $(foreach algo,$(FIVE) $(WITH_MEMORY),pendulum-p-v0+pendulum_replay+$(algo)+offline_quickstart) \
-  $(foreach algo,sac $(FIVE) $(WITH_MEMORY),pendulum-v0+pendulum_replay+$(algo)+offline_quickstart)
+OFFLINE_PENDULUM := $(foreach algo,$(FIVE) $(WITH_MEMORY),pendulum-p-v0+pendulum_replay+$(algo)+evidence/offline/pendulum) \
+  $(foreach algo,sac $(FIVE) $(WITH_MEMORY),pendulum-v0+pendulum_replay+$(algo)+evidence/offline/pendulum)
 OFFLINE_HOPPER := $(foreach algo,$(FIVE),$(foreach data,medium replay random,hopper-mujoco-v0+hopper_$(data)+$(algo)+evidence/offline/$(algo))) \
   $(foreach algo,td3_bc iql rtd3_bc riql,hopper-mujoco-p-v0+hopper_medium+$(algo)+evidence/offline/hopper_p)
 OFFLINE_OTHERS := $(foreach algo,$(FIVE),Hopper-v4+hopper-opolo-expert+$(algo)+evidence/offline/$(algo) \
   HalfCheetah-v4+halfcheetah-opolo-medium+$(algo)+evidence/offline/$(algo) \
   Walker2d-v4+walker2d-opolo-medium+$(algo)+evidence/offline/$(algo))
 OFFLINE := $(OFFLINE_PENDULUM) $(OFFLINE_HOPPER) $(OFFLINE_OTHERS)
+# The same with the other choice of normalisation, in folders of their own. TD3+BC normalises by its config, the others do not.
+CLASS_bc := BC
+CLASS_td3_bc := TD3BC
+CLASS_iql := IQL
+CLASS_bcq := BCQ
+CLASS_cql := CQL
+OFFLINE_RAW := $(addprefix raw+,$(filter %+td3_bc+evidence/offline/td3_bc,$(OFFLINE_OTHERS)))
+OFFLINE_NORMALIZED := $(addprefix normalized+,$(foreach algo,bc iql bcq,$(filter %+$(algo)+evidence/offline/$(algo),$(OFFLINE_OTHERS))) \
+  HalfCheetah-v4+halfcheetah-opolo-medium+cql+evidence/offline/cql)
 
 $(DATA)/pendulum_replay.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py --env pendulum-v0 --algo sac --config evidence/pendulum.gin --run_id 1 \
@@ -113,7 +122,7 @@ $(DATA)/hopper_medium.hdf5: $(DATA)/hopper_replay.hdf5
 $(DATA)/hopper_random.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py collect --env hopper-mujoco-v0 --actor random --steps 100000 --out $@
 
-evidence-offline: $(OFFLINE)
+evidence-offline: $(OFFLINE) $(OFFLINE_RAW) $(OFFLINE_NORMALIZED)
 
 $(OFFLINE_PENDULUM): $(DATA)/pendulum_replay.hdf5
 $(OFFLINE_HOPPER): $(foreach data,medium replay random,$(DATA)/hopper_$(data).hdf5)
@@ -121,6 +130,12 @@ $(OFFLINE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) --config $(word 4,$(subst +, ,$@)).gin \
 	  --dataset $(if $(filter $@,$(OFFLINE_OTHERS)),$(OFFPCC_DATASETS),$(DATA))/$(word 2,$(subst +, ,$@)).hdf5 \
 	  --run_id $(if $(filter $@,$(OFFLINE_PENDULUM)),1 2 3,1) --threads 1 --results results/evidence --resume
+
+$(OFFLINE_RAW) $(OFFLINE_NORMALIZED): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) --config $(word 5,$(subst +, ,$@)).gin \
+	  --gin "$(CLASS_$(word 4,$(subst +, ,$@))).normalize_observations=$(if $(filter raw+%,$@),False,True)" \
+	  --dataset $(OFFPCC_DATASETS)/$(word 3,$(subst +, ,$@)).hdf5 --run_id 1 2 3 --threads 1 \
+	  --results results/evidence/$(word 1,$(subst +, ,$@)) --resume
 
 # One memory beside another with all else equal, each in a folder of its own: environment, algorithm, config, memory.
 # Corridors are trained by bench-solve, which stops when they are solved: make bench-solve OPTIONS='--configs corridor_100_lru'.

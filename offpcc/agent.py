@@ -127,7 +127,11 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
         raise UserError(f"{file} is a run's folder; give the actor in it, {inside}")
     content = read_tensors(file, "actor", ACTOR_FORMAT)
     try:
-        algorithm: ActorCritic = from_specification(content["algorithm"], device=device)
+        # Whether observations are normalised may have been a default, which depends on the data and on the version.
+        is_normalized = "normalization" in content["weights"]
+        algorithm: ActorCritic = from_specification(
+            content["algorithm"], device=device, normalize_observations=is_normalized
+        )
         for name, part in algorithm.actor_parts().items():
             part.load_state_dict(content["weights"][name])
     except UserError:

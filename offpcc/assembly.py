@@ -38,6 +38,7 @@ from offpcc.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.loggers.terminal import download_bar
 from offpcc.offline import OfflineData, read
 from offpcc.run_fns import Callback, train
+from offpcc.saturation import Saturation
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Learner:
             UserError: a setting makes no sense.
         """
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
+        callbacks = [*callbacks, Saturation(self.algorithm, self.buffer)]
         with contextlib.ExitStack() as stack:
             if logger is None:
                 logger = stack.enter_context(contextlib.closing(Loggers([ConsoleLogger(self.title)])))
@@ -206,10 +208,11 @@ def build(
     title = f"{run_name(env, dataset, dataset_fraction)} {short_name(algo)}"
     storage: ReplayBuffer | RecurrentReplayBuffer
     if recording is not None:
-        if not learner.memoryless:
-            recording = recording.for_memory()
-        for notice in recording.notices:
-            warnings.warn(f"{recording.name}: {notice.text}", DataWarning, stacklevel=2)
+        learner.expect_recorded_data()
+        recording = recording.for_agent(learner)
+        told_of_scale = [recording.told_of_scale()] if learner.has_critics else []
+        for text in [*(notice.text for notice in recording.notices), *filter(None, told_of_scale)]:
+            warnings.warn(f"{recording.name}: {text}", DataWarning, stacklevel=2)
         storage = _storage(learner, observations, actions, {"num_envs": 1, **stored})
         _learn_from(recording, learner, storage)
         return Learner(learner, storage, None, tests, Loop(), title, recording)

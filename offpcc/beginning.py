@@ -23,7 +23,7 @@ from offpcc.config_files import text_of
 from offpcc.errors import DataWarning, UserError
 from offpcc.loggers import tracking_wanted
 from offpcc.origins import Origin, check_origin
-from offpcc.run_fns import about_teaching, check_num_envs, check_settings, train, without_effect
+from offpcc.run_fns import about_teaching, check_num_envs, check_settings, planned_updates, train, without_effect
 from offpcc.runs import RunFolder
 from offpcc.telling import about_data, nothing_there, refusal, tell_finished
 
@@ -58,8 +58,13 @@ def decide(options: argparse.Namespace, folder: RunFolder) -> Beginning | None:
         refuse_place(options, folder, status, origin._replace(fingerprint=learner.recording.fingerprint), config)
     num_steps = settings["num_epochs"] * settings["num_steps_per_epoch"]
     messages = about_data(options, learner, num_steps)
-    teaching = about_teaching(learner.interaction, num_steps, settings["update_after"], settings["updates_per_step"])
-    messages += [told for told in (about_segments(learner.algorithm, learner.buffer), teaching) if told]
+    plan = (learner.interaction, num_steps, settings["update_after"], settings["updates_per_step"])
+    warned = (
+        about_segments(learner.algorithm, learner.buffer),
+        about_teaching(*plan),
+        learner.algorithm.about_updates(planned_updates(*plan)),
+    )
+    messages += filter(None, warned)
     checkpoint, changes = find_checkpoint(folder, status, config)
     if status == "finished" and (checkpoint is None or checkpoints.is_over(checkpoint, settings["num_epochs"])):
         tell_finished(options, folder)

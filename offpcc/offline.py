@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 from offpcc import d4rl_names
 from offpcc.checks import PositiveInteger, PositiveNumber, check, rules_of
+from offpcc.core import is_image
 from offpcc.data.columns import Array, Range, blocks, check_room
 from offpcc.data.datasets import Dataset
 from offpcc.data.downloads import Progress
@@ -25,11 +26,12 @@ from offpcc.data.infos import recorded_in, seen_through
 from offpcc.data.loading import load
 from offpcc.data.notices import Notice
 from offpcc.data.rows import Rows
+from offpcc.data.spreads import unlike_scales
 from offpcc.domains.levels import name_of
 from offpcc.domains.playback import view
 from offpcc.errors import UserError
 
-LARGE_SCALE = 10.0  # of rewards; D4RL's data sets for locomotion come to 0.1 to 1
+SMALL_SPREAD = 0.05  # of returns, relative to their mean; in D4RL's data sets for locomotion it is 0.5 or more
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class OfflineData:
         mean_return: of whole episodes if there are any, else of all; undiscounted, as recorded.
         has_ends: whether the data says of any episode where it ends.
         recorded_in: the environment's name, if the data tells.
-        reward_scale: what rewards are to be multiplied by, as gin has it.
+        return_range: what the difference of the largest and the smallest return is scaled to, as gin has it.
+        reward_scale: what rewards are to be multiplied by for that.
         notices: what is odd about the data.
         action_range: lowest and highest action of the recording, which are -1 and 1 in `rows`; None where actions were
             recorded in [-1, 1].
@@ -61,6 +64,7 @@ class OfflineData:
     mean_return: float
     has_ends: bool
     recorded_in: str | None
+    return_range: float | None
     reward_scale: float
     notices: tuple[Notice, ...]
     action_range: Range | None
@@ -88,10 +92,16 @@ class OfflineData:
         low, high = self.action_range
         return spaces.Box(np.asarray(low), np.asarray(high), dtype=np.float32)
 
-    def for_memory(self) -> OfflineData:
-        """The same, for an agent with memory: it is told if there is nothing to remember."""
-        lengths = self.rows.stops - self.rows.starts - 1  # an episode's last row is no step
-        return replace(self, notices=(*self.notices, *told_of_lengths(lengths)))
+    def for_agent(self, algorithm: Any) -> OfflineData:
+        """The same, with notices of what does not suit the agent that is to learn from it."""
+        notices = [*self.notices]
+        if not algorithm.memoryless:
+            notices += told_of_lengths(self.rows.stops - self.rows.starts - 1)  # an episode's last row is no step
+        is_raw = algorithm.normalization is None and not is_image(self.rows.observations.shape[1:])
+        if is_raw and (told := unlike_scales(*self.statistics())):
+            remedy = f'--gin "{type(algorithm).__name__}.normalize_observations=True" brings them to one scale'
+            notices.append(Notice("scales", f"observations are not normalised, though {told}; {remedy}"))
+        return replace(self, notices=tuple(notices))
 
     def statistics(self) -> tuple[Array, Array]:
         """Mean and standard deviation, float64, of the observations that transitions start from."""
@@ -104,6 +114,20 @@ class OfflineData:
         parts = (observations[rows][is_start[rows]] for rows in blocks(observations))
         total = sum(function(part.astype(np.float64)).sum(0) for part in parts)
         return np.asarray(total / self.num_transitions)
+
+    def told_of_scale(self) -> str:
+        """What a person should know of the scale of rewards, "" if it is harmless."""
+        if self.return_range is None:
+            return ""
+        spread, size = self.return_range / self.reward_scale, abs(self.mean_return)
+        if spread >= SMALL_SPREAD * size:
+            return ""
+        return (
+            f"returns of whole episodes differ by {spread:.3g} at most, {spread / size:.1%} of their mean "
+            f"{self.mean_return:.1f}, and recorded.return_range={self.return_range:g} multiplies rewards by "
+            f"{self.reward_scale:.3g} to make that {self.return_range:g}: advantages so large may drown what is "
+            f"learned; --gin recorded.return_range=None leaves rewards as they are"
+        )
 
     def facts(self) -> dict[str, Any]:
         """What run.json tells of it."""
@@ -121,13 +145,9 @@ class OfflineData:
             f"return {self.mean_return:.1f}{told_score(self.name, self.mean_return)}; {self.num_bytes:,} bytes"
         )
         if reads_rewards and self.reward_scale != 1.0:
-            told = f"rewards are multiplied by {self.reward_scale:.6g} (recorded.return_range)"
-            if self.reward_scale > LARGE_SCALE:
-                told += (
-                    "; that is much, as the data's returns hardly differ, and advantages may drown what is learned: "
-                    "--gin recorded.return_range=None leaves rewards as they are"
-                )
-            yield told
+            yield f"rewards are multiplied by {self.reward_scale:.6g} (recorded.return_range)"
+            if told := self.told_of_scale():
+                yield f"note: {told}"
         yield from (f"note: {notice.text}" for notice in self.notices)
 
 
@@ -222,6 +242,7 @@ def _about(data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | N
         "has_ends": bool((data.terminations | data.truncations)[data.stops - 1].any()),
         "recorded_in": recorded_in(data.metadata, data.name),
         "fingerprint": _hash([data.observations, data.actions, data.rewards, data.terminations, data.stops]),
+        "return_range": by_gin()["return_range"],
         "reward_scale": _reward_scale(data, by_gin()["return_range"]),
         "notices": tuple(notices),
         "action_range": bounds if data.action_range is None else data.action_range,

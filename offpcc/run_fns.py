@@ -233,6 +233,13 @@ def about_teaching(interaction: Interaction | None, num_steps: int, update_after
     )
 
 
+def planned_updates(
+    interaction: Interaction | None, num_steps: int, update_after: int, updates_per_step: float
+) -> float:
+    """How many updates a run comes to, if nothing stops it; see `about_teaching`."""
+    return updates_per_step * max(num_steps - (update_after if interaction else 0), 0)
+
+
 def columns_of(algorithm: Algorithm, tests: Evaluation | None, interaction: Interaction | None = None) -> list[str]:
     """The columns of a run's table."""
     return columns(

@@ -71,6 +71,8 @@ def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) ->
         )
     if learner.recording is not None:
         told = [*learner.recording.lines(learner.algorithm.has_critics)]
+        if learner.algorithm.normalization is not None:
+            told.append("observations are normalised by the data's mean and standard deviation")
         if env in d4rl_names.FILES:
             told.append(f"tested in {d4rl_names.task(env)}")
         if options.env and not env:

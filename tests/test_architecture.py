@@ -24,6 +24,7 @@ LEVELS = [
     {"algorithms", "interaction"},
     {"bookkeeping", "evaluation", "algorithm_names"},
     {"run_fns", "agent"},
+    {"saturation"},
     {"assembly"},
 ]
 ALLOWED_BESIDE = {

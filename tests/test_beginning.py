@@ -58,6 +58,19 @@ def test_a_run_that_will_end_before_its_first_update_is_told(begin):
         assert not any("nothing will be" in message for message in begin(*words, enough).messages)
 
 
+@pytest.mark.parametrize("algo", ["cql", "rcql"])
+def test_an_actor_that_will_only_imitate_is_told_of(begin, pendulum_file, algo):
+    words = ("--dataset", str(pendulum_file), "--config", "test/offline_short.gin", "--gin", "train.num_epochs=2")
+    words = (*words, "train.num_steps_per_epoch=30", "train.updates_per_step=0.5")
+    *_, told = begin(*words, "CQL.num_imitating_updates=30", algo=algo, name="swings").messages
+    assert told.startswith("the actor will only imitate") and "num_imitating_updates is 30" in told
+    assert "the run has 30 updates" in told
+    remedy = told.split('--gin "')[1].split('"')[0]
+    for enough in ("CQL.num_imitating_updates=29", remedy):
+        messages = begin(*words, enough, algo=algo, name="swings").messages
+        assert not any("imitate" in message for message in messages)
+
+
 @pytest.mark.parametrize(
     ("facts", "words", "told"),
     [

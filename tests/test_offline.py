@@ -12,6 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import torch
 from conftest import merged, rows, run_folder
 from gymnasium import spaces
 from gymnasium.wrappers import ClipReward
@@ -19,6 +20,7 @@ from gymnasium.wrappers import ClipReward
 import offpcc
 from offpcc import configuration
 from offpcc import offline as offline_module
+from offpcc.agent import Agent
 from offpcc.assembly import build, run_name, what_is_named
 from offpcc.data import Dataset, load
 from offpcc.data import columns as data_columns
@@ -141,12 +143,124 @@ def test_statistics_are_those_of_the_view_over_the_transitions_starts(pendulum_f
     starts = rows.observations[rows.is_start].astype(np.float64)
     observation = rows.observations[17]
     expected = (observation - starts.mean(0)) / (starts.std(0) + 1e-3)
-    import torch
-
     seen = learner.algorithm.normalization(torch.from_numpy(observation)).numpy()
     assert np.allclose(seen, expected, atol=1e-4)
     learner.algorithm.update_networks(learner.buffer.sample())
     assert np.array_equal(seen, learner.algorithm.normalization(torch.from_numpy(observation)).numpy())
+
+
+OFFLINE = ("bc", "td3_bc", "iql", "cql", "bcq")
+TINY = {"hidden_dims": (8,)}
+
+
+@pytest.mark.parametrize("algo", [*OFFLINE, "rbc", "riql_s"])
+def test_offline_algorithms_normalise_by_the_data_unless_they_are_told_not_to(pendulum_file, tmp_path, algo):
+    """And to a seed it is one whether that was bound or is the default; the statistics go with the actor."""
+    configuration.configure(None, "Recurrent.hidden_dim = 4", "Recurrent.num_layers = 1")
+    tiny = TINY | ({"vae_hidden_dims": (8,)} if algo == "bcq" else {})
+    learners = [
+        build("pendulum-v0", algo, dataset=pendulum_file, algorithm=tiny | given)
+        for given in ({}, {"normalize_observations": True}, {"normalize_observations": False})
+    ]
+    statistics = [torch.from_numpy(x).float() for x in learners[0].recording.statistics()]
+    states = []
+    for learner in learners:
+        learner.train(offpcc.loggers.Loggers([]), num_epochs=1, num_steps_per_epoch=3, num_test_episodes_per_epoch=0)
+        states.append(learner.algorithm.state_dict())
+    default, bound, raw = states
+    assert torch.allclose(default["normalization"]["mean"], statistics[0])
+    assert torch.allclose(default["normalization"]["variance"].sqrt(), statistics[1] + 1e-3, atol=1e-4)
+    assert [*default] == [*bound] and raw.keys() == bound.keys() - {"normalization"}
+    for name in ("actor", "actor_encoder", "normalization"):
+        for key, value in default[name].items():
+            assert torch.equal(value, bound[name][key]), (name, key)
+    Agent(learners[0].algorithm).save(tmp_path / "actor.pt")
+    observation = np.array([0.3, -0.9, 4.0], np.float32)
+    loaded = Agent.load(tmp_path / "actor.pt")
+    assert np.array_equal(loaded.act(observation), Agent(learners[0].algorithm).act(observation))
+    assert not np.array_equal(loaded.act(observation), Agent(learners[2].algorithm).act(observation))
+
+
+@pytest.mark.parametrize("algo", ["sac", "td3", "ddpg"])
+def test_online_algorithms_do_not_normalise_by_default(pendulum_file, algo):
+    learner = build("pendulum-v0", algo, dataset=pendulum_file, algorithm=TINY)
+    assert learner.algorithm.normalization is None
+
+
+@pytest.mark.parametrize("algo", ["bc", "iql", "cql", "bcq"])
+def test_online_offline_algorithms_do_not_normalise_by_default(algo):
+    learner = build("pendulum-v0", algo, algorithm=TINY)
+    assert learner.algorithm.normalization is None
+    learner.close()
+
+
+@pytest.mark.parametrize("algo", ["cbc", "ctd3_bc"])
+def test_images_stay_as_they_are(algo):
+    random = np.random.default_rng(0)
+    images = random.integers(0, 255, (40, 3, 84, 84), np.uint8)
+    data = Dataset.from_arrays(
+        observations=images,
+        actions=random.uniform(-1, 1, (40, 1)),
+        rewards=np.arange(40.0),
+        terminations=np.arange(40) % 20 == 19,
+        truncations=np.zeros(40, bool),
+    )
+    learner = build(None, algo, dataset=data, algorithm=TINY)
+    assert learner.algorithm.normalization is None
+    assert not any(notice.kind == "scales" for notice in learner.recording.notices)
+
+
+def test_an_actor_of_before_the_default_was_changed_acts_as_it_did(pendulum_file, tmp_path):
+    """Whether it normalises is what its weights say: its file holds the argument None."""
+    raw = build("pendulum-v0", "bc", algorithm=TINY)  # as such an agent was made, whatever it learned from
+    assert raw.algorithm.actor_file()["algorithm"]["arguments"]["normalize_observations"] is None
+    Agent(raw.algorithm).save(tmp_path / "raw.pt")
+    assert Agent.load(tmp_path / "raw.pt").algorithm.normalization is None
+    raw.close()
+    normalized = build("pendulum-v0", "td3_bc", dataset=pendulum_file, algorithm=TINY)
+    Agent(normalized.algorithm).save(tmp_path / "normalized.pt")
+    assert Agent.load(tmp_path / "normalized.pt").algorithm.normalization is not None
+
+
+@pytest.mark.parametrize("ratio, is_told", [(9.0, False), (11.0, True)])
+def test_scales_that_differ_by_more_than_ten_are_told_where_they_stay(ratio, is_told, launch, offline, recwarn):
+    random = np.random.default_rng(0)
+    wave = np.sin(np.arange(600.0)).astype(np.float32)
+    columns = [wave, ratio * wave, np.full(600, 1e4)]  # the last is constant, and has no scale
+    data = Dataset.from_arrays(
+        observations=np.stack(columns, 1),
+        actions=random.uniform(-1, 1, (600, 1)),
+        rewards=random.normal(size=600),
+        terminations=np.arange(600) % 30 == 29,
+        truncations=np.zeros(600, bool),
+    )
+    raw = build(None, "bc", dataset=data, algorithm={**TINY, "normalize_observations": False})
+    (told,) = [notice.text for notice in raw.recording.notices if notice.kind == "scales"] or [""]
+    assert bool(told) is is_told
+    if is_told:
+        assert "observation 1 spreads by 7.78, but observation 0 by 0.707 only" in told
+        assert '--gin "BC.normalize_observations=True"' in told
+        assert any(told in str(warning.message) for warning in recwarn.list)
+        assert any(told in line for line in raw.recording.lines())
+    for algo in ("bc", "sac"):
+        learner = build(None, algo, dataset=data, algorithm=TINY)
+        assert any(notice.kind == "scales" for notice in learner.recording.notices) is (is_told and algo == "sac")
+
+
+def test_the_binding_that_unlike_scales_ask_for_wins_over_a_papers_choice(launch, changed, pendulum_file):
+    with h5py.File(pendulum_file) as file:
+        columns = {key: file[key][:] * np.float32([1, 1, 100]) for key in ("observations", "next_observations")}
+    command = ("--algo", "rbc", "--config", "algorithms/bc.gin", "--dataset", changed(**columns))
+    small = (*SHORT, "Recurrent.hidden_dim=4", "RecurrentReplayBuffer.segment_len=5")
+    code, out, err = launch(*command, "--gin", *small)
+    assert code == 0, err
+    (told,) = [line for line in out.splitlines() if "observations are not normalised" in line]
+    assert "observations are normalised by" not in out
+    remedy = told.split('--gin "')[1].split('"')[0]
+    code, out, err = launch(*command, "--run_id", 2, "--gin", *small, remedy)
+    assert code == 0, err
+    assert "observations are not normalised" not in out
+    assert "observations are normalised by the data's mean and standard deviation" in out
 
 
 def test_a_fraction_is_of_whole_episodes_from_the_start(unit_file):
@@ -249,6 +363,11 @@ def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(unit_file):
     assert any("rewards are multiplied" in line for line in recording.lines())
     assert not any("drown" in line for line in recording.lines())
     assert any("drown" in line for line in dataclasses.replace(recording, reward_scale=78.0).lines())
+    (told,) = [line for line in dataclasses.replace(recording, reward_scale=78.0).lines() if "drown" in line]
+    assert "returns of whole episodes differ by 12.8 at most, 1.0% of their mean -1" in told
+    assert "--gin recorded.return_range=None leaves rewards as they are" in told
+    small = dataclasses.replace(recording, mean_return=0.5, reward_scale=1000.0)  # a range of 1: nothing is odd
+    assert not any("drown" in line for line in small.lines())
     assert not any("rewards are multiplied" in line for line in recording.lines(reads_rewards=False))
     algorithms = {algo: build(None, algo, dataset=unit_file).algorithm for algo in ("rbc", "td3_bc")}
     assert without_effect(algorithms["rbc"]) == {"return_range": "RecurrentBC reads no rewards"}

@@ -80,6 +80,12 @@ class Acting:
         action: Tensor = self.actor.choose(summary, noise)  # type: ignore[operator]
         return action
 
+    @property
+    def acts_by_actor(self) -> bool:
+        """Whether the action is the actor's choice for its own summary, as in `Acting`."""
+        ours = (self.choose_action, Acting.choose_action), (self.acting_encoders, Acting.acting_encoders)
+        return all(getattr(method, "__func__", None) is original for method, original in ours)
+
     def acting_encoders(self) -> tuple[nn.Module, ...]:
         """Own encoders whose summaries, joined, `choose_action` reads."""
         return (self.actor_encoder,)
@@ -151,9 +157,7 @@ class Acting:
         if mirror is None and not any_begins:
             return None
         if mirror is None or mirror == "unknown" or any_begins or mirror.is_stale:
-            ours = (self.choose_action, Acting.choose_action), (self.acting_encoders, Acting.acting_encoders)
-            own = all(getattr(method, "__func__", None) is original for method, original in ours)
-            mirror = MirroredPolicy.of(self.actor_parts(), self.memoryless) if own else None
+            mirror = MirroredPolicy.of(self.actor_parts(), self.memoryless) if self.acts_by_actor else None
             self._mirror = mirror
         return mirror
 
@@ -169,7 +173,15 @@ class Acting:
         return {name: part.state_dict() for name, part in vars(self).items() if hasattr(part, "state_dict")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
+        """Go on from `state`.
+
+        Raises:
+            ValueError: it is of an algorithm with other parts.
+        """
+        own = {name for name, part in vars(self).items() if hasattr(part, "state_dict")}
+        if differing := sorted(own ^ state.keys()):
+            whose = "this algorithm" if differing[0] in own else "the state"
+            raise ValueError(f"only {whose} has {differing[0]}")
         for name, part in state.items():
             getattr(self, name).load_state_dict(part)
 

@@ -32,6 +32,7 @@ from offpcc.registry import configurable
 from offpcc.watch import Watch
 
 MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
+AT_BOUND = 0.99  # beyond it, tanh passes less than 2% of a gradient
 CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
 
 
@@ -61,8 +62,9 @@ class ActorCritic(Acting):
         encoder: builds each network's own encoder; by default the class's.
         shared_encoder: builds the one for all.
         max_gradient_norm: clips gradients of each optimizer, if given.
-        normalize_observations: whether observations are shifted and scaled, by running statistics or by those that
-            `normalization.set_statistics` was given; by default the algorithm's own choice.
+        normalize_observations: whether observations are shifted and scaled: by the mean and the standard deviation of a
+            data set, or online by running ones. By default, offline algorithms (BC, TD3+BC, IQL, CQL, BCQ) normalise
+            vectors of a data set; online, only TD3+BC normalises. The statistics are saved with the actor.
         n_step: rewards summed before a target bootstraps.
         reward_scale: factor on rewards in targets; returns that are reported, and rewards as inputs, stay as they are.
         reward_shift: added after it.
@@ -84,6 +86,7 @@ class ActorCritic(Acting):
     default_augmentation: ClassVar[type[RandomShift] | None] = None
     default_num_critics: ClassVar[int] = 2
     default_normalize_observations: ClassVar[bool] = False
+    normalizes_recorded: ClassVar[bool] = False  # by default, where it learns from a data set
     has_critics: ClassVar[bool] = True
     # Whether NaN and infinity in observations and actions show in an update's first loss, or in its gradient, unless an
     # encoder or a normalisation has bounds that hide them; they then take no look of their own.
@@ -136,8 +139,9 @@ class ActorCritic(Acting):
         self.augmentation = augmentation if is_image(self.observation_shape) else None
         if normalize_observations and is_image(self.observation_shape):
             raise UserError("normalize_observations is for vectors; images are scaled to [0, 1] already")
+        self._may_normalize = normalize_observations is None and not is_image(self.observation_shape)
         if normalize_observations is None:
-            normalize_observations = self.default_normalize_observations and not is_image(self.observation_shape)
+            normalize_observations = self._may_normalize and self.default_normalize_observations
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self._build_networks(
@@ -149,20 +153,27 @@ class ActorCritic(Acting):
             )
         # Modules of a user's that behave otherwise while they learn; `act` is never learning.
         self._moody = [m for part in self.networks() for m in part.modules() if isinstance(m, MOODY)]
-        self.normalization = (
-            RunningNormalization(self.observation_shape).to(self.device) if normalize_observations else None
-        )
-        statistics = [] if self.normalization is None else [*self.normalization.buffers()]
-        statistics += [statistic for module in self._moody for statistic in module.buffers()]
-        self.watch = Watch(self.device, statistics, skips=bad_numbers == "skip")
-        if self.watch.skips:
-            self.stat_names = (*self.stat_names, "skipped")
         self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
         self.encoders_are_empty = is_empty(self.shared_encoder) and is_empty(self.actor_encoder) and self.memoryless
-        shown = self.first_loss_reads_all and self.encoders_are_empty and self.normalization is None
-        self._looked_at = ("rewards",) if shown else ("observations", "actions", "rewards")
+        self._normalize(normalize_observations, skips=bad_numbers == "skip")
+        if self.watch.skips:
+            self.stat_names = (*self.stat_names, "skipped")
         self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
         self._fused = fused_update_of(self, fused)
+
+    def _normalize(self, is_wanted: bool, skips: bool) -> None:
+        """Normalise observations or leave them as they are, and watch updates accordingly."""
+        self.normalization = RunningNormalization(self.observation_shape).to(self.device) if is_wanted else None
+        statistics = [] if self.normalization is None else [*self.normalization.buffers()]
+        statistics += [statistic for module in self._moody for statistic in module.buffers()]
+        self.watch = Watch(self.device, statistics, skips=skips)
+        shown = self.first_loss_reads_all and self.encoders_are_empty and self.normalization is None
+        self._looked_at = ("rewards",) if shown else ("observations", "actions", "rewards")
+
+    def expect_recorded_data(self) -> None:
+        """Normalise observations if that is this algorithm's default for data sets; called before the first update."""
+        if self._may_normalize and self.normalizes_recorded and self.normalization is None:
+            self._normalize(True, skips=self.watch.skips)
 
     def build_actor(self, summary_dim: int, hidden_dims: Sequence[int]) -> nn.Module:
         """The policy that this algorithm trains."""
@@ -235,6 +246,10 @@ class ActorCritic(Acting):
             reasons |= dict.fromkeys(CRITICS_ONLY, "there are no critics")
         return reasons
 
+    def about_updates(self, num_updates: float) -> str:
+        """What a person should know of a run of so many updates, "" if there is nothing."""
+        return ""
+
     # Learning -----------------------------------------------------------------------------------------------
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -261,9 +276,14 @@ class ActorCritic(Acting):
             observations = self.augmentation(observations, self.noise, one_per_row=not self.memoryless)
         if self.normalization is not None:
             self.normalization.update(batch.observations[:, :-1].flatten(0, 1), batch.mask.flatten())
-            real = batch.real.view(*batch.real.shape[:2], *(1,) * len(self.observation_shape))
-            observations = torch.where(real > 0, self.normalization(observations), 0.0)
-        return batch._replace(observations=observations)
+        return batch._replace(observations=self._normalized(batch, observations))
+
+    def _normalized(self, batch: Batch, observations: Tensor) -> Tensor:
+        """`observations` of a batch, normalised if that is wanted; zeros in padding."""
+        if self.normalization is None:
+            return observations
+        real = batch.real.view(*batch.real.shape[:2], *(1,) * len(self.observation_shape))
+        return torch.where(real > 0, self.normalization(observations), 0.0)
 
     def summarize(self, batch: Batch) -> Summaries:
         """Encode once; from here on, everything is feed-forward."""
@@ -301,6 +321,29 @@ class ActorCritic(Acting):
             longer = rewards[:, :-1] + continues[:, :-1] * y[:, 1:]
             y = torch.cat([torch.where(batch.has_step()[:, 1:], longer, one_step[:, :-1]), one_step[:, -1:]], 1)
         return y
+
+    @torch.no_grad()
+    def shares_at_bounds(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """The share of `squashed` numbers beyond 0.99, and that of the batch's actions; 0-d. Nothing is changed.
+
+        There is none for an agent of one's own whose actions are not the actor's.
+        """
+        for module in self._moody:
+            module.eval()
+        batch = batch.to(self.device).without_padding()
+        h = self.summarize(batch._replace(observations=self._normalized(batch, batch.observations)))
+        squashed = self.squashed(h)
+        if squashed is None:
+            return None
+        made, recorded = (batch.mean((x.abs() > AT_BOUND).float()) for x in (squashed, batch.actions))
+        return made, recorded
+
+    def squashed(self, h: Summaries) -> Tensor | None:
+        """What the tanh gives that the policy ends with, or what else makes actions, (B, T, A)."""
+        if not self.acts_by_actor:
+            return None
+        action: Tensor = self.actor.choose(h.pi.flatten(0, 1).unsqueeze(1), None)  # type: ignore[operator]
+        return action.view(*h.pi.shape[:2], -1)
 
     def update_targets(self) -> None:
         """Move all targets towards their sources."""

@@ -30,6 +30,7 @@ class BC(DeterministicPolicy):
     """Behaviour cloning: an actor without critics; arguments as of `DeterministicPolicy` and `ActorCritic`."""
 
     has_critics = False
+    normalizes_recorded = True
     fused_update = FusedBC  # this page by hand: a change to its losses is one there, too, or is made in a subclass
     first_loss_reads_all = True
     stat_names = tuple(BCStats.__annotations__)

@@ -8,7 +8,8 @@ takes the best of 100.
 
 Differs from the authors' code: the deterministic policy chooses among samples whose latent numbers were drawn once for
 all, so that a test repeats itself; with more than two critics, the soft minimum is of the least and the greatest. The
-VAE reads the actor's summary, which it does not train.
+VAE reads the actor's summary, which it does not train. By default, observations of a data set are normalised: raw ones
+of unlike scales saturate the VAE's decoder.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class BCQ(ActorCritic):
     """
 
     has_target_actor = True
+    normalizes_recorded = True
     stat_names = tuple(BCQStats.__annotations__)
 
     def __init__(
@@ -108,6 +110,11 @@ class BCQ(ActorCritic):
     def latent(self, like: Tensor) -> Tensor:
         """Latent numbers of `like`'s shape, normal and clipped."""
         return self.vae.clip(self.noise.normal(like))
+
+    def squashed(self, h: Summaries) -> Tensor:
+        """The autoencoder's actions, at the middle of the latent numbers."""
+        now = h.v[:, :-1]
+        return self.vae.decode(now, now.new_zeros(*now.shape[:-1], self.vae.latent_dim))
 
     def update_networks(self, batch: Batch) -> Stats:
         """One step of autoencoder, critics, perturbation and targets."""

@@ -10,7 +10,8 @@ Differs from the authors' code: one update steps critics, multiplier, actor and 
 temperature is first, and the actor reads the critics from before their step); target critics begin as copies, not with
 weights of their own; weights begin as PyTorch's, not with small last layers; the policy's log standard deviation is
 bounded by -20, not -5; log-probabilities have no 1e-6 in their logarithm, and imitation does not bound the mean to
-+/- 9; the best of `num_samples` next actions, not always of 10, is backed up; imitation lasts one update longer.
++/- 9; the best of `num_samples` next actions, not always of 10, is backed up; imitation lasts one update longer;
+by default, observations of a data set are normalised.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class CQL(SAC):
     """
 
     stat_names = tuple(CQLStats.__annotations__)
+    normalizes_recorded = True
 
     def __init__(
         self,
@@ -86,6 +88,16 @@ class CQL(SAC):
         """See `ActorCritic`."""
         idle = ("entropy_backup",) if self.max_backup else ()
         return super().without_effect() | dict.fromkeys(idle, "max_backup leaves the entropy out")
+
+    def about_updates(self, num_updates: float) -> str:
+        """See `ActorCritic`."""
+        if not 0 < num_updates <= self.num_imitating_updates:
+            return ""
+        return (
+            f"the actor will only imitate and never seek high Q: CQL.num_imitating_updates is "
+            f"{self.num_imitating_updates:,}, and the run has {num_updates:,.0f} updates; lower it, such as --gin "
+            f'"{type(self).__name__}.num_imitating_updates={num_updates // 10:.0f}", or raise train.num_epochs'
+        )
 
     def update_networks(self, batch: Batch) -> Stats:
         """One step of critics, multiplier, actor, temperature and targets."""

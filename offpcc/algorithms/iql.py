@@ -10,7 +10,8 @@ form (mean squashed by tanh, one standard deviation for all observations, its lo
 Differs from the authors' code: weights begin as PyTorch's, not orthogonal; no dropout (0.1 in the policy for Adroit and
 Kitchen there); recorded actions are not moved off the borders of the box, nor have they to be, as the density is not
 squashed; the scale of rewards comes from whole episodes, the last steps of those that were cut included. The encoders
-are those of Q and of the policy, and V reads the policy's summary, which it does not train.
+are those of Q and of the policy, and V reads the policy's summary, which it does not train. By default, observations of
+a data set are normalised.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class IQL(ActorCritic):
     """
 
     actor: GaussianActor
+    normalizes_recorded = True
     fused_update = FusedIQL  # this page by hand: a change to its losses is one there, too, or is made in a subclass
     stat_names = tuple(IQLStats.__annotations__)
 

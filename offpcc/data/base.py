@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 from offpcc.checks import PositiveInteger
-from offpcc.core import channels_first, channels_first_shape, channels_last
+from offpcc.core import Batch, channels_first, channels_first_shape, channels_last
 from offpcc.data.device_rows import RowLayout, sent
 from offpcc.data.pieces import InPieces
 from offpcc.data.rows import Rows
@@ -60,6 +61,19 @@ class BufferBase(InPieces):
     def __len__(self) -> int:
         """What can be sampled."""
         raise NotImplementedError
+
+    def sample(self) -> Batch:
+        """A batch drawn by the buffer's own generator."""
+        raise NotImplementedError
+
+    def peek(self) -> Batch:
+        """The batch that `sample` gives next."""
+        generator = self.randomness.generator
+        self.randomness.generator = copy.deepcopy(generator)
+        try:
+            return self.sample()
+        finally:
+            self.randomness.generator = generator
 
     def _frame_shape(self) -> tuple[int, ...]:
         shape, number = self.observation_shape, self.frame_stack

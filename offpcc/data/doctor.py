@@ -51,6 +51,7 @@ NOTICES: dict[Kind, tuple[str, str, str]] = {
     "single steps": ("ends", WARNING, SINGLE_STEPS),
     "resets": ("resets", NOTE, f"fine; to keep these steps, {BEFORE_RESET}"),
     "rewards": ("rewards", NOTE, "fine if they were recorded through the same wrapper"),
+    "scales": ("observed", NOTE, "bind normalize_observations = True"),
     "remark": ("remark", NOTE, ""),
 }
 OFF_SCALE = (

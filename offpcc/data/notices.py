@@ -17,6 +17,7 @@ Kind = Literal[
     "single steps",  # nearly all episodes last but one
     "resets",  # last observations are those of the next episode's start
     "rewards",  # tests have others
+    "scales",  # columns of observations that are not normalised have unlike ones
     "remark",  # what is known of this data
 ]
 

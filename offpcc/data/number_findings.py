@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from offpcc.core import is_image
 from offpcc.data.actions import MUCH_OUTSIDE, checked_range, in_units
 from offpcc.data.columns import TOLERANCE, Array, Range
 from offpcc.data.datasets import Dataset
-from offpcc.data.spreads import Spread
+from offpcc.data.spreads import Spread, unlike_scales
 from offpcc.domains.findings import NOTE, OK, WARNING, Finding
 
 SPARSE = 0.99  # of rewards are 0: a batch of 256 then holds but two or three others
-UNLIKE = 1_000.0  # largest spread over smallest: networks that start alike for all columns hardly see the smaller
+LARGEST_SAMPLE = 2**22  # numbers that standard deviations of columns are taken from
 NARROW = 0.1  # actions that never use a tenth of their range are likelier in other units than that timid
 AT_BOUND, SATURATED = 0.999, 0.5  # half of all numbers at a bound: a squashed policy's likelihoods say little there
 
@@ -41,20 +43,29 @@ def _range_text(data: Dataset, spreads: Sequence[Spread]) -> str:
 
 
 def observed(data: Dataset, spreads: Sequence[Spread]) -> list[Finding]:
-    """Whether columns of observations stand still, or are of other sizes than others."""
+    """Whether columns of observations are constant, or of unlike scales."""
     found = []
     if constant := [place for place, spread in enumerate(spreads) if spread.is_constant]:
         text = f"{_some(len(constant), len(spreads), 'column')} ({_runs(constant)})"
         remedy = "hide them by DropIndices, unless the environment of the tests shows the same numbers there"
         found.append(Finding("observed", WARNING, text, remedy))
-    moving = [spread for spread in spreads if not spread.is_constant]
-    if moving:
-        small, large = min(moving, key=lambda s: s.std), max(moving, key=lambda s: s.std)
-        if large.std > UNLIKE * small.std:
-            text = f"{large.what} spreads by {large.std:.3g}, but {small.what} by {small.std:.3g} only"
-            remedy = "bind ActorCritic.normalize_observations = True"
-            found.append(Finding("observed", NOTE, text, remedy))
+    if text := _unlike_text(data.observations):
+        remedy = (
+            "bc, td3_bc, iql, cql and bcq normalise by default; for others, and where a config has it False, bind "
+            "normalize_observations, such as SAC.normalize_observations = True"
+        )
+        found.append(Finding("observed", NOTE, text, remedy))
     return found or [Finding("observed", OK, _range_text(data, spreads))]
+
+
+def _unlike_text(observations: Array) -> str:
+    """Which columns are of unlike scales, in words, by a sample of the rows; "" if none are, or of images."""
+    shape = observations.shape[1:]
+    if is_image(shape):
+        return ""
+    most_rows = max(LARGEST_SAMPLE // math.prod(shape), 1)
+    sample = observations[:: math.ceil(len(observations) / most_rows)].astype(np.float64)
+    return unlike_scales(sample.mean(0), sample.std(0))
 
 
 def _some(number: int, total: int, noun: str) -> str:

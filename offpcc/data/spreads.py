@@ -11,6 +11,8 @@ from offpcc.data.columns import Array
 
 SAMPLE = 100_000  # numbers that percentiles are taken from: enough for three digits, in a moment
 MOST_COLUMNS = 150  # told one by one; more are an image or a cloud of points
+UNLIKE = 10.0  # largest over smallest standard deviation of a column, from which networks hardly see the smaller
+ROUNDING = 1e-6  # of a column's mean: a smaller standard deviation is rounding of float32, so the column is constant
 
 
 class Spread(NamedTuple):
@@ -61,3 +63,27 @@ def by_column(what: str, numbers: Array) -> list[Spread]:
     if numbers.ndim > 2 or numbers.shape[1] > MOST_COLUMNS:
         return [Spread.of(what, numbers)]
     return [Spread.of(f"{what} {place}", numbers[:, place]) for place in range(numbers.shape[1])]
+
+
+def unlike_scales(mean: Array, std: Array) -> str:
+    """Which columns of observations are of unlike scales, in words; "" if none are. Constant columns do not count.
+
+    Args:
+        mean: of each column.
+        std: standard deviation of each column, of the same shape.
+    """
+    moving = np.flatnonzero(std > ROUNDING * np.abs(mean))
+    if not moving.size:
+        return ""
+    scales = std.ravel()[moving]
+    small, large = scales.argmin(), scales.argmax()
+    if scales[large] <= UNLIKE * scales[small]:
+        return ""
+    names = [_column(int(moving[place]), std.shape) for place in (large, small)]
+    return f"{names[0]} spreads by {scales[large]:.3g}, but {names[1]} by {scales[small]:.3g} only"
+
+
+def _column(place: int, shape: tuple[int, ...]) -> str:
+    """observation 3, or of more than one axis observation (0, 3)."""
+    indices = tuple(map(int, np.unravel_index(place, shape)))
+    return f"observation {indices[0] if len(indices) == 1 else indices}"

@@ -17,9 +17,15 @@ COMMON = {
     "train.num_steps_per_epoch": 5_000,
 }
 LOCOMOTION = {
-    "bc": {"BC.lr": 3e-4, "BC.hidden_dims": (256, 256), "ReplayBuffer.batch_size": 256},
+    "bc": {
+        "BC.lr": 3e-4,
+        "BC.normalize_observations": False,
+        "BC.hidden_dims": (256, 256),
+        "ReplayBuffer.batch_size": 256,
+    },
     "td3_bc": {
         "TD3BC.bc_alpha": 2.5,
+        "TD3BC.normalize_observations": None,
         "TD3BC.target_noise": 0.2,
         "TD3BC.noise_clip": 0.5,
         "TD3BC.policy_delay": 2,
@@ -28,6 +34,7 @@ LOCOMOTION = {
     },
     "iql": {
         "IQL.expectile": 0.7,
+        "IQL.normalize_observations": False,
         "IQL.beta": 3.0,
         "IQL.max_weight": 100.0,
         "IQL.lr": 3e-4,
@@ -36,6 +43,7 @@ LOCOMOTION = {
     },
     "cql": {
         "CQL.conservative_weight": 5.0,
+        "CQL.normalize_observations": False,
         "CQL.hidden_dims": (256, 256, 256),
         "CQL.actor_lr": 1e-4,
         "CQL.alpha_lr": 1e-4,
@@ -49,6 +57,7 @@ LOCOMOTION = {
     },
     "bcq": {
         "BCQ.phi": 0.05,
+        "BCQ.normalize_observations": False,
         "BCQ.soft_minimum": 0.75,
         "BCQ.num_samples": 10,
         "BCQ.num_acting_samples": 100,
@@ -119,6 +128,26 @@ def test_variants_change_what_they_say_and_nothing_else(name):
     configuration.load(f"algorithms/{algorithm}.gin", [])
     before = {line.split(" = ")[0] for line in gin.config_str().splitlines() if " = " in line}
     assert bindings - before <= set(VARIANTS[name])
+
+
+@pytest.mark.parametrize(
+    ("file", "normalizing"),
+    [
+        *((f"{folder}/{algo}.gin", {"td3_bc"}) for folder in ("algorithms", "evidence/offline") for algo in LOCOMOTION),
+        ("evidence/offline/pendulum.gin", {"td3_bc"}),
+        ("offline_quickstart.gin", set(LOCOMOTION)),
+        ("test/offline_short.gin", set(LOCOMOTION)),
+    ],
+)
+def test_which_algorithms_normalise_recorded_observations(file, normalizing, pendulum_file):
+    """Each paper's choice; where no paper is cited, all do."""
+    tiny = ("hidden_dims = (4,)", "vae_hidden_dims = (4,)")
+    stem = file.rpartition("/")[2].removesuffix(".gin")
+    for algo in [stem] if stem in LOCOMOTION else LOCOMOTION:
+        small = [f"{CLASSES[algo].__name__}.{text}" for text in tiny if algo == "bcq" or "vae" not in text]
+        configuration.load(file, [*small, "recorded.return_range = None"])
+        learner = build(None, algo, dataset=pendulum_file)
+        assert (learner.algorithm.normalization is not None) == (algo in normalizing), algo
 
 
 def test_there_is_a_test_for_every_variant():

@@ -473,10 +473,24 @@ def test_where_steps_are_as_long_as_resets_nothing_is_said_of_what_goes_on():
 
 def test_cues_and_goals_that_leap_are_no_resets():
     given = recorded()
-    cue = (np.arange(len(given["rewards"])) % 30 == 7).astype(np.float32)[:, None] * 100
+    cue = (np.arange(len(given["rewards"])) % 30 == 7).astype(np.float32)[:, None] * 20
     given["observations"] = np.concatenate([given["observations"], cue], 1)
     del given["next_observations"]
     assert not odd(examine(Dataset.from_arrays(**given)), "leaps", "continues", "observed")
+
+
+@pytest.mark.parametrize("num_columns", [3, 400])
+@pytest.mark.parametrize(("ratio", "is_told"), [(9.0, False), (11.0, True)])
+def test_scales_that_differ_by_more_than_ten_are_told_however_many_columns_there_are(num_columns, ratio, is_told):
+    given = recorded()
+    wave = np.sin(np.arange(len(given["rewards"])))[:, None] * np.ones(num_columns)
+    wave[:, 1] *= ratio
+    given["observations"], given["next_observations"] = wave.astype("f"), np.roll(wave, -1, 0).astype("f")
+    found = odd(examine(Dataset.from_arrays(**given)), "observed")
+    assert bool(found) is is_told
+    if is_told:
+        assert "observation 1 spreads by 7.78, but observation " in found[0].found
+        assert "SAC.normalize_observations = True" in found[0].remedy
 
 
 def test_images_are_examined():
@@ -697,15 +711,16 @@ NO_ENDS = ("ends", NOTE, "no termination")
 RESET = ("resets", NOTE, "as after a reset")
 UNKNOWN = ("actions", FAULT, "nothing tells their range")
 FEW = ("size", NOTE, "2 episodes")
+UNLIKE = ("observed", NOTE, "spreads by")
 REAL = {
-    "hopper-opolo-expert": [NO_ENDS, RESET],
-    "halfcheetah-opolo-medium": [NO_ENDS, RESET, ("actions", NOTE, "75.5% of them at a bound")],
-    "walker2d-opolo-medium": [RESET],
-    "ant-opolo-mixed": [NO_ENDS, RESET, ("observed", WARNING, "84 of 111 columns never change (27 to 110)")],
-    "hopper-cs285-expert-v4": [FEW, NO_ENDS, UNKNOWN],
-    "halfcheetah-cs285-expert-v4": [FEW, NO_ENDS, UNKNOWN],
-    "walker2d-cs285-expert-v4": [FEW, NO_ENDS, UNKNOWN],
-    "door-human-dapg": [NO_ENDS, UNKNOWN, ("resets", NOTE, "of 25 cut episodes is the observation itself")],
+    "hopper-opolo-expert": [UNLIKE, NO_ENDS, RESET],
+    "halfcheetah-opolo-medium": [UNLIKE, NO_ENDS, RESET, ("actions", NOTE, "75.5% of them at a bound")],
+    "walker2d-opolo-medium": [UNLIKE, RESET],
+    "ant-opolo-mixed": [UNLIKE, NO_ENDS, RESET, ("observed", WARNING, "84 of 111 columns never change (27 to 110)")],
+    "hopper-cs285-expert-v4": [UNLIKE, FEW, NO_ENDS, UNKNOWN],
+    "halfcheetah-cs285-expert-v4": [UNLIKE, FEW, NO_ENDS, UNKNOWN],
+    "walker2d-cs285-expert-v4": [UNLIKE, FEW, NO_ENDS, UNKNOWN],
+    "door-human-dapg": [UNLIKE, NO_ENDS, UNKNOWN, ("resets", NOTE, "of 25 cut episodes is the observation itself")],
     "pendulum-sb-expert": [NO_ENDS, UNKNOWN],
     "cartpole-sb-expert": [("actions", FAULT, "whole numbers"), ("rewards", NOTE, "always 1")],
 }
