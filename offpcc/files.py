@@ -25,6 +25,7 @@ def replacing(path: Path, before: Path | None = None) -> Iterator[Path]:
         The path to write to instead.
     """
     temporary = path.with_name(f".{path.stem}.tmp-{os.getpid()}{path.suffix}")
+    temporary.unlink(missing_ok=True)  # in a folder from somebody else, a link that would be written through
     try:
         yield temporary
         with temporary.open("rb+") as file:

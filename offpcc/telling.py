@@ -18,7 +18,9 @@ import gin
 import gymnasium
 
 from offpcc import configuration, d4rl_names
+from offpcc.arguments import imported
 from offpcc.assembly import Learner, what_is_named
+from offpcc.config_files import has_imports
 from offpcc.core import is_image
 from offpcc.domains.opengl import backend
 from offpcc.errors import UserError
@@ -97,7 +99,7 @@ def about_frames(env: str | None, learner: Learner) -> list[str]:
 def refusal(options: argparse.Namespace, folder: RunFolder, status: str) -> str:
     """Why an existing run is not started, and what to do instead."""
     here, other = folder.run_id, folder.next_free_id()
-    is_known = folder.config.is_file()
+    is_known = folder.config.is_file() and not (options.config and has_imports(folder.config))
     resume = command(options, folder, here, "--resume", by_own_config=is_known)
     further = command(options, folder, here, "--resume", "--gin", "train.num_epochs=N", by_own_config=is_known)
     ways = {
@@ -147,11 +149,12 @@ def command(
         words += ["--dataset", options.dataset]
     if options.dataset_fraction != 1.0 and "--render" not in extra:
         words += ["--dataset_fraction", str(options.dataset_fraction)]
-    words += ["--algo", options.algo]
+    words += ["--algo", options.algo, *(word for module in imported(options) for word in ("--import", module))]
     if "--render" in extra:  # a saved actor needs nothing but its folder
         words += ["--results", options.results] if options.results else []
         return shlex.join([*words, "--run_id", *map(str, run_ids), *extra])
-    words += [] if by_own_config else ["--config", options.config or os.path.relpath(folder.config)]
+    if not by_own_config and (options.config or "--resume" not in extra):
+        words += ["--config", options.config or os.path.relpath(folder.config)]
     words += ["--run_id", *map(str, run_ids)]
     for name in ("device", "threads", "results"):
         words += [f"--{name}", str(value)] if (value := getattr(options, name)) not in (None, 1) else []
