@@ -21,7 +21,7 @@ from offpcc.tensor_files import _sealed
 MARKER = "executed"
 CODE = f"from pathlib import Path\nPath({MARKER!r}).touch()\n"  # in the working directory
 HUGE = 2**27
-OPTIONAL = ("tensorflow", "wandb", "jax", "cupy", "pygame", "sitecustomize", "usercustomize")
+OPTIONAL = ("botocore", "isal", "lz4", "snappy", "tensorflow", "wandb", "zstandard")  # looked for if not installed
 
 
 class Malicious:
