@@ -74,6 +74,23 @@ def file(text: str) -> Path:
     return path(text)
 
 
+def module(text: str) -> str:
+    """A module's name, as Python imports it.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if not all(part.isidentifier() for part in text.split(".")) or text.endswith(".py"):
+        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no name of a module; for my_lab.py it is my_lab")
+    return text
+
+
+def imported(options: argparse.Namespace) -> list[str]:
+    """The modules that a command names by --import."""
+    modules: list[str] = vars(options)["import"]  # a keyword is no attribute's name
+    return modules
+
+
 def fraction(text: str) -> float:
     """A number above 0 and at most 1.
 

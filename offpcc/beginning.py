@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from offpcc import checkpoints, configuration, offline
+from offpcc.arguments import imported
 from offpcc.assembly import Learner, about_segments, build, what_is_named
 from offpcc.bindings import check_effects
 from offpcc.callbacks import Checkpoints
@@ -26,6 +27,7 @@ from offpcc.origins import Origin, check_origin
 from offpcc.run_fns import about_teaching, check_num_envs, check_settings, planned_updates, train, without_effect
 from offpcc.runs import RunFolder
 from offpcc.telling import about_data, nothing_there, refusal, tell_finished
+from offpcc.versions import tell_changed
 
 
 class Beginning(NamedTuple):
@@ -134,7 +136,7 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
         raise UserError(
             "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
         )
-    bound = configuration.load(file, options.gin, imports_beside=options.config is not None)
+    bound = configuration.load(file, options.gin, modules=imported(options), is_trusted=options.config is not None)
     device = choose_device(options)
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(run_id)  # for users' environments and networks; offpcc's own parts have generators of their own
@@ -168,7 +170,12 @@ def find_checkpoint(
     """
     if status and folder.has_checkpoint():
         checkpoint, faults = checkpoints.read_latest(folder.checkpoint)
-        return checkpoint, faults + checkpoints.check_unchanged(checkpoint["config"], config)
+        try:
+            return checkpoint, faults + checkpoints.check_unchanged(checkpoint["config"], config)
+        except UserError as error:
+            if (changed := tell_changed(checkpoint.get("versions"))) is None:
+                raise
+            raise UserError(f"{error.message} ({changed})") from error
     if status == "finished" and folder.config.is_file():
         checkpoints.check_unchanged(text_of(folder.config), config)
     return None, []

@@ -111,7 +111,14 @@ class Loop:
         return {**vars(self), "rows": [*self.rows], "stats": self.stats.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
+        """Go on from `state`.
+
+        Raises:
+            ValueError: it is of something else.
+        """
+        numbers = [value for name, value in state.items() if name not in ("rows", "stats")]
+        if state.keys() != vars(self).keys() or not all(isinstance(value, float | int | None) for value in numbers):
+            raise ValueError("it does not tell where a loop stands")
         vars(self).update(state, rows=[*state["rows"]], stats=self.stats)
         self.stats.load_state_dict(state["stats"])
 

@@ -22,6 +22,7 @@ from offpcc.data.pieces import Piece
 from offpcc.errors import UserError, first_line
 from offpcc.registry import REGISTRY
 from offpcc.tensor_files import FileError, read_tensors, write_tensors
+from offpcc.versions import tell_changed, versions
 
 CHANGES_LEARNING = "ActorCritic.bad_numbers"  # from the first bad number on
 MAY_CHANGE = (
@@ -42,13 +43,23 @@ class Checkpoint(dict[str, Any]):
         file: where it lies.
 
     Raises:
-        FileError: it names no parts of a buffer.
+        FileError: it does not hold what a checkpoint does.
     """
 
     def __init__(self, content: dict[str, Any], file: Path) -> None:
         super().__init__(content)
         self.file = file
-        self.parts = [Part.of(described, file) for described in content["buffer"]["parts"]]
+        match content:
+            case {
+                "buffer": {"parts": list(parts)},
+                "loop": {"step": int(), "epoch": int(), "stopped": bool()},
+                "config": str(),
+                "num_epochs": int(),
+                "recorder": _,
+            }:
+                self.parts = [Part.of(described, file) for described in parts]
+            case _:
+                raise FileError(f"{file} does not hold what a checkpoint does", "put it back from a copy")
 
 
 def previous(file: Path) -> Path:
@@ -85,6 +96,7 @@ def save_checkpoint(file: Path, learner: Learner, config: str, num_epochs: int) 
         "num_epochs": num_epochs,
         "threads": torch.get_num_threads(),
         "device": learner.algorithm.device.type,
+        "versions": versions(),
     }
     before, known = previous(file), saved.checkpoints
     write_tensors(file, content, before if file in known else None)
@@ -175,17 +187,25 @@ def resume(checkpoint: Checkpoint, learner: Learner) -> list[str]:
     Raises:
         UserError: it is of a run that was put together otherwise.
     """
-    loop = learner.loop
     try:
-        learner.algorithm.load_state_dict(checkpoint["algorithm"])
-        load_buffer(checkpoint, learner)
-        loop.load_state_dict(checkpoint["loop"])
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        return _resume(checkpoint, learner)
+    except (OSError, UserError):
+        raise
+    except Exception as error:  # what is made of a file's content may object in any way
+        changed = tell_changed(checkpoint.get("versions"))
         raise UserError(
             f"{checkpoint.file} does not fit the run that is put together here ({first_line(error)}); use the code "
-            f"that wrote it, or start another run"
+            f"that wrote it{f' ({changed})' if changed else ''}, or start another run"
         ) from error
+
+
+def _resume(checkpoint: Checkpoint, learner: Learner) -> list[str]:
+    learner.algorithm.load_state_dict(checkpoint["algorithm"])
+    load_buffer(checkpoint, learner)
+    learner.loop.load_state_dict(checkpoint["loop"])
     messages = []
+    if (changed := tell_changed(checkpoint.get("versions"))) is not None:
+        messages.append(f"this resume is not exact: {changed}, and another version may round otherwise")
     if checkpoint["threads"] != torch.get_num_threads():
         messages.append(
             f"this resume is not exact: the run used {checkpoint['threads']} threads, this process uses "

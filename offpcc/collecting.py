@@ -21,6 +21,7 @@ from offpcc import configuration, signals
 from offpcc.agent import load_actor
 from offpcc.algorithm_names import short_name
 from offpcc.algorithms import ActorCritic
+from offpcc.arguments import imported
 from offpcc.commands import choose_device, find_actor, place
 from offpcc.core import is_image
 from offpcc.data.loading import MINARI
@@ -117,9 +118,9 @@ def who_acts(options: argparse.Namespace) -> tuple[str, ActorCritic | None, dict
     facts = {"env": options.env, "seed": options.seed, "deterministic": options.deterministic}
     if options.actor == RANDOM:
         refuse_without_effect(options)
-        configuration.load(options.config, [])
+        configuration.load(options.config, [], modules=imported(options))
         return "random actions", None, {**facts, "algorithm": RANDOM, "actor": RANDOM, "config": made_by(options.env)}
-    run, file = find_actor(options.actor, options.config, f", or the word {RANDOM}")
+    run, file = find_actor(options, options.actor, f", or the word {RANDOM}")
     config = made_by(options.env)
     actor = load_actor(file, device := choose_device(options))
     algorithm = short_name(type(actor).__name__)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from offpcc import callbacks, configuration  # noqa: F401 (all that gin can configure is known before configs are read)
 from offpcc.agent import load_actor
+from offpcc.arguments import imported
 from offpcc.assembly import run_name, what_is_named
 from offpcc.domains import ENVIRONMENTS
 from offpcc.domains.doctor import examine
@@ -25,7 +26,7 @@ from offpcc.gallery import gallery
 from offpcc.interaction import EpisodeResult
 from offpcc.offline import told_score
 from offpcc.pictures import check_picture, telling_of_faults
-from offpcc.places import as_path, shown
+from offpcc.places import as_path, refuse_link, shown
 from offpcc.plotting import plot_runs
 from offpcc.progress import find_runs
 from offpcc.runs import RunFolder
@@ -69,7 +70,7 @@ def check(options: argparse.Namespace) -> int:
     if options.env is None:
         raise UserError("there is nothing to check; name an environment with --env, or recorded data with --dataset")
     refuse_idle(options, "--dataset", output=None, dataset_fraction=1.0)
-    configuration.load(options.config, [])
+    configuration.load(options.config, [], modules=imported(options))
     diagnosis = examine(options.env, options.steps or STEPS, options.seed or 0)
     console = Console()
     tell(console, diagnosis.findings)
@@ -102,8 +103,8 @@ def plot(options: argparse.Namespace) -> int:
     runs = [run.resolve() for folder in options.folder for run in find_runs(folder)]
     versions: dict[str, set[str]] = {}
     for run in runs:
-        known = {RunFolder.at(run).details().get("simulator") or ""} - {""}
-        versions.setdefault(run.parent.parent.name, set()).update(known)
+        known = RunFolder.at(run).details().get("simulator")
+        versions.setdefault(run.parent.parent.name, set()).update([shown(known)] if isinstance(known, str) else [])
     for summary in summaries:
         version = f" ({', '.join(sorted(found))})" if (found := versions[summary.environment]) else ""
         several = f" +- {summary.final_std:.1f} over {summary.num_runs} runs"
@@ -118,13 +119,13 @@ def plot(options: argparse.Namespace) -> int:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Print returns of a saved actor."""
-    run, file = find_actor(options.folder, options.config)
+    run, file = find_actor(options, options.folder)
     actor = load_actor(file, choose_device(options))
     env = options.env
     if not env and options.folder.is_dir():
         # What a folder says does not say what is imported: "module:id" is for the command line.
         known = run.details().get("env", run.siblings.parent.name)
-        env = known and str(known).rsplit(":", 1)[-1]
+        env = known and shown(str(known).rsplit(":", 1)[-1])
         if env is None:
             raise UserError(f"{run.path} was trained without an environment: add --env, the one to evaluate it in")
     if env is None:
@@ -134,12 +135,12 @@ def evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
-def find_actor(given: str | Path, config: str | None, or_else: str = "") -> tuple[RunFolder, Path]:
+def find_actor(options: argparse.Namespace, given: str | Path, or_else: str = "") -> tuple[RunFolder, Path]:
     """The folder of a saved actor's run, and the actor's file; gin knows from here on what the run's environment has.
 
     Args:
+        options: of the command, whose modules and config define what the run's config refers to.
         given: a run's folder, or an actor's file.
-        config: whose imports define what the run's config refers to.
         or_else: what may be given instead, for messages.
 
     Raises:
@@ -152,7 +153,7 @@ def find_actor(given: str | Path, config: str | None, or_else: str = "") -> tupl
             f"file{or_else}"
         )
     run = RunFolder.at((file if file.is_dir() else file.parent).resolve())
-    configuration.load_for_actor(config, run.config)
+    configuration.load_for_actor(options.config, run.config, imported(options))
     return run, file / run.actor().name if file.is_dir() else file
 
 
@@ -215,7 +216,8 @@ def show(options: argparse.Namespace, run_id: int) -> None:
     folder = RunFolder(configuration.results_folder(options.results), name, options.algo, run_id)
     if env is None:
         raise UserError(f"{folder.path} has no environment to be shown in: name one to `offpcc evaluate --env`")
-    configuration.load_for_actor(options.config, folder.config)
+    refuse_link(folder.videos)
+    configuration.load_for_actor(options.config, folder.config, imported(options))
     file = folder.actor()
     actor = load_actor(file, choose_device(options))
     print(f"{file} in {place(env)}")

@@ -20,13 +20,13 @@ from gin import config_parser
 from offpcc.bindings import nearest_configurable
 from offpcc.errors import UserError, first_line
 from offpcc.files import open_regular
-from offpcc.modules import import_own
+from offpcc.modules import PACKAGE, import_own
 from offpcc.places import as_path, ends_in_slash, shown
 
-PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # a wheel has the configs inside
 CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
 LARGEST = 2**22  # bytes of a config
+OF_RUNS = ("run.json", "progress.csv", "checkpoint.pt", "checkpoint_before.pt")  # one of which is in a run's folder
 UNKNOWN_REFERENCE = re.compile(r"No configurable matching reference '@([^'()]+)")  # what gin says of one
 
 
@@ -71,50 +71,68 @@ def text_of(path: Path) -> str:
         raise UserError(f"{path} cannot be read as a config ({first_line(error)}); name a gin file") from error
 
 
-def make_importable(folder: Path) -> None:
-    """Modules in `folder` can be imported, however the program was started."""
-    folder = folder.resolve()
-    if folder != PACKAGE and str(folder) not in sys.path:
-        sys.path.append(str(folder))
+def is_of_run(path: Path) -> bool:
+    """Whether a config is the one that a run wrote into its folder, which may have come from somebody else."""
+    return path.name == "config.gin" and any(os.path.lexists(path.with_name(name)) for name in OF_RUNS)
 
 
-def read_file(
-    path: Path, including: tuple[Path, ...] = (), *, imports_beside: bool = True
-) -> Iterator[tuple[Any, str]]:
+def has_imports(path: Path) -> bool:
+    """Whether the config of a run names modules, which its own command has to name."""
+    try:
+        return re.search(r"^\s*(import|from)\s", text_of(path), re.MULTILINE) is not None
+    except UserError:
+        return False
+
+
+def read_file(path: Path, including: tuple[Path, ...] = (), *, is_trusted: bool = True) -> Iterator[tuple[Any, str]]:
     """The bindings of a config; see `read_text`.
 
     Args:
         path: its own.
         including: the configs that include it, each the next.
-        imports_beside: whether modules that lie beside it can be imported.
+        is_trusted: see `read_text`.
 
     Raises:
         UserError: it cannot be read, is malformed or includes itself, or an import fails.
     """
     if path.resolve() in including:
         raise UserError(f"{path} includes itself, by way of {including[-1]}; take one include out")
-    if imports_beside:
-        make_importable(path.parent)
-    yield from read_text(text_of(path), path, (*including, path.resolve()))
+    yield from read_text(text_of(path), path, (*including, path.resolve()), is_trusted=is_trusted)
 
 
-def read_text(text: str, source: Path | str, including: tuple[Path, ...] = ()) -> Iterator[tuple[Any, str]]:
+def read_text(
+    text: str, source: Path | str, including: tuple[Path, ...] = (), *, is_trusted: bool = True
+) -> Iterator[tuple[Any, str]]:
     """The bindings of a text, as gin's statements, each with where it stands; what it includes and imports is, too.
 
     Args:
         text: in gin's syntax.
         source: the file that it is of, or in words where else it was given.
         including: see `read_file`.
+        is_trusted: whether it includes and imports; not so the config of a run, of which modules that are imported
+            already are let by.
 
     Raises:
-        UserError: it is malformed, or an include or an import fails.
+        UserError: it is malformed, or an include or an import fails or is refused.
     """
     for statement, where in statements(text, source):
         if isinstance(statement, config_parser.IncludeStatement):
+            if not is_trusted:
+                raise UserError(
+                    f"{where}: include {shown(repr(statement.filename))}: a run's config, which may come from somebody "
+                    f"else, includes nothing; name a config of your own with --config"
+                )
             beside = source.parent if isinstance(source, Path) else None
             yield from read_file(find(statement.filename, beside), including)
         elif isinstance(statement, config_parser.ImportStatement):
-            import_own(statement.module, where)
+            if not is_trusted and statement.module not in sys.modules:
+                module = shown(statement.module)
+                raise UserError(
+                    f"{where}: import {module}: a run's config, which may come from somebody else, imports nothing; "
+                    f"if you trust the module, add --import {module}, or name a config of your own with --config"
+                )
+            if is_trusted:
+                import_own(statement.module, where, [path.parent for path in including])
             gin.parse_config(f"import {statement.module}")  # so that the operative config has it
         elif isinstance(statement, config_parser.BindingStatement):
             yield statement, where

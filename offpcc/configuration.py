@@ -25,8 +25,9 @@ from offpcc.bindings import (
     parameters,
     passed_by_us,
 )
-from offpcc.config_files import CHECKOUT, find, make_importable, read_file, read_text, statements, text_of
+from offpcc.config_files import CHECKOUT, find, is_of_run, read_file, read_text, statements, text_of
 from offpcc.errors import UserError
+from offpcc.modules import import_own
 from offpcc.places import as_path, shown
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "write_plainly",
 ]
 
+IMPORT = "--import"
 IN_PYTHON = "offpcc.configure"
 LONGEST_VALUE = 1_000  # letters that are compared; of more, a digest is
 EXAMPLES = {  # of a binding, by where it is given without a file
@@ -50,7 +52,12 @@ EXAMPLES = {  # of a binding, by where it is given without a file
 
 
 def load(
-    file: str | Path | None, given: Sequence[str], *, given_in: str = COMMAND_LINE, imports_beside: bool = True
+    file: str | Path | None,
+    given: Sequence[str],
+    *,
+    given_in: str = COMMAND_LINE,
+    modules: Sequence[str] = (),
+    is_trusted: bool = True,
 ) -> list[Binding]:
     """Forget what gin knew, then read a config and bindings from the command line or from Python, which win.
 
@@ -58,16 +65,21 @@ def load(
         file: the config.
         given: bindings.
         given_in: where, for messages: `COMMAND_LINE` or `IN_PYTHON`.
-        imports_beside: whether modules that lie beside the config can be imported; not so those in a run's folder,
-            which may have come from elsewhere.
+        modules: imported before the config is read.
+        is_trusted: whether the config includes and imports; the config in a run's folder, which may have come from
+            elsewhere, never does.
 
     Raises:
         UserError: a file is missing or malformed, a binding names a class or parameter that does not exist, or the
             same one is given twice beside the file.
     """
     gin.clear_config()
-    make_importable(Path.cwd())
-    bindings = _bind_all(read_file(find(file), imports_beside=imports_beside)) if file else []
+    for module in modules:
+        import_own(module, IMPORT)
+        gin.parse_config(f"import {module}")  # so that the operative config has it
+    path = find(file) if file else None
+    is_trusted = is_trusted and path is not None and not is_of_run(path)
+    bindings = _bind_all(read_file(path, is_trusted=is_trusted)) if path else []
     known: set[tuple[str, str, str]] = set()
     for text in given:
         if not isinstance(text, str) or "=" not in text:
@@ -97,16 +109,21 @@ def configure(file: str | Path | None = None, *bindings: str) -> None:
     load(file, bindings, given_in=IN_PYTHON)
 
 
-def load_for_actor(file: str | Path | None, run: Path) -> None:
+def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = ()) -> None:
     """Read a config, if one is given, and then what the config of a run says of its environment.
 
     That is what `make` is bound to, and whatever that refers to. Of the run's config nothing is imported: a folder that
     came from elsewhere does not say what code is run.
 
+    Args:
+        file: the config.
+        run: the config of the run.
+        modules: see `load`.
+
     Raises:
         UserError: a file is malformed, or the run's environment has a wrapper that is not known here.
     """
-    load(file, [])
+    load(file, [], modules=modules)
     if not os.path.lexists(run):
         return
     known = list(statements(text_of(run), run, skip_unknown=True))
@@ -120,8 +137,8 @@ def load_for_actor(file: str | Path | None, run: Path) -> None:
             for reference in _references(statement.value):
                 if isinstance(reference, gin.config._UnknownConfigurableReference):
                     raise UserError(
-                        f"{run}: the run's environment needs {reference.selector!r}, which is not known here; add "
-                        f"--config with the import that defines it"
+                        f"{run}: the run's environment needs {reference.selector!r}, which is not known here; if "
+                        f"you trust the module that defines it, add --import MODULE, or --config with its import"
                     )
                 is_macro = reference.selector == MACRO
                 wanted.add(reference.config_key[0] if is_macro else _complete(reference.selector))

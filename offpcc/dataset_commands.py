@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from offpcc import configuration, training  # noqa: F401 (all that gin can configure is known before configs are read)
+from offpcc.arguments import imported
 from offpcc.commands import refuse_idle, tell
 from offpcc.data.columns import SpoiledData
 from offpcc.data.datasets import Dataset
@@ -41,7 +42,7 @@ def check_dataset(options: argparse.Namespace) -> int:
         refuse_idle(options, "--env", steps=None, seed=None)
     if options.output:
         check_picture(options.output, "--output", "returns.png")
-    configuration.load(options.config, [])
+    configuration.load(options.config, [], modules=imported(options))
     console, data = Console(), None
     with ExitStack() as stack:
         env = stack.enter_context(opened(make(options.env))) if options.env else None

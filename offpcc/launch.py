@@ -111,6 +111,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     _fraction(train)
     train.add_argument("--algo", required=True, metavar="NAME", help="an algorithm, or a registered class")
     train.add_argument("--config", metavar="FILE.gin", help="as given, from the repository's root or below configs/")
+    _import(train)
     train.add_argument(
         "--run_id", type=arguments.run_id, nargs="+", default=[1], metavar="N", help="each id is its seed"
     )
@@ -134,6 +135,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     evaluate.add_argument("--seed", type=arguments.run_id, default=2_000_000, metavar="N", help="of the first episode")
     evaluate.add_argument("--num_envs", type=arguments.positive, default=20, metavar="N", help="episodes side by side")
     evaluate.add_argument("--config", metavar="FILE.gin", help="whose imports define a class of your own")
+    _import(evaluate)
     _device(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
@@ -165,6 +167,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
         "--seed", type=arguments.run_id, metavar="N", help="of the environment and the actions, by default 0"
     )
     check.add_argument("--config", metavar="FILE.gin", help="whose imports or wrappers make the environment")
+    _import(check)
     check.set_defaults(run=_check)
 
     collect = commands.add_parser("collect", help="record a data set: D4RL's HDF5 format, and Minari's")
@@ -181,6 +184,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     collect.add_argument("--deterministic", action="store_true", help="act without exploration")
     collect.add_argument("--resume", action="store_true", help="go on with a recording that was stopped")
     collect.add_argument("--config", metavar="FILE.gin", help="whose imports or wrappers make the environment")
+    _import(collect)
     _device(collect)
     collect.set_defaults(run=_collect)
     return whole
@@ -189,6 +193,11 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
 def _fraction(command: argparse.ArgumentParser) -> None:
     told = "of its steps, from the start, rounded up to whole episodes"
     command.add_argument("--dataset_fraction", type=arguments.fraction, default=1.0, metavar="F", help=told)
+
+
+def _import(command: argparse.ArgumentParser) -> None:
+    told = "a module with parts of your own, which a run's folder does not import by itself; may be given again"
+    command.add_argument("--import", type=arguments.module, action="append", default=[], metavar="MODULE", help=told)
 
 
 def _device(command: argparse.ArgumentParser) -> None:

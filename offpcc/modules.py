@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import traceback
+from collections.abc import Iterable
+from pathlib import Path
 
 from offpcc import signals
 from offpcc.errors import UserError, first_line
 
+PACKAGE = Path(__file__).resolve().parent
 
-def import_own(module: str, where: str) -> None:
-    """Import a module that a user named.
+
+def import_own(module: str, where: str, beside: Iterable[Path] = ()) -> None:
+    """Import a module that a user named, from the working directory too, however the program was started.
+
+    A folder can be imported from only once a user has named a module: other packages try to import what may not be
+    installed, and would find a file of that name in a folder that came from elsewhere.
 
     Args:
         module: its name.
         where: it was named, for messages.
+        beside: other folders in which it may lie.
 
     Raises:
         UserError: there is none, or it does not run to its end.
     """
+    for folder in (Path.cwd().resolve(), *beside):
+        if folder != PACKAGE and str(folder) not in sys.path:
+            sys.path.append(str(folder))
     try:
         importlib.import_module(module)
     except UserError as error:

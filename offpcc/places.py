@@ -64,6 +64,19 @@ def why_no_folder(folder: Path) -> str | None:
     return None
 
 
+def refuse_link(path: Path) -> None:
+    """Refuse a link in a folder that may have come from somebody else: what is written there would go elsewhere.
+
+    Raises:
+        UserError: it is one.
+    """
+    if path.is_symlink():
+        raise UserError(
+            f"{path} is a link to {shown(path.readlink())}, but a run writes into its own folder alone; put what it "
+            f"leads to in its place, or remove the link"
+        )
+
+
 def check_folder(path: Path, what: str) -> None:
     """Refuse a folder that is none and cannot be made.
 

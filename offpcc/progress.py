@@ -76,6 +76,8 @@ def read_progress(file: Path) -> Progress:
             columns = {name: [float(row[name] or "nan") for row in rows] for name in reader.fieldnames or ()}
         if "step" not in columns:
             raise ValueError("it has no column 'step'")
+        if not all(map(str.isprintable, columns)):
+            raise ValueError("it has a column whose name cannot be printed")
     except (OSError, ValueError, TypeError, csv.Error) as error:
         raise UserError(
             f"{file} cannot be read as a run's progress ({first_line(error)}); put it back from a copy, or leave its "

@@ -130,7 +130,7 @@ def from_specification(spec: Any, **overrides: Any) -> Any:
 def _registered(name: str) -> Callable[..., Any]:
     if name not in REGISTRY:
         raise UserError(
-            f"the file was made with the class {name!r}, which is not known here: "
-            f"import the module that defines it first (on the command line: --config with its import)"
+            f"the file was made with the class {name!r}, which is not known here: import the module that defines it "
+            f"first (on the command line: --import MODULE, or --config with its import)"
         )
     return REGISTRY[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import re
@@ -14,7 +13,6 @@ from typing import Any
 
 import torch
 
-from offpcc import __version__
 from offpcc.agent import BEST
 from offpcc.assembly import Learner
 from offpcc.checkpoints import parts_folder, previous
@@ -22,10 +20,12 @@ from offpcc.config_files import CHECKOUT
 from offpcc.domains.making import simulator
 from offpcc.errors import UserError, first_line
 from offpcc.files import open_regular, read_json, write_json, write_text
-from offpcc.places import shown
+from offpcc.places import refuse_link, shown
+from offpcc.versions import versions
 
 LONGEST_NAME = 200  # letters; a folder's name may have 255
 LARGEST_RECORD = 2**24  # bytes of a run.json
+TOLD = ("config_name", "wandb_id")  # texts of a run.json that are read again
 
 
 class RunFolder:
@@ -83,6 +83,15 @@ class RunFolder:
         except (OSError, RecursionError, TypeError, ValueError):
             return {}
 
+    def refuse_links(self) -> None:
+        """Refuse a folder with links in it, through which a run would write and remove what is not its own.
+
+        Raises:
+            UserError: naming the first.
+        """
+        for path in sorted(self.path.glob("*")):
+            refuse_link(path)
+
     def next_free_id(self) -> int:
         """The smallest id above all that exist."""
         taken = [int(p.name) for p in self.siblings.glob("*") if p.name.isdigit()]
@@ -131,12 +140,14 @@ class RunFolder:
         for file in (*unfinished, *self.videos.glob(".best_actor*.tmp-*")):  # of a run that was killed while it wrote
             file.unlink(missing_ok=True)
         write_text(self.config, config)
-        known = self.details()
+        known, began = self.details(), {**facts, "wandb_id": uuid.uuid4().hex[:12]}
         if known:  # what the run began with stays; what it goes on with is added
-            resumes = [*known.get("resumes", []), facts]
-            self.note(status="running", simulator=facts["simulator"], resumes=resumes)
+            resumes = known.get("resumes")
+            resumes = [*(resumes if isinstance(resumes, list) else []), facts]
+            lost = {name: began[name] for name in TOLD if not isinstance(known.get(name), str)}
+            self.note(status="running", simulator=facts["simulator"], resumes=resumes, **lost)
         else:
-            self.note(**facts, status="running", wandb_id=uuid.uuid4().hex[:12])
+            self.note(**began, status="running")
 
 
 def path_part(name: str) -> str:
@@ -153,13 +164,6 @@ def path_part(name: str) -> str:
 def facts(env: str | None, algo: str, run_id: int, config: str, learner: Learner) -> dict[str, Any]:
     """What run.json tells of a run's origin."""
     device = learner.algorithm.device
-    simulators = ("pygame", "mujoco", "dm-control", "pybullet", "pybullet_envs_gymnasium")
-    versions = {"offpcc": __version__, "python": platform.python_version()}
-    for package in ("torch", "numpy", "gymnasium", "gin-config", *simulators):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return {
         "command": sys.argv,
         "env": env,
@@ -171,7 +175,7 @@ def facts(env: str | None, algo: str, run_id: int, config: str, learner: Learner
         "device": str(device),
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor(),
         "threads": torch.get_num_threads(),
-        "versions": versions,
+        "versions": versions(),
         "simulator": simulator(),
         "git_commit": git_commit(),
         "machine": {"system": platform.platform(), "cores": os.cpu_count()},

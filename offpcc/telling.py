@@ -18,7 +18,9 @@ import gin
 import gymnasium
 
 from offpcc import configuration, d4rl_names
+from offpcc.arguments import imported
 from offpcc.assembly import Learner, what_is_named
+from offpcc.config_files import has_imports
 from offpcc.configuration import plain_values
 from offpcc.core import is_image
 from offpcc.domains.opengl import backend
@@ -109,7 +111,7 @@ def refusal(options: argparse.Namespace, folder: RunFolder, status: str, config:
         config: the bindings that the command's run would have; None where it cannot be put together.
     """
     here = folder.run_id
-    is_known = folder.config.is_file()
+    is_known = folder.config.is_file() and not (options.config and has_imports(folder.config))
     resume = command(options, folder, here, "--resume", by_own_config=is_known)
     further = command(options, folder, here, "--resume", "--gin", "train.num_epochs=N", by_own_config=is_known)
     ways = {
@@ -179,11 +181,12 @@ def command(
         words += ["--dataset", options.dataset]
     if options.dataset_fraction != 1.0 and "--render" not in extra:
         words += ["--dataset_fraction", str(options.dataset_fraction)]
-    words += ["--algo", options.algo]
+    words += ["--algo", options.algo, *(word for module in imported(options) for word in ("--import", module))]
     if "--render" in extra:  # a saved actor needs nothing but its folder
         words += ["--results", options.results] if options.results else []
         return shlex.join([*words, "--run_id", *map(str, run_ids), *extra])
-    words += [] if by_own_config else ["--config", options.config or os.path.relpath(folder.config)]
+    if not by_own_config and (options.config or "--resume" not in extra):
+        words += ["--config", options.config or os.path.relpath(folder.config)]
     words += ["--run_id", *map(str, run_ids)]
     for name in ("device", "threads", "results"):
         words += [f"--{name}", str(value)] if (value := getattr(options, name)) not in (None, 1) else []

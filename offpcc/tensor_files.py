@@ -10,11 +10,15 @@ import codecs
 import errno
 import hashlib
 import io
+import math
 import os
 import pickle
+import pickletools
 import re
 import struct
 import zipfile
+from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +27,28 @@ import torch
 from offpcc.errors import UserError, first_line
 from offpcc.files import open_regular, replacing
 from offpcc.memory import available_bytes
+from offpcc.places import shown
 
 DIGEST_BYTES = 16
 WORD = b"offpcc:"
 SEAL_BYTES = len(WORD) + 2 * DIGEST_BYTES
 TEXT_BYTES = 1_000  # by which text is known
+PICKLE = "data.pkl"  # in an archive: what is no tensor, and how tensors lie in the other parts
+PROTOCOL = 2  # by which torch pickles
+MOST_SHARED = 16  # tensors may be views of the same numbers; this many times as many numbers in all are no damage
+NUMBER_BYTES = {  # by what torch calls the parts that hold the numbers of tensors
+    **dict.fromkeys(("torch.ByteStorage", "torch.CharStorage", "torch.BoolStorage", "torch.storage.UntypedStorage"), 1),
+    **dict.fromkeys(("torch.ShortStorage", "torch.HalfStorage", "torch.BFloat16Storage"), 2),
+    **dict.fromkeys(("torch.IntStorage", "torch.FloatStorage"), 4),
+    **dict.fromkeys(("torch.LongStorage", "torch.DoubleStorage", "torch.ComplexFloatStorage"), 8),
+    "torch.ComplexDoubleStorage": 16,
+}
+PLAIN = {  # what a pickle may name beside tensors; a bytearray, for one, could be asked for of any size
+    "collections.OrderedDict": OrderedDict,
+    **dict.fromkeys(("builtins.set", "__builtin__.set"), set),
+    **dict.fromkeys(("builtins.complex", "__builtin__.complex"), complex),
+    **dict.fromkeys(("torch.Size", "torch.device", "_codecs.encode"), lambda *told: told),
+}
 OTHERS = (  # how other files begin, and what they are
     (rb"\x89HDF\r\n\x1a\n", "HDF5, as data sets are"),
     (rb"PK\x03\x04.{26}[\w/]{1,100}\.npy", "NPZ, as data sets are"),
@@ -102,7 +123,9 @@ def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) 
                 raise ValueError("it is compressed")  # and could become a thousand times as large
             if sum(part.file_size for part in parts) > len(data):
                 raise ValueError("it declares more than it holds")
-        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            _check_pickle(archive)
+            copied = _copied(archive)
+        content = torch.load(copied, map_location="cpu", weights_only=True)
         found, version = content["kind"], content["format"]
     except MemoryError:
         raise
@@ -114,7 +137,7 @@ def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) 
             fault = f"{file} is {other}, and no {kind} of offpcc"
         raise FileError(fault, "give the right file") from error
     if found != kind:
-        raise FileError(f"{file} is not of the kind {kind!r} but {found!r}", "give the right file")
+        raise FileError(f"{file} is not of the kind {kind!r} but {shown(repr(found))}", "give the right file")
     if not isinstance(version, int):
         raise FileError(
             f"{file} is no {kind} of offpcc, or is damaged (its format is no number)", "give the right file"
@@ -122,11 +145,95 @@ def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) 
     if version != format_version:
         age, remedy = ("a newer", "install that one") if version > format_version else ("an older", OF_OLDER_VERSIONS)
         raise FileError(
-            f"{file} has format {version}, this offpcc reads {format_version}", f"{age} offpcc wrote it: {remedy}"
+            f"{file} has format {shown(str(version))}, this offpcc reads {format_version}",
+            f"{age} offpcc wrote it: {remedy}",
         )
     if needs_seal and not is_sealed:
         raise FileError(f"{file} has lost its checksum, so it may be damaged", "put it back from a copy")
     return content  # type: ignore[no-any-return]
+
+
+class _Declared(pickle.Unpickler):
+    """Goes through the pickle of an archive and makes no tensor, but checks what is declared of each.
+
+    Args:
+        data: the pickle.
+        sizes: bytes of the archive's parts.
+        root: what their names begin with.
+
+    Attributes:
+        stored: how many numbers each part has.
+        shown: how many numbers all tensors have.
+    """
+
+    def __init__(self, data: bytes, sizes: Mapping[str, int], root: str) -> None:
+        super().__init__(io.BytesIO(data))
+        self._sizes, self._root = sizes, root
+        self.stored: dict[str, int] = {}
+        self.shown = 0
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What stands for something that the pickle names."""
+        named = f"{module}.{name}"
+        if named in ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"):
+            return self._tensor
+        if named == "torch._utils._rebuild_parameter":
+            return lambda tensor, *_: tensor
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return named
+        known = {**NUMBER_BYTES, **PLAIN}
+        if named not in known:
+            raise ValueError(f"it names {named}")
+        return known[named]
+
+    def persistent_load(self, told: Any) -> int:
+        """How many numbers a part has that the pickle refers to."""
+        match told:
+            case ("storage", int(num_bytes), str(key), _, int(numbers)):
+                if numbers < 0 or numbers * num_bytes != self._sizes[f"{self._root}data/{key}"]:
+                    raise ValueError(f"it declares {numbers:,} numbers in a part of another size")
+                self.stored[key] = numbers
+                return numbers
+        raise ValueError("it refers to something that is no tensor's")
+
+    def _tensor(self, stored: int, offset: int, size: tuple[int, ...], *_: Any) -> None:
+        numbers = math.prod(size)
+        if numbers > stored:
+            raise ValueError(f"it declares a tensor of {numbers:,} numbers, of which {stored:,} are there")
+        self.shown += numbers
+
+
+def _check_pickle(archive: zipfile.ZipFile) -> None:
+    """Refuse an archive whose tensors would be larger than it.
+
+    Raises:
+        Exception: of any kind; the pickle declares more than is there, or is none.
+    """
+    sizes = {part.filename: part.file_size for part in archive.infolist()}
+    name, *others = [name for name in sizes if name.endswith(f"/{PICKLE}")] or [PICKLE]
+    if others or len(sizes) < len(archive.infolist()):
+        raise ValueError("it has parts of one name")
+    data = archive.read(name)
+    for opcode, argument, _ in pickletools.genops(data):
+        # The unpickler takes memory for all places up to one that is named.
+        if opcode.proto > PROTOCOL or (opcode.name.endswith("PUT") and int(argument or 0) > len(data)):
+            raise ValueError(f"its pickle has a {opcode.name}")
+    declared = _Declared(data, sizes, name.removesuffix(PICKLE))
+    declared.load()
+    if declared.shown > MOST_SHARED * sum(declared.stored.values()):
+        raise ValueError(
+            f"its tensors have {declared.shown:,} numbers, of which {sum(declared.stored.values()):,} are there"
+        )
+
+
+def _copied(archive: zipfile.ZipFile) -> io.BytesIO:
+    """An archive written anew: torch finds in it what was checked, where another reader may find something else."""
+    copied = io.BytesIO()
+    with zipfile.ZipFile(copied, "w") as copy:
+        for part in archive.infolist():
+            copy.writestr(zipfile.ZipInfo(part.filename), archive.read(part))
+    copied.seek(0)
+    return copied
 
 
 def _read(file: Path) -> bytes:

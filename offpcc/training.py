@@ -94,6 +94,7 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
 
 def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLock) -> None:
     """Train one run in a folder that no other process trains in; see `train_one`."""
+    folder.refuse_links()
     beginning = decide(options, folder)
     if beginning is None:
         return

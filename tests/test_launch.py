@@ -352,6 +352,16 @@ def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way)
             assert "not exact" not in done.stdout
         assert len(rows(made)) == 4
         assert (made / "videos" / "episode_1.mp4").exists()
+        # Its folder imports nothing by itself.
+        by_own_config = [*arguments[:4], *arguments[6:], "--resume", "--gin", "train.num_epochs=4"]
+        for words in (["evaluate", str(made), "--episodes", "1"], by_own_config):
+            for more, code in ([], 2), (["--import", "my_lab"], 0):
+                done = subprocess.run(
+                    [*start, *words, *more], cwd=folder, env=environment, capture_output=True, text=True
+                )
+                assert done.returncode == code, done.stderr
+                assert code == 0 or ("--import" in done.stderr and "Traceback" not in done.stderr)
+        assert len(rows(made)) == 5
 
 
 def test_a_users_memory_keeps_its_promises_learns_and_acts_from_a_file(launch, tmp_path):

@@ -1,11 +1,13 @@
 """What is installed elsewhere works there: the wheel holds all it needs, configs too."""
 
+import json
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from conftest import QUICK, rows
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,11 +22,17 @@ def wheel(tmp_path_factory):
     return next(folder.glob("offpcc-*.whl"))
 
 
-def test_the_wheel_trains_outside_the_checkout(wheel, tmp_path):
-    target = tmp_path / "site"
+@pytest.fixture(scope="module")
+def target(wheel, tmp_path_factory):
+    """Where it is installed."""
+    target = tmp_path_factory.mktemp("site")
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(target), str(wheel)]
     done = subprocess.run(install, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return target
+
+
+def test_the_wheel_trains_outside_the_checkout(target, tmp_path):
     command = [sys.executable, "-m", "offpcc.launch", "--env", "pendulum-p-v0", "--algo", "rsac"]
     command += ["--config", "configs/test/template_short.gin", "--threads", "1"]
     command += ["--gin", "train.num_steps_per_epoch=210", "train.update_after=195", "train.num_epochs=1"]
@@ -35,6 +43,29 @@ def test_the_wheel_trains_outside_the_checkout(wheel, tmp_path):
     where = [sys.executable, "-c", "import offpcc; print(offpcc.__file__)"]
     told = subprocess.run(where, capture_output=True, text=True, cwd=tmp_path, env=environment).stdout
     assert told.startswith(str(target))
+
+
+def test_a_run_that_a_checkout_began_goes_on_from_a_wheel(target, tmp_path):
+    name = ["--env", "pendulum-p-v0", "--algo", "sac"]
+    begin = [*name, "--config", "configs/test/template_short.gin", "--gin", *QUICK]
+    checkout, installed = [str(ROOT / "offpcc" / "launch.py")], ["-m", "offpcc.launch"]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    for start, words, results in (
+        (checkout, [*begin, "train.num_epochs=2"], "whole"),
+        (checkout, [*begin, "train.num_epochs=1"], "halves"),
+        (installed, [*name, "--resume", "--gin", "train.num_epochs=2"], "halves"),
+    ):
+        there = environment | ({"PYTHONPATH": str(target)} if start is installed else {})
+        command = [sys.executable, *start, *words, "--results", results]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=there)
+        assert done.returncode == 0, done.stderr
+    assert "not exact" not in done.stdout
+    whole, halves = (tmp_path / results / "pendulum-p-v0" / "sac" / "1" for results in ("whole", "halves"))
+    assert rows(halves) == rows(whole) and len(rows(whole)) == 3
+    for file in ("actor_best.pt", "actor_last.pt"):
+        assert (halves / file).read_bytes() == (whole / file).read_bytes()
+    told = json.loads((halves / "run.json").read_text())
+    assert told["resumes"][0]["git_commit"] is None  # it was the wheel that went on
 
 
 def test_the_wheel_holds_the_configs_and_types_and_nothing_of_tests(wheel):

@@ -235,8 +235,8 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(name.split(":")[-1], known, n=3, cutoff=0.5)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
     return (
-        f"{name}: there is no such environment; {advice} One of your own needs the import of its module in the file "
-        f"given by --config"
+        f"{name}: there is no such environment; {advice} One of your own needs the import of its module: --import "
+        f"MODULE, or in the file given by --config"
     )
 
 

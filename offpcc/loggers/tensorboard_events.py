@@ -3,6 +3,7 @@
 import io
 import itertools
 import os
+import re
 import socket
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from offpcc.loggers.base import Progress, Row
 
+NAME = re.compile(r"events\.out\.tfevents\.(\d{10}\.\d{6})\.")  # with the time at which a file was begun
 _numbers = itertools.count()  # tell apart the files that a process begins within a second
 
 
@@ -38,8 +40,10 @@ class TensorBoardLogger:
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         events = folder / "tensorboard"
         events.mkdir(parents=True, exist_ok=True)
-        # Read in the order of their names: what a resumed run began a moment later is to come later.
-        name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}.{next(_numbers):06d}"
+        # Read in the order of their names: what a resumed run began later is to come later, whatever the clock says.
+        earlier = (NAME.match(file.name) for file in events.iterdir())
+        begun_at = max([time.time(), *(float(found[1]) + 1e-5 for found in earlier if found)])
+        name = f"events.out.tfevents.{begun_at:017.6f}.{socket.gethostname()}.{os.getpid()}.{next(_numbers):06d}"
         self._file = (events / name).open("xb", buffering=0)
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         begun = [self._event(file_version="brain.Event:2")]
