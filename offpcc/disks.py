@@ -15,6 +15,10 @@ from offpcc.errors import UserError
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILING = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.ENXIO, errno.EACCES, errno.EPERM)
 
+CLOSED = (
+    "a file or a standard stream that the run writes to was closed by other code in its process (Bad file descriptor), "
+    "such as the environment's; mend that, and the same command with --resume goes on"
+)
 GOES_ON, ANEW = "and the same command with --resume goes on", "or begin anew with another --results"
 
 
@@ -38,6 +42,8 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
         code, elsewhere = told.errno or 0, file_elsewhere(told, folder)
         if code in FULL:
             fault, remedy = os.strerror(code), f"make room, {GOES_ON}"
+        elif code == errno.EBADF:
+            raise UserError(CLOSED) from error
         elif elsewhere is not None:
             raise
         elif code == errno.ENOENT and not folder.is_dir():

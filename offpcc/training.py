@@ -23,7 +23,7 @@ from offpcc.callbacks import Checkpoints
 from offpcc.commands import refuse_idle, show
 from offpcc.disks import telling_of_faults
 from offpcc.domains.faults import EnvironmentFault
-from offpcc.errors import UserError
+from offpcc.errors import UserError, first_line
 from offpcc.following import open_loggers
 from offpcc.locks import FolderLock
 from offpcc.loggers import ConsoleLogger, Logger
@@ -207,6 +207,6 @@ def picture(
         _, videos = record_episodes(load_actor(folder.actor(), device), env, 1, folder.videos, "best_actor")
     except signals.ANYTHING as error:  # a picture is not worth a run
         signals.pass_on(error)
-        announce(f"there is no video: {error}")
+        announce(f"there is no video: {first_line(error)}")
     else:
         logger.artifact("video", videos[0])
