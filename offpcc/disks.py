@@ -16,7 +16,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILING = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.ENXIO, errno.EACCES, errno.EPERM)
 
 IN_THE_WAY = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)  # a folder where a file belongs, or the other way round
-
+CLOSED = (
+    "a file or a standard stream that the run writes to was closed by other code in its process (Bad file descriptor), "
+    "such as the environment's; mend that, and the same command with --resume goes on"
+)
 GOES_ON, ANEW = "and the same command with --resume goes on", "or begin anew with another --results"
 
 
@@ -40,6 +43,8 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
         code, elsewhere = told.errno or 0, file_elsewhere(told, folder)
         if code in FULL:
             fault, remedy = os.strerror(code), f"make room, {GOES_ON}"
+        elif code == errno.EBADF:
+            raise UserError(CLOSED) from error
         elif elsewhere is not None:
             raise
         elif code in IN_THE_WAY:

@@ -17,13 +17,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from offpcc import signals
 from offpcc.checks import Flag, PositiveInteger, check, rules_of
 from offpcc.domains.closing import close
-from offpcc.domains.faults import EnvironmentFault, told
+from offpcc.domains.faults import EnvironmentFault, deed, remedy_of
 from offpcc.domains.guard import guarded
 from offpcc.domains.inspection import Inspection, UnfitError
 from offpcc.domains.levels import name_of
 from offpcc.domains.making import by_gin
 from offpcc.domains.recall import Recall
 from offpcc.errors import UserError
+from offpcc.foreign import ForeignCall
 from offpcc.side_by_side import MakeEnv, Observations, Outcome, Recalled, recalled, to_arrays, to_tensors
 from offpcc.workers import WorkerEnvironments
 
@@ -169,14 +170,15 @@ class VectorEnvironments:
 
     def _guarded(self, method: str, *given: Any, **named: Any) -> Any:
         try:
-            return getattr(self.envs, method)(*given, **named)
+            with ForeignCall():
+                return getattr(self.envs, method)(*given, **named)
         except DEAD as error:
             raise EnvironmentFault(
                 self.name, f"lost a process ({type(error).__name__})", f"in a {method}", "see why it died", error
             ) from error
         except signals.ANYTHING as error:
             signals.pass_on(error)
-            raise EnvironmentFault(self.name, f"raised {told(error)}", f"in a {method}", "mend it", error) from error
+            raise EnvironmentFault(self.name, deed(error), f"in a {method}", remedy_of(error), error) from error
 
     def _fit(self, observations: Observations, rewards: np.ndarray) -> tuple[Observations, np.ndarray]:
         for number in range(self.num_envs):
@@ -212,8 +214,9 @@ def environments(
         num_envs: environments side by side.
         worker_processes: whether each gets a process of its own, for slow simulators and many cores: on two cores it
             was slower for all tasks tried. One that dies, or takes longer than ``make.timeout``, is started anew, and
-            its unfinished episode is dropped and counted. A script uses them below ``if __name__ == "__main__":``
-            and registers its environments above it, as each process imports it anew. Of a process's global
+            its unfinished episode is dropped and counted. Tests run in the training process. A
+            script uses them below ``if __name__ == "__main__":`` and registers its environments above it, as each
+            process imports it anew. Of a process's global
             generators a resumed run knows nothing; an environment's own are found back.
 
     Raises:

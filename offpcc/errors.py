@@ -1,6 +1,10 @@
 """Faults that a user can mend."""
 
+import contextlib
+import os
 import sys
+
+LONGEST_LINE = 500  # characters
 
 
 class UserError(Exception):
@@ -12,7 +16,7 @@ class UserError(Exception):
 
     def report(self) -> int:
         """Print the message; the exit code."""
-        print(f"offpcc: {self.message}", file=sys.stderr)
+        tell(self.message)
         return 2
 
 
@@ -22,5 +26,33 @@ class DataWarning(UserWarning):
 
 def first_line(error: BaseException) -> str:
     """What an error says, in one line."""
-    text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    return named(error) if isinstance(error, KeyError) else shown_in_one_line(text_of(error).strip()) or named(error)
+
+
+def named(error: BaseException) -> str:
+    """An error's class, and what it says, in one line."""
+    return shown_in_one_line(f"{type(error).__name__}: {text_of(error)}").removesuffix(": ")
+
+
+def text_of(error: BaseException) -> str:
+    """The message of an error; code that is not offpcc's may raise in its ``__str__``."""
+    try:
+        return str(error)
+    except BaseException as fault:
+        return f"(its message cannot be read: its __str__ raises {type(fault).__name__})"
+
+
+def shown_in_one_line(text: str) -> str:
+    """The first line of a text, without characters that a terminal would act on or a file could not hold."""
+    line = text.splitlines()[0] if text else ""
+    line = line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}..."
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in line)
+
+
+def tell(message: str) -> None:
+    """Print a message to the standard error stream, also where other code has closed it."""
+    try:
+        print(f"offpcc: {message}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError):
+            os.write(2, f"offpcc: {message}\n".encode(errors="backslashreplace"))

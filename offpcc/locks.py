@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -90,5 +91,6 @@ class FolderLock:
     def close(self) -> None:
         """Let others in."""
         if self._opened is not None:
-            os.close(self._opened)
+            with contextlib.suppress(OSError):  # an environment may have closed it
+                os.close(self._opened)
             self._opened = None

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from offpcc import signals
-from offpcc.errors import UserError, first_line
+from offpcc.errors import UserError, named
+from offpcc.foreign import ForeignCall, MisuseError
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -32,7 +33,8 @@ def import_own(module: str, where: str, beside: Iterable[Path] = ()) -> None:
         if folder != PACKAGE and str(folder) not in sys.path:
             sys.path.append(str(folder))
     try:
-        importlib.import_module(module)
+        with ForeignCall():
+            importlib.import_module(module)
     except UserError as error:
         raise UserError(f"{where}: import {module}: {error.message}") from error
     except ModuleNotFoundError as error:
@@ -42,10 +44,10 @@ def import_own(module: str, where: str, beside: Iterable[Path] = ()) -> None:
         ) from error
     except signals.ANYTHING as error:
         signals.pass_on(error)
+        if isinstance(error, MisuseError):
+            raise UserError(f"{where}: import {module} {error.what}; {error.remedy}") from error
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = (
             f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else f"{last.filename}:{last.lineno}"
         )
-        raise UserError(
-            f"{where}: import {module} fails: {type(error).__name__}: {first_line(error)} ({place}); mend the module"
-        ) from error
+        raise UserError(f"{where}: import {module} fails: {named(error)} ({place}); mend the module") from error

@@ -4,8 +4,8 @@ A command begins in a state in which a signal raises `Interrupted` wherever the 
 something half done, the command says `deferred`: there a signal only waits for the next `poll`. Handlers are installed
 by the command line alone; for others, `poll` does nothing.
 
-Code of somebody else's may raise `KeyboardInterrupt` and `SystemExit`, too. Where that is a fault like any other, it is
-``except signals.ANYTHING as error: signals.pass_on(error)``, and then told.
+Code of somebody else's may raise what is no `Exception`, too, such as `SystemExit`. Where that is a fault like any
+other, it is ``except signals.ANYTHING as error: signals.pass_on(error)``, and then told.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from os import _exit  # in an environment's call, os._exit is refused (`foreign`)
 from types import FrameType
+
+from offpcc.errors import tell
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 SHOW_CURSOR = b"\x1b[?25h"
-ANYTHING = (Exception, SystemExit, KeyboardInterrupt)
+ANYTHING = BaseException
 
 
 class Interrupted(KeyboardInterrupt):
@@ -42,10 +45,11 @@ class Interrupted(KeyboardInterrupt):
 
     def report(self) -> int:
         """Print the message; the exit code."""
-        print(f"offpcc: {self.message}", file=sys.stderr)
+        tell(self.message)
         return self.code
 
 
+WHEN_ASKED: list[Callable[[], None]] = []  # called when the program is asked to stop
 _received: list[int] = []  # signals since `handled` began
 _depth = 0  # of `deferred`
 
@@ -100,7 +104,10 @@ def poll() -> None:
 
 def pass_on(error: BaseException) -> None:
     """Raise `error` again if it may come from a signal, so that it is nobody's fault."""
-    if isinstance(error, KeyboardInterrupt):
+    if isinstance(error, BaseExceptionGroup):
+        if (interrupts := error.subgroup(KeyboardInterrupt)) is not None:
+            pass_on(interrupts.exceptions[0])
+    elif isinstance(error, KeyboardInterrupt):
         handler = signal.getsignal(signal.SIGINT)
         is_anothers = callable(handler) and handler is not _handle  # Python's own, for one
         if isinstance(error, Interrupted) or _received or is_anothers:
@@ -120,6 +127,8 @@ def show_cursor() -> None:
 
 def _handle(number: int, frame: FrameType | None) -> None:
     _received.append(number)
+    for call in WHEN_ASKED:
+        call()
     if _received.count(signal.SIGINT) > 1:  # SIGTERM may come several times from what stops a machine
         _end_at_once(128 + signal.SIGINT)
     if len(_received) == 1 and not _depth:
@@ -130,4 +139,4 @@ def _end_at_once(code: int) -> None:
     for child in multiprocessing.active_children():
         child.kill()
     show_cursor()
-    os._exit(code)
+    _exit(code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import sys
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from gymnasium import spaces
 from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.worker import Made
 from offpcc.domains.worker_process import DeadWorkerError, Worker, end
-from offpcc.errors import UserError
+from offpcc.errors import UserError, tell
 from offpcc.side_by_side import MakeEnv, Observations, Outcome, Recalled, recalled, to_arrays, to_tensors
 
 MOST_RESTARTS = 3  # of one environment, in a row without a finished step
@@ -30,7 +29,7 @@ class WorkerEnvironments:
     Args:
         make_env: builds one; can be pickled.
         seeds: one for each.
-        timeout: seconds that a reset or a step may take; None for any time.
+        timeout: seconds that a reset, a step or the closing may take; None for any time.
 
     Raises:
         UserError: an environment cannot be made, or the processes do not start.
@@ -42,7 +41,7 @@ class WorkerEnvironments:
         self.make_env, self.seeds, self.num_envs, self.timeout = make_env, list(seeds), len(seeds), timeout
         multiprocessing.set_forkserver_preload(["offpcc.domains.worker"])
         self.workers: list[Worker] = []
-        weakref.finalize(self, end, self.workers)  # also at exit, before they are waited for there
+        weakref.finalize(self, end, self.workers, timeout)  # also at exit, before they are waited for there
         self.workers += [self._new(number) for number in range(self.num_envs)]
         try:
             made: list[Made] = [worker.answer() for worker in self.workers]
@@ -110,7 +109,7 @@ class WorkerEnvironments:
 
     def close(self) -> None:
         """See `Environments.close`."""
-        end(self.workers)
+        end(self.workers, self.timeout)
 
     def _new(self, number: int) -> Worker:
         return Worker(self.make_env, self.seeds[number], f"environment {number}", gin.config_str())
@@ -145,11 +144,7 @@ class WorkerEnvironments:
                 "in an episode's first steps",
                 "mend it, or see to the machine's memory",
             ) from death
-        print(
-            f"offpcc: the process of {env} {death}; it is started anew, and its unfinished episode is dropped",
-            file=sys.stderr,
-            flush=True,
-        )
+        tell(f"the process of {env} {death}; it is started anew, and its unfinished episode is dropped")
         self.seeds[number] = next_seed(self.seeds[number])
         self.workers[number] = worker = self._new(number)
         try:

@@ -1,7 +1,10 @@
 """Environments that misbehave at one step, for the tests of several parts."""
 
+import asyncio
 import ctypes
+import inspect
 import os
+import sys
 import time
 
 import gymnasium
@@ -85,6 +88,49 @@ class Unclosable(Walk):
         raise RuntimeError("the door is stuck\nand more of it")
 
 
+class SpeechlessError(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def raising(error):
+    def odd(self, *returned):
+        raise error
+
+    return odd
+
+
+def ending_its_process(self, *returned):
+    os._exit(0)
+
+
+def closing_a_stream(name):
+    def odd(self, *returned):
+        getattr(sys, name).close()
+        return returned
+
+    return odd
+
+
+def lowering_the_limit(self, *returned):
+    sys.setrecursionlimit(len(inspect.stack()) + 15)
+    return returned
+
+
+HARD_TO_TELL = {  # what an environment does at a step, and words of what is told
+    "str raises": (raising(SpeechlessError()), "raised SpeechlessError: (its message cannot be read: "),
+    "surrogate": (raising(ValueError("lone \ud800")), "raised ValueError: lone \\ud800 ("),
+    "terminal": (raising(ValueError("\x1b[2J")), "raised ValueError: \\x1b[2J ("),
+    "long": (raising(ValueError("x" * 10_000)), "x... ("),
+    "generator": (raising(GeneratorExit()), "raised GeneratorExit ("),
+    "group": (raising(BaseExceptionGroup("some", [SystemExit(0)])), "raised BaseExceptionGroup: some (1 sub-"),
+    "cancelled": (raising(asyncio.CancelledError()), "raised CancelledError ("),
+    "stdout": (closing_a_stream("stdout"), "closed sys.stdout in step 4"),
+    "stderr": (closing_a_stream("stderr"), "closed sys.stderr in step 4"),
+    "limit": (lowering_the_limit, "lowered Python's recursion limit from "),
+}  # fmt: skip
+
+
 class Naps(Walk):
     """Never comes back, in Python."""
 
@@ -94,6 +140,12 @@ class Naps(Walk):
                 time.sleep(0.05)
             except Exception:
                 continue
+
+
+class Shut(Walk):
+    """Never comes back when it is closed."""
+
+    close = Naps.odd
 
 
 class Locks(Walk):

@@ -3,16 +3,32 @@
 import functools
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
+from pathlib import Path
 
 import gin
 import gymnasium
 import pytest
-from conftest import run_folder
-from misbehaving import Clumsy, ExitsAtOnce, Interrupts, Leaves, Naps, Raises, Walk
+from conftest import QUICK, run_folder
+from misbehaving import (
+    HARD_TO_TELL,
+    Clumsy,
+    ExitsAtOnce,
+    Interrupts,
+    Leaves,
+    Naps,
+    Raises,
+    Walk,
+    ending_its_process,
+    walk,
+)
 from test_environments import AtRandom, assert_same, episodes
 
 import offpcc
+from offpcc import signals
 from offpcc.bookkeeping import columns
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.domains.faults import EnvironmentFault
@@ -107,6 +123,49 @@ def test_one_that_would_end_the_program_is_told_without_a_traceback(workers, cap
         steps(interaction, 4)
     interaction.close()
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("fault", HARD_TO_TELL)
+def test_what_is_hard_to_tell_is_told_as_it_is_here(workers, fault):
+    odd, words = HARD_TO_TELL[fault]
+    interaction = workers(walk(odd), seeds=SEEDS[:1])
+    with pytest.raises(EnvironmentFault) as raised:
+        steps(interaction, 4)
+    assert words in raised.value.message and "Odd (environment 0) " in raised.value.message
+
+
+def closing_all_files(self, *returned):
+    os.closerange(3, 256)
+    return returned
+
+
+def test_one_that_closes_its_files_is_started_anew(workers, capfd):
+    interaction = workers(walk(closing_all_files), seeds=SEEDS[:1])
+    assert steps(interaction, 5) == 4 and interaction.num_dropped == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "Odd (environment 0) ended with exit code 1; it is started anew" in line
+
+
+def test_one_that_was_stopped_goes_on_when_the_program_is_asked_to_end(workers):
+    interaction = workers(Walk)
+    steps(interaction, 2)
+    process, given_up = interaction.environments.workers[1].process, threading.Event()
+    os.kill(process.pid, signal.SIGSTOP)
+
+    def free():  # so that this test does not wait for ever
+        given_up.set()
+        os.kill(process.pid, signal.SIGCONT)
+
+    timers = [
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM)),
+        threading.Timer(60.0, free),
+    ]
+    for timer in timers:
+        timer.start()
+    with signals.handled(), pytest.raises(signals.Interrupted), signals.deferred():
+        assert steps(interaction, 1) == 3, "its step is whole, so the run can be saved"
+    timers[1].cancel()
+    assert not given_up.is_set() and interaction.num_dropped == 0
 
 
 def test_one_that_comes_to_no_step_ends_the_run(workers, capsys):
@@ -246,6 +305,50 @@ def test_it_does_so_of_an_interrupt_that_nobody_sent_and_goes_on(quick, tmp_path
     code, out, err = quick("sac", "--resume", env="interrupts-v0", bindings=bindings)
     assert code == 0, err
     assert "going on" in out and "step 2" in out
+
+
+def test_one_that_ends_the_process_leaves_a_run_that_goes_on(quick, tmp_path, registered, monkeypatch):
+    monkeypatch.setattr(Raises, "odd", ending_its_process)
+    bindings = ("train.num_epochs=1", "train.num_test_episodes_per_epoch=0", "Checkpoints.every_steps=2")
+    code, _, err = quick("sac", env="raises-v0", bindings=bindings)
+    (line,) = err.splitlines()
+    assert code == 2 and "raises-v0 (environment 0) called os._exit(0) (" in line and "--resume" in line
+    monkeypatch.setattr(Raises, "at", None)
+    code, out, err = quick("sac", "--resume", env="raises-v0", bindings=bindings)
+    assert code == 0 and "step 2" in out, err
+
+
+def test_a_message_that_no_file_can_hold_is_kept(quick, tmp_path, registered, monkeypatch):
+    monkeypatch.setattr(Raises, "odd", HARD_TO_TELL["surrogate"][0])
+    code, _, err = quick("sac", env="raises-v0")
+    assert code == 2 and err.count("\n") == 1 and "lone \\ud800" in err
+    assert "lone \\ud800" in (run_folder(tmp_path, "raises-v0") / "environment_faults.txt").read_text()
+
+
+CLOSES = """
+import os, gymnasium
+from misbehaving import walk
+
+def odd(self, *returned):
+    os.closerange({first}, {last})
+    return returned
+
+gymnasium.register("closes-v0", entry_point=walk(odd), max_episode_steps=30)
+"""
+
+
+@pytest.mark.parametrize("files", [(1, 2), (3, 256)], ids=["standard output", "all others"])
+def test_one_that_closes_files_of_the_run_is_told_in_one_line(files, tmp_path):
+    (tmp_path / "closes.py").write_text(CLOSES.format(first=files[0], last=files[1]))
+    paths = (tmp_path, Path(__file__).parent, Path(offpcc.__file__).parents[1])
+    words = ("--env", "closes:closes-v0", "--algo", "sac", "--config", "test/template_short.gin", "--results", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "offpcc.launch", *map(str, words), "--gin", *QUICK],
+        capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and "was closed by other code" in line and "--resume" in line
 
 
 def test_so_does_a_test_episode(quick, monkeypatch, registered):

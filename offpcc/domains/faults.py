@@ -12,18 +12,20 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 
-from offpcc.errors import UserError
+from offpcc.errors import UserError, named
 from offpcc.files import open_regular
+from offpcc.foreign import MisuseError
 
-__all__ = ["EnvironmentFault", "RemoteTracebackError", "kind_of", "place_in", "told"]
+__all__ = ["EnvironmentFault", "RemoteTracebackError", "deed", "kind_of", "place_in", "remedy_of", "told"]
 
 FILE = "environment_faults.txt"
 OFFPCC, GYMNASIUM = Path(__file__).parents[1], Path(gymnasium.__file__).parent
 GOES_ON = "--resume goes on from where the run was last saved"
 LIBRARIES = ("site-packages", "dist-packages")
 # What stands between an environment and who calls it: an error that only these were in is about what was returned.
-BETWEEN = tuple(
-    f"{OFFPCC / 'domains' / name}" for name in ("closing.py", "guard.py", "making.py", "recall.py", "watchdog.py")
+BETWEEN = (
+    f"{OFFPCC / 'foreign.py'}",
+    *(f"{OFFPCC / 'domains' / name}" for name in ("closing.py", "guard.py", "making.py", "recall.py", "watchdog.py")),
 )
 WRAPPERS = OFFPCC / "domains" / "wrappers"
 
@@ -60,7 +62,7 @@ class EnvironmentFault(UserError):  # noqa: N818 (it is the environment that err
         """The same, after it and what was raised have been added to a file in a run's folder."""
         file, trace = folder / FILE, "".join(traceback.format_exception(self.cause)) if self.cause else ""
         try:
-            with open_regular(file, "a", encoding="utf-8") as opened:
+            with open_regular(file, "a", encoding="utf-8", errors="backslashreplace") as opened:
                 opened.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.message}\n{trace}\n")
         except OSError:  # the message is worth more than the file
             return self
@@ -92,7 +94,17 @@ def place_in(stack: Sequence[traceback.FrameSummary]) -> str | None:
 
 def told(error: BaseException) -> str:
     """An exception in one line."""
-    return f"{type(error).__name__}: {error}".splitlines()[0].removesuffix(": ")
+    return named(error)
+
+
+def deed(error: BaseException) -> str:
+    """What code did that ended in an exception, such as "raised ValueError: too far"."""
+    return error.what if isinstance(error, MisuseError) else f"raised {told(error)}"
+
+
+def remedy_of(error: BaseException) -> str:
+    """What to do about such code."""
+    return error.remedy if isinstance(error, MisuseError) else "mend it"
 
 
 def kind_of(value: object) -> str:

@@ -22,7 +22,8 @@ from offpcc.domains import ENVIRONMENTS, missing_package
 from offpcc.domains.faults import place_in, told
 from offpcc.domains.opengl import choose_opengl
 from offpcc.domains.wrappers import EpisodeReturn, Float32Observation, UnitAction
-from offpcc.errors import UserError, first_line
+from offpcc.errors import UserError, first_line, text_of
+from offpcc.foreign import ForeignCall, MisuseError
 from offpcc.modules import import_own
 
 __all__ = ["OLD_GYM", "UnsuitableEnvironment", "cannot_be_made", "describe", "make", "simulator"]
@@ -53,8 +54,9 @@ def by_gin(
     Args:
         wrappers: see `make`.
         kwargs: see `make`.
-        timeout: seconds that a reset or a step may take, in training, tests and all else; None for any time. One that
-            takes longer ends the run with a message. In a process of its own (`environments.worker_processes`)
+        timeout: seconds that a reset, a step, a drawing (`render`) or the closing may take, in training, tests and all
+            else; None for any time. One that takes longer ends the run with a message; the closing, which is the last,
+            only brings the message. In a process of its own (`environments.worker_processes`)
             it ends that process alone, and one is started in its place.
     """
     return ByGin(wrappers, kwargs, timeout)
@@ -121,24 +123,26 @@ def make(
     if name.split(":")[-1] not in gymnasium.registry:  # without a version, Gymnasium would take the latest, which moves
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
     try:
-        with warnings.catch_warnings():  # what Gymnasium warns of is either as wanted or refused below
+        with ForeignCall(), warnings.catch_warnings():  # what Gymnasium warns of is either as wanted or refused below
             warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
             env = gymnasium.make(name, **given)
     except gymnasium.error.DependencyNotInstalled as error:
-        raise UnsuitableEnvironment(f"{name}: {error}") from error
+        raise UnsuitableEnvironment(f"{name}: {text_of(error)}") from error
     except ImportError as error:
-        raise UnsuitableEnvironment(f"{name}: {error}; install what is missing, or correct the name") from error
+        raise UnsuitableEnvironment(
+            f"{name}: {text_of(error)}; install what is missing, or correct the name"
+        ) from error
     except gymnasium.error.Error as error:
         raise cannot_be_made(name, error) from error
     except TypeError as error:
-        if render_mode is not None and (not arguments or "'render_mode'" in str(error)):
+        if render_mode is not None and (not arguments or "'render_mode'" in text_of(error)):
             raise UnsuitableEnvironment(
-                f"{name} cannot be drawn: {error}; give its constructor a render_mode"
+                f"{name} cannot be drawn: {text_of(error)}; give its constructor a render_mode"
             ) from error
         if not arguments:
             raise cannot_be_made(name, error) from error
         raise UnsuitableEnvironment(
-            f"{name} does not take the arguments {arguments}: {error}; correct make.kwargs"
+            f"{name} does not take the arguments {arguments}: {text_of(error)}; correct make.kwargs"
         ) from error
     except UserError:
         raise
@@ -152,7 +156,8 @@ def make(
         )
     for wrap in wrappers:
         try:
-            env = wrap(env)
+            with ForeignCall():
+                env = wrap(env)
         except signals.ANYTHING as error:
             signals.pass_on(error)
             wrapper = getattr(wrap, "__name__", wrap)
@@ -223,10 +228,13 @@ def simulator() -> str | None:
 def cannot_be_made(name: str, error: BaseException) -> UnsuitableEnvironment:
     """What is told of an environment whose constructor raised."""
     remedy = "mend its constructor"
-    if "must inherit from" in str(error) or "incompatible with Gymnasium" in str(error):
+    if "must inherit from" in text_of(error) or "incompatible with Gymnasium" in text_of(error):
         remedy = f"if it is of the old gym, {OLD_GYM}"
     place = place_in(extract_tb(error.__traceback__))
-    return UnsuitableEnvironment(f"{name} cannot be made: {told(error)}{f' ({place})' if place else ''}; {remedy}")
+    what = told(error)
+    if isinstance(error, MisuseError):
+        what, remedy = f"it {error.what}", error.remedy
+    return UnsuitableEnvironment(f"{name} cannot be made: {what}{f' ({place})' if place else ''}; {remedy}")
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:

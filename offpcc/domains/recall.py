@@ -95,11 +95,14 @@ class Recall(gym.Wrapper[Array, Array, Array, Array]):
 
     def _generator(self) -> Info | None:
         """The state of the environment's generator; None where that is none of NumPy's new ones."""
-        generator = self.env.unwrapped.np_random
+        try:
+            generator = self.env.unwrapped.np_random
+        except Exception:  # a property of the user's own
+            return None
         return generator_state(generator) if isinstance(generator, np.random.Generator) else None
 
     def _set_generator(self, state: Info | None) -> None:
-        if state is not None and isinstance(self.env.unwrapped.np_random, np.random.Generator):
+        if state is not None and self._generator() is not None:
             set_generator_state(self.env.unwrapped.np_random, state)
 
 

@@ -16,6 +16,7 @@ from offpcc import signals
 from offpcc.domains.findings import FAULT, NOTE, OK, WARNING, Finding
 from offpcc.domains.opengl import backend
 from offpcc.domains.walk import Event, Mark, told, walk
+from offpcc.foreign import ForeignCall
 
 __all__ = ["extremes", "repeats", "resumes", "speed", "starts"]
 
@@ -76,7 +77,8 @@ def extremes(env: gymnasium.Env[Any, Any], seed: int, is_finite: bool) -> Findin
         try:
             env.reset(seed=seed)
             for step in range(1, 21):
-                observation, reward, terminated, truncated, _ = env.step(action)
+                with ForeignCall():
+                    observation, reward, terminated, truncated, _ = env.step(action)
                 if is_finite and not (np.isfinite(observation).all() and np.isfinite(float(reward))):
                     text = f"actions of {value:g} gave an observation or a reward that is not finite at step {step}"
                     return Finding("actions", FAULT, text, "look for what diverges at the bounds of action_space")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from offpcc import signals
 from offpcc.domains.faults import kind_of, told
+from offpcc.foreign import ForeignCall
 
 __all__ = ["LONGEST_EPISODE", "BrokenEnvironment", "End", "Event", "Mark", "Watch", "told", "walk"]
 
@@ -71,7 +72,8 @@ def walk(env: gymnasium.Env[Any, Any], seed: int | None, actions_seed: int) -> I
     for episode in itertools.count(1):
         when = f"the reset of episode {episode}"
         try:
-            event = Event(when, _observation(*_values(env.reset(seed=seed), 2)))
+            with ForeignCall():
+                event = Event(when, _observation(*_values(env.reset(seed=seed), 2)))
         except signals.ANYTHING as error:
             signals.pass_on(error)
             raise BrokenEnvironment(f"{when} failed with {told(error)}") from error
@@ -81,7 +83,8 @@ def walk(env: gymnasium.Env[Any, Any], seed: int | None, actions_seed: int) -> I
             when = f"step {step} of episode {episode}"
             action = generator.uniform(space.low, space.high).astype(space.dtype)
             try:
-                observation, reward, terminated, truncated, info = _values(env.step(action), 5)
+                with ForeignCall():
+                    observation, reward, terminated, truncated, info = _values(env.step(action), 5)
                 event = Event(when, _observation(observation, info), reward, bool(terminated), bool(truncated))
             except signals.ANYTHING as error:
                 signals.pass_on(error)

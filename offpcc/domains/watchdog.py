@@ -20,14 +20,25 @@ from typing import Any, ClassVar
 
 from offpcc.signals import show_cursor
 
-__all__ = ["OverdueError", "Watchdog"]
+__all__ = ["SLOW", "OverdueError", "Watchdog", "overdue"]
 
 GRACE = 1.0  # seconds that a call is given to heed the signal
+SLOW = "mend it, or raise make.timeout"
 LOOKS = 8  # in the time of a timeout; each takes the interpreter's lock for some microseconds
 
 
 class OverdueError(BaseException):
     """A call took too long; no Exception, as an environment may catch all of those."""
+
+
+def overdue(timeout: float, place: str | None) -> str:
+    """What is told of a call that took too long.
+
+    Args:
+        timeout: seconds that it was given.
+        place: where it hangs, if that is known.
+    """
+    return f"did not come back within make.timeout = {timeout:g} seconds" + (f" ({place})" if place else "")
 
 
 class Watchdog:

@@ -69,17 +69,25 @@ def serve(
     gin.parse_config(bindings, skip_unknown=True)
     try:
         env = Recall(Guard(make_env(), which), seed)
+    except signals.ANYTHING as error:
+        _send_failure(pipe, error if isinstance(error, UserError) else cannot_be_made(which, error), error)
+        return
+    try:
         pipe.send(Made(name_of(env), env.action_space))
         while (message := pipe.recv())[0] != CLOSE:
             pipe.send(_answer(env, *message))
         env.close()
     except (EOFError, ConnectionError):  # the other process is no more
         return
-    except signals.ANYTHING as error:
-        fault = error if isinstance(error, UserError) else cannot_be_made(which, error)
-        parts = error.parts if isinstance(error, EnvironmentFault) else None
-        cause = error.__cause__ or error
-        pipe.send(Failure(fault.message, parts, "".join(traceback.format_exception(cause))))
+    except UserError as fault:
+        _send_failure(pipe, fault, fault.__cause__ or fault)
+    except OSError:  # the environment closed the pipe
+        os._exit(1)
+
+
+def _send_failure(pipe: Connection[Any, Any], fault: UserError, cause: BaseException) -> None:
+    parts = fault.parts if isinstance(fault, EnvironmentFault) else None
+    pipe.send(Failure(fault.message, parts, "".join(traceback.format_exception(cause))))
 
 
 def _answer(env: Recall, command: str, given: Any) -> Any:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 import gymnasium as gym
 from gymnasium.vector.utils import CloudpickleWrapper
 
+from offpcc import signals
 from offpcc.domains.faults import EnvironmentFault, RemoteTracebackError
 from offpcc.domains.worker import CLOSE, Failure, serve
 from offpcc.errors import UserError
@@ -44,6 +48,7 @@ class Worker:
             self.process.start()
         finally:
             theirs.close()  # so that its end is noticed here
+        _running.add(self)
 
     def send(self, command: str, given: Any = None) -> None:
         """Ask for something; whether there is anybody to do it shows in the answer."""
@@ -78,9 +83,11 @@ class Worker:
 
     def kill(self) -> None:
         """End it, whatever it does."""
+        _running.discard(self)
         self.process.kill()
-        self.process.join()
-        self.pipe.close()
+        with contextlib.suppress(OSError):  # an environment in this process may have closed what they use
+            self.process.join()
+            self.pipe.close()
 
 
 def _how_it_ended(exitcode: int | None) -> str:
@@ -91,11 +98,30 @@ def _how_it_ended(exitcode: int | None) -> str:
     return f"ended with exit code {exitcode}"
 
 
-def end(workers: list[Worker]) -> None:
-    """End processes, in order if they have nothing else to do."""
+_running = WeakSet[Worker]()
+
+
+def _wake() -> None:
+    """Continue processes that were stopped, for a run that is asked to end waits for their answers."""
+    for worker in list(_running):
+        if worker.process.pid is not None:
+            with contextlib.suppress(OSError):
+                os.kill(worker.process.pid, signal.SIGCONT)
+
+
+signals.WHEN_ASKED.append(_wake)
+
+
+def end(workers: list[Worker], timeout: float | None = None) -> None:
+    """End processes, in order if they have nothing else to do.
+
+    Args:
+        workers: the processes.
+        timeout: seconds that an environment may take to close.
+    """
     for worker in workers:
         worker.send(CLOSE)
-    deadline = time.monotonic() + FAREWELL
+    deadline = time.monotonic() + FAREWELL + (timeout or 0.0)
     for worker in workers:
         if worker.process.is_alive():
             worker.process.join(max(deadline - time.monotonic(), 0.0))

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import gymnasium
 import pytest
@@ -18,7 +20,6 @@ from offpcc.domains.guard import Guard
 from offpcc.environments import VectorEnvironments
 from offpcc.evaluation import Evaluation
 from offpcc.loggers import Loggers
-from offpcc.workers import WorkerEnvironments
 
 NAME = "unclosable-v0"
 
@@ -103,9 +104,31 @@ def test_in_python_a_learner_closes_all(registered, capsys):
     assert_told_once(capsys.readouterr().err)
 
 
-def test_a_worker_process_tells_of_it(capfd):
-    WorkerEnvironments(Unclosable, [0]).close()
-    assert_told_once(capfd.readouterr().err, "Unclosable")
+CLOSES = """
+import sys
+import gin
+import misbehaving
+from offpcc.environments import environments
+
+if __name__ == "__main__":
+    gin.parse_config("make.timeout = 2.0\\nenvironments.worker_processes = True")
+    environments(getattr(misbehaving, sys.argv[1]), 0).close()
+"""
+
+
+@pytest.mark.parametrize("env", ["Unclosable", "Shut"])
+def test_a_worker_process_tells_of_it(env, tmp_path):
+    """Started in a process of its own, as its workers write to the streams that the first of them found."""
+    (tmp_path / "closes.py").write_text(CLOSES)
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, str(tmp_path / "closes.py"), env]
+    done = subprocess.run(words, capture_output=True, text=True, env=paths, timeout=300)
+    assert done.returncode == 0
+    if env == "Unclosable":
+        assert_told_once(done.stderr, env)
+    else:
+        (line,) = done.stderr.splitlines()
+        assert "Shut did not come back within make.timeout = 2 seconds (" in line and "when it was closed" in line
 
 
 def test_a_vector_environment_is_told_of_too(capsys):

@@ -25,6 +25,8 @@ def stack(*files):
         DOMAINS / "making.py",
         DOMAINS / "recall.py",
         DOMAINS / "watchdog.py",
+        DOMAINS.parent / "foreign.py",
+        DOMAINS / "closing.py",
         Path(gymnasium.__file__).parent / "core.py",
     ],
     ids=lambda file: file.name,

@@ -1,5 +1,6 @@
 """Whatever an environment does comes to one message, and what is harmless passes."""
 
+import io
 import os
 import signal
 import subprocess
@@ -10,8 +11,9 @@ import gin
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box
-from misbehaving import Naps, Raises, Walk, walk
+from misbehaving import HARD_TO_TELL, Naps, Raises, Shut, Walk, ending_its_process, walk
 
 from offpcc import signals
 from offpcc.domains import guard as module
@@ -53,6 +55,14 @@ def put(value):
     return change
 
 
+def setting(change, value):
+    def odd(self, *returned):
+        change(value)
+        return returned
+
+    return odd
+
+
 def leave(self, *returned):
     sys.exit(0)
 
@@ -87,15 +97,24 @@ def leave(self, *returned):
         (lambda self, *returned: None, ["cannot be read (TypeError", "OldGym"]),
         (leave, ["raised SystemExit: 0", "test_guard.py:"]),
         (Raises.odd, ["raised ValueError: too far (", "misbehaving.py:", "mend it"]),
+        (ending_its_process, ["called os._exit(0) (", "misbehaving.py:", "raise an exception instead"]),
+        (setting(torch.set_default_dtype, torch.float64), ["changed torch's default dtype from torch.float32"]),
+        (setting(torch.set_grad_enabled, False), ["called torch.set_grad_enabled(False)"]),
+        *((odd, [words]) for odd, words in HARD_TO_TELL.values()),
     ],
 )  # fmt: skip
-def test_what_is_unfit_is_told_in_one_message(odd, words):
+def test_what_is_unfit_is_told_in_one_message(odd, words, monkeypatch):
+    for stream in ("stdout", "stderr"):  # which some of these close
+        monkeypatch.setattr(sys, stream, io.StringIO())
+    limit = sys.getrecursionlimit()
     with pytest.raises(EnvironmentFault) as raised:
         play(walk(odd)())
     message = raised.value.message
     for word in ["Odd (environment 2)", "in step 4 of its episode of seed 3, on the action [0.5]", *words]:
         assert word in message
-    assert "\n" not in message
+    assert message.isprintable()
+    assert torch.get_default_dtype() is torch.float32 and torch.is_grad_enabled()
+    assert sys.getrecursionlimit() == limit and not sys.stdout.closed and not sys.stderr.closed
 
 
 @pytest.mark.parametrize(
@@ -217,6 +236,18 @@ def test_a_constructor_that_raises_is_told_in_one_message():
         del gymnasium.registry["broken-v0"]
 
 
+@pytest.mark.parametrize(
+    "picture", [None, [], np.zeros((3, 4, 3)), np.zeros((3, 4), np.uint8), np.zeros((3, 4, 4), np.uint8)], ids=str
+)
+def test_a_picture_that_is_none_is_refused(picture):
+    guard = Guard(type("Drawn", (Walk,), {"render": lambda self: picture, "render_mode": "rgb_array"})())
+    guard.reset()
+    with pytest.raises(
+        EnvironmentFault, match=r"returned .* for a picture when it was drawn.*\(height, width, 3\) of ui"
+    ):
+        guard.render()
+
+
 # Environments that do not come back -------------------------------------------------------------------------------
 
 
@@ -244,6 +275,42 @@ def test_a_hang_in_c_ends_the_process_with_a_message():
 
 def path():
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def test_a_drawing_that_does_not_come_back_ends_too():
+    guard = Guard(type("Drawn", (Walk,), {"render": Naps.odd})(), timeout=0.2)
+    guard.reset(seed=3)
+    with pytest.raises(
+        EnvironmentFault, match=r"make\.timeout = 0.2 seconds \(.*misbehaving.*when it was drawn, after step 0"
+    ):
+        guard.render()
+    guard.close()
+
+
+def test_a_closing_that_does_not_come_back_is_told(capsys):
+    guard = Guard(Shut(), timeout=0.2)
+    guard.close()
+    told = capsys.readouterr().err
+    assert "Shut did not come back within make.timeout = 0.2 seconds (" in told and "misbehaving.py:" in told
+    assert "when it was closed; nothing is lost by that, but mend its close(), or raise make.timeout" in told
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("call", ["render", "close"])
+def test_one_that_hangs_in_c_over_it_ends_the_process_with_a_message(call):
+    code = "\n".join([
+        "from misbehaving import Locks",
+        "from offpcc.domains.guard import Guard",
+        f"env = type('Stuck', (Locks,), {{{call!r}: Locks.odd}})()",
+        "guard = Guard(env, 'environment 0', 0.2)",
+        "guard.reset()",
+        f"guard.{call}()",
+    ])  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=path(), timeout=60)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    for word in ("Stuck", "make.timeout = 0.2", "misbehaving.py:", {"render": "drawn", "close": "closed"}[call]):
+        assert word in line
 
 
 def test_the_signal_is_given_back_and_those_of_others_are_passed_on():

@@ -1,0 +1,130 @@
+"""Calls of code that offpcc did not write, such as an environment's: what such a call may not do to the process.
+
+An environment runs in the process that trains. It can end this process without a word (`os._exit`), and it can change
+settings that all code of the process shares. Within ``with ForeignCall():`` the first raises `MisuseError` instead, and
+the second is undone and raises it. No Python code can stop C code that ends the process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import Any, NoReturn
+
+__all__ = ["ForeignCall", "MisuseError"]
+
+STREAMS = {"stdout": 1, "stderr": 2}  # of `sys`, and their file descriptors
+
+
+class MisuseError(BaseException):
+    """A call tried to end the process or changed what all of its code shares; no Exception, so that it is not caught.
+
+    Args:
+        what: it did, such as "called os._exit(0)".
+        remedy: what to do about it.
+    """
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what, self.remedy = what, remedy
+
+
+class ForeignCall:
+    """Surrounds one call. Settings that it changed are put back.
+
+    Raises:
+        MisuseError: the call changed a setting, or called `os._exit`.
+    """
+
+    __slots__ = ("_dtype", "_has_grad", "_limit", "_streams")
+
+    def __enter__(self) -> None:
+        if not _installed:
+            _install()
+        _depth.count = getattr(_depth, "count", 0) + 1
+        self._limit = sys.getrecursionlimit()
+        self._streams = [_if_open(sys.stdout), _if_open(sys.stderr)]
+        torch = sys.modules.get("torch")
+        self._dtype = getattr(torch, "get_default_dtype", _nothing)()  # torch may be half imported
+        self._has_grad = getattr(torch, "is_grad_enabled", _nothing)()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lowered = sys.getrecursionlimit()
+        if lowered < self._limit:  # first, as what follows needs some depth
+            sys.setrecursionlimit(self._limit)
+        _depth.count -= 1
+        misuses = [*self._put_torch_back(), *self._put_streams_back()]
+        if lowered < self._limit:
+            told = f"lowered Python's recursion limit from {self._limit} to {lowered}"
+            misuses.append((told, "leave the limit as it is"))
+        if misuses and not isinstance(error, MisuseError):
+            raise MisuseError(*misuses[0]) from error
+
+    def _put_torch_back(self) -> list[tuple[str, str]]:
+        torch: Any = sys.modules.get("torch")
+        misuses: list[tuple[str, str]] = []
+        if self._dtype is None:
+            return misuses
+        if (dtype := torch.get_default_dtype()) is not self._dtype:
+            torch.set_default_dtype(self._dtype)
+            told = f"changed torch's default dtype from {self._dtype} to {dtype}"
+            misuses.append((told, "give its own tensors a dtype, and leave the default as it is"))
+        if (has_grad := torch.is_grad_enabled()) is not self._has_grad:
+            torch.set_grad_enabled(self._has_grad)
+            told = f"called torch.set_grad_enabled({has_grad}) for all code of the process"
+            misuses.append((told, "use `with torch.no_grad():` instead"))
+        return misuses
+
+    def _put_streams_back(self) -> list[tuple[str, str]]:
+        misuses = []
+        for (name, descriptor), before in zip(STREAMS.items(), self._streams, strict=True):
+            if before is not None and before.closed and getattr(sys, name) is before:
+                _reopen(name, descriptor)
+                misuses.append((f"closed sys.{name}", "leave it open"))
+        return misuses
+
+
+_depth = threading.local()  # of calls under way in a thread
+_exit = os._exit
+_installed = False  # only once: others may replace os._exit, too
+
+
+def _nothing() -> None:
+    return None
+
+
+def _if_open(stream: Any) -> Any:
+    return None if getattr(stream, "closed", True) else stream
+
+
+def _install() -> None:
+    global _exit, _installed
+    _exit, _installed = os._exit, True
+    os._exit = _refuse_exit
+
+
+def _refuse_exit(status: int) -> NoReturn:
+    # The parent of a process that multiprocessing started sees how it ends.
+    if getattr(_depth, "count", 0) and multiprocessing.parent_process() is None:
+        raise MisuseError(f"called os._exit({status})", "raise an exception instead")
+    _exit(status)
+
+
+def _reopen(name: str, descriptor: int) -> None:
+    try:
+        os.fstat(descriptor)
+        setattr(sys, name, os.fdopen(descriptor, "w", buffering=1, closefd=False, errors="backslashreplace"))
+    except OSError:  # Python prints nothing where there is no stream
+        setattr(sys, name, None)
+
+
+def _forget() -> None:
+    _depth.count = 0
+
+
+os.register_at_fork(after_in_child=_forget)  # a forked process may end as it likes
