@@ -11,7 +11,9 @@ from conftest import run_folder
 import offpcc
 from offpcc import configuration
 from offpcc.assembly import build, run_name
-from offpcc.telling import about_config
+from offpcc.launch import parse
+from offpcc.runs import RunFolder
+from offpcc.telling import about_config, command
 
 SHORT = ("--config", "test/offline_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=3")
 
@@ -128,3 +130,11 @@ def test_of_a_run_that_goes_on_by_its_own_config_what_is_given_anew_is_told():
     options = argparse.Namespace(config=None, gin=["train.num_epochs=9"])
     given, rest = about_config(options, "", Path("results/config.gin"))
     assert given == "train.num_epochs=9" and rest.endswith("results/config.gin")
+
+
+def test_no_command_that_is_advised_makes_a_runs_config_ones_own(tmp_path):
+    """Given by --config it would look like the user's, and its imports would be asked for by nobody."""
+    folder = RunFolder(tmp_path, "pendulum-p-v0", "sac", 1)
+    own = ["--env", "pendulum-p-v0", "--algo", "sac", "--resume", "--import", "os", "--gin", "train.num_epochs=9"]
+    told = command(parse(own), folder, 1, "--resume")
+    assert "--config" not in told and told.endswith("--gin train.num_epochs=9 --resume") and "--import os" in told
