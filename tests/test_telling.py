@@ -12,7 +12,9 @@ from conftest import run_folder
 import offpcc
 from offpcc import configuration
 from offpcc.assembly import build, run_name
-from offpcc.telling import about_config
+from offpcc.launch import parse
+from offpcc.runs import RunFolder
+from offpcc.telling import about_config, command
 
 SHORT = ("--config", "test/offline_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=3")
 
@@ -153,3 +155,11 @@ def test_what_cannot_be_compared_is_not_proposed(quick, tmp_path):
     (run_folder(tmp_path) / "config.gin").write_text("SAC.lr = = 1")
     code, _, err = quick("sac", bindings=["train.num_epochs=1"])
     assert code == 2 and "is not overwritten\n" in err and "--render" in err and "--run_id 2" not in err
+
+
+def test_no_command_that_is_advised_makes_a_runs_config_ones_own(tmp_path):
+    """Given by --config it would look like the user's, and its imports would be asked for by nobody."""
+    folder = RunFolder(tmp_path, "pendulum-p-v0", "sac", 1)
+    own = ["--env", "pendulum-p-v0", "--algo", "sac", "--resume", "--import", "os", "--gin", "train.num_epochs=9"]
+    told = command(parse(own), folder, 1, "--resume")
+    assert "--config" not in told and told.endswith("--gin train.num_epochs=9 --resume") and "--import os" in told
