@@ -63,15 +63,22 @@ class BufferBase(InPieces):
         raise NotImplementedError
 
     def sample(self) -> Batch:
-        """A batch drawn by the buffer's own generator."""
+        """A batch, drawn by the buffer's own generator; see the class.
+
+        Raises:
+            ValueError: there is nothing to draw from.
+        """
+        return self._sample()
+
+    def _sample(self) -> Batch:
         raise NotImplementedError
 
     def peek(self) -> Batch:
-        """The batch that `sample` gives next."""
+        """The batch that `sample` gives next; nothing is changed, nor is a `sample` of one's own called."""
         generator = self.randomness.generator
         self.randomness.generator = copy.deepcopy(generator)
         try:
-            return self.sample()
+            return self._sample()
         finally:
             self.randomness.generator = generator
 

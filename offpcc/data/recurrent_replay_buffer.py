@@ -153,7 +153,7 @@ class RecurrentReplayBuffer(BufferBase):
     def _count(self) -> None:
         self.total_lengths = np.cumsum([len(episode.actions) for episode in self.episodes])
 
-    def sample(self) -> Batch:
+    def _sample(self) -> Batch:
         """`batch_size` episodes or segments, padded with zeros to the longest of them."""
         if not self.episodes:
             raise ValueError("no episode has ended yet, so there is nothing to sample")

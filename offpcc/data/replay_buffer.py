@@ -56,7 +56,7 @@ class ReplayBuffer(InRings):
         # From a start's place to those of the frames of its observations, (T+1, frame_stack).
         self.reach = num_envs * (np.arange(num_steps + 1)[:, None] + np.arange(1 - frame_stack, 1))
 
-    def sample(self) -> Batch:
+    def _sample(self) -> Batch:
         """`batch_size` windows with uniformly drawn starts."""
         if not self.num_transitions:
             raise ValueError("nothing has been pushed, so there is nothing to sample")
