@@ -16,8 +16,6 @@ from typing import Any, NoReturn
 
 __all__ = ["ForeignCall", "MisuseError"]
 
-STREAMS = {"stdout": 1, "stderr": 2}  # of `sys`, and their file descriptors
-
 
 class MisuseError(BaseException):
     """A call tried to end the process or changed what all of its code shares; no Exception, so that it is not caught.
@@ -44,9 +42,13 @@ class ForeignCall:
     def __enter__(self) -> None:
         if not _installed:
             _install()
-        _depth.count = getattr(_depth, "count", 0) + 1
+        _thread.depth += 1
         self._limit = sys.getrecursionlimit()
-        self._streams = [_if_open(sys.stdout), _if_open(sys.stderr)]
+        out, err = sys.stdout, sys.stderr
+        self._streams = (  # name, file descriptor, stream, whether it is closed
+            ("stdout", 1, out, getattr(out, "closed", True)),
+            ("stderr", 2, err, getattr(err, "closed", True)),
+        )
         torch = sys.modules.get("torch")
         self._dtype = getattr(torch, "get_default_dtype", _nothing)()  # torch may be half imported
         self._has_grad = getattr(torch, "is_grad_enabled", _nothing)()
@@ -57,12 +59,13 @@ class ForeignCall:
         lowered = sys.getrecursionlimit()
         if lowered < self._limit:  # first, as what follows needs some depth
             sys.setrecursionlimit(self._limit)
-        _depth.count -= 1
-        misuses = [*self._put_torch_back(), *self._put_streams_back()]
+        _thread.depth -= 1
+        misuses = self._put_torch_back() + self._put_streams_back()
         if lowered < self._limit:
             told = f"lowered Python's recursion limit from {self._limit} to {lowered}"
             misuses.append((told, "leave the limit as it is"))
-        if misuses and not isinstance(error, MisuseError):
+        # What is no Exception may be a signal's, a timeout's, or that of a call of os._exit.
+        if misuses and (error is None or isinstance(error, Exception)):
             raise MisuseError(*misuses[0]) from error
 
     def _put_torch_back(self) -> list[tuple[str, str]]:
@@ -82,24 +85,24 @@ class ForeignCall:
 
     def _put_streams_back(self) -> list[tuple[str, str]]:
         misuses = []
-        for (name, descriptor), before in zip(STREAMS.items(), self._streams, strict=True):
-            if before is not None and before.closed and getattr(sys, name) is before:
+        for name, descriptor, stream, was_closed in self._streams:
+            if not was_closed and stream.closed and getattr(sys, name) is stream:
                 _reopen(name, descriptor)
                 misuses.append((f"closed sys.{name}", "leave it open"))
         return misuses
 
 
-_depth = threading.local()  # of calls under way in a thread
+class _Thread(threading.local):
+    depth = 0  # of calls under way in it
+
+
+_thread = _Thread()
 _exit = os._exit
 _installed = False  # only once: others may replace os._exit, too
 
 
 def _nothing() -> None:
     return None
-
-
-def _if_open(stream: Any) -> Any:
-    return None if getattr(stream, "closed", True) else stream
 
 
 def _install() -> None:
@@ -110,7 +113,7 @@ def _install() -> None:
 
 def _refuse_exit(status: int) -> NoReturn:
     # The parent of a process that multiprocessing started sees how it ends.
-    if getattr(_depth, "count", 0) and multiprocessing.parent_process() is None:
+    if _thread.depth and multiprocessing.parent_process() is None:
         raise MisuseError(f"called os._exit({status})", "raise an exception instead")
     _exit(status)
 
@@ -124,7 +127,7 @@ def _reopen(name: str, descriptor: int) -> None:
 
 
 def _forget() -> None:
-    _depth.count = 0
+    _thread.depth = 0
 
 
 os.register_at_fork(after_in_child=_forget)  # a forked process may end as it likes

@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from offpcc.errors import UserError
 from offpcc.foreign import ForeignCall, MisuseError
 from offpcc.modules import import_own
+from offpcc.signals import Interrupted
 
 
 def test_a_process_ends_as_it_likes_outside_of_such_calls():
@@ -57,6 +59,14 @@ def test_all_that_was_changed_is_put_back(monkeypatch):
         sys.stderr.close()
     assert torch.get_default_dtype() is torch.float32 and torch.is_grad_enabled()
     assert sys.getrecursionlimit() == limit and not sys.stdout.closed and not sys.stderr.closed
+
+
+def test_a_signal_comes_before_what_was_changed():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(Interrupted), ForeignCall():
+        torch.set_default_dtype(torch.float64)
+        raise Interrupted(signal.SIGTERM)
+    assert torch.get_default_dtype() is torch.float32
 
 
 def test_what_was_so_before_and_a_higher_limit_are_nobodys_fault(monkeypatch):
