@@ -18,6 +18,7 @@ import gin
 from gin import config_parser
 
 from offpcc.bindings import nearest_configurable
+from offpcc.config_limits import MOST_BYTES, MOST_INCLUDING, Amount, check_name, check_strings, check_value
 from offpcc.errors import UserError, first_line
 from offpcc.modules import import_own
 from offpcc.places import as_path, shown
@@ -25,7 +26,7 @@ from offpcc.places import as_path, shown
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # a wheel has the configs inside
 CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
-LARGEST = 2**22  # bytes of a config
+LONGEST_LINE = 200  # letters of a line that a message shows
 UNKNOWN_REFERENCE = re.compile(r"No configurable matching reference '@([^'()]+)")  # what gin says of one
 
 
@@ -59,7 +60,7 @@ def text_of(path: Path) -> str:
         UserError: it cannot be read.
     """
     try:
-        if (size := path.stat().st_size) > LARGEST:
+        if (size := path.stat().st_size) > MOST_BYTES:
             raise UserError(f"{path} has {size:,} bytes, too many for a config; name a gin file")
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -74,7 +75,7 @@ def make_importable(folder: Path) -> None:
 
 
 def read_file(
-    path: Path, including: tuple[Path, ...] = (), *, imports_beside: bool = True
+    path: Path, including: tuple[Path, ...] = (), *, imports_beside: bool = True, amount: Amount | None = None
 ) -> Iterator[tuple[Any, str]]:
     """The bindings of a config; see `read_text`.
 
@@ -82,32 +83,39 @@ def read_file(
         path: its own.
         including: the configs that include it, each the next.
         imports_beside: whether modules that lie beside it can be imported.
+        amount: see `read_text`.
 
     Raises:
-        UserError: it cannot be read, is malformed or includes itself, or an import fails.
+        UserError: it cannot be read, is malformed, too large or includes itself, or an import fails.
     """
     if path.resolve() in including:
         raise UserError(f"{path} includes itself, by way of {including[-1]}; take one include out")
+    if len(including) > MOST_INCLUDING:
+        raise UserError(f"{path}: more than {MOST_INCLUDING} configs include each the next; put some into one")
     if imports_beside:
         make_importable(path.parent)
-    yield from read_text(text_of(path), path, (*including, path.resolve()))
+    yield from read_text(text_of(path), path, (*including, path.resolve()), amount=amount)
 
 
-def read_text(text: str, source: Path | str, including: tuple[Path, ...] = ()) -> Iterator[tuple[Any, str]]:
+def read_text(
+    text: str, source: Path | str, including: tuple[Path, ...] = (), *, amount: Amount | None = None
+) -> Iterator[tuple[Any, str]]:
     """The bindings of a text, as gin's statements, each with where it stands; what it includes and imports is, too.
 
     Args:
         text: in gin's syntax.
         source: the file that it is of, or in words where else it was given.
         including: see `read_file`.
+        amount: of what was read with it so far; by default nothing.
 
     Raises:
-        UserError: it is malformed, or an include or an import fails.
+        UserError: it is malformed or too large, or an include or an import fails.
     """
-    for statement, where in statements(text, source):
+    amount = amount or Amount()
+    for statement, where in statements(text, source, amount=amount):
         if isinstance(statement, config_parser.IncludeStatement):
             beside = source.parent if isinstance(source, Path) else None
-            yield from read_file(find(statement.filename, beside), including)
+            yield from read_file(find(statement.filename, beside), including, amount=amount)
         elif isinstance(statement, config_parser.ImportStatement):
             import_own(statement.module, where)
             gin.parse_config(f"import {statement.module}")  # so that the operative config has it
@@ -115,25 +123,42 @@ def read_text(text: str, source: Path | str, including: tuple[Path, ...] = ()) -
             yield statement, where
 
 
-def statements(text: str, source: Path | str, skip_unknown: bool = False) -> Iterator[tuple[Any, str]]:
+def statements(
+    text: str, source: Path | str, skip_unknown: bool = False, amount: Amount | None = None
+) -> Iterator[tuple[Any, str]]:
     """All statements of a text, each with where it stands.
 
     Args:
         text: in gin's syntax.
         source: see `read_text`.
         skip_unknown: whether references to what is not known pass.
+        amount: see `read_text`.
 
     Raises:
-        UserError: it is malformed.
+        UserError: it is malformed or too large.
     """
+    amount = amount or Amount()
+    amount.add_bytes(len(text.encode(errors="replace")), source)
+    check_strings(text, source)
     try:
         for statement in config_parser.ConfigParser(text, gin.config.ParserDelegate(skip_unknown)):
-            yield statement, _where(source, statement.location.line_num)
+            where = _where(source, statement.location.line_num)
+            amount.add_statement(where)
+            if isinstance(statement, config_parser.BindingStatement):
+                check_name(name_of(statement), where)
+                check_value(statement.value, f"{where}: {name_of(statement)}")
+            yield statement, where
     except SyntaxError as error:
         reason, where = error.msg.strip().splitlines()[-1].strip(), _where(source, error.lineno)
+        line = shown(repr((error.text or text).strip()), LONGEST_LINE)
         raise UserError(
-            f"{where}: {(error.text or text).strip()!r} is not gin's syntax ({reason}); a value is a number, a string "
+            f"{where}: {line} is not gin's syntax ({shown(reason, LONGEST_LINE)}); a value is a number, a string "
             f"in quotes, another of Python's literals such as True or None, or an @reference"
+        ) from error
+    except TypeError as error:  # of a dictionary with lists for keys
+        raise UserError(
+            f"{source}: {first_line(error)} in {shown(repr(text.strip()), LONGEST_LINE)}; a dictionary's keys are "
+            f"numbers or strings"
         ) from error
     except (RecursionError, MemoryError) as error:
         raise UserError(
@@ -149,6 +174,12 @@ def statements(text: str, source: Path | str, skip_unknown: bool = False) -> Ite
             f"{source}: nothing that gin can configure is called {reference[1]!r}; "
             f"{nearest_configurable(reference[1])} A class of your own needs the import of its module in the config"
         ) from error
+
+
+def name_of(binding: Any) -> str:
+    """What a statement binds, as the user wrote it, such as SAC.lr."""
+    scope = f"{binding.scope}/" if binding.scope else ""
+    return f"{scope}{binding.selector}{'.' if binding.arg_name else ''}{binding.arg_name or ''}"
 
 
 def _where(source: Path | str, line: int | None) -> str:

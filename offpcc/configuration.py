@@ -14,17 +14,20 @@ from gin import config_parser
 
 from offpcc.bindings import (
     COMMAND_LINE,
+    GIN,
     MACRO,
     Binding,
-    check_macros,
+    check_references,
     configurables,
+    is_known_value,
     nearest,
     nearest_configurable,
     parameters,
     passed_by_us,
 )
-from offpcc.config_files import CHECKOUT, find, make_importable, read_file, read_text, statements, text_of
-from offpcc.errors import UserError
+from offpcc.config_files import CHECKOUT, find, make_importable, name_of, read_file, read_text, statements, text_of
+from offpcc.config_limits import Amount
+from offpcc.errors import UserError, first_line
 from offpcc.places import as_path, shown
 
 __all__ = ["anticipate", "configure", "load", "load_for_actor", "operative", "results_folder", "values"]
@@ -54,18 +57,19 @@ def load(
     """
     gin.clear_config()
     make_importable(Path.cwd())
-    bindings = _bind_all(read_file(find(file), imports_beside=imports_beside)) if file else []
+    amount = Amount()
+    bindings = _bind_all(read_file(find(file), imports_beside=imports_beside, amount=amount)) if file else []
     known: set[tuple[str, str, str]] = set()
     for text in given:
         if not isinstance(text, str) or "=" not in text:
             fault = f"{given_in}: {shown(repr(text))} is no binding"
             raise UserError(f"{fault}; each is a string of its own, as in {EXAMPLES[given_in]}")
-        for binding in _bind_all(read_text(text, given_in)):
+        for binding in _bind_all(read_text(text, given_in, amount=amount)):
             if binding[:3] in known:
                 raise UserError(f"{given_in}: {binding.given} is given twice; take one out")
             known.add(binding[:3])
             bindings.append(binding)
-    check_macros(bindings)
+    check_references(bindings)
     return bindings
 
 
@@ -95,13 +99,17 @@ def load_for_actor(file: str | Path | None, run: Path) -> None:
     load(file, [])
     if not run.is_file():
         return
-    known = list(statements(text_of(run), run, skip_unknown=True))
-    wanted, reached = {_complete("make")}, set[str]()
+    known = [
+        (_bound(statement), statement, where)
+        for statement, where in statements(text_of(run), run, skip_unknown=True)
+        if isinstance(statement, config_parser.BindingStatement)
+    ]
+    wanted, reached, bindings = {_complete("make")}, set[str](), list[Binding]()
     while wanted:
         selector = wanted.pop()
         reached.add(selector)
-        for statement, where in known:
-            if not isinstance(statement, config_parser.BindingStatement) or _bound(statement) != selector:
+        for bound, statement, where in known:
+            if bound != selector:
                 continue
             for reference in _references(statement.value):
                 if isinstance(reference, gin.config._UnknownConfigurableReference):
@@ -111,8 +119,9 @@ def load_for_actor(file: str | Path | None, run: Path) -> None:
                     )
                 is_macro = reference.selector == MACRO
                 wanted.add(reference.config_key[0] if is_macro else _complete(reference.selector))
-            _bind(statement, where)
+            bindings.append(_bind(statement, where))
         wanted -= reached
+    check_references(bindings)
 
 
 def _bound(statement: Any) -> str | None:
@@ -142,9 +151,8 @@ def _bind_all(given: Iterable[tuple[Any, str]]) -> list[Binding]:
 
 
 def _bind(statement: Any, where: str) -> Binding:
-    scope, selector, parameter = statement.scope, statement.selector, statement.arg_name
-    given = (f"{scope}/" if scope else "") + selector + (f".{parameter}" if parameter else "")
-    _refuse_parentheses(statement.value, f"{where}: {given}")
+    scope, selector, parameter, given = statement.scope, statement.selector, statement.arg_name, name_of(statement)
+    _check_references_in(statement.value, f"{where}: {given}")
     if not parameter:
         gin.bind_parameter((given, MACRO, "value"), statement.value)
         return Binding(given, MACRO, "value", given, where)
@@ -172,9 +180,16 @@ def _bind(statement: Any, where: str) -> Binding:
     return Binding(scope or "", complete, parameter, given, where)
 
 
-def _refuse_parentheses(value: Any, where: str) -> None:
-    """Refuse @Recurrent() for @Recurrent: gin cannot build what needs arguments that offpcc passes."""
+def _check_references_in(value: Any, where: str) -> None:
+    """Refuse @Recurrent() for @Recurrent, as gin cannot build what needs arguments that offpcc passes, and gin's own.
+
+    Of gin's own, macros and constants are written %NAME; singletons need a binding that `_bind` does not take.
+    """
     for part in gin.config.iterate_references(value):
+        if part.config_key[1].startswith(f"{GIN}.") and not (part.evaluate and is_known_value(part)):
+            raise UserError(
+                f"{where} is @{part.scoped_selector}, which is gin's own; name a class of offpcc or of your own"
+            )
         if part.evaluate and passed_by_us(part.configurable.wrapped):
             raise UserError(
                 f"{where} is {part}, which offpcc builds itself; write {repr(part).removesuffix('()')} without "
@@ -191,7 +206,7 @@ def operative() -> str:
 def values(text: str) -> dict[str, str]:
     """A config's bindings, flat, for comparison."""
     return {
-        f"{s.scope + '/' if s.scope else ''}{s.selector}{'.' if s.arg_name else ''}{s.arg_name}": repr(s.value)
+        name_of(s): repr(s.value)
         for s, _ in statements(text, Path("config.gin"))
         if isinstance(s, config_parser.BindingStatement)
     }
@@ -213,7 +228,10 @@ def anticipate(function: Any) -> dict[str, Any]:
     selector = gin.config._inverse_lookup(function).selector
     signature = inspect.signature(function)
     settings = {name: p.default for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY}
-    settings |= gin.get_bindings(function)
+    try:
+        settings |= gin.get_bindings(function)
+    except (TypeError, RuntimeError) as error:  # a reference with parentheses to what needs arguments
+        raise UserError(f"the bindings of {selector} cannot be read: {first_line(error)}; correct them") from error
     missing = [name for name, value in settings.items() if value is gin.REQUIRED]
     if missing:
         name = f"{selector.split('.')[-1]}.{missing[0]}"
