@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from offpcc.checks import MOST_PARTS
 from offpcc.errors import UserError
 from offpcc.places import as_path, ends_in_slash, shown
 
@@ -35,6 +36,17 @@ def positive(text: str) -> int:
     """
     if (number := _whole(text, 1, 2**63 - 1)) is None:
         raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number above 0, such as 1")
+    return number
+
+
+def num_envs(text: str) -> int:
+    """A number of environments.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if (number := _whole(text, 1, MOST_PARTS)) is None:
+        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number from 1 to {MOST_PARTS}, such as 1")
     return number
 
 

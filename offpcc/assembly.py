@@ -6,7 +6,7 @@ import contextlib
 import functools
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from offpcc.evaluation import Evaluation
 from offpcc.interaction import Interaction
 from offpcc.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.loggers.terminal import download_bar
+from offpcc.memory import is_shortage
 from offpcc.offline import OfflineData, read
 from offpcc.run_fns import Callback, train
 from offpcc.saturation import Saturation
@@ -80,6 +81,13 @@ class Learner:
                 raise error.at(self.loop.step) from None
             except EnvironmentFault as fault:
                 raise fault.without_gin() from fault.cause
+            except (MemoryError, RuntimeError) as error:
+                if not is_shortage(error):
+                    raise
+                raise UserError(
+                    f"learning takes more memory than there is ({first_line(error)}); lower the sizes of networks, "
+                    f"batches or windows, or the number of environments"
+                ) from error
         return Agent(self.algorithm)
 
     def close(self) -> None:
@@ -188,20 +196,8 @@ def build(
     if example is not None:
         close(example)
     assert isinstance(observations, spaces.Box) and isinstance(actions, spaces.Box)
-    try:
+    with telling_what_is_wrong(algorithm_class.__name__, "hidden_dims, hidden_dim or num_critics"):
         learner = algorithm_class(observations, actions, device=device, seed=seed, **(algorithm or {}))
-    except (MemoryError, RuntimeError, TypeError) as error:
-        if isinstance(error, TypeError):  # a value of the wrong type, such as a function for @Recurrent
-            remedy = "correct its bindings"
-        elif isinstance(error, RecursionError):
-            remedy = "a binding refers to itself; correct it"
-        elif any(word in str(error).lower() for word in ("memory", "overflow", "storage size")):
-            remedy = (
-                "that is more memory than there is: lower its sizes, such as hidden_dims, hidden_dim or num_critics"
-            )
-        else:
-            raise
-        raise UserError(f"{algorithm_class.__name__} cannot be built: {first_line(error)}; {remedy}") from error
     stored = {"frame_stack": frames, "device": device, "seed": seed, **(buffer or {})}
     make_env = functools.partial(make, env, scale_actions=True) if env else None
     tests = Evaluation(make_env, d4rl_names.reference_returns(env)) if env and make_env else None
@@ -217,17 +213,45 @@ def build(
         _learn_from(recording, learner, storage)
         return Learner(learner, storage, None, tests, Loop(), title, recording)
     assert make_env is not None
-    acted_in = build_environments(make_env, seed, **(environments or {}))
+    with telling_what_is_wrong("environments", "num_envs"):
+        acted_in = build_environments(make_env, seed, **(environments or {}))
     storage = _storage(learner, observations, actions, {"num_envs": acted_in.num_envs, **stored})
     return Learner(learner, storage, Interaction(acted_in, learner, storage, seed), tests, Loop(), title)
+
+
+@contextlib.contextmanager
+def telling_what_is_wrong(part: str, sizes: str) -> Iterator[None]:
+    """Turn what its bindings have raised while a part was built into a message.
+
+    Args:
+        part: of the run, by the name of its class.
+        sizes: that memory is saved by.
+
+    Raises:
+        UserError: a binding is of the wrong type, refers to itself, or takes more memory than there is.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError, TypeError, OverflowError, ValueError) as error:
+        if is_shortage(error) or isinstance(error, OverflowError):
+            remedy = f"that is more memory than there is: lower its sizes, such as {sizes}"
+        elif isinstance(error, TypeError):  # a value of the wrong type, such as a function for @Recurrent
+            remedy = "correct its bindings"
+        elif isinstance(error, RecursionError):
+            remedy = "a binding refers to itself; correct it"
+        else:
+            raise
+        raise UserError(f"{part} cannot be built: {first_line(error)}; {remedy}") from error
 
 
 def _storage(
     algorithm: ActorCritic, observations: spaces.Box, actions: spaces.Box, arguments: Mapping[str, Any]
 ) -> ReplayBuffer | RecurrentReplayBuffer:
     if algorithm.memoryless:
-        return ReplayBuffer(observations, actions, num_steps=algorithm.n_step, **arguments)
-    storage = RecurrentReplayBuffer(observations, actions, **arguments)
+        with telling_what_is_wrong("ReplayBuffer", "capacity or batch_size, or n_step of the algorithm"):
+            return ReplayBuffer(observations, actions, num_steps=algorithm.n_step, **arguments)
+    with telling_what_is_wrong("RecurrentReplayBuffer", "capacity or batch_size"):
+        storage = RecurrentReplayBuffer(observations, actions, **arguments)
     if told := about_segments(algorithm, storage):
         warnings.warn(told, DataWarning, stacklevel=3)
     return storage

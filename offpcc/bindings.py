@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gin
 
 from offpcc.checks import FOR_NUMBERS, has_flags, takes_numbers, told
+from offpcc.config_limits import DEEPEST, MOST_VALUES, parts_of, too_deep, too_many
 from offpcc.errors import UserError
 
 COMMAND_LINE = "--gin"
-MACRO = "gin.macro"
+GIN = "gin"  # the module of gin's own
+MACRO, CONSTANT = f"{GIN}.macro", f"{GIN}.constant"
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # What launch.py and the library pass themselves, by family; gin sets hyper-parameters only.
 PASSED = {
@@ -22,6 +23,7 @@ PASSED = {
     "BufferBase": {"observation_space", "action_space", "device", "seed", "num_envs", "frame_stack"},
     "ReplayBuffer": {"num_steps"},
     "Encoder": {"shape"},
+    "Wrapper": {"env"},  # of Gymnasium
     "Cell": {"num_in", "hidden_dim", "num_layers"},
 }
 
@@ -60,7 +62,12 @@ def parameters(function: Any) -> set[str]:
 def passed_by_us(function: Any) -> set[str]:
     """Parameters that are not gin's to set."""
     ancestors = function.__mro__ if inspect.isclass(function) else ()
-    return set().union(*(PASSED.get(cls.__name__, set()) for cls in ancestors))
+    passed = set[str]().union(*(PASSED.get(cls.__name__, set()) for cls in ancestors))
+    for entry in gin.config._REGISTRY._selector_map.values():
+        if entry.wrapped is function:
+            passed |= set(entry.denylist or ())
+            passed |= parameters(function) - set(entry.allowlist) if entry.allowlist else set()
+    return passed
 
 
 def nearest(name: str, known: Any) -> str:
@@ -74,29 +81,76 @@ def nearest_configurable(selector: str) -> str:
     return nearest(selector.split(".")[-1], sorted({name.split(".")[-1] for name in configurables()}))
 
 
-def check_macros(bindings: list[Binding]) -> None:
-    """Refuse macros that are bound nowhere, or that are made of themselves.
+def is_known_value(reference: Any) -> bool:
+    """Whether a reference is a macro's, or a constant's that a module has defined."""
+    name, selector = reference.config_key
+    return bool(name) and (selector == MACRO or (selector == CONSTANT and name in gin.config._CONSTANTS))
+
+
+def check_references(bindings: list[Binding]) -> None:
+    """Refuse bindings whose references, followed to their ends, are bound nowhere, made of themselves or too large.
 
     Raises:
         UserError: naming the binding.
     """
-    bound = gin.config._CONFIG
-    made_of = {scope: _macros_in(given) for (scope, selector), given in bound.items() if selector == MACRO}
+    bound, reached, total = gin.config._CONFIG, Reached(), 0
     for binding in bindings:
         value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
-        for macro in sorted(_macros_in(value)):
-            if macro not in made_of:
+        where = f"{binding.where}: {binding.given}"
+        size, depth = reached.measure(value, tuple(filter(None, binding.scope.split("/"))), where, 0)
+        if depth > DEEPEST:
+            raise too_deep(where)
+        total += size
+        if total > MOST_VALUES:
+            raise too_many(where)
+
+
+class Reached:
+    """What comes of values once gin follows their references: how many values, and how deep."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[tuple[tuple[str, ...], str], tuple[int, int]] = {}
+        self.under_way: set[tuple[tuple[str, ...], str]] = set()
+
+    def measure(self, value: Any, scope: tuple[str, ...], where: str, depth: int) -> tuple[int, int]:
+        """Number and depth of the values.
+
+        Args:
+            value: as it was bound.
+            scope: that references are followed in, save those that have one of their own.
+            where: the binding, for messages.
+            depth: of the value in the binding's.
+
+        Raises:
+            UserError: a macro is bound nowhere, a reference leads to itself, or goes too deep.
+        """
+        if depth > DEEPEST:
+            raise too_deep(where)
+        if isinstance(value, gin.config.ConfigurableReference):
+            return self._follow(value, scope, where, depth) if value.evaluate else (1, 0)
+        inner = [self.measure(part, scope, where, depth + 1) for part in parts_of(value)]
+        return 1 + sum(size for size, _ in inner), 1 + max((below for _, below in inner), default=-1)
+
+    def _follow(self, reference: Any, scope: tuple[str, ...], where: str, depth: int) -> tuple[int, int]:
+        key = tuple(reference.scopes) or scope, reference.config_key[1]
+        if key in self.under_way:
+            name = "/".join(reference.scopes) if key[1] == MACRO else str(reference)
+            raise UserError(f"{where}: {name} is made of itself, {reference}; give it a value")
+        if key not in self.sizes:
+            bound: dict[str, Any] = {}
+            for length in range(len(key[0]) + 1):  # as gin merges them
+                bound |= gin.config._CONFIG.get(("/".join(key[0][:length]), key[1]), {})
+            if key[1] == MACRO and not bound:
+                macro, made = "/".join(reference.scopes), sorted(name for name, of in gin.config._CONFIG if of == MACRO)
                 raise UserError(
-                    f"{binding.where}: {binding.given} is %{macro}, but {macro} is bound nowhere; "
-                    f"{nearest(macro, sorted(made_of)) if made_of else f'add a line {macro} = ...'}"
+                    f"{where} is %{macro}, but {macro} is bound nowhere; "
+                    f"{nearest(macro, made) if made else f'add a line {macro} = ...'}"
                 )
-            reached, left = set[str](), [macro]
-            while left:
-                following = made_of.get(left.pop(), set())
-                if macro in following:
-                    raise UserError(f"{binding.where}: {macro} is made of itself, %{macro}; give it a value")
-                left += following - reached
-                reached |= following
+            self.under_way.add(key)
+            inner = [self.measure(value, key[0], where, depth + 1) for value in bound.values()]
+            self.under_way.remove(key)
+            self.sizes[key] = 1 + sum(size for size, _ in inner), 1 + max((below for _, below in inner), default=0)
+        return self.sizes[key]
 
 
 def check_flags(bindings: list[Binding]) -> None:
@@ -125,14 +179,6 @@ def _declaration(function: Any, parameter: str) -> inspect.Parameter | None:
     return next((each for each in known if each is not None), None)
 
 
-def _macros_in(value: Any) -> set[str]:
-    return {
-        part.config_key[0]
-        for part in gin.config.iterate_references(value)
-        if part.selector in (MACRO, MACRO.split(".")[-1])
-    }
-
-
 def check_effects(bindings: list[Binding], without_effect: Mapping[Any, Mapping[str, str]] | None = None) -> None:
     """Refuse bindings that did nothing, once all that the run uses has been built.
 
@@ -149,6 +195,7 @@ def check_effects(bindings: list[Binding], without_effect: Mapping[Any, Mapping[
     operative = gin.config._OPERATIVE_CONFIG
     taking_part = {selector for _, selector in operative}
     classes = configurables()
+    referenced = {part.config_key for part in gin.config.iterate_references(gin.config._CONFIG)}
     for binding in bindings:
         if _is_used(binding, operative):
             reason = _why_idle(binding, classes, without_effect or {})
@@ -156,7 +203,7 @@ def check_effects(bindings: list[Binding], without_effect: Mapping[Any, Mapping[
                 raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; take it out")
             continue
         if binding.selector == MACRO:
-            if binding.where == COMMAND_LINE or not _is_referenced(binding.scope):
+            if binding.where == COMMAND_LINE or (binding.scope, MACRO) not in referenced:
                 near = [f"{name.split('.')[-1]}.{binding.given}" for name in sorted(taking_part - {MACRO})]
                 near = [name for name in near if _is_parameter(name)]
                 hint = f"did you mean {' or '.join(near)}?" if near else "a binding names its class, as in SAC.lr"
@@ -195,12 +242,6 @@ def _why_idle(binding: Binding, classes: dict[str, Any], without_effect: Mapping
         if binding.parameter in reasons and classes.get(binding.selector) in family:
             return reasons[binding.parameter]
     return None
-
-
-def _is_referenced(macro: str) -> bool:
-    """Whether the value of any binding refers to `macro`, also of a class that takes no part."""
-    bound = [value for given in gin.config._CONFIG.values() for value in given.values()]
-    return any(re.search(rf"%{re.escape(macro)}(?![\w/.])", repr(value)) for value in bound)
 
 
 def _is_parameter(name: str) -> bool:

@@ -17,6 +17,12 @@ from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 from offpcc.errors import UserError
 
+LARGEST_NUMBER = 1e38  # PyTorch learns in 32 bits, which end soon after
+LARGEST_COUNT = 2**63 - 1  # NumPy and PyTorch count in 64 bits
+LARGEST_SIZE = 2**20  # of what is held in memory at once: widths, batches, windows
+MOST_PARTS = 1_000  # of objects that each take time to build: layers, critics, environments
+LONGEST_NUMBER = 40  # digits of a number that a message shows
+
 
 def no_remedy(value: Any) -> str:
     """What there is to say of `value` beyond the rule's words."""
@@ -50,34 +56,90 @@ def with_parentheses(value: Any) -> str:
     return f"write @{value.__name__}() with parentheses" if isinstance(value, type) else ""
 
 
-def is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
+def is_number(value: Any, least: float = -LARGEST_NUMBER, most: float = LARGEST_NUMBER) -> bool:
     """Whether `value` is a number within these bounds; bool, NaN and infinity are none."""
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    return real and bool(-math.inf < value < math.inf and least <= value <= most)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        number = int(value) if isinstance(value, Integral) else float(value)
+        return math.isfinite(number) and least <= number <= most
+    except OverflowError:  # an integer that no float holds
+        return False
 
 
-def is_whole_number(value: Any, least: int) -> bool:
-    """Whether `value` is a whole number, `least` or more."""
-    return isinstance(value, Integral) and is_number(value, least)
+def is_whole_number(value: Any, least: int, most: int) -> bool:
+    """Whether `value` is a whole number from `least` to `most`."""
+    return isinstance(value, Integral) and is_number(value, least, most)
 
 
 def are_sizes(value: Any) -> bool:
-    """Whether `value` is a list of whole numbers above 0, at least one."""
-    return isinstance(value, list | tuple) and len(value) > 0 and all(is_whole_number(size, 1) for size in value)
+    """Whether `value` is a list of sizes, at least one and at most `MOST_PARTS`."""
+    is_list = isinstance(value, list | tuple) and 0 < len(value) <= MOST_PARTS
+    return is_list and all(is_whole_number(size, 1, LARGEST_SIZE) for size in value)
+
+
+def _smaller_sizes(value: Any) -> str:
+    """The remedy for a list of sizes that are too large, or too many."""
+    if not isinstance(value, list | tuple) or not all(is_whole_number(size, 1, LARGEST_COUNT) for size in value):
+        return ""
+    if len(value) > MOST_PARTS:
+        return f"it has to be {MOST_PARTS:,} numbers or fewer"
+    return f"each has to be {LARGEST_SIZE:,} or less" if value else ""
+
+
+def above(least: float, most: float = LARGEST_NUMBER) -> Rule:
+    """A rule for numbers above `least`, `most` or less."""
+    return Rule(
+        f"a number above {least:g}", lambda value: is_number(value, least, most) and value > least, _less(most, Real)
+    )
+
+
+def at_least(least: float, most: float = LARGEST_NUMBER) -> Rule:
+    """A rule for numbers from `least` to `most`."""
+    return Rule(f"a number, {least:g} or more", lambda value: is_number(value, least, most), _less(most, Real))
+
+
+def whole(least: int, most: int) -> Rule:
+    """A rule for whole numbers from `least` to `most`."""
+    return Rule(
+        f"a whole number, {least} or more", lambda value: is_whole_number(value, least, most), _less(most, Integral)
+    )
+
+
+def _less(most: float, kind: type) -> Callable[[Any], str]:
+    """The remedy for a number of this kind that is above `most`."""
+
+    def remedy(value: Any) -> str:
+        is_kind = isinstance(value, kind) and not isinstance(value, bool)
+        is_larger = is_kind and bool(most < value < math.inf)
+        return f"it has to be {most:{',' if isinstance(most, int) else 'g'}} or less" if is_larger else ""
+
+    return remedy
+
+
+def _nearer_zero(value: Any) -> str:
+    """The remedy for a number that is too large for networks, whatever its sign."""
+    is_larger = isinstance(value, int | float) and LARGEST_NUMBER < abs(value) < math.inf
+    return f"it has to be from {-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}" if is_larger else ""
 
 
 FOR_NUMBERS = "write a number, not True or False"
 NOTHING = Rule("None", lambda value: value is None)
-NONNEGATIVE = Rule("a number, 0 or more", lambda value: is_number(value, 0.0))
+NONNEGATIVE = at_least(0.0)
 
-Number = Annotated[float, Rule("a number", is_number)]
+Number = Annotated[float, Rule("a number", is_number, _nearer_zero)]
 NonnegativeNumber = Annotated[float, NONNEGATIVE]
-PositiveNumber = Annotated[float, Rule("a number above 0", lambda value: is_number(value, 0.0) and value > 0.0)]
+PositiveNumber = Annotated[float, above(0.0)]
 Fraction = Annotated[float, Rule("a number from 0 to 1", lambda value: is_number(value, 0.0, 1.0))]
-PositiveInteger = Annotated[int, Rule("a whole number, 1 or more", lambda value: is_whole_number(value, 1))]
-NonnegativeInteger = Annotated[int, Rule("a whole number, 0 or more", lambda value: is_whole_number(value, 0))]
+PositiveInteger = Annotated[int, whole(1, LARGEST_COUNT)]
+NonnegativeInteger = Annotated[int, whole(0, LARGEST_COUNT)]
+Size = Annotated[int, whole(1, LARGEST_SIZE)]
+NonnegativeSize = Annotated[int, whole(0, LARGEST_SIZE)]
+NumParts = Annotated[int, whole(1, MOST_PARTS)]
 Flag = Annotated[bool, Rule("True or False", lambda value: isinstance(value, bool))]
-Sizes = Annotated[Sequence[int], Rule("a list of whole numbers, each 1 or more, such as (64, 64)", are_sizes)]
+Sizes = Annotated[
+    Sequence[int], Rule("a list of whole numbers, each 1 or more, such as (64, 64)", are_sizes, _smaller_sizes)
+]
 
 
 def takes_numbers(parameter: inspect.Parameter) -> bool:
@@ -130,6 +192,11 @@ def told(value: Any) -> str:
     """`value` in one line."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    text = repr(value)
-    plain = len(text) <= 80 and "\n" not in text and not text.startswith("<")
+    if isinstance(value, int) and abs(value) >= 10**LONGEST_NUMBER:
+        return f"a whole number of {int(value.bit_length() * math.log10(2)) + 1:,} digits"
+    try:
+        text = repr(value)
+    except Exception:  # of a user's class, or of a number in a list that is too long for Python to print
+        text = ""
+    plain = 0 < len(text) <= 80 and "\n" not in text and not text.startswith("<")
     return text if plain else f"an object of {type(value).__name__}"

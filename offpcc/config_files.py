@@ -18,6 +18,7 @@ import gin
 from gin import config_parser
 
 from offpcc.bindings import nearest_configurable
+from offpcc.config_limits import MOST_BYTES, MOST_INCLUDING, Amount, check_name, check_strings, check_value
 from offpcc.errors import UserError, first_line
 from offpcc.files import open_regular
 from offpcc.modules import PACKAGE, import_own
@@ -25,8 +26,8 @@ from offpcc.places import as_path, ends_in_slash, shown
 
 CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # a wheel has the configs inside
 CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
-LARGEST = 2**22  # bytes of a config
 OF_RUNS = ("run.json", "progress.csv", "checkpoint.pt", "checkpoint_before.pt")  # one of which is in a run's folder
+LONGEST_LINE = 200  # letters of a line that a message shows
 UNKNOWN_REFERENCE = re.compile(r"No configurable matching reference '@([^'()]+)")  # what gin says of one
 
 
@@ -62,7 +63,7 @@ def text_of(path: Path) -> str:
         UserError: it cannot be read.
     """
     try:
-        if (size := path.stat().st_size) > LARGEST:
+        if (size := path.stat().st_size) > MOST_BYTES:
             raise UserError(f"{path} has {size:,} bytes, too many for a config; name a gin file")
         with open_regular(path, "r", encoding="utf-8-sig") as file:
             text: str = file.read()
@@ -84,24 +85,34 @@ def has_imports(path: Path) -> bool:
         return False
 
 
-def read_file(path: Path, including: tuple[Path, ...] = (), *, is_trusted: bool = True) -> Iterator[tuple[Any, str]]:
+def read_file(
+    path: Path, including: tuple[Path, ...] = (), *, is_trusted: bool = True, amount: Amount | None = None
+) -> Iterator[tuple[Any, str]]:
     """The bindings of a config; see `read_text`.
 
     Args:
         path: its own.
         including: the configs that include it, each the next.
         is_trusted: see `read_text`.
+        amount: see `read_text`.
 
     Raises:
-        UserError: it cannot be read, is malformed or includes itself, or an import fails.
+        UserError: it cannot be read, is malformed, too large or includes itself, or an import fails.
     """
     if path.resolve() in including:
         raise UserError(f"{path} includes itself, by way of {including[-1]}; take one include out")
-    yield from read_text(text_of(path), path, (*including, path.resolve()), is_trusted=is_trusted)
+    if len(including) > MOST_INCLUDING:
+        raise UserError(f"{path}: more than {MOST_INCLUDING} configs include each the next; put some into one")
+    yield from read_text(text_of(path), path, (*including, path.resolve()), is_trusted=is_trusted, amount=amount)
 
 
 def read_text(
-    text: str, source: Path | str, including: tuple[Path, ...] = (), *, is_trusted: bool = True
+    text: str,
+    source: Path | str,
+    including: tuple[Path, ...] = (),
+    *,
+    is_trusted: bool = True,
+    amount: Amount | None = None,
 ) -> Iterator[tuple[Any, str]]:
     """The bindings of a text, as gin's statements, each with where it stands; what it includes and imports is, too.
 
@@ -111,11 +122,13 @@ def read_text(
         including: see `read_file`.
         is_trusted: whether it includes and imports; not so the config of a run, of which modules that are imported
             already are let by.
+        amount: of what was read with it so far; by default nothing.
 
     Raises:
-        UserError: it is malformed, or an include or an import fails or is refused.
+        UserError: it is malformed or too large, or an include or an import fails or is refused.
     """
-    for statement, where in statements(text, source):
+    amount = amount or Amount()
+    for statement, where in statements(text, source, amount=amount):
         if isinstance(statement, config_parser.IncludeStatement):
             if not is_trusted:
                 raise UserError(
@@ -123,7 +136,7 @@ def read_text(
                     f"else, includes nothing; name a config of your own with --config"
                 )
             beside = source.parent if isinstance(source, Path) else None
-            yield from read_file(find(statement.filename, beside), including)
+            yield from read_file(find(statement.filename, beside), including, amount=amount)
         elif isinstance(statement, config_parser.ImportStatement):
             if not is_trusted and statement.module not in sys.modules:
                 module = shown(statement.module)
@@ -138,25 +151,42 @@ def read_text(
             yield statement, where
 
 
-def statements(text: str, source: Path | str, skip_unknown: bool = False) -> Iterator[tuple[Any, str]]:
+def statements(
+    text: str, source: Path | str, skip_unknown: bool = False, amount: Amount | None = None
+) -> Iterator[tuple[Any, str]]:
     """All statements of a text, each with where it stands.
 
     Args:
         text: in gin's syntax.
         source: see `read_text`.
         skip_unknown: whether references to what is not known pass.
+        amount: see `read_text`.
 
     Raises:
-        UserError: it is malformed.
+        UserError: it is malformed or too large.
     """
+    amount = amount or Amount()
+    amount.add_bytes(len(text.encode(errors="replace")), source)
+    check_strings(text, source)
     try:
         for statement in config_parser.ConfigParser(text, gin.config.ParserDelegate(skip_unknown)):
-            yield statement, _where(source, statement.location.line_num)
+            where = _where(source, statement.location.line_num)
+            amount.add_statement(where)
+            if isinstance(statement, config_parser.BindingStatement):
+                check_name(name_of(statement), where)
+                check_value(statement.value, f"{where}: {name_of(statement)}")
+            yield statement, where
     except SyntaxError as error:
         reason, where = error.msg.strip().splitlines()[-1].strip(), _where(source, error.lineno)
+        line = shown(repr((error.text or text).strip()), LONGEST_LINE)
         raise UserError(
-            f"{where}: {(error.text or text).strip()!r} is not gin's syntax ({reason}); a value is a number, a string "
+            f"{where}: {line} is not gin's syntax ({shown(reason, LONGEST_LINE)}); a value is a number, a string "
             f"in quotes, another of Python's literals such as True or None, or an @reference"
+        ) from error
+    except TypeError as error:  # of a dictionary with lists for keys
+        raise UserError(
+            f"{source}: {first_line(error)} in {shown(repr(text.strip()), LONGEST_LINE)}; a dictionary's keys are "
+            f"numbers or strings"
         ) from error
     except (RecursionError, MemoryError) as error:
         raise UserError(
@@ -172,6 +202,12 @@ def statements(text: str, source: Path | str, skip_unknown: bool = False) -> Ite
             f"{source}: nothing that gin can configure is called {reference[1]!r}; "
             f"{nearest_configurable(reference[1])} A class of your own needs the import of its module in the config"
         ) from error
+
+
+def name_of(binding: Any) -> str:
+    """What a statement binds, as the user wrote it, such as SAC.lr."""
+    scope = f"{binding.scope}/" if binding.scope else ""
+    return f"{scope}{binding.selector}{'.' if binding.arg_name else ''}{binding.arg_name or ''}"
 
 
 def _where(source: Path | str, line: int | None) -> str:

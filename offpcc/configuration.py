@@ -15,18 +15,21 @@ from gin import config_parser
 
 from offpcc.bindings import (
     COMMAND_LINE,
+    GIN,
     MACRO,
     Binding,
     check_flags,
-    check_macros,
+    check_references,
     configurables,
+    is_known_value,
     nearest,
     nearest_configurable,
     parameters,
     passed_by_us,
 )
-from offpcc.config_files import CHECKOUT, find, is_of_run, read_file, read_text, statements, text_of
-from offpcc.errors import UserError
+from offpcc.config_files import CHECKOUT, find, is_of_run, name_of, read_file, read_text, statements, text_of
+from offpcc.config_limits import Amount
+from offpcc.errors import UserError, first_line
 from offpcc.modules import import_own
 from offpcc.places import as_path, shown
 
@@ -74,23 +77,24 @@ def load(
             same one is given twice beside the file.
     """
     gin.clear_config()
+    amount = Amount()
     for module in modules:
         import_own(module, IMPORT)
         gin.parse_config(f"import {module}")  # so that the operative config has it
     path = find(file) if file else None
     is_trusted = is_trusted and path is not None and not is_of_run(path)
-    bindings = _bind_all(read_file(path, is_trusted=is_trusted)) if path else []
+    bindings = _bind_all(read_file(path, is_trusted=is_trusted, amount=amount)) if path else []
     known: set[tuple[str, str, str]] = set()
     for text in given:
         if not isinstance(text, str) or "=" not in text:
             fault = f"{given_in}: {shown(repr(text))} is no binding"
             raise UserError(f"{fault}; each is a string of its own, as in {EXAMPLES[given_in]}")
-        for binding in _bind_all(read_text(text, given_in)):
+        for binding in _bind_all(read_text(text, given_in, amount=amount)):
             if binding[:3] in known:
                 raise UserError(f"{given_in}: {binding.given} is given twice; take one out")
             known.add(binding[:3])
             bindings.append(binding)
-    check_macros(bindings)
+    check_references(bindings)
     check_flags(bindings)
     return bindings
 
@@ -126,13 +130,17 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
     load(file, [], modules=modules)
     if not os.path.lexists(run):
         return
-    known = list(statements(text_of(run), run, skip_unknown=True))
-    wanted, reached = {_complete("make")}, set[str]()
+    known = [
+        (_bound(statement), statement, where)
+        for statement, where in statements(text_of(run), run, skip_unknown=True)
+        if isinstance(statement, config_parser.BindingStatement)
+    ]
+    wanted, reached, bindings = {_complete("make")}, set[str](), list[Binding]()
     while wanted:
         selector = wanted.pop()
         reached.add(selector)
-        for statement, where in known:
-            if not isinstance(statement, config_parser.BindingStatement) or _bound(statement) != selector:
+        for bound, statement, where in known:
+            if bound != selector:
                 continue
             for reference in _references(statement.value):
                 if isinstance(reference, gin.config._UnknownConfigurableReference):
@@ -142,8 +150,10 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
                     )
                 is_macro = reference.selector == MACRO
                 wanted.add(reference.config_key[0] if is_macro else _complete(reference.selector))
-            check_flags([_bind(statement, where)])
+            bindings.append(_bind(statement, where))
         wanted -= reached
+    check_references(bindings)
+    check_flags(bindings)
 
 
 def _bound(statement: Any) -> str | None:
@@ -173,9 +183,8 @@ def _bind_all(given: Iterable[tuple[Any, str]]) -> list[Binding]:
 
 
 def _bind(statement: Any, where: str) -> Binding:
-    scope, selector, parameter = statement.scope, statement.selector, statement.arg_name
-    given = (f"{scope}/" if scope else "") + selector + (f".{parameter}" if parameter else "")
-    _refuse_parentheses(statement.value, f"{where}: {given}")
+    scope, selector, parameter, given = statement.scope, statement.selector, statement.arg_name, name_of(statement)
+    _check_references_in(statement.value, f"{where}: {given}")
     if not parameter:
         gin.bind_parameter((given, MACRO, "value"), statement.value)
         return Binding(given, MACRO, "value", given, where)
@@ -203,9 +212,16 @@ def _bind(statement: Any, where: str) -> Binding:
     return Binding(scope or "", complete, parameter, given, where)
 
 
-def _refuse_parentheses(value: Any, where: str) -> None:
-    """Refuse @Recurrent() for @Recurrent: gin cannot build what needs arguments that offpcc passes."""
+def _check_references_in(value: Any, where: str) -> None:
+    """Refuse @Recurrent() for @Recurrent, as gin cannot build what needs arguments that offpcc passes, and gin's own.
+
+    Of gin's own, macros and constants are written %NAME; singletons need a binding that `_bind` does not take.
+    """
     for part in gin.config.iterate_references(value):
+        if part.config_key[1].startswith(f"{GIN}.") and not (part.evaluate and is_known_value(part)):
+            raise UserError(
+                f"{where} is @{part.scoped_selector}, which is gin's own; name a class of offpcc or of your own"
+            )
         if part.evaluate and passed_by_us(part.configurable.wrapped):
             raise UserError(
                 f"{where} is {part}, which offpcc builds itself; write {repr(part).removesuffix('()')} without "
@@ -222,7 +238,7 @@ def operative() -> str:
 def values(text: str) -> dict[str, str]:
     """A config's bindings, flat, for comparison."""
     return {
-        f"{s.scope + '/' if s.scope else ''}{s.selector}{'.' if s.arg_name else ''}{s.arg_name}": repr(s.value)
+        name_of(s): repr(s.value)
         for s, _ in statements(text, Path("config.gin"))
         if isinstance(s, config_parser.BindingStatement)
     }
@@ -297,7 +313,10 @@ def anticipate(function: Any) -> dict[str, Any]:
     selector = gin.config._inverse_lookup(function).selector
     signature = inspect.signature(function)
     settings = {name: p.default for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY}
-    settings |= gin.get_bindings(function)
+    try:
+        settings |= gin.get_bindings(function)
+    except (TypeError, RuntimeError) as error:  # a reference with parentheses to what needs arguments
+        raise UserError(f"the bindings of {selector} cannot be read: {first_line(error)}; correct them") from error
     missing = [name for name, value in settings.items() if value is gin.REQUIRED]
     if missing:
         name = f"{selector.split('.')[-1]}.{missing[0]}"

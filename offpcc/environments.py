@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from offpcc import signals
-from offpcc.checks import Flag, PositiveInteger, check, rules_of
+from offpcc.checks import Flag, NumParts, check, rules_of
 from offpcc.domains.closing import close
 from offpcc.domains.faults import EnvironmentFault, deed, remedy_of
 from offpcc.domains.guard import guarded
@@ -204,7 +204,7 @@ class VectorEnvironments:
 
 @gin.configurable(denylist=["make_env", "seed"])  # type: ignore[untyped-decorator]
 def environments(
-    make_env: MakeEnv, seed: int, *, num_envs: PositiveInteger = 1, worker_processes: Flag = False
+    make_env: MakeEnv, seed: int, *, num_envs: NumParts = 1, worker_processes: Flag = False
 ) -> LocalEnvironments | WorkerEnvironments:
     """The environments an agent learns in.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,7 +49,7 @@ def run_episodes(
     watch = watch or (lambda env: None)
     envs = envs[: len(seeds)]
     episodes: list[int | None] = list(range(len(envs)))  # which one each environment plays, None when done
-    waiting = deque(range(len(envs), len(seeds)))
+    waiting = iter(range(len(envs), len(seeds)))
     results: dict[int, EpisodeResult] = {}
     observations = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=False)]
     for env in envs:
@@ -74,7 +73,7 @@ def run_episodes(
             rewards[i], returns[i], lengths[i] = reward, returns[i] + float(reward), lengths[i] + 1
             if terminated or truncated:
                 results[episode] = EpisodeResult(returns[i], lengths[i])
-                episodes[i] = waiting.popleft() if waiting else None
+                episodes[i] = next(waiting, None)
                 if (following := episodes[i]) is not None:
                     observations[i] = env.reset(seed=seeds[following])[0]
                     watch(env)

@@ -133,7 +133,7 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     evaluate.add_argument("--episodes", type=arguments.positive, default=100, metavar="N")
     evaluate.add_argument("--env", metavar="NAME", help="another environment than the run's")
     evaluate.add_argument("--seed", type=arguments.run_id, default=2_000_000, metavar="N", help="of the first episode")
-    evaluate.add_argument("--num_envs", type=arguments.positive, default=20, metavar="N", help="episodes side by side")
+    evaluate.add_argument("--num_envs", type=arguments.num_envs, default=20, metavar="N", help="episodes side by side")
     evaluate.add_argument("--config", metavar="FILE.gin", help="whose imports define a class of your own")
     _import(evaluate)
     _device(evaluate)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from offpcc.bad_numbers import Look
-from offpcc.checks import NONNEGATIVE, NonnegativeNumber, PositiveInteger, Rule, either, with_parentheses
+from offpcc.checks import NONNEGATIVE, NonnegativeNumber, PositiveInteger, Rule, either, is_number, with_parentheses
 from offpcc.registry import configurable
 from offpcc.watch import Watch, current
 
@@ -19,7 +19,13 @@ Schedule = Callable[[int], float]  # learning rate as a function of the number o
 
 
 def _is_schedule(value: Any) -> bool:
-    return callable(value) and not isinstance(value, type)
+    """Whether `value` gives a learning rate for the first update."""
+    if not callable(value) or isinstance(value, type):
+        return False
+    try:
+        return is_number(value(0), 0.0)
+    except Exception:  # it is no schedule, or one that fails
+        return False
 
 
 Rate = Annotated[

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import gin
 
 from offpcc import signals
 from offpcc.bookkeeping import EXPLORING, Clock, Loop, columns, summary, tell_skipped, tell_untaught
-from offpcc.checks import NonnegativeInteger, NonnegativeNumber, Number, PositiveInteger, check, rules_of
+from offpcc.checks import (
+    NonnegativeInteger,
+    NonnegativeSize,
+    Number,
+    NumParts,
+    PositiveInteger,
+    at_least,
+    check,
+    rules_of,
+)
 from offpcc.core import Algorithm, Buffer
 from offpcc.errors import UserError
 from offpcc.evaluation import Evaluation
@@ -18,6 +27,9 @@ from offpcc.interaction import Interaction
 from offpcc.loggers import Logger, Loggers
 
 ALMOST_ONE = 1.0 - 1e-6  # an update that is due: ten times 0.1, as floats add up, is a little less than one
+
+MOST_UPDATES = 10_000  # a step; the most that the field makes are some tens
+UpdatesPerStep = Annotated[float, at_least(0.0, MOST_UPDATES)]
 
 
 class Run(NamedTuple):
@@ -64,11 +76,11 @@ def train(
     *,
     num_epochs: PositiveInteger = gin.REQUIRED,
     num_steps_per_epoch: PositiveInteger = 1_000,
-    num_test_episodes_per_epoch: NonnegativeInteger = 10,
-    num_test_envs: PositiveInteger = 10,
+    num_test_episodes_per_epoch: NonnegativeSize = 10,
+    num_test_envs: NumParts = 10,
     update_after: NonnegativeInteger = 10_000,
     update_every: PositiveInteger = 1,
-    updates_per_step: NonnegativeNumber = 1.0,
+    updates_per_step: UpdatesPerStep = 1.0,
     stop_return: Number | None = None,
 ) -> Loop:
     """Train until `num_epochs` have ended, or a test reaches `stop_return`.

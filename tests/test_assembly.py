@@ -17,6 +17,7 @@ from offpcc.assembly import build
 from offpcc.core import Step
 from offpcc.errors import UserError
 from offpcc.evaluation import run_episodes
+from offpcc.loggers import Loggers
 from offpcc.networks import Identity, Recurrent
 
 SMALL = {"hidden_dims": (8,), "encoder": functools.partial(Recurrent, hidden_dim=8, num_layers=1)}
@@ -293,3 +294,30 @@ def test_an_actor_of_an_older_format_is_refused_in_one_message(tmp_path, older):
         f"{file} has format {older}, this offpcc reads {ACTOR_FORMAT}; an older offpcc wrote it: use that one, whose "
         f"version is in run.json of the run's folder, or train anew"
     )
+
+
+@pytest.mark.parametrize(
+    "error, told",
+    [
+        (MemoryError(), UserError),
+        (MemoryError("Unable to allocate 72.8 TiB for an array"), UserError),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), UserError),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), UserError),
+        (RuntimeError("the memory's state has another shape"), RuntimeError),
+        (ZeroDivisionError("of a user's class"), ZeroDivisionError),
+    ],
+    ids=str,
+)
+def test_a_lack_of_memory_while_learning_is_told_and_no_other_error_is_taken_for_it(monkeypatch, error, told):
+    learner = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (4,)}, buffer={"batch_size": 2})
+
+    def fail(batch):
+        raise error
+
+    monkeypatch.setattr(learner.algorithm, "update_networks", fail)
+    with pytest.raises(told) as caught:
+        learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=5, update_after=2, num_test_episodes_per_epoch=0)
+    if told is UserError:
+        assert "takes more memory than there is" in caught.value.message and "lower the sizes" in caught.value.message
+    else:
+        assert str(error) in str(caught.value)

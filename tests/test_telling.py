@@ -34,6 +34,12 @@ def named_as(pendulum_file, tmp_path):
     return write
 
 
+def test_a_batch_that_takes_more_memory_than_is_free_is_refused(launch, monkeypatch):
+    monkeypatch.setattr("offpcc.telling.available_bytes", lambda: 100)
+    code, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
+    assert code == 2 and "ReplayBuffer.batch_size is 32: a batch takes" in err and "100 bytes of memory are free" in err
+
+
 @pytest.mark.parametrize(("recorded_in", "advised"), [("pendulum-v0", "pendulum-v0"), ("Hopper-v2", "Hopper-v4")])
 def test_without_an_environment_the_one_that_can_be_had_is_advised(launch, named_as, recorded_in, advised):
     code, out, err = launch("--dataset", named_as(recorded_in), "--algo", "bc", *SHORT)

@@ -19,13 +19,13 @@ from offpcc.algorithms.acting import Acting
 from offpcc.algorithms.fused.base import FusedUpdate, fused_update_of
 from offpcc.algorithms.updating import BadNumbers, Precision, as_chosen
 from offpcc.allocation import keep_freed_memory
-from offpcc.checks import Flag, Fraction, Number, PositiveInteger, PositiveNumber, Sizes
+from offpcc.checks import Flag, Fraction, Number, NumParts, PositiveNumber, Size, Sizes
 from offpcc.core import Batch, Stats, Summaries, channels_first_shape, is_image
 from offpcc.data.augmentation import Augmentation, RandomShift
 from offpcc.errors import UserError
 from offpcc.learning import Noise, PolyakAverage, RunningNormalization
 from offpcc.networks import Critics, Identity, Inputs, InputShape, PassThrough
-from offpcc.networks.encoders import Builder, EncoderBuilder
+from offpcc.networks.encoders import Builder, EncoderBuilder, built_encoder
 from offpcc.networks.sequences import encode, is_empty
 from offpcc.optimization import Optimizer, Rate
 from offpcc.registry import configurable
@@ -109,13 +109,13 @@ class ActorCritic(Acting):
         actor_lr: Rate | None = None,
         encoder_lr: Rate | None = None,
         hidden_dims: Sizes = (256, 256),
-        num_critics: PositiveInteger | None = None,
+        num_critics: NumParts | None = None,
         layer_norm: Flag = False,
         encoder: Builder | None = None,
         shared_encoder: Builder | None = None,
         max_gradient_norm: PositiveNumber | None = None,
         normalize_observations: Flag | None = None,
-        n_step: PositiveInteger = 1,
+        n_step: Size = 1,
         reward_scale: Number = 1.0,
         reward_shift: Number = 0.0,
         augmentation: Augmentation | None = None,
@@ -191,9 +191,10 @@ class ActorCritic(Acting):
         layer_norm: bool,
     ) -> None:
         shape = InputShape(self.observation_shape, self.action_dim)
-        self.shared_encoder = shared_encoder(shape)
+        owner = type(self).__name__
+        self.shared_encoder = built_encoder(shared_encoder, shape, f"{owner}.shared_encoder")
         own_shape = InputShape(self.shared_encoder.output_shape, self.action_dim)
-        self.actor_encoder = encoder(own_shape)
+        self.actor_encoder = built_encoder(encoder, own_shape, f"{owner}.encoder")
         dim = self.actor_encoder.dim
         if self.has_critics:
             own = 1 if is_empty(self.actor_encoder) else num_critics

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.algorithms.base import ActorCritic
-from offpcc.checks import Fraction, NonnegativeNumber, PositiveInteger, Sizes
+from offpcc.checks import Fraction, NonnegativeNumber, Size, Sizes
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import DeterministicActor, VariationalAutoencoder
 from offpcc.networks.layers import beside
@@ -63,8 +63,8 @@ class BCQ(ActorCritic):
         *,
         phi: NonnegativeNumber = 0.05,
         soft_minimum: Fraction = 0.75,
-        num_samples: PositiveInteger = 10,
-        num_acting_samples: PositiveInteger = 100,
+        num_samples: Size = 10,
+        num_acting_samples: Size = 100,
         vae_hidden_dims: Sizes = (750, 750),
         **kwargs: Any,
     ) -> None:

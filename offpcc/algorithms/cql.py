@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.sac import SAC
-from offpcc.checks import Flag, NonnegativeInteger, NonnegativeNumber, PositiveInteger, PositiveNumber
+from offpcc.checks import Flag, NonnegativeInteger, NonnegativeNumber, PositiveNumber, Size
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.learning import Multiplier
 from offpcc.networks.actors import squash
@@ -69,7 +69,7 @@ class CQL(SAC):
         action_space: Any,
         *,
         conservative_weight: NonnegativeNumber = 5.0,
-        num_samples: PositiveInteger = 10,
+        num_samples: Size = 10,
         sharpness: PositiveNumber = 1.0,
         threshold: NonnegativeNumber | None = None,
         max_backup: Flag = False,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from offpcc.checks import NonnegativeInteger, Rule, with_parentheses
+from offpcc.checks import NonnegativeSize, Rule, with_parentheses
 from offpcc.learning import Noise
 from offpcc.registry import configurable
 
@@ -20,7 +21,7 @@ class RandomShift:
         pad: largest shift, in pixels; 0 turns it off.
     """
 
-    def __init__(self, pad: NonnegativeInteger = 4) -> None:
+    def __init__(self, pad: NonnegativeSize = 4) -> None:
         self.pad = pad
 
     def __call__(self, frames: Tensor, noise: Noise, *, one_per_row: bool) -> Tensor:
@@ -38,11 +39,19 @@ class RandomShift:
         return shifted.permute(0, 3, 1, 2).view_as(frames)
 
 
+def _is_augmentation(value: Any) -> bool:
+    """Whether `value` takes what `RandomShift` takes."""
+    if not callable(value) or isinstance(value, type):
+        return False
+    try:
+        inspect.signature(value).bind(None, None, one_per_row=True)
+    except TypeError:
+        return False
+    except ValueError:  # a function of another language, which does not tell what it takes
+        return True
+    return True
+
+
 Augmentation = Annotated[
-    RandomShift,
-    Rule(
-        "an augmentation such as @RandomShift()",
-        lambda value: callable(value) and not isinstance(value, type),
-        with_parentheses,
-    ),
+    RandomShift, Rule("an augmentation such as @RandomShift()", _is_augmentation, with_parentheses)
 ]

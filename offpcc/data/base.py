@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from offpcc.checks import PositiveInteger
+from offpcc.checks import NumParts
 from offpcc.core import Batch, channels_first, channels_first_shape, channels_last
 from offpcc.data.device_rows import RowLayout, sent
 from offpcc.data.pieces import InPieces
@@ -45,8 +45,8 @@ class BufferBase(InPieces):
         action_space: spaces.Box,
         device: str | torch.device,
         seed: int,
-        num_envs: PositiveInteger,
-        frame_stack: PositiveInteger,
+        num_envs: NumParts,
+        frame_stack: NumParts,
     ) -> None:
         self.space_shape = observation_space.shape
         self.observation_shape = channels_first_shape(observation_space.shape)

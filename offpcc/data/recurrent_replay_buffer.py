@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 from numpy.lib.stride_tricks import sliding_window_view
 
-from offpcc.checks import Flag, NonnegativeInteger, PositiveInteger
+from offpcc.checks import Flag, NonnegativeSize, NumParts, PositiveInteger, Size
 from offpcc.core import Batch
 from offpcc.data.base import BufferBase
 from offpcc.data.device_episodes import DeviceEpisodes
@@ -53,13 +53,13 @@ class RecurrentReplayBuffer(BufferBase):
         action_space: spaces.Box,
         *,
         capacity: PositiveInteger = 5_000,
-        batch_size: PositiveInteger = 10,
-        segment_len: PositiveInteger | None = None,
-        burn_in: NonnegativeInteger = 0,
+        batch_size: Size = 10,
+        segment_len: Size | None = None,
+        burn_in: NonnegativeSize = 0,
         device: str | torch.device = "cpu",
         seed: int = 0,
-        num_envs: PositiveInteger = 1,
-        frame_stack: PositiveInteger = 1,
+        num_envs: NumParts = 1,
+        frame_stack: NumParts = 1,
         on_device: Flag | None = None,
     ) -> None:
         super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack)

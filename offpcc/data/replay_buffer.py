@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from offpcc.checks import Flag, PositiveInteger
+from offpcc.checks import Flag, NumParts, PositiveInteger, Size
 from offpcc.core import Batch
 from offpcc.data.device_rows import DeviceRows, sent
 from offpcc.data.rings import InRings
@@ -41,12 +41,12 @@ class ReplayBuffer(InRings):
         action_space: spaces.Box,
         *,
         capacity: PositiveInteger = 1_000_000,
-        batch_size: PositiveInteger = 256,
-        num_steps: PositiveInteger = 1,
+        batch_size: Size = 256,
+        num_steps: Size = 1,
         device: str | torch.device = "cpu",
         seed: int = 0,
-        num_envs: PositiveInteger = 1,
-        frame_stack: PositiveInteger = 1,
+        num_envs: NumParts = 1,
+        frame_stack: NumParts = 1,
         on_device: Flag | None = None,
     ) -> None:
         super().__init__(observation_space, action_space, capacity, device, seed, num_envs, frame_stack, on_device)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from offpcc.checks import Flag, PositiveInteger
+from offpcc.checks import Flag, NumParts, PositiveInteger
 from offpcc.data.base import BufferBase
 from offpcc.data.device_rings import DeviceRings
 from offpcc.data.device_rows import DeviceRows
@@ -59,8 +59,8 @@ class InRings(BufferBase):
         capacity: PositiveInteger,
         device: str | torch.device,
         seed: int,
-        num_envs: PositiveInteger,
-        frame_stack: PositiveInteger,
+        num_envs: NumParts,
+        frame_stack: NumParts,
         on_device: Flag | None,
     ) -> None:
         super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack)

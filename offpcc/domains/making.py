@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from traceback import extract_tb
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import gin
 import gymnasium
@@ -17,9 +17,10 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from offpcc import d4rl_names, signals
-from offpcc.checks import FOR_NUMBERS, PositiveNumber, check, has_flags, rules_of, takes_numbers
+from offpcc.checks import FOR_NUMBERS, above, check, has_flags, rules_of, takes_numbers, told
 from offpcc.domains import ENVIRONMENTS, missing_package
-from offpcc.domains.faults import place_in, told
+from offpcc.domains.faults import place_in
+from offpcc.domains.faults import told as told_error
 from offpcc.domains.opengl import choose_opengl
 from offpcc.domains.wrappers import EpisodeReturn, Float32Observation, UnitAction
 from offpcc.errors import UserError, first_line, text_of
@@ -30,6 +31,9 @@ __all__ = ["OLD_GYM", "UnsuitableEnvironment", "cannot_be_made", "describe", "ma
 
 OLD_GYM = "wrap it in offpcc.domains.old_gym.OldGym, whose docstring shows how to register it"
 OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score", "ref_min_score", "ref_max_score")
+MOST_WRAPPERS = 50  # a step goes through all of them, and Python bounds how deep calls go
+LONGEST_TIMEOUT = 1_000_000  # seconds; the system's own clocks end soon after
+Timeout = Annotated[float, above(0.0, LONGEST_TIMEOUT)]
 Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
 
 
@@ -47,7 +51,7 @@ class ByGin(NamedTuple):
 
 @gin.configurable("make", module="offpcc")  # type: ignore[untyped-decorator]
 def by_gin(
-    wrappers: Sequence[Wrap] = (), kwargs: Mapping[str, Any] | None = None, timeout: PositiveNumber | None = None
+    wrappers: Sequence[Wrap] = (), kwargs: Mapping[str, Any] | None = None, timeout: Timeout | None = None
 ) -> ByGin:
     """What gin has `make` do with every environment; apart from it, so that gin adds nothing to its messages.
 
@@ -95,7 +99,7 @@ def make(
     choose_opengl()
     try:
         given_by_gin = by_gin()
-    except TypeError as error:  # a wrapper that gin was to build, without an environment
+    except (TypeError, RecursionError) as error:  # a wrapper that gin was to build, without an environment
         raise UserError(
             f"make.wrappers cannot be read: {first_line(error)}; write its references without parentheses, as in "
             f"[@Flicker]"
@@ -103,11 +107,13 @@ def make(
     check("make", rules_of(by_gin), {"timeout": given_by_gin.timeout})
     wrappers = given_by_gin.wrappers if wrappers is None else wrappers
     if not isinstance(wrappers, list | tuple) or not all(map(callable, wrappers)):
-        raise UserError(f"make.wrappers is {wrappers!r}; it has to be a list of references, such as [@Flicker]")
+        raise UserError(f"make.wrappers is {told(wrappers)}; it has to be a list of references, such as [@Flicker]")
+    if len(wrappers) > MOST_WRAPPERS:
+        raise UserError(f"make.wrappers has {len(wrappers):,} wrappers; the most are {MOST_WRAPPERS}: take some out")
     arguments_given = (given_by_gin.kwargs if kwargs is None else kwargs) or {}
     if not isinstance(arguments_given, Mapping) or not all(isinstance(key, str) for key in arguments_given):
         raise UserError(
-            f"make.kwargs is {arguments_given!r}; it has to be a dictionary of arguments by name, such as "
+            f"make.kwargs is {told(arguments_given)}; it has to be a dictionary of arguments by name, such as "
             f"{{'max_episode_steps': 100}}"
         )
     given = dict(arguments_given)
@@ -162,6 +168,11 @@ def make(
             signals.pass_on(error)
             wrapper = getattr(wrap, "__name__", wrap)
             raise UnsuitableEnvironment(f"{name} cannot be wrapped by {wrapper}: {first_line(error)}") from error
+        if not isinstance(env, gymnasium.Env):
+            raise UnsuitableEnvironment(
+                f"{name} cannot be wrapped by {getattr(wrap, '__name__', wrap)}: it gives {told(env)}, which is no "
+                f"environment; correct make.wrappers"
+            )
     _check_actions(name, env.action_space)
     _check_observations(name, env.observation_space)
     is_image = len(env.observation_space.shape or ()) == 3
@@ -231,7 +242,7 @@ def cannot_be_made(name: str, error: BaseException) -> UnsuitableEnvironment:
     if "must inherit from" in text_of(error) or "incompatible with Gymnasium" in text_of(error):
         remedy = f"if it is of the old gym, {OLD_GYM}"
     place = place_in(extract_tb(error.__traceback__))
-    what = told(error)
+    what = told_error(error)
     if isinstance(error, MisuseError):
         what, remedy = f"it {error.what}", error.remedy
     return UnsuitableEnvironment(f"{name} cannot be made: {what}{f' ({place})' if place else ''}; {remedy}")

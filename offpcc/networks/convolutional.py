@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from offpcc.checks import PositiveInteger, Sizes
+from offpcc.checks import Size, Sizes
 from offpcc.core import State, is_image
 from offpcc.errors import UserError
 from offpcc.networks.encoders import Encoder, Inputs, InputShape
@@ -32,7 +32,7 @@ class Convolutional(Encoder):
         channels: Sizes = (32, 32, 32, 32),
         kernels: Sizes = (3, 3, 3, 3),
         strides: Sizes = (2, 1, 1, 1),
-        feature_dim: PositiveInteger = 50,
+        feature_dim: Size = 50,
         **kwargs: bool,
     ) -> None:
         super().__init__(shape, **kwargs)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offpcc.checks import Flag, Rule
+from offpcc.checks import Flag, Rule, told
 from offpcc.core import Batch, State, is_image
 from offpcc.errors import UserError
 from offpcc.networks.cells.base import Cell
@@ -117,6 +117,23 @@ def _builds_encoders(value: Any) -> bool:
     if isinstance(value, type):
         return issubclass(value, Encoder)
     return inspect.isroutine(value) or isinstance(value, functools.partial)
+
+
+def built_encoder(build: EncoderBuilder, shape: InputShape, name: str) -> Encoder:
+    """An encoder of inputs of this shape.
+
+    Args:
+        build: a class of encoders, or a function that gives one.
+        shape: of the inputs.
+        name: of the parameter that `build` was given for, such as ``SAC.encoder``.
+
+    Raises:
+        UserError: `build` is a function that gives something else.
+    """
+    encoder: Any = build(shape)
+    if not isinstance(encoder, Encoder):
+        raise UserError(f"{name} gives {told(encoder)}; it has to be a class of encoders such as @Recurrent")
+    return encoder
 
 
 def _without_parentheses(value: Any) -> str:

@@ -8,11 +8,20 @@ from typing import Annotated, Any
 
 from torch import Tensor
 
-from offpcc.checks import PositiveInteger, Rule, either, one_of
+from offpcc.checks import NumParts, Rule, Size, either, one_of
 from offpcc.core import State
 from offpcc.errors import UserError
 from offpcc.networks.cells import CELLS, Cell, CellBuilder, fed
-from offpcc.networks.encoders import Builder, Encoder, Inputs, InputShape, PassThrough, vector, vector_dim
+from offpcc.networks.encoders import (
+    Builder,
+    Encoder,
+    Inputs,
+    InputShape,
+    PassThrough,
+    built_encoder,
+    vector,
+    vector_dim,
+)
 from offpcc.networks.mirrors import Array, Mirror, mirror_of
 from offpcc.registry import configurable
 
@@ -49,13 +58,13 @@ class Recurrent(Encoder):
         shape: InputShape,
         *,
         cell: CellChoice = "lstm",
-        hidden_dim: PositiveInteger = 256,
-        num_layers: PositiveInteger = 2,
+        hidden_dim: Size = 256,
+        num_layers: NumParts = 2,
         front: Builder = PassThrough,
         **kwargs: bool,
     ) -> None:
         super().__init__(shape, **kwargs)
-        self.front = front(shape)
+        self.front = built_encoder(front, shape, "Recurrent.front")
         if not self.front.memoryless:
             raise UserError("Recurrent.front has a memory of its own, which would be lost; choose one without")
         num_in = vector_dim(self.front.output_shape) + self.extra_dim

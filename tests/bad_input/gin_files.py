@@ -59,13 +59,27 @@ FAULTS = {
     "empty": ("", "train.num_epochs", "bind it"),
     "no_epochs": ("ActorCritic.lr = 1e-3\n", "train.num_epochs", "bind it"),
     "form_feed": (f"{SHORT}\f\v SAC.lr = \n", "form_feed.gin"),
+    "n_step": (f"{SHORT}SAC.n_step = 10000000000000\n", "SAC.n_step is 10000000000000", "1,048,576 or less"),
+    "window": (
+        f"{SHORT}Recurrent.cell = 'gpt'\nGPT.window = 1000000000000\n",
+        "GPT.window is 1000000000000",
+        "1,048,576 or less",
+    ),
+    "updates": (f"{SHORT}train.updates_per_step = 1e12\n", "train.updates_per_step is 1000000000000", "10,000 or less"),
+    "environments": (f"{SHORT}environments.num_envs = 1000000000\n", "environments.num_envs", "1,000 or less"),
+    "singleton": (f"{SHORT}SAC.encoder = @gin.singleton\n", ":2", "SAC.encoder is @gin.singleton", "gin's own"),
+    "constant": (f"{SHORT}SAC.lr = @gin.constant()\n", ":2", "SAC.lr is @gin.constant", "gin's own"),
+    "digits": (f"{SHORT}SAC.n_step = {'9' * 5_000}\n", "SAC.n_step = 999", "(5,0"),
+    "hexadecimal_digits": (f"{SHORT}SAC.n_step = 0x{'f' * 5_000}\n", "SAC.n_step has a whole number of 6,021 digits"),
+    "wrappers_that_are_none": (f"{SHORT}make.wrappers = [@make]\n", "gives an object of ByGin", "make.wrappers"),
+    "key_of_a_list": (f"{SHORT}make.kwargs = {{[1]: 2}}\n", "unhashable", "keys are numbers or strings"),
     "long_line": (f"{SHORT}SAC.hidden_dims = ({'-1, ' * 5_000})\n", "SAC.hidden_dims"),
 }
 GIN_FILES = {
     **{name: content for name, (content, *_) in FAULTS.items()},
     "include_ring_two": "include 'include_ring_one.gin'\n",
 }
-FOR_MEMORY = ("segments_at_odds",)
+FOR_MEMORY = ("segments_at_odds", "window")
 COMMANDS = [
     *(
         (f"TRAIN --algo {'r' * (name in FOR_MEMORY)}sac --config gin/{name}.gin", *words)

@@ -99,18 +99,20 @@ class ObservationNoise(gym.ObservationWrapper[Array, Any, Array], RecordConstruc
         std: The noise's standard deviation: one for all numbers, or one for each, in their units.
 
     Raises:
-        ValueError: `std` is negative or does not fit, or the observation is no Box of floats.
+        ValueError: `std` is negative, infinite or does not fit, or the observation is no Box of floats.
     """
 
     def __init__(self, env: gym.Env[Any, Any], std: float | Sequence[float]) -> None:
         RecordConstructorArgs.__init__(self, std=std)
         gym.ObservationWrapper.__init__(self, env)
         space = box(env.observation_space, self)
-        self._std = np.asarray(std, space.dtype)
+        with np.errstate(over="ignore"):
+            self._std = np.asarray(std, space.dtype)
         if not np.issubdtype(space.dtype, np.floating):
             raise ValueError(f"ObservationNoise needs observations of floats, not of {space.dtype}")
-        if (self._std < 0).any() or self._std.shape not in ((), space.shape):
-            raise ValueError(f"std must be one number, or {space.shape}, none below 0, not {std}")
+        is_sound = np.isfinite(self._std).all() and (self._std >= 0).all()
+        if not is_sound or self._std.shape not in ((), space.shape):
+            raise ValueError(f"std must be one finite number, or {space.shape}, none below 0, not {std}")
         self.observation_space = Box(-np.inf, np.inf, space.shape, space.dtype.type)
 
     def observation(self, observation: Array) -> Array:

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
+from offpcc.checks import MOST_PARTS
 from offpcc.domains.wrappers.boxes import Array, Info, box
 from offpcc.domains.wrappers.common import EpisodeReturn, UnitAction
 
@@ -67,14 +68,15 @@ class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
         num: How many observations are shown, the present one included.
 
     Raises:
-        ValueError: `num` is less than 1, the observation is no Box, or an image whose channels come last.
+        ValueError: `num` is less than 1 or more than 1,000, the observation is no Box, or it is an image whose channels
+            come last.
     """
 
     def __init__(self, env: gym.Env[Any, Any], num: int) -> None:
         RecordConstructorArgs.__init__(self, num=num)
         gym.Wrapper.__init__(self, env)
-        if num < 1:
-            raise ValueError(f"num must be at least 1, not {num}")
+        if not 1 <= num <= MOST_PARTS:
+            raise ValueError(f"num must be from 1 to {MOST_PARTS}, not {num}")
         self.num = num
         space = box(env.observation_space, self)
         if len(space.shape) == 3 and space.shape[2] < min(space.shape[:2]):

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offpcc.checks import PositiveInteger
+from offpcc.checks import Size
 from offpcc.core import State
 from offpcc.networks.cells.base import Cell
 from offpcc.networks.mirrors import Array, Mirror
@@ -38,7 +38,7 @@ class Concat(Cell):
         num_steps: how many inputs a summary holds, the present one included.
     """
 
-    def __init__(self, num_in: int, hidden_dim: int, num_layers: int, *, num_steps: PositiveInteger = 10) -> None:
+    def __init__(self, num_in: int, hidden_dim: int, num_layers: int, *, num_steps: Size = 10) -> None:
         super().__init__()
         self.num_in, self.num_steps = num_in, num_steps
         self.dim = num_steps * num_in

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offpcc.checks import PositiveInteger
+from offpcc.checks import Size
 from offpcc.core import State
 from offpcc.networks.cells.base import Cell
 from offpcc.networks.mirrors import Array, Mirror, mirror_of, view
@@ -174,8 +174,8 @@ class GPT(Cell):
         hidden_dim: int,
         num_layers: int,
         *,
-        num_heads: PositiveInteger = 4,
-        window: PositiveInteger = 128,
+        num_heads: Size = 4,
+        window: Size = 128,
     ) -> None:
         super().__init__()
         self.dim, self.num_heads, self.window = hidden_dim, num_heads, window

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offpcc.checks import Fraction, PositiveInteger, PositiveNumber
+from offpcc.checks import Fraction, PositiveNumber, Size
 from offpcc.errors import UserError
 from offpcc.networks.cells.blocks import Blocks, Layer
 from offpcc.networks.cells.products import in_full, linear
@@ -53,7 +53,7 @@ class LRU(Blocks):
         hidden_dim: int,
         num_layers: int,
         *,
-        state_dim: PositiveInteger | None = None,
+        state_dim: Size | None = None,
         r_min: Fraction = 0.9,
         r_max: Fraction = 0.999,
         max_phase: PositiveNumber = math.pi / 10.0,

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from offpcc.checks import PositiveInteger
+from offpcc.checks import PositiveInteger, Size
 from offpcc.networks.cells.blocks import Blocks, Layer
 from offpcc.networks.cells.products import gradient_of_weight, in_full
 from offpcc.networks.cells.scans import scan, scan_back
@@ -50,7 +50,7 @@ class MinGRU(Blocks):
         hidden_dim: int,
         num_layers: int,
         *,
-        expansion: PositiveInteger = 1,
+        expansion: Size = 1,
         horizon: PositiveInteger = 100,
     ) -> None:
         widths = [num_in, *[hidden_dim] * (num_layers - 1)]
