@@ -65,7 +65,7 @@ class Checkpoints:
 
     def on_epoch(self, run: Run) -> None:
         """The best actor first, so that it is never older than the checkpoint that knows its return."""
-        if run.loop.is_best or not self.folder.actor_best.exists():
+        if run.loop.is_best or run.loop.best_return is None:  # without a test, the latest is the best that is known
             save_actor(self.learner.algorithm, self.folder.actor_best)
         is_due = self.every is not None and run.loop.epoch % self.every == 0
         if is_due or run.loop.epoch == self.last_epoch or run.loop.stopped:
