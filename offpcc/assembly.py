@@ -30,6 +30,7 @@ from offpcc.domains.closing import close
 from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.making import make
 from offpcc.domains.wrappers import num_stacked
+from offpcc.environments import LocalEnvironments
 from offpcc.environments import environments as build_environments
 from offpcc.errors import DataWarning, UserError, first_line
 from offpcc.evaluation import Evaluation
@@ -216,7 +217,10 @@ def build(
     with telling_what_is_wrong("environments", "num_envs"):
         acted_in = build_environments(make_env, seed, **(environments or {}))
     storage = _storage(learner, observations, actions, {"num_envs": acted_in.num_envs, **stored})
-    return Learner(learner, storage, Interaction(acted_in, learner, storage, seed), tests, Loop(), title)
+    interaction = Interaction(acted_in, learner, storage, seed)
+    if tests is not None and isinstance(acted_in, LocalEnvironments) and acted_in.shared_with_tests:
+        tests.shared = interaction
+    return Learner(learner, storage, interaction, tests, Loop(), title)
 
 
 @contextlib.contextmanager

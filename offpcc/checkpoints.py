@@ -28,6 +28,7 @@ CHANGES_LEARNING = "ActorCritic.bad_numbers"  # from the first bad number on
 MAY_CHANGE = (
     "train.num_epochs",
     "make.timeout",
+    "environments.replay_on_resume",
     *(f"Checkpoints.{name}" for name in ("every", "every_steps", "every_minutes")),
     *(f"{name}.on_device" for name in ("ReplayBuffer", "RecurrentReplayBuffer")),
     CHANGES_LEARNING,
@@ -216,10 +217,10 @@ def _resume(checkpoint: Checkpoint, learner: Learner) -> list[str]:
             f"this resume is not exact: the run used {checkpoint['device']}, this process uses "
             f"{learner.algorithm.device.type}"
         )
+    if learner.recorder is not None:  # before the interaction, which may truncate its episodes
+        learner.recorder.load_state_dict(checkpoint["recorder"])
     if learner.interaction and (message := learner.interaction.load_state_dict(checkpoint["interaction"])):
         messages.append(message)
-    if learner.recorder is not None:
-        learner.recorder.load_state_dict(checkpoint["recorder"])
     set_global_generators(checkpoint["global_generators"])
     return messages
 

@@ -133,6 +133,10 @@ class Store(Protocol):
         """Forget the unfinished episode of an environment that broke down; what it pushes next begins another."""
         ...
 
+    def truncate(self, env: int) -> None:
+        """End the unfinished episode of an environment, if there is one: its last transition is truncated."""
+        ...
+
 
 class Buffer(Store, Protocol):
     """What the loop needs of a buffer."""

@@ -6,10 +6,12 @@ over starts anew at the next step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gin
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -25,7 +27,7 @@ from offpcc.domains.making import by_gin
 from offpcc.domains.recall import Recall
 from offpcc.errors import UserError
 from offpcc.foreign import ForeignCall
-from offpcc.side_by_side import MakeEnv, Observations, Outcome, Recalled, recalled, to_arrays, to_tensors
+from offpcc.side_by_side import MakeEnv, Observations, Outcome, Recalled, recalled, resumed_seeds, to_arrays, to_tensors
 from offpcc.workers import WorkerEnvironments
 
 DEAD = (BrokenPipeError, ConnectionResetError, EOFError)  # what a process that died is met with
@@ -40,6 +42,8 @@ class LocalEnvironments:
     """
 
     loses_episodes = False
+    replay_on_resume = True
+    shared_with_tests = False
 
     def __init__(self, make_env: MakeEnv, seeds: Sequence[int]) -> None:
         self.make_env, self.seeds, self.num_envs = make_env, seeds, len(seeds)
@@ -93,6 +97,19 @@ class LocalEnvironments:
         """See `Environments.repeat`."""
         return recalled([env.repeat(to_arrays(note)) for env, note in zip(self.envs, notes, strict=True)])
 
+    def begin_anew(self, num_steps: int) -> None:
+        """See `Environments.begin_anew`."""
+        self.seeds = resumed_seeds(self.seeds, num_steps)
+        for env, seed in zip(self._envs, self.seeds, strict=False):  # those that are made already
+            env.begin_anew(seed)
+
+    @contextmanager
+    def lent(self) -> Iterator[gymnasium.Env[Any, Any]]:
+        """Lend the first environment for test episodes; its generator is then what it was."""
+        recall = self.envs[0]
+        with recall.untouched() as env:
+            yield env
+
     def close(self) -> None:
         """See `Environments.close`."""
         for env in self._envs:
@@ -118,6 +135,7 @@ class VectorEnvironments:
     """
 
     loses_episodes = False
+    replay_on_resume = False
 
     def __init__(self, envs: VectorEnv[Any, Any, Any], seeds: Sequence[int]) -> None:
         self.envs, self.seeds, self.num_envs = envs, list(seeds), envs.num_envs
@@ -197,6 +215,10 @@ class VectorEnvironments:
         """Never called, as there are no notes."""
         raise NotImplementedError
 
+    def begin_anew(self, num_steps: int) -> None:
+        """See `Environments.begin_anew`."""
+        self.seeds, self._has_started = resumed_seeds(self.seeds, num_steps), False
+
     def close(self) -> None:
         """See `Environments.close`."""
         close(self.envs)
@@ -204,7 +226,13 @@ class VectorEnvironments:
 
 @gin.configurable(denylist=["make_env", "seed"])  # type: ignore[untyped-decorator]
 def environments(
-    make_env: MakeEnv, seed: int, *, num_envs: NumParts = 1, worker_processes: Flag = False
+    make_env: MakeEnv,
+    seed: int,
+    *,
+    num_envs: NumParts = 1,
+    worker_processes: Flag = False,
+    replay_on_resume: Flag = True,
+    shared_with_tests: Flag = False,
 ) -> LocalEnvironments | WorkerEnvironments:
     """The environments an agent learns in.
 
@@ -218,15 +246,33 @@ def environments(
             script uses them below ``if __name__ == "__main__":`` and registers its environments above it, as each
             process imports it anew. Of a process's global
             generators a resumed run knows nothing; an environment's own are found back.
+        replay_on_resume: whether a resumed run finds its unfinished episodes back by taking all their actions again,
+            so that it goes on exactly. On a machine these actions would be taken blindly: with False, the unfinished
+            episodes end as truncated ones, and new ones begin.
+        shared_with_tests: whether test episodes are played in the environment that the agent learns in, so that there
+            is never a second one, as of a machine. The training episode under way is truncated before each test, tests
+            are played one after another, and no video is recorded at the run's end.
 
     Raises:
         UserError: a setting makes no sense, or the processes do not start.
     """
-    check("environments", rules_of(environments), {"num_envs": num_envs, "worker_processes": worker_processes})
+    given = {"num_envs": num_envs, "worker_processes": worker_processes}
+    given |= {"replay_on_resume": replay_on_resume, "shared_with_tests": shared_with_tests}
+    check("environments", rules_of(environments), given)
+    if shared_with_tests and (num_envs > 1 or worker_processes):
+        raise UserError(
+            f"environments.shared_with_tests is for one environment in this process, but num_envs is {num_envs} and "
+            f"worker_processes is {worker_processes}; leave them at 1 and False"
+        )
     seeds = [environment_seed(seed, number) for number in range(num_envs)]
+    made: LocalEnvironments | WorkerEnvironments
     if worker_processes:
-        return WorkerEnvironments(make_env, seeds, by_gin().timeout)
-    return LocalEnvironments(make_env, seeds)
+        made = WorkerEnvironments(make_env, seeds, by_gin().timeout)
+    else:
+        made = LocalEnvironments(make_env, seeds)
+        made.shared_with_tests = shared_with_tests
+    made.replay_on_resume = replay_on_resume
+    return made
 
 
 def environment_seed(seed: int, number: int) -> int:

@@ -14,7 +14,8 @@ from offpcc.core import Algorithm, Memory, Step
 from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.guard import guarded
 from offpcc.domains.levels import name_of
-from offpcc.interaction import EpisodeResult, refuse_endless
+from offpcc.environments import LocalEnvironments
+from offpcc.interaction import EpisodeResult, Interaction, refuse_endless
 from offpcc.side_by_side import MakeEnv
 
 TEST_SEED = 3_000_000  # of the first test episode; run ids, the seeds of training, are far below
@@ -97,6 +98,7 @@ class Evaluation:
     def __init__(self, make_env: MakeEnv, references: tuple[float, float] | None = None) -> None:
         self.make_env, self.references = make_env, references
         self._envs: list[gymnasium.Env[Any, Any]] = []
+        self.shared: Interaction | None = None  # whose environment takes the place of those that `make_env` builds
 
     def run(self, algorithm: Algorithm, num_episodes: int, num_envs: int) -> list[EpisodeResult]:
         """The first `num_episodes` test episodes, at most `num_envs` at once.
@@ -105,10 +107,22 @@ class Evaluation:
             EnvironmentFault: an environment misbehaves.
             UserError: an episode does not end.
         """
+        if self.shared is not None and num_episodes:
+            return self._run_shared(self.shared, algorithm, num_episodes)
         while len(self._envs) < min(num_envs, num_episodes):
             self._envs.append(guarded(self.make_env(), f"test environment {len(self._envs)}"))
         try:
             return run_episodes(algorithm, self._envs[:num_envs], range(TEST_SEED, TEST_SEED + num_episodes))
+        except EnvironmentFault as fault:
+            raise fault.in_run(None) from fault.cause
+
+    def _run_shared(self, shared: Interaction, algorithm: Algorithm, num_episodes: int) -> list[EpisodeResult]:
+        environments = shared.environments
+        assert isinstance(environments, LocalEnvironments)
+        shared.truncate()
+        try:
+            with environments.lent() as env:
+                return run_episodes(algorithm, [env], range(TEST_SEED, TEST_SEED + num_episodes))
         except EnvironmentFault as fault:
             raise fault.in_run(None) from fault.cause
 

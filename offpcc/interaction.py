@@ -154,6 +154,30 @@ class Interaction:
             "num_dropped": self.num_dropped,
         }
 
+    def truncate(self) -> None:
+        """End the episodes under way, whose last transitions count as truncated; the next step begins new ones."""
+        for number in np.flatnonzero(~self.over & (self.lengths > 0)).tolist():
+            for store in self.stores:
+                store.truncate(number)
+        self.over[:] = True
+        self.memory = None
+
+    def _begin_anew(self, state: dict[str, Any]) -> str:
+        """Truncate the episodes that were under way, instead of finding them back; what to tell of that."""
+        self.over, self.lengths = state["over"].numpy(), np.array(state["lengths"])
+        unfinished = self.lengths[~self.over & (self.lengths > 0)].tolist()
+        self.actions, self.rewards = state["actions"].numpy(), state["rewards"].numpy()
+        self.returns = np.array(state["returns"])
+        self.truncate()
+        self.environments.begin_anew(self.num_steps)
+        steps = f" after {' and '.join(map(str, unfinished))} steps" if unfinished else ""
+        why = (
+            "environments.replay_on_resume is False"
+            if state["notes"] is not None
+            else "a vector environment of your own cannot find its unfinished episodes back"
+        )
+        return f"this resume is not exact: {why}, so unfinished episodes are truncated{steps}, and new ones begin"
+
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Find the episodes back; a message if the environments did not repeat them."""
         for generator, saved in zip(self.randomness, state["randomness"], strict=True):
@@ -162,11 +186,8 @@ class Interaction:
         self.num_steps, self.num_dropped = state["num_steps"], state["num_dropped"]
         if state["actions"] is None:  # nothing had been done yet
             return None
-        if state["notes"] is None:
-            return (
-                "this resume is not exact: a vector environment of your own cannot find its unfinished episodes back, "
-                "so new ones begin"
-            )
+        if state["notes"] is None or not self.environments.replay_on_resume:
+            return self._begin_anew(state)
         recalled = self.environments.repeat(state["notes"])
         self.observations, self.over = recalled.observations, recalled.over | state["over"].numpy()
         self.actions, self.rewards = state["actions"].numpy(), state["rewards"].numpy()

@@ -155,6 +155,8 @@ def train(
         clock.report("testing", now=True)
         # First, since they change nothing of the run: one that is stopped here tests anew when it goes on.
         tested = tests.run(algorithm, num_test_episodes_per_epoch, num_test_envs) if tests else []
+        if interaction is not None and not algorithm.memoryless and interaction.over.any():
+            loop.paying = True  # a test in the training environment has truncated its episode
         loop.epoch += 1
         told: dict[str, float | None] = {
             "step": loop.step,

@@ -38,6 +38,7 @@ class Environments(Protocol):
 
     num_envs: int
     loses_episodes: bool  # whether one may break down and be started anew
+    replay_on_resume: bool  # whether `repeat` is called when a run is resumed, which sends the noted actions again
     name: str
     action_space: spaces.Box  # of one of them
 
@@ -61,9 +62,19 @@ class Environments(Protocol):
         """Find back the episodes that were noted."""
         ...
 
+    def begin_anew(self, num_steps: int) -> None:
+        """Have the next episodes begin from seeds that follow from the first ones and the run's steps so far."""
+        ...
+
     def close(self) -> None:
         """Close them all."""
         ...
+
+
+def resumed_seeds(seeds: Sequence[int], num_steps: int) -> list[int]:
+    """Seeds of environments in which new episodes begin after `num_steps` steps of a run."""
+    # Longer than what other seeds are made from.
+    return [int(np.random.SeedSequence((seed, 0, 2, num_steps)).generate_state(1)[0] >> 1) for seed in seeds]
 
 
 def to_tensors(note: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -96,6 +96,8 @@ def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) ->
 
 def about_frames(env: str | None, learner: Learner) -> list[str]:
     """How images are drawn that a simulator draws."""
+    if learner.tests is not None and learner.tests.shared is not None:
+        return []  # there is to be no second environment
     if env and is_image(learner.algorithm.observation_shape) and "mujoco" in sys.modules:
         return [f"frames are drawn by {backend()}, {frames_per_second(env):,.0f} a second"]
     return []

@@ -169,6 +169,8 @@ def train_in(
                     learner.recorder.cut()
                     learner.recorder.merge()
                 env, _ = what_is_named(options.env, options.dataset)
+                if learner.tests is not None and learner.tests.shared is not None:
+                    env = None  # a video would need a second environment
                 picture(env, folder, learner.algorithm.device, logger, console.print)
                 folder.note(status="finished", epochs=loop.epoch, best_test_return=loop.best_return)
             except signals.Interrupted as stop:

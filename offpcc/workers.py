@@ -16,7 +16,7 @@ from offpcc.domains.faults import EnvironmentFault
 from offpcc.domains.worker import Made
 from offpcc.domains.worker_process import DeadWorkerError, Worker, end
 from offpcc.errors import UserError, tell
-from offpcc.side_by_side import MakeEnv, Observations, Outcome, Recalled, recalled, to_arrays, to_tensors
+from offpcc.side_by_side import MakeEnv, Observations, Outcome, Recalled, recalled, resumed_seeds, to_arrays, to_tensors
 
 MOST_RESTARTS = 3  # of one environment, in a row without a finished step
 
@@ -36,6 +36,7 @@ class WorkerEnvironments:
     """
 
     loses_episodes = True
+    replay_on_resume = True
 
     def __init__(self, make_env: MakeEnv, seeds: Sequence[int], timeout: float | None = None) -> None:
         self.make_env, self.seeds, self.num_envs, self.timeout = make_env, list(seeds), len(seeds), timeout
@@ -106,6 +107,11 @@ class WorkerEnvironments:
         found = recalled([answers.get(number, (self._firsts[number], False, False)) for number in arrays])
         self._firsts = list(found.observations)  # one that is lost has begun another
         return found
+
+    def begin_anew(self, num_steps: int) -> None:
+        """See `Environments.begin_anew`."""
+        self.seeds = resumed_seeds(self.seeds, num_steps)
+        self._ask("begin_anew", dict(enumerate(self.seeds)))
 
     def close(self) -> None:
         """See `Environments.close`."""

@@ -148,7 +148,7 @@ def cases():
         is_folder = is_folder or row[:2] == (f"{RUN}/run.json", RESUME)
         fitting = [one for one in others if one != "folder" or not is_folder if one != "system" or not passed_over]
         yield (fitting[number % len(fitting)], *row)
-    for name in ("run.json", "actor_best.pt", "actor_last.pt"):
+    for name in ("run.json", "actor_last.pt"):
         yield ("folder", f"{RUN}/{name}", RESUME, 2, f"{name} cannot be written (Is a directory): move what is there")
     yield ("fifo", f"{NEW}/checkpoint_parts", TRAIN, 2, "checkpoint_parts cannot be written (File exists)")
     yield ("folder", f"{NEW}/curve.png", TRAIN, 0, "the learning curve failed")

@@ -148,6 +148,11 @@ class Recorder:
         """Forget the unfinished episode of an environment that broke down."""
         self._unfinished[env] = Unfinished()
 
+    def truncate(self, env: int) -> None:
+        """End an unfinished episode, which is recorded as truncated."""
+        if self._unfinished[env].actions:
+            self._finish(env, Ending.TRUNCATED)
+
     def _read(self, observation: np.ndarray) -> Array:
         shape, dtype, _ = self._layout
         if np.shape(observation) != shape:

@@ -123,6 +123,11 @@ class RecurrentReplayBuffer(BufferBase):
         """Forget the unfinished episode of an environment that broke down: in its last steps, it may have erred."""
         self.unfinished[env] = Unfinished()
 
+    def truncate(self, env: int) -> None:
+        """End an unfinished episode, which can be sampled from now on; its last transition counts as truncated."""
+        if self.unfinished[env].actions:
+            self._finish(env, terminated=False)
+
     def _finish(self, env: int, terminated: bool) -> None:
         episode, self.unfinished[env] = self.unfinished[env], Unfinished()
         rewards = np.array(episode.rewards, np.float32)[:, None]

@@ -205,6 +205,10 @@ class InRings(BufferBase):
         """
         self.rings[env].unfinished = False
 
+    def truncate(self, env: int) -> None:
+        """End an unfinished episode; its last transition counts as truncated."""
+        self.rings[env].unfinished = False
+
     def fill(self, rows: Rows, recorded: str) -> None:
         """Hold recorded transitions, whatever the capacity: the arrays are kept as they are, and not in checkpoints.
 

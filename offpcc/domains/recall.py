@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -53,6 +55,10 @@ class Recall(gym.Wrapper[Array, Array, Array, Array]):
         self._is_over = bool(terminated or truncated)
         return observation, reward, terminated, truncated, info
 
+    def begin_anew(self, seed: int) -> None:
+        """Has the next reset take a seed, as the first one does."""
+        self._seed, self._num_episodes = seed, 0
+
     def note(self) -> Info | None:
         """What finds the episode back, plain data and an array of actions; None before the first reset."""
         if not self._num_episodes:
@@ -66,6 +72,15 @@ class Recall(gym.Wrapper[Array, Array, Array, Array]):
             "is_over": self._is_over,
             "generator": self._generator(),
         }
+
+    @contextmanager
+    def untouched(self) -> Iterator[gym.Env[Any, Any]]:
+        """Gives the environment itself, for episodes that are not noted; its generator is then what it was."""
+        generator = self._generator()
+        try:
+            yield self.env
+        finally:
+            self._set_generator(generator)
 
     def repeat(self, note: Info) -> tuple[Array, bool, bool]:
         """Finds back the episode that a note tells of.

@@ -98,6 +98,8 @@ def _answer(env: Recall, command: str, given: Any) -> Any:
             return env.step(given)[:4]
         case "note":
             return env.note()
+        case "begin_anew":
+            return env.begin_anew(given)
         case _:
             return env.repeat(given)
 
