@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from offpcc.errors import UserError
+from offpcc.errors import UserError, first_line
 from offpcc.memory import available_bytes
 
 Array = NDArray[Any]
@@ -39,6 +39,23 @@ class Column(Protocol):
 
     def __getitem__(self, rows: slice) -> Array:
         """Some of its rows."""
+
+
+def as_column(value: Any, what: str) -> Array:
+    """What the user gave for a column, as an array.
+
+    Raises:
+        UserError: it is no array of one kind of number, or a part of it is masked.
+    """
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # lists of unlike lengths, or a tensor that another library will not convert
+        raise UserError(
+            f"{what} cannot be made an array ({first_line(error)}); give a NumPy array of numbers"
+        ) from error
+    if np.ma.is_masked(value):
+        raise UserError(f"{what} is an array of which a part is masked; fill that part in, or leave its episodes out")
+    return array
 
 
 def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str] = ()) -> dict[str, Column]:
@@ -122,13 +139,19 @@ def blocks(column: Column) -> Iterator[slice]:
         yield slice(start, min(start + rows, column.shape[0]))
 
 
-def read_numbers(column: Column, what: str, images: bool = False) -> Array:
-    """All rows as float32, or as they are if they may be `images` and are of bytes.
+def dtype_in_memory(column: Column, is_observed: bool = False) -> np.dtype[Any]:
+    """The type in which a column is kept: float32; uint8 for observed bytes of more than one axis, such as images."""
+    keeps_bytes = is_observed and column.dtype == np.uint8 and len(column.shape) > 2
+    return np.dtype(np.uint8 if keeps_bytes else np.float32)
+
+
+def read_numbers(column: Column, what: str, is_observed: bool = False) -> Array:
+    """All rows, in the type of `dtype_in_memory`.
 
     Raises:
         SpoiledData: one is NaN or infinite.
     """
-    dtype = np.dtype(np.uint8 if images and column.dtype == np.uint8 else np.float32)
+    dtype = dtype_in_memory(column, is_observed)
     if isinstance(column, np.ndarray) and column.dtype == dtype:
         for rows in blocks(column):
             check_finite(column[rows], what, rows.start)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from offpcc.data.actions import checked_range, in_units, told_of_actions
 from offpcc.data.assembling import About, assemble, join
-from offpcc.data.columns import REQUIRED, Array, Column, Range
+from offpcc.data.columns import REQUIRED, Array, Column, Range, as_column
 from offpcc.data.infos import StepInfos
 from offpcc.data.notices import Notice
 from offpcc.data.rows import Rows, Storage
@@ -71,7 +71,9 @@ class Dataset(Steps):
             "truncations": truncations, "next_observations": next_observations, "terminals": terminals,
             "timeouts": timeouts,
         }  # fmt: skip
-        columns: dict[str, Column] = {key: np.asarray(value) for key, value in given.items() if value is not None}
+        columns: dict[str, Column] = {
+            key: as_column(value, f"{name}: {key}") for key, value in given.items() if value is not None
+        }
         about = About(name, max_episode_steps=max_episode_steps, action_range=action_range)
         return Dataset(**vars(assemble(columns, about)))
 

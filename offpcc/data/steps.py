@@ -29,7 +29,7 @@ class Steps:
     step leads there: where such a recorder cut an episode, its last step is no transition either.
 
     Attributes:
-        observations: (S, *obs), float32, or uint8 for images.
+        observations: (S, *obs), float32; or uint8, if bytes of more than one axis were recorded, as images are.
         actions: (S, A), float32, as they were recorded: in units of the recorder's own.
         rewards: (S,), float32.
         terminations: (S,), bool: the task ended; a time limit is False.
