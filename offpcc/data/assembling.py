@@ -61,10 +61,10 @@ class _Read(NamedTuple):
 
 
 def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()) -> Steps:
-    """Check columns and read them; see `Dataset.from_arrays`. Each is forgotten once it is read.
+    """Check columns and read them; see `Dataset.from_arrays`. Each is let go of once it is read, by the caller as well.
 
     Args:
-        columns: by their names, ours or D4RL's.
+        columns: by their names, ours or D4RL's; empty afterwards.
         about: what is told beside them.
         found: what else there was, for messages.
 
@@ -73,7 +73,8 @@ def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()
     """
     name = about.called
     _check_limit(about.max_episode_steps, name)
-    columns = with_our_names(columns, name, found)
+    given, columns = columns, with_our_names(columns, name, found)
+    given.clear()
     num_steps = check_shapes(columns, name)
     check_room(bytes_kept(columns), f"{name}: {num_steps:,} steps")
     terminations = read_flags(columns.pop("terminations"), f"{name}: terminations")

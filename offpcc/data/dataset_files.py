@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
@@ -19,7 +18,7 @@ from offpcc.data.datasets import Dataset
 from offpcc.data.hdf5_items import declared_bytes, hdf5_attribute, hdf5_value, is_hdf5, names_in, own_item
 from offpcc.data.infos import Recorded
 from offpcc.data.notices import Notice
-from offpcc.data.npz_items import Member, members_of, npz_value
+from offpcc.data.npz_items import Member, members_of, npz_value, opened_npz
 from offpcc.data.untrusted import check_declared, check_fits, printable, reading
 from offpcc.errors import UserError
 
@@ -82,7 +81,7 @@ def read_value(path: Path, key: str, most_bytes: int | None = None) -> Any:
     """
     with reading(path):
         if not is_hdf5(path):
-            with zipfile.ZipFile(path) as archive:
+            with opened_npz(path) as archive:
                 return npz_value(archive, key, path, most_bytes)
         with h5py.File(path, "r") as file:
             attribute = key.removeprefix("metadata/")
@@ -99,7 +98,7 @@ def read_everything(path: Path) -> dict[str, Any]:
     """
     with reading(path):
         if not is_hdf5(path):
-            with zipfile.ZipFile(path) as archive:
+            with opened_npz(path) as archive:
                 check_fits(sum(item.file_size for item in archive.infolist()), str(path))
                 return {key: npz_value(archive, key, path) for key in members_of(archive)}
         with h5py.File(path, "r") as file:
@@ -143,21 +142,14 @@ def _column(item: Any, key: str, path: Path) -> Column:
 
 
 def _read_npz(path: Path, about: About) -> Dataset:
-    with reading(path), zipfile.ZipFile(path) as archive:
+    with reading(path), opened_npz(path) as archive:
         members = members_of(archive)
-        columns = {key: _member(archive, key, path) for key in KEYS if key in members}
+        columns: dict[str, Column] = {key: Member(archive, members[key], key, path) for key in KEYS if key in members}
         infos, metadata = (
             [key.removeprefix(group) for key in members if key.startswith(group)] for group in ("infos/", "metadata/")
         )
         recorded = _recorded(path, infos, metadata)
         return Dataset(**vars(assemble(columns, about._replace(**recorded), printable(members))))
-
-
-def _member(archive: zipfile.ZipFile, key: str, path: Path) -> Column:
-    member = Member(archive, members_of(archive)[key], key, path)
-    if not member.by_columns or len(member.shape) < 2 or member.dtype.hasobject:
-        return member
-    return npz_value(archive, key, path)  # its rows do not lie one after another
 
 
 def _recorded(path: Path, infos: Iterable[str], metadata: Iterable[str]) -> dict[str, Any]:
