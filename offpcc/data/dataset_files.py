@@ -15,7 +15,15 @@ from offpcc.data.assembling import About, assemble
 from offpcc.data.columns import OTHER_NAMES, REQUIRED, Column, Range
 from offpcc.data.d4rl_files import KNOWN
 from offpcc.data.datasets import Dataset
-from offpcc.data.hdf5_items import declared_bytes, hdf5_attribute, hdf5_value, is_hdf5, names_in, own_item
+from offpcc.data.hdf5_items import (
+    check_count,
+    declared_bytes,
+    hdf5_attribute,
+    hdf5_value,
+    is_hdf5,
+    names_in,
+    own_item,
+)
 from offpcc.data.infos import Recorded
 from offpcc.data.notices import Notice
 from offpcc.data.npz_items import Member, members_of, npz_value, opened_npz
@@ -102,7 +110,7 @@ def read_everything(path: Path) -> dict[str, Any]:
                 check_fits(sum(item.file_size for item in archive.infolist()), str(path))
                 return {key: npz_value(archive, key, path) for key in members_of(archive)}
         with h5py.File(path, "r") as file:
-            names = names_in(file)
+            names = list(names_in(file, path))
             items = [own_item(file, name, path) for name in names]
             check_fits(sum(declared_bytes(item) for item in items), str(path))
             return {name: hdf5_value(file, name, path) for name in names}
@@ -111,6 +119,7 @@ def read_everything(path: Path) -> dict[str, Any]:
 def _read_hdf5(path: Path, about: About) -> Dataset:
     # Every chunk is read once, as a whole: kept for a second time, it would only take room.
     with reading(path), h5py.File(path, "r", rdcc_nbytes=0) as file:
+        check_count(len(file) + len(file.attrs), path)
         found = list(file)
         columns = {key: _column(own_item(file, key, path), key, path) for key in KEYS if key in found}
         infos, metadata = (_names_in_group(file, group, found, path) for group in ("infos", "metadata"))
@@ -120,7 +129,7 @@ def _read_hdf5(path: Path, about: About) -> Dataset:
 
 def _names_in_group(file: Any, group: str, found: Collection[str], path: Path) -> tuple[str, ...]:
     item = own_item(file, group, path) if group in found else None
-    return names_in(item) if isinstance(item, h5py.Group) else ()
+    return tuple(names_in(item, path)) if isinstance(item, h5py.Group) else ()
 
 
 def _column(item: Any, key: str, path: Path) -> Column:

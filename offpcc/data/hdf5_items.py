@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +13,64 @@ import numpy as np
 from offpcc.data.untrusted import check_declared, check_fits
 from offpcc.errors import UserError
 
+MOST_NAMES = 10_000  # that data sets have: D4RL's have twenty, a policy's weights beside them a hundred
+MOST_LETTERS = 1_000  # of a name with the groups that it lies in, each of which would be repeated in all names below
+SHOWN = 60  # letters of a name, in messages
+
 
 def is_hdf5(path: Path) -> bool:
     """Whether a file begins as an HDF5 file does."""
     return bool(h5py.is_hdf5(path))
 
 
-def names_in(group: Any) -> tuple[str, ...]:
-    """Of all arrays below an HDF5 group, and of links that lead elsewhere, which are refused when they are read."""
-    names = []
-    seen, left = {group}, [("", group)]  # a group may hold itself
+def names_in(group: Any, path: Path, most: int | None = MOST_NAMES) -> Iterator[str]:
+    """Names of all arrays below an HDF5 group, and of links that lead elsewhere, which are refused when they are read.
+
+    Args:
+        group: of the file.
+        path: of the file, for messages.
+        most: names that a group may hold; None for any number.
+
+    Raises:
+        UserError: there are more of them, or one is too long: its name and those of the groups around it together.
+    """
+    seen, left, num_found = {_address(group)}, [""], 0  # a group may hold itself
     while left:
-        path, here = left.pop()
+        inside = left.pop()
+        here = group[inside] if inside else group
+        check_count(len(here), path, most)
         for name in here:
             if isinstance(name, bytes):
                 raise ValueError(f"{name!r} is no name")
+            if len(inside) + len(name) > MOST_LETTERS:
+                raise UserError(
+                    f"{path}: below {here.name[:SHOWN]} a name has {len(inside) + len(name):,} letters with those of "
+                    f"its groups, more than {MOST_LETTERS:,}; give it a shorter one, or leave it out"
+                )
+            num_found += 1
+            check_count(num_found, path, most)
             item = here[name] if _is_own(here, name) else None
-            if isinstance(item, h5py.Group) and item not in seen:
-                seen.add(item)
-                left.append((f"{path}{name}/", item))
+            if isinstance(item, h5py.Group) and (address := _address(item)) not in seen:
+                seen.add(address)
+                left.append(f"{inside}{name}/")
             elif not isinstance(item, h5py.Group | h5py.Datatype):
-                names.append(path + name)
-    return tuple(names)
+                yield inside + name
+
+
+def check_count(number: int, path: Path, most: int | None = MOST_NAMES) -> None:
+    """Refuse more things in a file than a data set has.
+
+    Raises:
+        UserError: there are.
+    """
+    if most is not None and number > most:
+        raise UserError(f"{path}: it holds {number:,} or more arrays and groups, more than {most:,}; leave some out")
+
+
+def _address(group: Any) -> tuple[int, int]:
+    """Where a group lies, the same by whatever name it was found."""
+    about = h5py.h5o.get_info(group.id)
+    return about.fileno, about.addr
 
 
 def _is_own(group: Any, name: str) -> bool:

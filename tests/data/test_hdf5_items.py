@@ -1,6 +1,7 @@
 """What HDF5 files hold that is not read: links, storage elsewhere, sizes that are not there."""
 
 import re
+import tracemalloc
 
 import h5py
 import numpy as np
@@ -115,8 +116,53 @@ def test_a_group_that_holds_itself_is_walked_once(path):
         file["infos/deep/qpos"] = np.arange(STEPS)
         file["infos/deep/again"] = file["infos"]
         file["infos/kind"] = np.dtype("f8")
-        assert names_in(file["infos"]) == ("deep/qpos",)
+        assert list(names_in(file["infos"], path)) == ["deep/qpos"]
     assert list(read_file(path).infos) == ["deep/qpos"]
+
+
+# Too many, too long -----------------------------------------------------------------------------------------------
+
+
+def test_names_that_are_repeated_in_all_below_them_are_not_read(path):
+    with h5py.File(path, "a") as file:
+        group = file.create_group("infos")
+        for number in range(60):
+            group = group.create_group(f"{number}{'x' * 40_000}")
+            group["qpos"] = 1.0
+    for read in (read_file, raw_arrays):
+        tracemalloc.start()
+        with pytest.raises(UserError, match=r"a name has 40,00\d letters with those of its groups, more than 1,000"):
+            read(path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2**22
+
+
+@pytest.mark.parametrize("place", ["", "infos", "infos/deep", "metadata"])
+def test_more_names_than_data_sets_have_are_not_read(path, place):
+    with h5py.File(path, "a") as file:
+        for number in range(10_001):
+            file[f"{place}/{number}"] = h5py.SoftLink("/missing")
+    refuses(path, "it holds 10,0")
+
+
+def test_more_attributes_than_data_sets_have_are_not_read(path):
+    with h5py.File(path, "a", libver="latest") as file:
+        for number in range(10_001):
+            file.attrs[str(number)] = 0
+    with pytest.raises(UserError, match="it holds 10,00"):
+        read_file(path)
+
+
+def test_a_message_names_some_of_many(path):
+    with h5py.File(path, "a") as file:
+        del file["rewards"]
+        for number in range(500):
+            file[f"{number}{'x' * 500}"] = 0.0
+    for read in (read_file, raw_arrays):
+        with pytest.raises(UserError, match=r"missing; found: .*xxx\.\.\.") as refused:
+            read(path)
+        assert len(refused.value.message) < 5_000
 
 
 # Too large --------------------------------------------------------------------------------------------------------
