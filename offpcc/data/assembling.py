@@ -15,7 +15,8 @@ from offpcc.data.columns import (
     Range,
     SpoiledData,
     as_column,
-    bytes_kept,
+    bytes_needed,
+    bytes_of_ends,
     check_room,
     check_shapes,
     read_flags,
@@ -61,10 +62,10 @@ class _Read(NamedTuple):
 
 
 def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()) -> Steps:
-    """Check columns and read them; see `Dataset.from_arrays`. Each is let go of once it is read, by the caller as well.
+    """Check columns and read them; see `Dataset.from_arrays`. Each is forgotten once it is read.
 
     Args:
-        columns: by their names, ours or D4RL's; empty afterwards.
+        columns: by their names, ours or D4RL's.
         about: what is told beside them.
         found: what else there was, for messages.
 
@@ -73,10 +74,10 @@ def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()
     """
     name = about.called
     _check_limit(about.max_episode_steps, name)
-    given, columns = columns, with_our_names(columns, name, found)
-    given.clear()
+    columns = with_our_names(columns, name, found)
     num_steps = check_shapes(columns, name)
-    check_room(bytes_kept(columns), f"{name}: {num_steps:,} steps")
+    needed = bytes_needed(columns)
+    check_room(needed, f"{name}: {num_steps:,} steps")
     terminations = read_flags(columns.pop("terminations"), f"{name}: terminations")
     flags = columns.pop("truncations", None)
     truncations = (
@@ -85,6 +86,8 @@ def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()
         else read_flags(flags, f"{name}: truncations")
     )
     is_end = terminations | truncations
+    of_ends = bytes_of_ends(columns["observations"], int(is_end.sum()) + 1)
+    check_room(needed + of_ends, f"{name}: {num_steps:,} steps, and the last observations of episodes,")
     rewards = read_numbers(columns.pop("rewards"), f"{name}: rewards").reshape(num_steps)
     has_choices = columns["actions"].dtype.kind in "iub"
     actions = read_numbers(columns.pop("actions"), f"{name}: actions").reshape(num_steps, -1)

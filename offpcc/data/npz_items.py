@@ -91,8 +91,9 @@ class Member:
 
     def __getitem__(self, rows: slice) -> Array:
         if self.by_columns:
-            self._whole = self.whole() if self._whole is None else self._whole
-            return self._whole[rows]
+            numbers = self.whole() if self._whole is None else self._whole
+            self._whole = None if rows.stop >= self.shape[0] else numbers  # let go of with its last rows
+            return numbers[rows]
         start, stop, _ = rows.indices(self.shape[0])
         return self._next((stop - start, *self.shape[1:]))
 

@@ -129,5 +129,5 @@ class Steps:
     def bytes_of_rows(self) -> int:
         """Bytes of the arrays that `Dataset.rows` makes."""
         num_episodes = int((self.lengths > ~self.last_is_transition).sum())
-        one = bytes_per_row(self.observations[0].nbytes, self.actions.shape[1])
+        one = bytes_per_row(self.observations[:1].nbytes, self.actions.shape[1])
         return one * (self.num_transitions + num_episodes)
