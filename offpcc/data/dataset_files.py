@@ -16,6 +16,7 @@ from offpcc.data.columns import OTHER_NAMES, REQUIRED, Column, Range
 from offpcc.data.d4rl_files import KNOWN
 from offpcc.data.datasets import Dataset
 from offpcc.data.hdf5_items import (
+    check_chunks,
     check_count,
     declared_bytes,
     hdf5_attribute,
@@ -48,9 +49,9 @@ def read_file(
 ) -> Dataset:
     """The data in an HDF5 or NPZ file, whatever its suffix.
 
-    Reading a file and filling a buffer with it takes at most 24 times the size of the file before compression: 3 times
-    where it holds float32 in episodes of many steps, and most where it holds bytes, which become float32, in episodes
-    of one step. Each part is refused before it is read where more would be needed than is free.
+    Reading a file and filling a buffer with it takes at most 32 MB and 24 times the size of the file before
+    compression: 3 times where it holds float32 in episodes of many steps, and most where it holds bytes, which become
+    float32, in episodes of one step. What would take more than is free is refused before it is read.
 
     Args:
         path: of the file.
@@ -150,6 +151,7 @@ def _column(item: Any, key: str, path: Path) -> Column:
     except (TypeError, ValueError) as error:
         raise UserError(f"{path}: {key} is of a type that arrays cannot hold ({error}); write it as numbers") from None
     check_declared(declared, item.shape, key, path)
+    check_chunks(item, f"{path}: {key}")
     column: Column = item
     return column
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import h5py
 import numpy as np
 
-from offpcc.data.untrusted import check_declared, check_fits
+from offpcc.data.untrusted import SUSPICIOUS_BYTES, SUSPICIOUS_FACTOR, check_declared, check_fits
 from offpcc.errors import UserError
 
 MOST_NAMES = 10_000  # that data sets have: D4RL's have twenty, a policy's weights beside them a hundred
 MOST_LETTERS = 1_000  # of a name with the groups that it lies in, each of which would be repeated in all names below
+PIECE_BYTES = 2**20  # of an opened chunk at a time
 SHOWN = 60  # letters of a name, in messages
 
 
@@ -112,6 +114,41 @@ def declared_bytes(item: Any) -> int:
     return int(numbers * item.dtype.itemsize)
 
 
+def check_chunks(item: Any, what: str) -> None:
+    """Refuse compressed chunks that become larger than chunks: HDF5 would open them, whatever memory that takes.
+
+    Those are tried that could become large, without keeping what comes out.
+
+    Raises:
+        UserError: one does.
+    """
+    if item.chunks is None or not hasattr(item.id, "chunk_iter"):
+        return
+    properties = item.id.get_create_plist()
+    filters = [properties.get_filter(number)[0] for number in range(properties.get_nfilters())]
+    if filters.count(h5py.h5z.FILTER_DEFLATE) > 1:
+        raise UserError(f"{what} is compressed twice; compress it once, or not at all")
+    if [code for code in filters if code != h5py.h5z.FILTER_FLETCHER32][-1:] != [h5py.h5z.FILTER_DEFLATE]:
+        return
+    size, large = math.prod(item.chunks) * item.dtype.itemsize, []
+
+    def look_at(chunk: Any) -> None:
+        if chunk.filter_mask == 0 and chunk.size * SUSPICIOUS_FACTOR > SUSPICIOUS_BYTES:
+            large.append(chunk.chunk_offset)
+
+    item.id.chunk_iter(look_at)
+    for offset in large:
+        content, opener, opened = item.id.read_direct_chunk(offset)[1], zlib.decompressobj(), 0
+        while content and not opener.eof and opened <= size:
+            opened += len(opener.decompress(content, PIECE_BYTES))
+            content = opener.unconsumed_tail
+        if opened > size:
+            raise UserError(
+                f"{what} has a compressed chunk that becomes larger than the {size:,} bytes of a chunk; the file is "
+                f"damaged; fetch or write it again"
+            )
+
+
 def hdf5_value(file: Any, key: str, path: Path, most_bytes: int | None = None) -> Any:
     """An array or a single value in an HDF5 file, whole; texts as str.
 
@@ -124,6 +161,7 @@ def hdf5_value(file: Any, key: str, path: Path, most_bytes: int | None = None) -
     _check_plain(item.dtype, item.shape, f"{path}: {key}")
     check_declared(declared_bytes(item), item.shape or (), key, path)
     check_fits(declared_bytes(item), f"{path}: {key}", most_bytes)
+    check_chunks(item, f"{path}: {key}")
     return _plain(item[()])
 
 

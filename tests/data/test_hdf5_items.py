@@ -2,6 +2,7 @@
 
 import re
 import tracemalloc
+import zlib
 
 import h5py
 import numpy as np
@@ -163,6 +164,41 @@ def test_a_message_names_some_of_many(path):
         with pytest.raises(UserError, match=r"missing; found: .*xxx\.\.\.") as refused:
             read(path)
         assert len(refused.value.message) < 5_000
+
+
+@pytest.mark.parametrize("key", ["observations", "infos/qpos"])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_chunks_that_become_larger_than_chunks_are_not_opened(path, key, shuffle):
+    pressed = zlib.compress(bytes(2**27), 9)
+    with h5py.File(path, "a") as file:
+        if key in file:
+            del file[key]
+        chunked = {"chunks": (STEPS, 3), "compression": "gzip", "shuffle": shuffle, "fletcher32": shuffle}
+        file.create_dataset(key, (STEPS, 3), "f4", **chunked).id.write_direct_chunk((0, 0), pressed)
+    for read in (lambda: read_file(path).infos["qpos"], lambda: raw_arrays(path)):
+        with pytest.raises(UserError, match=f"{key} has a compressed chunk that becomes larger than the 480 bytes"):
+            read()
+
+
+def test_what_is_compressed_twice_is_not_opened(path):
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk((STEPS, 3))
+    properties.set_deflate(9)
+    properties.set_deflate(9)
+    with h5py.File(path, "a") as file:
+        del file["observations"]
+        space = h5py.h5s.create_simple((STEPS, 3))
+        h5py.h5d.create(file.id, b"observations", h5py.h5t.IEEE_F32LE, space, dcpl=properties)
+    refuses(path, "observations is compressed twice")
+
+
+def test_large_chunks_are_read(path):
+    numbers = np.random.default_rng(0).integers(0, 2**8, (STEPS, 5000)).astype(np.float32)
+    with h5py.File(path, "a") as file:
+        del file["observations"]
+        file.create_dataset("observations", data=numbers, chunks=numbers.shape, compression="gzip", shuffle=True)
+        assert file["observations"].id.get_chunk_info(0).size > 2**16
+    assert np.array_equal(read_file(path).observations, numbers)
 
 
 # Too large --------------------------------------------------------------------------------------------------------
