@@ -17,7 +17,7 @@ from gymnasium import spaces
 from offpcc import d4rl_names
 from offpcc.checks import PositiveInteger, PositiveNumber, check, rules_of
 from offpcc.core import is_image
-from offpcc.data.columns import Array, Range, blocks, check_room
+from offpcc.data.columns import BLOCK_BYTES, BYTES_PER_EPISODE, COPIES, Array, Range, blocks, check_room
 from offpcc.data.datasets import Dataset
 from offpcc.data.downloads import Progress
 from offpcc.data.env_findings import bounds_for, told_of_rewards
@@ -25,7 +25,7 @@ from offpcc.data.episode_findings import told_of_lengths
 from offpcc.data.infos import recorded_in, seen_through
 from offpcc.data.loading import load
 from offpcc.data.notices import Notice
-from offpcc.data.rows import Rows
+from offpcc.data.rows import Rows, bytes_per_row
 from offpcc.data.spreads import unlike_scales
 from offpcc.domains.levels import name_of
 from offpcc.domains.playback import view
@@ -218,7 +218,8 @@ def read(
     data = data.fraction(fraction)
     bounds = bounds_for(data, env)
     about, wrappers = _about(data, env, bounds), seen_through(data.metadata, data.name)
-    check_room(data.bytes_of_rows, f"{data.name}: {data.num_transitions:,} transitions, as agents draw them,")
+    passing = COPIES * min(BLOCK_BYTES, data.bytes_of_rows) + BYTES_PER_EPISODE * data.num_episodes
+    check_room(data.bytes_of_rows + passing, f"{data.name}: {data.num_transitions:,} transitions, as agents draw them,")
     rows = data.rows(bounds)
     if not len(rows.starts):
         raise UserError(f"{data.name}: there are no transitions in it; give longer episodes, or next_observations")
@@ -275,7 +276,11 @@ def _seen(rows: Rows, env: gymnasium.Env[Any, Any], seed: int, wrappers: Sequenc
     space = env.observation_space
     if space.shape and (space.shape, space.dtype) != (rows.observations.shape[1:], rows.observations.dtype):
         one = np.dtype(space.dtype).itemsize * math.prod(space.shape)
-        check_room(len(rows.observations) * one, f"{name}: the observations of {name_of(env)}")
+        seen = len(rows.observations) * one  # as wrappers show them, and beside the rest of a row
+        check_room(
+            2 * seen + len(rows.actions) * bytes_per_row(0, rows.actions.shape[1]),
+            f"{name}: the observations of {name_of(env)}",
+        )
     observations, actions, rewards = rows.observations, rows.actions, rows.rewards
     return view(env, observations, actions, rewards, rows.starts, rows.stops, seed=seed, seen_through=wrappers)
 
@@ -300,5 +305,6 @@ def _identity(name: str, rows: Rows) -> str:
 def _hash(arrays: Sequence[Array]) -> str:
     digest = hashlib.sha256()
     for array in arrays:
-        digest.update(np.ascontiguousarray(array).data)
+        for rows in blocks(array):  # of columns that do not lie side by side, a copy is made
+            digest.update(np.ascontiguousarray(array[rows]).data)
     return f"SHA-256 {digest.hexdigest()[:16]}"

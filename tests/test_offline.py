@@ -323,14 +323,14 @@ def test_statistics_take_little_memory(monkeypatch):
     assert np.allclose(mean, 1000.0, atol=0.01) and np.allclose(std, 0.1, rtol=0.02)
 
 
-@pytest.mark.parametrize(("free", "words"), [(20_000, "swings: 1,200 transitions"), (60_000, "pendulum-v0")])
+@pytest.mark.parametrize(("free", "words"), [(20_000, "swings: 1,200 transitions"), (240_000, "pendulum-v0")])
 def test_what_memory_cannot_hold_beside_the_data_is_refused(pendulum_file, monkeypatch, free, words):
     data = load(pendulum_file)
     env = offpcc.make("pendulum-v0", wrappers=[lambda env: Concatenate(env, 8)])
     monkeypatch.setattr(data_columns, "available_bytes", lambda: free)
     with pytest.raises(UserError, match=f"{words}.* bytes of memory are free"):
         read(data, env)
-    monkeypatch.setattr(data_columns, "available_bytes", lambda: 130_000)
+    monkeypatch.setattr(data_columns, "available_bytes", lambda: 250_000)
     assert read(data, env).rows.observations.shape == (1206, 24)
 
 

@@ -14,7 +14,9 @@ from offpcc.data.columns import (
     Column,
     Range,
     SpoiledData,
-    bytes_kept,
+    as_column,
+    bytes_needed,
+    bytes_of_ends,
     check_room,
     check_shapes,
     read_flags,
@@ -71,9 +73,11 @@ def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()
         UserError: something is missing, does not fit, is no number, or is too large for this machine.
     """
     name = about.called
+    _check_limit(about.max_episode_steps, name)
     columns = with_our_names(columns, name, found)
     num_steps = check_shapes(columns, name)
-    check_room(bytes_kept(columns), f"{name}: {num_steps:,} steps")
+    needed = bytes_needed(columns)
+    check_room(needed, f"{name}: {num_steps:,} steps")
     terminations = read_flags(columns.pop("terminations"), f"{name}: terminations")
     flags = columns.pop("truncations", None)
     truncations = (
@@ -82,10 +86,12 @@ def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()
         else read_flags(flags, f"{name}: truncations")
     )
     is_end = terminations | truncations
+    of_ends = bytes_of_ends(columns["observations"], int(is_end.sum()) + 1)
+    check_room(needed + of_ends, f"{name}: {num_steps:,} steps, and the last observations of episodes,")
     rewards = read_numbers(columns.pop("rewards"), f"{name}: rewards").reshape(num_steps)
     has_choices = columns["actions"].dtype.kind in "iub"
     actions = read_numbers(columns.pop("actions"), f"{name}: actions").reshape(num_steps, -1)
-    observations = read_numbers(columns.pop("observations"), f"{name}: observations", images=True)
+    observations = read_numbers(columns.pop("observations"), f"{name}: observations", is_observed=True)
     num_whole = _num_whole(about.metadata or {}, name)
     following = columns.pop("next_observations", None)
     last = last_steps(observations, terminations, truncations, following, name, is_sure=num_whole is not None)
@@ -96,6 +102,12 @@ def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()
         notices.append(_told_of_time_limits(about.max_episode_steps))
     steps = _Read(observations, actions, rewards, terminations, truncations, has_choices)
     return _checked(steps, last, is_whole, [*notices, *last.notices], about)
+
+
+def _check_limit(limit: Any, name: str) -> None:
+    is_whole_number = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
+    if limit is not None and not (is_whole_number and limit > 0):
+        raise UserError(f"{name}: max_episode_steps is {limit!r}; it has to be a whole number above 0, or None")
 
 
 def _num_whole(metadata: Mapping[str, Any], name: str) -> int | None:
@@ -206,13 +218,13 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str) -> _Ep
             raise UserError(found if ends else f"{found}. {SAY_HOW_IT_ENDED}")
         given = [episode[key] for key in keys]
     else:
-        given = list(episode)
+        given = list(episode) if isinstance(episode, Iterable) else []
         if len(given) != 4:
             raise UserError(
                 f"{where}: {len(given)} parts; an episode is (observations, actions, rewards, terminated), or a "
                 f"mapping of these names. {SAY_HOW_IT_ENDED}"
             )
-    columns = {key: np.asarray(value) for key, value in zip(REQUIRED, given, strict=True)}
+    columns = {key: as_column(value, f"{where}: {key}") for key, value in zip(REQUIRED, given, strict=True)}
     length = len(columns["actions"]) if columns["actions"].ndim else 0
     count = len(columns["observations"]) if columns["observations"].ndim else 0
     if length == 0 or count != length + 1:
@@ -228,7 +240,7 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str) -> _Ep
     if flags[:-1].any():
         raise UserError(f"{where}: it is terminated at step {int(flags.argmax())} of {length}; only its last may be")
     return _Episode(
-        read_numbers(columns["observations"], f"{where}: observations", images=True),
+        read_numbers(columns["observations"], f"{where}: observations", is_observed=True),
         columns["actions"],
         read_numbers(columns["rewards"], f"{where}: rewards").reshape(length),
         bool(flags[-1]),

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from offpcc.errors import UserError
+from offpcc.errors import UserError, first_line
 from offpcc.memory import available_bytes
 
 Array = NDArray[Any]
@@ -17,6 +17,11 @@ Range = tuple[ArrayLike, ArrayLike]
 
 TOLERANCE = 1e-5  # next observations within it, relative to their column's size, are the following row
 BLOCK_BYTES = 2**22  # read at a time, so that what is kept only in part never lies in memory whole
+
+COPIES = 5  # of a block at most, while it is converted and compared
+
+LEAST_ROW_BYTES = 64  # that a row counts as: of what is worked out for each, numbers of rows alone take eight
+BYTES_PER_EPISODE = 64  # while numbers of steps and rows are worked out
 
 REQUIRED = ("observations", "actions", "rewards", "terminations")
 OTHER_NAMES = {"terminations": "terminals", "truncations": "timeouts"}  # D4RL's
@@ -39,6 +44,23 @@ class Column(Protocol):
 
     def __getitem__(self, rows: slice) -> Array:
         """Some of its rows."""
+
+
+def as_column(value: Any, what: str) -> Array:
+    """What the user gave for a column, as an array.
+
+    Raises:
+        UserError: it is no array of one kind of number, or a part of it is masked.
+    """
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # lists of unlike lengths, or a tensor that another library will not convert
+        raise UserError(
+            f"{what} cannot be made an array ({first_line(error)}); give a NumPy array of numbers"
+        ) from error
+    if np.ma.is_masked(value):
+        raise UserError(f"{what} is an array of which a part is masked; fill that part in, or leave its episodes out")
+    return array
 
 
 def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str] = ()) -> dict[str, Column]:
@@ -107,28 +129,56 @@ def check_room(num_bytes: int, what: str) -> None:
         )
 
 
-def bytes_kept(columns: Mapping[str, Column]) -> int:
-    """Bytes of what stays in memory of columns that are read."""
-    sizes = {key: math.prod(column.shape) * min(column.dtype.itemsize, 4) for key, column in columns.items()}
-    return sum(size for key, size in sizes.items() if key != "next_observations")
+def bytes_of_ends(observations: Column, num_episodes: int) -> int:
+    """Bytes of the episodes' last observations, as they are kept, and of the numbers of steps that episodes end at."""
+    one = math.prod(observations.shape[1:]) * dtype_in_memory(observations, is_observed=True).itemsize
+    return num_episodes * (one + BYTES_PER_EPISODE)
+
+
+def bytes_needed(columns: Mapping[str, Column]) -> int:
+    """Bytes that reading columns takes beside what is there: the steps, as they are kept, and what passes through.
+
+    The last observations of episodes come on top, as only the flags tell how many there are.
+    """
+    passing = kept = 0
+    for key, column in columns.items():
+        numbers = math.prod(column.shape)
+        is_flag = key in ("terminations", "truncations")
+        dtype = np.dtype(np.bool_) if is_flag else dtype_in_memory(column, "observations" in key)
+        is_there = isinstance(column, np.ndarray) and column.dtype == dtype and not is_flag
+        if key != "next_observations" and not is_there:
+            kept += numbers * dtype.itemsize
+        if getattr(column, "by_columns", False):  # opened whole, one after another
+            passing = max(passing, numbers * column.dtype.itemsize)
+        block = next(blocks(column), slice(0))
+        row = max(column.dtype.itemsize, dtype.itemsize) * math.prod(column.shape[1:])
+        passing = max(passing, COPIES * (block.stop - block.start) * row)
+    return kept + passing
 
 
 def blocks(column: Column) -> Iterator[slice]:
     """Parts of a column, of whole compressed chunks where it has any: none is opened twice."""
-    rows = max(1, BLOCK_BYTES // max(1, math.prod(column.shape[1:]) * column.dtype.itemsize))
+    row = math.prod(column.shape[1:]) * max(column.dtype.itemsize, 4)  # bytes may become float32
+    rows = max(1, BLOCK_BYTES // max(row, LEAST_ROW_BYTES))
     chunk = (getattr(column, "chunks", None) or (1,))[0]
     rows = math.ceil(rows / chunk) * chunk
     for start in range(0, column.shape[0], rows):
         yield slice(start, min(start + rows, column.shape[0]))
 
 
-def read_numbers(column: Column, what: str, images: bool = False) -> Array:
-    """All rows as float32, or as they are if they may be `images` and are of bytes.
+def dtype_in_memory(column: Column, is_observed: bool = False) -> np.dtype[Any]:
+    """The type in which a column is kept: float32; uint8 for observed bytes of more than one axis, such as images."""
+    keeps_bytes = is_observed and column.dtype == np.uint8 and len(column.shape) > 2
+    return np.dtype(np.uint8 if keeps_bytes else np.float32)
+
+
+def read_numbers(column: Column, what: str, is_observed: bool = False) -> Array:
+    """All rows, in the type of `dtype_in_memory`.
 
     Raises:
         SpoiledData: one is NaN or infinite.
     """
-    dtype = np.dtype(np.uint8 if images and column.dtype == np.uint8 else np.float32)
+    dtype = dtype_in_memory(column, is_observed)
     if isinstance(column, np.ndarray) and column.dtype == dtype:
         for rows in blocks(column):
             check_finite(column[rows], what, rows.start)
@@ -172,10 +222,13 @@ def read_flags(column: Column, what: str) -> Array:
     Raises:
         SpoiledData: one is neither 0 nor 1.
     """
-    values = np.array(column[:], copy=True).reshape(-1)
-    if values.dtype != np.bool_:
-        wrong = np.flatnonzero((values != 0) & (values != 1))
-        if len(wrong):
-            raise SpoiledData(f"{what}[{wrong[0]}] is {values[wrong[0]]}; it has to be 0 or 1, False or True")
-    flags: Array = values.astype(np.bool_)
+    flags = np.empty(column.shape[0], np.bool_)
+    for rows in blocks(column):
+        values = np.asarray(column[rows]).reshape(-1)
+        if values.dtype != np.bool_:
+            wrong = np.flatnonzero((values != 0) & (values != 1))
+            if len(wrong):
+                place = rows.start + wrong[0]
+                raise SpoiledData(f"{what}[{place}] is {values[wrong[0]]}; it has to be 0 or 1, False or True")
+        flags[rows] = values
     return flags

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from offpcc.data.actions import checked_range, in_units, told_of_actions
 from offpcc.data.assembling import About, assemble, join
-from offpcc.data.columns import REQUIRED, Array, Column, Range
+from offpcc.data.columns import REQUIRED, Array, Column, Range, as_column, blocks
 from offpcc.data.infos import StepInfos
 from offpcc.data.notices import Notice
 from offpcc.data.rows import Rows, Storage
@@ -71,7 +71,9 @@ class Dataset(Steps):
             "truncations": truncations, "next_observations": next_observations, "terminals": terminals,
             "timeouts": timeouts,
         }  # fmt: skip
-        columns: dict[str, Column] = {key: np.asarray(value) for key, value in given.items() if value is not None}
+        columns: dict[str, Column] = {
+            key: as_column(value, f"{name}: {key}") for key, value in given.items() if value is not None
+        }
         about = About(name, max_episode_steps=max_episode_steps, action_range=action_range)
         return Dataset(**vars(assemble(columns, about)))
 
@@ -173,11 +175,14 @@ class Dataset(Steps):
         Raises:
             UserError: bounds do not fit the actions.
         """
+        return self._in_units(self.actions, action_bounds)
+
+    def _in_units(self, actions: Array, action_bounds: Range | None) -> Array:
         if self.discrete_actions:
-            return self.actions.copy()
+            return actions.copy()
         given = action_bounds if self.action_range is None else self.action_range
-        bounds = None if given is None else checked_range(given, self.actions.shape[1], self.name)
-        scaled = in_units(self.actions, bounds)
+        bounds = None if given is None else checked_range(given, actions.shape[1], self.name)
+        scaled = in_units(actions, bounds)
         return np.clip(scaled, -1.0, 1.0, out=scaled)
 
     def told_of_actions(self, action_bounds: Range | None = None) -> list[Notice]:
@@ -203,24 +208,27 @@ class Dataset(Steps):
         Raises:
             UserError: bounds do not fit the actions.
         """
-        mask = self.is_transition
-        is_every = mask.all()
         lengths = self.lengths - ~self.last_is_transition
         kept = lengths > 0
         stops = np.cumsum(lengths[kept] + 1)
-        is_start = np.ones(stops[-1] if len(stops) else 0, np.bool_)
-        is_start[stops - 1] = False
-
         shape = self.observations.shape[1:]
-        storage = Storage.of(len(is_start), shape, self.observations.dtype, self.actions.shape[1])
-        storage.is_start[:] = is_start
-        for column, array in (
-            (storage.observations, self.observations),
-            (storage.actions, self.unit_actions(action_bounds)),
-            (storage.rewards, self.rewards[:, None]),
-            (storage.terminations, self.terminations[:, None]),
-        ):
-            column[is_start] = array if is_every else array[mask]
-        storage.observations[stops - 1] = self.final_observations[kept]
+        num_rows = int(stops[-1]) if len(stops) else 0
+        storage = Storage.of(num_rows, shape, self.observations.dtype, self.actions.shape[1])
+        storage.is_start[:] = True
+        storage.is_start[stops - 1] = False
+
+        taken = np.where(kept, lengths + 1, 0)
+        offsets = np.cumsum(taken) - taken - self.starts  # from a step to its row
+        mask = self.is_transition
+        for steps in blocks(self.observations):  # a copy of all of them would take as much room again
+            numbers = np.arange(steps.start, steps.stop)[mask[steps]]
+            rows = numbers + offsets[np.searchsorted(self.stops, numbers, side="right")]
+            storage.observations[rows] = self.observations[numbers]
+            storage.actions[rows] = self._in_units(self.actions[numbers], action_bounds)
+            storage.rewards[rows, 0] = self.rewards[numbers]
+            storage.terminations[rows, 0] = self.terminations[numbers]
+        last = np.cumsum(taken) - 1  # row of each episode's last observation, if it is kept
+        for part in blocks(self.final_observations):
+            storage.observations[last[part][kept[part]]] = self.final_observations[part][kept[part]]
         starts = np.concatenate([[0], stops[:-1]]) if len(stops) else stops
         return Rows(**vars(storage), starts=starts, stops=stops)

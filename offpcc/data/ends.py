@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from offpcc.data.columns import BLOCK_BYTES, TOLERANCE, Array, Column, SpoiledData, blocks, check_finite, converted
+from offpcc.data.columns import (
+    BLOCK_BYTES,
+    TOLERANCE,
+    Array,
+    Column,
+    SpoiledData,
+    blocks,
+    bytes_of_ends,
+    check_finite,
+    check_room,
+    converted,
+)
 from offpcc.data.notices import Notice
 
 # Of episodes that another follows, as many as lead to its start if the recorder looked after each reset: not all, for
@@ -34,11 +46,16 @@ def time_limits(terminations: Array, most: int | None) -> Array:
     """Truncations of episodes that terminate or last `most` steps."""
     if not most:
         return np.zeros(len(terminations), np.bool_)
-    steps = np.arange(len(terminations))
-    starts = np.zeros(len(terminations), np.int64)
-    starts[1:] = np.where(terminations[:-1], steps[1:], 0)
-    age = steps - np.maximum.accumulate(starts)
-    limits: Array = ((age + 1) % most == 0) & ~terminations
+    limits = np.zeros(len(terminations), np.bool_)
+    first = 0  # step of the episode under way
+    for start in range(0, len(terminations), BLOCK_BYTES // 8):
+        steps = np.arange(start, min(start + BLOCK_BYTES // 8, len(terminations)))
+        ended = terminations[steps[0] : steps[-1] + 1]
+        firsts = np.where(np.concatenate([[False], ended[:-1]]), steps, 0)
+        firsts[0] = first
+        firsts = np.maximum.accumulate(firsts)
+        limits[steps[0] : steps[-1] + 1] = ((steps - firsts + 1) % most == 0) & ~ended
+        first = int(steps[-1]) + 1 if ended[-1] else int(firsts[-1])
     return limits
 
 
@@ -91,7 +108,7 @@ def shows_ends(last: LastSteps, observations: Array) -> bool:
         last: read with next observations.
         observations: (S, *obs).
     """
-    return bool(_differ(last.final_observations[:-1], observations[last.stops[:-1]]).any())
+    return bool(_lead_elsewhere(last, observations, np.arange(len(last.stops) - 1)).any())
 
 
 def _without_next_observations(observations: Array, terminations: Array, stops: Array) -> LastSteps:
@@ -113,18 +130,18 @@ def without_resets(last: LastSteps, observations: Array, terminated: Array, trun
     another. What a termination leads to does not count.
 
     Args:
-        last: what was recorded.
+        last: what was recorded; what does not count is written over.
         observations: (S, *obs).
         terminated: (E,), bool.
         truncated: (E,), bool.
     """
     is_cut = truncated & ~terminated
     followed = np.flatnonzero((terminated | truncated)[:-1])
-    starts = observations[last.stops[followed]]
-    leads_there = ~_differ(last.final_observations[followed], starts)
+    leads_there = ~_lead_elsewhere(last, observations, followed)
     if not leads_there.any() or not is_cut.any():
         return last
-    tells = ~_are_among(starts, _common(observations, last.stops))
+    common = _common(observations, last.stops)
+    tells = ~_of_each(last.stops[followed], observations, lambda starts: _are_among(observations[starts], common))
     followed, leads_there = followed[tells], leads_there[tells]
     of_cut = is_cut[followed]
     judged = leads_there[of_cut] if of_cut.sum() >= ENOUGH else leads_there
@@ -132,8 +149,9 @@ def without_resets(last: LastSteps, observations: Array, terminated: Array, trun
     lost = np.flatnonzero(is_cut) if is_habit else followed[leads_there & of_cut]
     if not len(lost):
         return last
-    final_observations, is_transition = last.final_observations.copy(), last.is_transition.copy()
-    final_observations[lost] = observations[last.stops[lost] - 1]
+    final_observations, is_transition = last.final_observations, last.is_transition.copy()
+    for part in _parts(lost, observations):
+        final_observations[part] = observations[last.stops[part] - 1]
     is_transition[lost] = False
     text = (
         f"{leads_there.sum() if is_habit else len(lost):,} of {len(followed):,} episodes that another follows lead to "
@@ -171,6 +189,7 @@ def _read_last(column: Column, observations: Array, ends: Array, name: str) -> t
         UserError: one is NaN or infinite, or nearly each is the observation that its step began with.
     """
     kept, jumps = [], []
+    num_kept = 0
     num_moving = num_standing = 0
     for rows in blocks(column):
         after = converted(column[rows], observations.dtype)
@@ -183,6 +202,9 @@ def _read_last(column: Column, observations: Array, ends: Array, name: str) -> t
         num_moving += int((_are_unlike(own[: len(following)], following) & ~ends[rows][: len(following)]).sum())
         num_standing += int((~_are_unlike(after[jump], own[jump])).sum())
         kept.append(after[jump | ends[rows]])
+        num_kept += len(kept[-1])
+        if jump.any():  # of which the flags told nothing
+            check_room(bytes_of_ends(observations, num_kept), f"{name}: the last observations of {num_kept:,} episodes")
         jumps.append(rows.start + np.flatnonzero(jump))
     if num_standing and num_standing >= NEARLY * num_moving:
         raise SpoiledData(
@@ -190,7 +212,32 @@ def _read_last(column: Column, observations: Array, ends: Array, name: str) -> t
             f"steps after which the following observation is another one, so that nothing could be learned of what "
             f"actions do; record there what each step led to, or leave next_observations out"
         )
-    return np.concatenate(kept), np.concatenate(jumps)
+    final_observations = np.empty((num_kept, *observations.shape[1:]), observations.dtype)
+    stop = num_kept
+    while kept:  # from the end, so that each is let go of when it is copied
+        part = kept.pop()
+        final_observations[stop - len(part) : stop] = part
+        stop -= len(part)
+    return final_observations, np.concatenate(jumps)
+
+
+def _parts(episodes: Array, observations: Array) -> Iterator[Array]:
+    """Numbers of episodes, as many at a time as observations make a block."""
+    rows = max(1, BLOCK_BYTES // max(1, observations[0].nbytes))
+    for start in range(0, len(episodes), rows):
+        yield episodes[start : start + rows]
+
+
+def _of_each(numbers: Array, observations: Array, function: Callable[[Array], Array]) -> Array:
+    """What a function tells of each of some numbers, (N,) of bool; it is asked about a block at a time."""
+    told = [function(part) for part in _parts(numbers, observations)]
+    return np.concatenate(told) if told else np.zeros(0, np.bool_)
+
+
+def _lead_elsewhere(last: LastSteps, observations: Array, episodes: Array) -> Array:
+    """Of which of these episodes the last observation is not the first one of the next."""
+    final = last.final_observations
+    return _of_each(episodes, observations, lambda part: _differ(final[part], observations[last.stops[part]]))
 
 
 def _are_unlike(some: Array, others: Array) -> Array:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+
+from offpcc.data.rows import Rows
 
 
 class Episode(NamedTuple):
@@ -23,6 +26,37 @@ class Episode(NamedTuple):
     def stored(self) -> tuple[np.ndarray, ...]:
         """All there is, each number once."""
         return self.frames, self.actions, self.rewards
+
+
+class RecordedEpisodes(Sequence[Episode]):
+    """Episodes of recorded data; each is a view of the rows, made when it is asked for.
+
+    Args:
+        rows: of all episodes.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows.starts)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(N,), steps of each."""
+        return self.rows.stops - self.rows.starts - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that they store."""
+        per_step = self.rows.actions[:1].nbytes + self.rows.rewards[:1].nbytes
+        return self.rows.observations.nbytes + int(self.lengths.sum()) * per_step
+
+    def __getitem__(self, number: Any) -> Any:
+        start, stop = int(self.rows.starts[number]), int(self.rows.stops[number])
+        frames, steps = self.rows.observations[start:stop], slice(start, stop - 1)
+        is_terminated = bool(self.rows.terminations[stop - 2, 0])
+        return Episode(frames, self.rows.actions[steps], self.rows.rewards[steps], is_terminated, frames, 0)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from offpcc.data.columns import Array
 from offpcc.data.datasets import Dataset
-from offpcc.data.hdf5_items import declared_bytes, names_in, own_item
+from offpcc.data.hdf5_items import check_chunks, declared_bytes, names_in, own_item
 from offpcc.data.minari_ids import datasets_folder, is_id
 from offpcc.data.notices import Notice
 from offpcc.data.untrusted import DAMAGE, check_declared
@@ -100,9 +100,11 @@ def _check_file(path: Path) -> None:
     if not path.is_file():
         return
     with h5py.File(path, "r") as file:
-        for name in names_in(file):
+        for name in names_in(file, path, most=None):  # a group for each episode
             item = own_item(file, name, path)
             check_declared(declared_bytes(item), item.shape or (), name, path)
+            if isinstance(item, h5py.Dataset):
+                check_chunks(item, f"{path}: {name}")
 
 
 def _that_fit(episodes: Iterable[dict[str, Any]], label: str) -> Iterator[dict[str, Any]]:
@@ -110,7 +112,9 @@ def _that_fit(episodes: Iterable[dict[str, Any]], label: str) -> Iterator[dict[s
     available, taken = available_bytes(), 0
     for number, episode in enumerate(episodes):
         arrays = [np.asarray(array) for array in episode.values()]
-        taken += COPIES * sum(array.size * min(array.dtype.itemsize, 4) for array in arrays)
+        # Bytes of images and flags stay as they are, all other numbers become float32.
+        taken += COPIES * sum(array.size * (array.itemsize if array.ndim > 2 else 4) for array in arrays[:-1])
+        taken += COPIES * arrays[-1].size
         if available is not None and taken > available:
             raise UserError(
                 f"{label}: its first {number + 1:,} episodes take {taken:,} bytes while they are joined, but "

@@ -48,7 +48,7 @@ class Motion:
         if data.observations.ndim > 2 or len(inside) < MIN_STEPS:
             return None
         chosen = inside[:: math.ceil(len(inside) / SAMPLE)]
-        columns = (_numbers(data.observations, place) for place in range(data.observations.shape[1]))
+        columns = data.observations.T
         scale = np.array([np.percentile(np.abs(column[chosen + 1] - column[chosen]), 90) for column in columns])
         moving = np.flatnonzero(scale > 0)
         return Motion(data, inside, moving, scale[moving]) if len(moving) else None
@@ -56,11 +56,6 @@ class Motion:
     def _between(self, before: Array, after: Array) -> Array:
         total = np.zeros(len(before))
         for place, scale in zip(self.columns, self.scale, strict=True):
-            column = _numbers(self.observations, place)
+            column = self.observations[:, place]
             total += ((column[after] - column[before]) / scale) ** 2
         return np.sqrt(total / len(self.columns))
-
-
-def _numbers(observations: Array, place: int) -> Array:
-    """One column, in which the difference of two bytes does not wrap."""
-    return observations[:, place].astype(np.float32, copy=False)

@@ -16,7 +16,7 @@ from offpcc.checks import Flag, NonnegativeSize, NumParts, PositiveInteger, Size
 from offpcc.core import Batch
 from offpcc.data.base import BufferBase
 from offpcc.data.device_episodes import DeviceEpisodes
-from offpcc.data.episodes import Episode, Unfinished
+from offpcc.data.episodes import Episode, RecordedEpisodes, Unfinished
 from offpcc.data.pieces import PIECE_BYTES, Piece
 from offpcc.data.rows import Rows
 from offpcc.errors import UserError
@@ -70,7 +70,7 @@ class RecurrentReplayBuffer(BufferBase):
             )
         self.capacity, self.batch_size = capacity, batch_size
         self.segment_len, self.burn_in = segment_len, burn_in
-        self.episodes: deque[Episode] = deque(maxlen=capacity)
+        self.episodes: deque[Episode] | RecordedEpisodes = deque(maxlen=capacity)
         self.total_lengths = np.zeros(0, np.int64)  # cumulative, for drawing in proportion to length
         self.unfinished = [Unfinished() for _ in range(num_envs)]
         self.device_copy = DeviceEpisodes(on_device, type(self).__name__, self.device, self.layout)
@@ -143,20 +143,20 @@ class RecurrentReplayBuffer(BufferBase):
         observations = frames
         if self.frame_stack > 1:
             observations = np.moveaxis(sliding_window_view(frames, self.frame_stack, axis=0), -1, 1)
+        assert isinstance(self.episodes, deque)  # recorded data takes no more
         self.episodes.append(Episode(frames, actions, rewards, terminated, observations, group))
 
     def fill(self, rows: Rows, recorded: str) -> None:
         """Hold recorded episodes, whatever the capacity; see `ReplayBuffer.fill`."""
-        rows = self._take(rows, recorded)
-        self.episodes = deque()
-        for start, stop in zip(rows.starts.tolist(), rows.stops.tolist(), strict=True):
-            steps = slice(start, stop - 1)
-            terminated = bool(rows.terminations[stop - 2, 0])
-            self._keep(rows.observations[start:stop], rows.actions[steps], rows.rewards[steps], terminated)
+        episodes = self.episodes = RecordedEpisodes(self._take(rows, recorded))
+        self.num_kept, self.bytes_kept = len(episodes), episodes.nbytes
         self._count()
 
     def _count(self) -> None:
-        self.total_lengths = np.cumsum([len(episode.actions) for episode in self.episodes])
+        if isinstance(self.episodes, RecordedEpisodes):
+            self.total_lengths = np.cumsum(self.episodes.lengths)
+        else:
+            self.total_lengths = np.cumsum([len(episode.actions) for episode in self.episodes])
 
     def _sample(self) -> Batch:
         """`batch_size` episodes or segments, padded with zeros to the longest of them."""

@@ -29,7 +29,7 @@ class Steps:
     step leads there: where such a recorder cut an episode, its last step is no transition either.
 
     Attributes:
-        observations: (S, *obs), float32, or uint8 for images.
+        observations: (S, *obs), float32; or uint8, if bytes of more than one axis were recorded, as images are.
         actions: (S, A), float32, as they were recorded: in units of the recorder's own.
         rewards: (S,), float32.
         terminations: (S,), bool: the task ended; a time limit is False.
@@ -129,5 +129,5 @@ class Steps:
     def bytes_of_rows(self) -> int:
         """Bytes of the arrays that `Dataset.rows` makes."""
         num_episodes = int((self.lengths > ~self.last_is_transition).sum())
-        one = bytes_per_row(self.observations[0].nbytes, self.actions.shape[1])
+        one = bytes_per_row(self.observations[:1].nbytes, self.actions.shape[1])
         return one * (self.num_transitions + num_episodes)

@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from offpcc.errors import UserError, first_line
@@ -16,6 +17,7 @@ from offpcc.memory import available_bytes
 # A file of this many bytes or more is damaged, or meant to do damage, if what it declares is larger by more than this
 # factor: deflate makes nothing smaller than a thousandth.
 SUSPICIOUS_BYTES, SUSPICIOUS_FACTOR = 2**26, 1100
+SHOWN_NAMES, SHOWN_LETTERS = 40, 60  # in messages
 DAMAGE = (  # what HDF5, NumPy and the archives of Python make of bytes that were changed or lost
     OSError, RuntimeError, LookupError, ValueError, TypeError, EOFError, MemoryError, OverflowError,
     zipfile.BadZipFile, zlib.error, tokenize.TokenError,
@@ -23,8 +25,15 @@ DAMAGE = (  # what HDF5, NumPy and the archives of Python make of bytes that wer
 
 
 def printable(names: Iterable[str | bytes]) -> list[str]:
-    """Names as they can be printed, whatever they are made of; HDF5 has bytes for those that are no text."""
-    return [name if isinstance(name, str) and name.isprintable() else ascii(name) for name in names]
+    """Names as they can be printed, whatever they are made of; HDF5 has bytes for those that are no text.
+
+    Of many names and of long ones the first part is given.
+    """
+    shown = [
+        (name if isinstance(name, str) and name.isprintable() else ascii(name)) + "..." * is_cut
+        for name, is_cut in ((name[:SHOWN_LETTERS], len(name) > SHOWN_LETTERS) for name in islice(names, SHOWN_NAMES))
+    ]
+    return [*shown, "..."] if len(shown) == SHOWN_NAMES else shown
 
 
 def check_declared(declared: int, shape: tuple[int, ...], what: str, path: Path) -> None:
@@ -65,5 +74,9 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except (FileNotFoundError, PermissionError) as error:
         raise UserError(f"{path} cannot be read ({first_line(error)}); is it still there?") from error
+    except MemoryError as error:
+        raise UserError(
+            f"{path} takes more memory than there is ({first_line(error)}); it is damaged, or is to be split"
+        ) from error
     except DAMAGE as error:
         raise UserError(f"{path} is damaged or not whole ({first_line(error)}); fetch or write it again") from error

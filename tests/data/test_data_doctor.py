@@ -599,7 +599,7 @@ def test_columns_of_bytes_do_not_wrap():
     given["observations"] = np.stack([4 * t, 240 - 4 * t], 1).astype(np.uint8)
     given["next_observations"] = np.stack([4 * t + 4, 236 - 4 * t], 1).astype(np.uint8)
     data = Dataset.from_arrays(**given)
-    assert data.observations.dtype == np.uint8
+    assert data.observations.dtype == np.float32
     steady = Motion.of(data)
     assert (steady.leap, len(steady.far)) == (1.0, 0)
     assert steady.across.max() == pytest.approx(t.max())

@@ -1,6 +1,8 @@
 """What HDF5 files hold that is not read: links, storage elsewhere, sizes that are not there."""
 
 import re
+import tracemalloc
+import zlib
 
 import h5py
 import numpy as np
@@ -115,8 +117,88 @@ def test_a_group_that_holds_itself_is_walked_once(path):
         file["infos/deep/qpos"] = np.arange(STEPS)
         file["infos/deep/again"] = file["infos"]
         file["infos/kind"] = np.dtype("f8")
-        assert names_in(file["infos"]) == ("deep/qpos",)
+        assert list(names_in(file["infos"], path)) == ["deep/qpos"]
     assert list(read_file(path).infos) == ["deep/qpos"]
+
+
+# Too many, too long -----------------------------------------------------------------------------------------------
+
+
+def test_names_that_are_repeated_in_all_below_them_are_not_read(path):
+    with h5py.File(path, "a") as file:
+        group = file.create_group("infos")
+        for number in range(60):
+            group = group.create_group(f"{number}{'x' * 40_000}")
+            group["qpos"] = 1.0
+    for read in (read_file, raw_arrays):
+        tracemalloc.start()
+        with pytest.raises(UserError, match=r"a name has 40,00\d letters with those of its groups, more than 1,000"):
+            read(path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2**22
+
+
+@pytest.mark.parametrize("place", ["", "infos", "infos/deep", "metadata"])
+def test_more_names_than_data_sets_have_are_not_read(path, place):
+    with h5py.File(path, "a") as file:
+        for number in range(10_001):
+            file[f"{place}/{number}"] = h5py.SoftLink("/missing")
+    refuses(path, "it holds 10,0")
+
+
+def test_more_attributes_than_data_sets_have_are_not_read(path):
+    with h5py.File(path, "a", libver="latest") as file:
+        for number in range(10_001):
+            file.attrs[str(number)] = 0
+    with pytest.raises(UserError, match="it holds 10,00"):
+        read_file(path)
+
+
+def test_a_message_names_some_of_many(path):
+    with h5py.File(path, "a") as file:
+        del file["rewards"]
+        for number in range(500):
+            file[f"{number}{'x' * 500}"] = 0.0
+    for read in (read_file, raw_arrays):
+        with pytest.raises(UserError, match=r"missing; found: .*xxx\.\.\.") as refused:
+            read(path)
+        assert len(refused.value.message) < 5_000
+
+
+@pytest.mark.parametrize("key", ["observations", "infos/qpos"])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_chunks_that_become_larger_than_chunks_are_not_opened(path, key, shuffle):
+    pressed = zlib.compress(bytes(2**27), 9)
+    with h5py.File(path, "a") as file:
+        if key in file:
+            del file[key]
+        chunked = {"chunks": (STEPS, 3), "compression": "gzip", "shuffle": shuffle, "fletcher32": shuffle}
+        file.create_dataset(key, (STEPS, 3), "f4", **chunked).id.write_direct_chunk((0, 0), pressed)
+    for read in (lambda: read_file(path).infos["qpos"], lambda: raw_arrays(path)):
+        with pytest.raises(UserError, match=f"{key} has a compressed chunk that becomes larger than the 480 bytes"):
+            read()
+
+
+def test_what_is_compressed_twice_is_not_opened(path):
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk((STEPS, 3))
+    properties.set_deflate(9)
+    properties.set_deflate(9)
+    with h5py.File(path, "a") as file:
+        del file["observations"]
+        space = h5py.h5s.create_simple((STEPS, 3))
+        h5py.h5d.create(file.id, b"observations", h5py.h5t.IEEE_F32LE, space, dcpl=properties)
+    refuses(path, "observations is compressed twice")
+
+
+def test_large_chunks_are_read(path):
+    numbers = np.random.default_rng(0).integers(0, 2**8, (STEPS, 5000)).astype(np.float32)
+    with h5py.File(path, "a") as file:
+        del file["observations"]
+        file.create_dataset("observations", data=numbers, chunks=numbers.shape, compression="gzip", shuffle=True)
+        assert file["observations"].id.get_chunk_info(0).size > 2**16
+    assert np.array_equal(read_file(path).observations, numbers)
 
 
 # Too large --------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What NPZ files hold that is not read: sizes that are not there, objects, other archives."""
 
 import io
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -113,3 +114,53 @@ def test_other_ways_of_compression_are_refused(tmp_path):
         UserError, match=r"is compressed by another method than NumPy's; write the file by numpy\.savez"
     ):
         read_file(tmp_path / "other.npz")
+
+
+def peak_of(function):
+    """What `function` takes at most beside what was there, in bytes; it is to refuse."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError) as refused:
+            function()
+        return tracemalloc.get_traced_memory()[1], refused.value.message
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("key", ["observations", "infos/qpos"])
+def test_headers_are_not_read_that_are_larger_than_headers(tmp_path, key, version):
+    path, size = tmp_path / "data.npz", 2**16 - 1 if version == 1 else 2**26
+    np.savez(path, **{name: value for name, value in columns().items() if name != key})
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive, archive.open(f"{key}.npy", "w") as file:
+        file.write(b"\x93NUMPY" + bytes([version, 0]) + size.to_bytes(2 * version, "little"))
+        file.write(b" " * size)
+    for read in (lambda: read_file(path).infos["qpos"], lambda: raw_arrays(path)):
+        peak, message = peak_of(read)
+        assert peak < 2**21
+        assert f"{key} cannot be read (its header declares {size:,} bytes, more than 10,000)" in message
+        assert "pickle" not in message
+
+
+def test_lists_of_contents_are_not_read_that_are_longer_than_lists(tmp_path):
+    path = tmp_path / "data.npz"
+    np.savez(path, **columns())
+    with zipfile.ZipFile(path, "a") as archive:
+        for number in range(20):
+            archive.writestr(f"{number:02}{'x' * 60_000}", b"")
+    for read in (lambda: read_file(path), lambda: raw_arrays(path)):
+        peak, message = peak_of(read)
+        assert peak < 2**21
+        assert "data.npz: its list of contents takes" in message and "write only the arrays of the data" in message
+
+
+def test_arrays_that_lie_column_by_column_are_read_one_at_a_time(tmp_path):
+    given = columns()
+    large = np.asfortranarray(np.random.default_rng(0).standard_normal((40, 2**16)))
+    np.savez(tmp_path / "data.npz", **given | {"observations": large, "next_observations": np.roll(large, -1, 0)})
+    tracemalloc.start()
+    data = read_file(tmp_path / "data.npz")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(data.observations, large.astype(np.float32))
+    assert peak < 2.5 * large.nbytes

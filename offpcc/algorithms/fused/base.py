@@ -11,6 +11,7 @@ from offpcc.algorithms.fused.fitting import Wiring, refuse_unfit, unfit
 from offpcc.algorithms.fused.passes import Passes
 from offpcc.core import Batch, Stats
 from offpcc.networks import Identity, Inputs, PassThrough
+from offpcc.networks.encoders import vector
 from offpcc.networks.sequences import encode
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def read(agent: Any, batch: Batch) -> Tensor:
     """What every network reads, (B, T+1, H): their encoders have no weights, so they all do the same."""
     shared, own = agent.shared_encoder, agent.actor_encoder
     if type(shared) is PassThrough and type(own) is Identity and not own.extra_dim:
-        return batch.observations.flatten(2)
+        return vector(batch.observations)
     inputs = Inputs.of(batch)
     return encode(own, inputs, batch, encode(shared, inputs, batch))
 
