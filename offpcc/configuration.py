@@ -245,7 +245,7 @@ def values(text: str) -> dict[str, str]:
 
 
 def plain_values(text: str, source: Path | str = "config.gin") -> dict[str, str]:
-    """A config's bindings as text, for comparison: macros are replaced by their values, equal values have equal texts.
+    """A config's bindings as text, for comparison: macros are replaced by their values.
 
     Args:
         text: in gin's syntax. Nothing that it names is imported, and it may refer to what is not known here.
@@ -267,7 +267,7 @@ def plain_values(text: str, source: Path | str = "config.gin") -> dict[str, str]
 
 
 def write_plainly(value: Any, macros: Mapping[str, Any] | None = None, written: dict[str, str] | None = None) -> str:
-    """A value as text, the same for 1 and 1.0, and for a list and a tuple.
+    """A value as text, the same for a list and a tuple.
 
     Args:
         value: of a binding.
@@ -275,9 +275,7 @@ def write_plainly(value: Any, macros: Mapping[str, Any] | None = None, written: 
         written: macros that are written already; grows.
     """
     macros, written = macros or {}, {} if written is None else written
-    if isinstance(value, float) and value.is_integer():
-        text = repr(int(value))
-    elif isinstance(value, list | tuple):
+    if isinstance(value, list | tuple):
         text = f"({', '.join(write_plainly(item, macros, written) for item in value)})"
     elif isinstance(value, dict):
         items = sorted(f"{key!r}: {write_plainly(item, macros, written)}" for key, item in value.items())

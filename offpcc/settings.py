@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ Settings = Mapping[str, str]  # of `plain_values`
 NOT_LEARNED_FROM = ("train.stop_return", "train.num_test_envs")  # beside what a resumed run may change
 MOST_NAMED = 3  # settings in a name
 LONGEST = 40  # letters of a value in a name
+WHOLE = re.compile(r"(?<![\w.])(\d+)\.0(?![\w.])")  # 1.0 is 1
 
 
 def settings_of(run: Path) -> Settings | None:
@@ -50,9 +52,9 @@ def differing(given: Sequence[Settings]) -> list[str]:
     found = dict[tuple[str, ...], str]()
     for name in known:
         parameter = name.rpartition(".")[2]
-        values = [_value(settings, name) for settings in given]
+        values = [_comparable(_value(settings, name)) for settings in given]
         if len({*values}) > 1 and not _is_ignored(name):
-            found.setdefault((parameter, *map(str, values)), name)
+            found.setdefault((parameter, *values), name)
     return list(found.values())
 
 
@@ -99,8 +101,12 @@ def group_runs(runs: Sequence[Path]) -> dict[str, list[Path]]:
 
 def digest(settings: Settings) -> str:
     """A few letters that are the same for equal settings."""
-    told = "\n".join(f"{name} = {settings[name]}" for name in sorted(settings) if not _is_ignored(name))
+    told = "\n".join(f"{name} = {_comparable(settings[name])}" for name in sorted(settings) if not _is_ignored(name))
     return hashlib.blake2b(told.encode(), digest_size=3).hexdigest()
+
+
+def _comparable(value: str | None) -> str:
+    return WHOLE.sub(r"\1", str(value))
 
 
 def _is_ignored(name: str) -> bool:
