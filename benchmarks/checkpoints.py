@@ -21,11 +21,10 @@ from gymnasium.spaces import Box
 
 from benchmarks.machine import in_words, machine
 from offpcc.algorithms import ALGORITHMS
-from offpcc.assembly import Learner
-from offpcc.bookkeeping import Loop
-from offpcc.callbacks import Checkpoints
-from offpcc.checkpoints import load_buffer, parts_folder, read_checkpoint, save_checkpoint
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.training.checkpoint import Checkpoints, load_buffer, parts_folder, read_checkpoint, save_checkpoint
+from offpcc.training.experiment import Learner
+from offpcc.training.metrics import Loop
 
 OBSERVATIONS, ACTIONS = Box(-np.inf, np.inf, (11,), np.float32), Box(-1.0, 1.0, (3,), np.float32)  # Hopper's
 EPISODE_LENGTH = 1_000

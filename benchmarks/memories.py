@@ -3,7 +3,7 @@
 python -m benchmarks.memories --cells lstm,mingru --lengths 64,200 --rounds 3
 
 Learning is one pass forward and one backward over a batch of sequences, of the memory alone. Acting is one step of one
-environment by the memory's mirror (`offpcc.networks.mirrors`), as an agent acts on the CPU; beside it, the products of
+environment by the memory's mirror (`offpcc.networks.numpy_inference`), as an agent acts on the CPU; beside it, the products of
 a vector with each of the memory's matrices, without which there is no step. Memories take turns, round after round, in
 this process. It writes memories.json, .md and .png.
 """
@@ -27,10 +27,10 @@ from benchmarks import pictures
 from benchmarks.cases import MEMORIES
 from benchmarks.machine import in_words, machine, versions
 from benchmarks.results import number
-from offpcc.allocation import keep_freed_memory
 from offpcc.networks.cells import CELLS, Cell, fed
 from offpcc.networks.cells.base import PIECE
-from offpcc.networks.mirrors import Array, mirror_of, view
+from offpcc.networks.numpy_inference import Array, mirror_of, view
+from offpcc.utils.system import keep_freed_memory
 
 OUT = Path("results/benchmarks/memories.json")
 LENGTHS = (64, 200, 1000, 5000)

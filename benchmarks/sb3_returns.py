@@ -17,7 +17,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise
 
 import offpcc
-from offpcc.evaluation import TEST_SEED
+from offpcc.training.evaluation import TEST_SEED
 
 SETTINGS = {
     "learning_rate": 3e-4, "buffer_size": 1_000_000, "batch_size": 256, "gamma": 0.99, "tau": 0.005,

@@ -12,13 +12,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from offpcc.agent import Agent as Agent
-    from offpcc.assembly import build as build
-    from offpcc.configuration import configure as configure
-    from offpcc.data.datasets import Dataset as Dataset
-    from offpcc.data.loading import qlearning_dataset as qlearning_dataset
-    from offpcc.domains.making import make as make
-    from offpcc.registry import configurable as configurable
+    from offpcc.algorithms.agent import Agent
+    from offpcc.config.loading import configure
+    from offpcc.config.registry import configurable
+    from offpcc.data.datasets.dataset import Dataset
+    from offpcc.data.datasets.load import qlearning_dataset
+    from offpcc.envs.make import make
+    from offpcc.training.experiment import build
 
 try:
     __version__ = version("offpcc")
@@ -28,13 +28,13 @@ except PackageNotFoundError:  # run from a checkout that is not installed
 __all__ = ["Agent", "Dataset", "__version__", "build", "configurable", "configure", "make", "qlearning_dataset"]
 
 _HOMES = {
-    "Agent": "offpcc.agent",
-    "Dataset": "offpcc.data.datasets",
-    "build": "offpcc.assembly",
-    "configurable": "offpcc.registry",
-    "configure": "offpcc.configuration",
-    "make": "offpcc.domains.making",
-    "qlearning_dataset": "offpcc.data.loading",
+    "Agent": "offpcc.algorithms.agent",
+    "Dataset": "offpcc.data.datasets.dataset",
+    "build": "offpcc.training.experiment",
+    "configurable": "offpcc.config.registry",
+    "configure": "offpcc.config.loading",
+    "make": "offpcc.envs.make",
+    "qlearning_dataset": "offpcc.data.datasets.load",
 }
 
 

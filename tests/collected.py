@@ -8,10 +8,10 @@ import gymnasium
 import numpy as np
 import torch
 
-from offpcc.agent import save_actor
 from offpcc.algorithms import ALGORITHMS
-from offpcc.collecting import collect
-from offpcc.domains.making import make
+from offpcc.algorithms.agent import save_actor
+from offpcc.cli.collect import collect
+from offpcc.envs.make import make
 from offpcc.networks import Recurrent
 
 ENV = "pendulum-p-v0"
@@ -31,7 +31,7 @@ class Dicing(gymnasium.Env):
         return np.float32([np.random.random(), torch.rand(()).item(), 0]), 0.0, False, False, {}
 
 
-gymnasium.register("brief-v0", entry_point="offpcc.domains.pendulum:Pendulum", max_episode_steps=20)
+gymnasium.register("brief-v0", entry_point="offpcc.envs.tasks.pendulum:Pendulum", max_episode_steps=20)
 gymnasium.register("dicing-v0", entry_point=Dicing, max_episode_steps=10)
 
 

@@ -65,7 +65,7 @@ def pendulum_file(tmp_path_factory):
     """Six random episodes of the pendulum that sees all, as D4RL records: actions in the environment's own units."""
     import gymnasium
 
-    import offpcc.domains  # noqa: F401 (registers it)
+    import offpcc.envs  # noqa: F401 (registers it)
 
     env, generator = gymnasium.make("pendulum-v0"), np.random.default_rng(4)
     steps = []
@@ -87,7 +87,7 @@ def pendulum_file(tmp_path_factory):
 @pytest.fixture
 def launch(tmp_path, monkeypatch, capsys):
     """Run the command line in this process, results below `tmp_path`; the exit code, output and errors."""
-    from offpcc.launch import main
+    from offpcc.cli.main import main
 
     monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "results"))
     monkeypatch.chdir(tmp_path)

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 import torch
 
-from offpcc.tensor_files import _sealed
+from offpcc.utils.tensor_files import _sealed
 
 MARKER = "executed"
 CODE = f"from pathlib import Path\nPath({MARKER!r}).touch()\n"  # in the working directory

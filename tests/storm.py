@@ -31,9 +31,9 @@ from pathlib import Path
 import h5py
 import imageio.v2 as imageio
 
-from offpcc.agent import load_actor
-from offpcc.configuration import values
-from offpcc.progress import read_progress
+from offpcc.algorithms.agent import load_actor
+from offpcc.config.loading import values
+from offpcc.training.plotting import read_progress
 
 ROOT = Path(__file__).resolve().parents[1]
 LAUNCH = (sys.executable, str(ROOT / "offpcc" / "launch.py"))

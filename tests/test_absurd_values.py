@@ -20,17 +20,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import offpcc.training  # noqa: F401 (registers what gin can configure)
-from offpcc import beginning, configuration, launch
+import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
 from offpcc.algorithms import ActorCritic
-from offpcc.bad_numbers import BadNumberError
-from offpcc.bindings import configurables, parameters, passed_by_us
-from offpcc.checks import check, rules_of
-from offpcc.errors import UserError
-from offpcc.loggers import Loggers
+from offpcc.algorithms.nonfinite import BadNumberError
+from offpcc.cli import main, plan
+from offpcc.config import loading
+from offpcc.config.bindings import configurables, parameters, passed_by_us
+from offpcc.config.registry import REGISTRY
+from offpcc.config.validation import check, rules_of
 from offpcc.networks.cells import CELLS
-from offpcc.registry import REGISTRY
-from offpcc.runs import RunFolder
+from offpcc.training.loggers import Loggers
+from offpcc.training.run_dir import RunFolder
+from offpcc.utils.errors import UserError
 
 PATIENCE = 60  # seconds for one value
 MEMORY = 4 * 2**30  # bytes beside what this process holds
@@ -146,8 +147,8 @@ def bounded():
 def begun(config, bindings, algo, env, is_trained=True, data=()):
     """What a command line does with bindings before anything is made, and then a few steps."""
     config.write_text("\n".join(f"{name} = {given}" for name, given in bindings.items()))
-    options = launch.parse(["--env", env, "--algo", algo, "--config", str(config), *data])
-    learner = beginning.decide(options, RunFolder(config.parent, env, algo, 1)).learner
+    options = main.parse(["--env", env, "--algo", algo, "--config", str(config), *data])
+    learner = plan.decide(options, RunFolder(config.parent, env, algo, 1)).learner
     if is_trained:
         learner.train(Loggers([]))
 
@@ -272,7 +273,7 @@ def test_a_number_that_is_too_large_is_told_what_the_largest_is():
         ({"stop_return": -1e300}, "-1e+300; it has to be from -1e+38 to 1e+38"),
     ):
         with pytest.raises(UserError) as caught:
-            check("train", rules_of(configurables()["offpcc.run_fns.train"]), settings_given)
+            check("train", rules_of(configurables()["offpcc.training.run_fns.train"]), settings_given)
         assert caught.value.message == f"train.{next(iter(settings_given))} is {words}"
     sac = rules_of(REGISTRY["SAC"])
     for sizes, words in (([10**9], "each has to be 1,048,576 or less"), ([4] * 1_001, "1,000 numbers or fewer")):
@@ -294,7 +295,7 @@ TOKENS = [
 def test_any_text_is_read_or_refused_in_one_message(text):
     for whole in (text, f"SAC.lr = {text}"):
         try:
-            configuration.load(None, [f"SAC.gamma = 0.5\n{whole}"])
+            loading.load(None, [f"SAC.gamma = 0.5\n{whole}"])
         except UserError as error:
             assert "Traceback" not in error.message and len(error.message) < 1_500
         finally:

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import offpcc
-from offpcc import configuration
 from offpcc.algorithms.acting import ACTOR_FORMAT
-from offpcc.assembly import build
+from offpcc.config import loading
 from offpcc.core import Step
-from offpcc.errors import UserError
-from offpcc.evaluation import run_episodes
-from offpcc.loggers import Loggers
 from offpcc.networks import Identity, Recurrent
+from offpcc.training.evaluation import run_episodes
+from offpcc.training.experiment import build
+from offpcc.training.loggers import Loggers
+from offpcc.utils.errors import UserError
 
 SMALL = {"hidden_dims": (8,), "encoder": functools.partial(Recurrent, hidden_dim=8, num_layers=1)}
 
@@ -247,7 +247,7 @@ def test_a_plain_function_as_encoder_is_refused_where_it_would_be_lost(tmp_path)
 
     algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm
     algorithm._arguments["alpha"] = Mine()
-    with pytest.raises(offpcc.errors.UserError, match=r"offpcc\.configurable"):
+    with pytest.raises(offpcc.utils.errors.UserError, match=r"offpcc\.configurable"):
         offpcc.Agent(algorithm).save(tmp_path / "actor.pt")
     assert list(tmp_path.iterdir()) == []
 
@@ -278,9 +278,9 @@ def test_true_is_no_number(name):
 
 def test_flags_and_numbers_go_where_they_are_wanted():
     for binding in ("make.kwargs={'disable_env_checker': True}", "make.kwargs={'max_episode_steps': 7, 'g': 9.5}"):
-        configuration.load(None, [binding])
+        loading.load(None, [binding])
         offpcc.make("Pendulum-v1").close()
-    configuration.load(None, ["make.wrappers=[@TimeAwareObservation]", "TimeAwareObservation.normalize_time=True"])
+    loading.load(None, ["make.wrappers=[@TimeAwareObservation]", "TimeAwareObservation.normalize_time=True"])
     offpcc.make("Pendulum-v1").close()
 
 

@@ -32,7 +32,7 @@ ROWS = [
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, unit_file):
     """A folder with all that the tables name."""
-    from offpcc.launch import main
+    from offpcc.cli.main import main
 
     folder = tmp_path_factory.mktemp("world")
     with pytest.MonkeyPatch.context() as patch:

@@ -13,14 +13,14 @@ import pytest
 import torch
 from conftest import rows, run_folder
 
-import offpcc.tensor_files
-from offpcc.assembly import build
-from offpcc.bad_numbers import BadNumberError, bad
-from offpcc.callbacks import Checkpoints
+import offpcc.utils.tensor_files
+from offpcc.algorithms.nonfinite import BadNumberError, bad
 from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
-from offpcc.loggers import Loggers
-from offpcc.runs import RunFolder
+from offpcc.training.checkpoint import Checkpoints
+from offpcc.training.experiment import build
+from offpcc.training.loggers import Loggers
+from offpcc.training.run_dir import RunFolder
 
 NAN = math.nan
 CHECKED = ("train.num_epochs=3",)
@@ -48,7 +48,7 @@ def spoil(monkeypatch):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """They take the longest, and follow from the rest."""
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
 
 
 def test_what_is_bad_about_a_tensor():
@@ -215,7 +215,7 @@ def test_a_saved_batch_is_plain_and_a_full_disk_is_told(tmp_path, monkeypatch):
     assert Batch(**content["batch"]).observations.shape == (1, 2, 3)
     error.save(tmp_path / "missing" / "bad_batch.pt")
     assert "could not be written" in error.message
-    monkeypatch.setattr(offpcc.tensor_files, "replacing", lambda file, before: nullcontext(Path("/dev/full")))
+    monkeypatch.setattr(offpcc.utils.tensor_files, "replacing", lambda file, before: nullcontext(Path("/dev/full")))
     error.save(file)
     assert "could not be written" in error.message and "No space left" in error.message
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-import offpcc.training  # noqa: F401 (registers what gin can configure)
-from offpcc.beginning import decide
-from offpcc.errors import UserError
-from offpcc.launch import parse
-from offpcc.runs import RunFolder
+import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
+from offpcc.cli.main import parse
+from offpcc.cli.plan import decide
+from offpcc.training.run_dir import RunFolder
+from offpcc.utils.errors import UserError
 
 CONFIG = ("--config", "test/template_short.gin")
 UNKNOWN = ("--gin", "SAC.alfa=1")  # refused when the config is read

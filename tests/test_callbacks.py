@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from offpcc import callbacks, configuration
 from offpcc.algorithms import SAC
-from offpcc.assembly import Learner
-from offpcc.bookkeeping import Loop
-from offpcc.callbacks import Checkpoints
-from offpcc.checkpoints import read_checkpoint
+from offpcc.config import loading
 from offpcc.data import ReplayBuffer
-from offpcc.errors import UserError
-from offpcc.run_fns import Run
-from offpcc.runs import RunFolder
+from offpcc.training import checkpoint
+from offpcc.training.checkpoint import Checkpoints, read_checkpoint
+from offpcc.training.experiment import Learner
+from offpcc.training.metrics import Loop
+from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_fns import Run
+from offpcc.utils.errors import UserError
 
 
 class Clock:
@@ -27,7 +27,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    monkeypatch.setattr(callbacks, "time", clock := Clock())
+    monkeypatch.setattr(checkpoint, "time", clock := Clock())
     return clock
 
 
@@ -114,6 +114,6 @@ def test_what_makes_no_sense_is_refused(tmp_path, name, value):
 
 
 def test_gin_says_how_often(tmp_path):
-    configuration.load(None, ["Checkpoints.every=3", "Checkpoints.every_steps=500", "Checkpoints.every_minutes=2"])
+    loading.load(None, ["Checkpoints.every=3", "Checkpoints.every_steps=500", "Checkpoints.every_minutes=2"])
     _, checkpoints = watched(tmp_path)
     assert (checkpoints.every, checkpoints.every_steps, checkpoints.every_seconds) == (3, 500, 120.0)

@@ -11,9 +11,9 @@ from gymnasium.spaces import Box
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offpcc.assembly import Learner
-from offpcc.bookkeeping import Loop
-from offpcc.checkpoints import (
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data.buffers import replay, sequence_replay
+from offpcc.training.checkpoint import (
     CHECKPOINT_FORMAT,
     check_unchanged,
     load_buffer,
@@ -24,9 +24,10 @@ from offpcc.checkpoints import (
     resume,
     save_checkpoint,
 )
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, recurrent_replay_buffer, rings
-from offpcc.errors import UserError
-from offpcc.tensor_files import FileError, write_tensors
+from offpcc.training.experiment import Learner
+from offpcc.training.metrics import Loop
+from offpcc.utils.errors import UserError
+from offpcc.utils.tensor_files import FileError, write_tensors
 
 ACTIONS = Box(-1, 1, (2,), np.float32)
 SPACES = {
@@ -109,7 +110,7 @@ def restored(file, **looks):
 @pytest.fixture
 def small_pieces(monkeypatch):
     """So that a few steps are many pieces; and no waiting for the disk."""
-    for module in (rings, recurrent_replay_buffer):
+    for module in (replay, sequence_replay):
         monkeypatch.setattr(module, "PIECE_BYTES", 128)
     monkeypatch.setattr(os, "fsync", lambda opened: None)
 
@@ -188,7 +189,7 @@ def test_a_buffer_that_was_loaded_anew_in_mid_run_is_written_anew(file, kind):
 
 @KINDS
 def test_neither_writing_nor_reading_copies_the_buffer(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(rings, "FIRST_BLOCK", 10)
+    monkeypatch.setattr(replay, "FIRST_BLOCK", 10)
     looks = {"kind": kind, "look": "wide", "capacity": 2_000}
     run, file = Played(**looks).play(1_700, end=0.01), tmp_path / "checkpoint.pt"
     stored = sum(array.nbytes for piece in run.buffer.pieces() for array in piece.arrays)

@@ -9,19 +9,30 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-import offpcc.training  # noqa: F401 (registers what gin can configure)
-from offpcc import configuration
+import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
 from offpcc.algorithms import BC, BCQ, CQL, DDPG, IQL, SAC, TD3, TD3BC, ActorCritic
+from offpcc.algorithms.optim import CosineDecay, LinearDecay
 from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC
-from offpcc.bindings import parameters, passed_by_us
-from offpcc.checks import Flag, Fraction, Number, PositiveInteger, Rule, Sizes, check, either, one_of, rules_of
+from offpcc.config import loading
+from offpcc.config.bindings import parameters, passed_by_us
+from offpcc.config.registry import REGISTRY, configurable
+from offpcc.config.validation import (
+    Flag,
+    Fraction,
+    Number,
+    PositiveInteger,
+    Rule,
+    Sizes,
+    check,
+    either,
+    one_of,
+    rules_of,
+)
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
-from offpcc.errors import UserError
 from offpcc.networks import Convolutional, Encoder, Identity, InputShape, PassThrough, Recurrent
 from offpcc.networks.cells import GPT, LRU, LSTM, Cell, Concat, MinGRU
-from offpcc.optimization import CosineDecay, LinearDecay
-from offpcc.registry import REGISTRY, configurable
-from offpcc.run_fns import check_settings, train
+from offpcc.training.run_fns import check_settings, train
+from offpcc.utils.errors import UserError
 
 if TYPE_CHECKING:
     from nowhere import Unknown
@@ -305,21 +316,21 @@ def test_either_holds_where_one_of_two_rules_does_and_tells_the_slips_of_both():
     ],
 )
 def test_bindings_of_all_the_family_are_held_to_the_rules(binding, words):
-    configuration.load(None, [binding])
+    loading.load(None, [binding])
     with pytest.raises(UserError) as caught:
         RecurrentSAC(VECTORS, ACTIONS)
     assert caught.value.message.startswith(words) and "\n" not in caught.value.message
 
 
 def test_a_schedules_own_numbers_are_held_to_the_rules():
-    configuration.load(None, ["SAC.lr=@LinearDecay()", "LinearDecay.num_updates=-5"])
+    loading.load(None, ["SAC.lr=@LinearDecay()", "LinearDecay.num_updates=-5"])
     with pytest.raises(UserError) as caught:
         SAC(VECTORS, ACTIONS)
     assert caught.value.message == "LinearDecay.num_updates is -5; it has to be a whole number, 1 or more"
 
 
 def test_a_scoped_class_is_an_encoder():
-    configuration.load(None, ["SAC.encoder=@small/Recurrent", "small/Recurrent.hidden_dim=3"])
+    loading.load(None, ["SAC.encoder=@small/Recurrent", "small/Recurrent.hidden_dim=3"])
     assert SAC(VECTORS, ACTIONS).actor_encoder.dim == 3
 
 

@@ -15,16 +15,16 @@ import pytest
 from collected import ENV, agent, left, run
 from rich.console import Console
 
-from offpcc import collecting
-from offpcc.data.loading import load
-from offpcc.data.recorder import Recorder
-from offpcc.data.shards import shards_folder
-from offpcc.errors import UserError
-from offpcc.signals import Interrupted
+from offpcc.cli import collect
+from offpcc.data.datasets.load import load
+from offpcc.data.recording.episode_log import shards_folder
+from offpcc.data.recording.recorder import Recorder
+from offpcc.utils.errors import UserError
+from offpcc.utils.signals import Interrupted
 
 STOP = Interrupted(2)
 
-PACKAGE = Path(collecting.__file__).parents[1]
+PACKAGE = Path(collect.__file__).parents[1]
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_what_was_recorded_is_told_and_the_next_command_is_one(here, capsys):
     words = shlex.split(told.splitlines()[-1])
     expected = ["--env", ENV, "--algo", "riql", "--dataset", "data.hdf5", "--config", "configs/offline_quickstart.gin"]
     assert words[-len(expected) :] == expected
-    from offpcc.launch import parser
+    from offpcc.cli.main import parser
 
     assert parser().parse_args(["train", *expected]).dataset == "data.hdf5"
     run("short.hdf5", steps=20)
@@ -99,7 +99,7 @@ def test_progress_is_lines_or_in_a_terminal_a_bar(here, monkeypatch, capsys):
     assert len(lines) == 10
     assert lines[-1] == "200 of 200 steps, 1 episode"
     screen = io.StringIO()
-    monkeypatch.setattr(collecting, "Console", lambda: Console(file=screen, force_terminal=True, width=80))
+    monkeypatch.setattr(collect, "Console", lambda: Console(file=screen, force_terminal=True, width=80))
     run("bar.hdf5", steps=200)
     assert "200 of 200 steps, 1 episode" in screen.getvalue()
     assert " of 200 steps" not in capsys.readouterr().out
@@ -118,7 +118,7 @@ KILLING = """
 import os, signal, sys, time
 from argparse import Namespace
 from pathlib import Path
-from offpcc.collecting import collect
+from offpcc.cli.collect import collect
 
 def options(out, resume):
     return Namespace(
@@ -246,7 +246,7 @@ def test_the_same_agent_elsewhere_and_another_version_go_on(here, finished, monk
     actor = agent("actor.pt")
     expected = run("whole.hdf5", actor=actor).read_bytes()
     with monkeypatch.context() as patch, nullcontext() if finished else pytest.raises(Interrupted):
-        patch.setattr("offpcc.data.recording_settings.__version__", "0.0.1")
+        patch.setattr("offpcc.data.recording.metadata.__version__", "0.0.1")
         if not finished:
             patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(STOP))
         run(actor=actor, steps=300)

@@ -4,8 +4,8 @@ import gin
 import pytest
 from test_configuration import refused, write
 
-from offpcc import configuration
-from offpcc.config_files import CONFIGS, find, read_file
+from offpcc.config import loading
+from offpcc.config.gin_files import CONFIGS, find, read_file
 
 
 def test_a_config_is_found_as_given_from_the_root_and_below_configs(tmp_path, monkeypatch):
@@ -22,7 +22,7 @@ def test_an_include_is_found_beside_its_file(tmp_path, monkeypatch):
     file = write(
         tmp_path / "parts" / "mine.gin", "include 'configs/base.gin'\ninclude 'alpha.gin'\nSAC.alpha_lr = 1e-3"
     )
-    configuration.load(file, [])
+    loading.load(file, [])
     assert gin.query_parameter("SAC.alpha") == 0.3
     assert gin.query_parameter("ActorCritic.gamma") == 0.99
 

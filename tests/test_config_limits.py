@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from conftest import QUICK, run_folder
 
-from offpcc import configuration, training  # noqa: F401 (registers what gin can configure)
-from offpcc.config_limits import (
+from offpcc.cli import train  # noqa: F401 (registers what gin can configure)
+from offpcc.cli.main import main
+from offpcc.config import loading
+from offpcc.config.limits import (
     DEEPEST,
     LONGEST_NAME,
     LONGEST_STRING,
@@ -20,8 +22,7 @@ from offpcc.config_limits import (
     MOST_STATEMENTS,
     MOST_VALUES,
 )
-from offpcc.errors import UserError
-from offpcc.launch import main
+from offpcc.utils.errors import UserError
 
 PATIENCE = 60  # seconds, of which a refusal takes less than one
 MEMORY = 4 * 2**30  # bytes beside what this process holds
@@ -186,4 +187,4 @@ def test_a_config_that_is_just_within_a_bound_is_taken(tmp_path, texts, number):
         for file, text in enumerate(texts(size)):
             (tmp_path / f"{file}.gin").write_text(text)
         with contextlib.nullcontext() if is_taken else pytest.raises(UserError):
-            configuration.load(tmp_path / "0.gin", [])
+            loading.load(tmp_path / "0.gin", [])

@@ -4,14 +4,14 @@ import gin
 import pytest
 
 import offpcc
-from offpcc import callbacks, configuration  # noqa: F401 (registers what gin can configure)
 from offpcc.algorithms.variants import RecurrentSAC
-from offpcc.assembly import build
-from offpcc.bindings import check_effects
-from offpcc.config_files import CHECKOUT, CONFIGS
-from offpcc.errors import UserError
+from offpcc.config import loading
+from offpcc.config.bindings import check_effects
+from offpcc.config.gin_files import CHECKOUT, CONFIGS
 from offpcc.networks import Encoder
-from offpcc.run_fns import train, without_effect
+from offpcc.training.experiment import build
+from offpcc.training.run_fns import train, without_effect
+from offpcc.utils.errors import UserError
 
 
 def write(path, text):
@@ -22,7 +22,7 @@ def write(path, text):
 
 def refused(file, *command_line):
     with pytest.raises(UserError) as caught:
-        configuration.load(file, list(command_line))
+        loading.load(file, list(command_line))
     return caught.value.args[0]
 
 
@@ -59,7 +59,7 @@ def test_line_of_the_fault_is_told(tmp_path):
 
 def test_a_binding_of_the_command_line_wins_and_needs_an_equals_sign(tmp_path):
     file = write(tmp_path / "a.gin", "SAC.alpha = 0.1")
-    configuration.load(file, ["SAC.alpha=0.2"])
+    loading.load(file, ["SAC.alpha=0.2"])
     assert gin.query_parameter("SAC.alpha") == 0.2
     assert "--gin" in refused(file, "SAC.alpha")
 
@@ -76,13 +76,13 @@ def test_a_binding_of_the_command_line_wins_and_needs_an_equals_sign(tmp_path):
 )
 def test_the_command_line_gives_a_binding_once(tmp_path, first, second, name):
     assert refused(None, first, "SAC.gamma=0.9", second) == f"--gin: {name} is given twice; take one out"
-    configuration.load(write(tmp_path / "a.gin", f"{first}\n{second}\n"), [second])
+    loading.load(write(tmp_path / "a.gin", f"{first}\n{second}\n"), [second])
 
 
 @pytest.mark.parametrize("bindings", [(["SAC.lr = 1e-4"],), ("SAC.lr",), ({"SAC.lr": 1e-4},), (0.1,)])
 def test_in_python_bindings_are_strings_of_their_own(bindings):
     with pytest.raises(UserError) as told:
-        configuration.configure(None, *bindings)
+        loading.configure(None, *bindings)
     assert repr(bindings[0]) in told.value.message
     assert 'as in offpcc.configure(FILE, "SAC.lr = 1e-4", ' in told.value.message
 
@@ -90,12 +90,12 @@ def test_in_python_bindings_are_strings_of_their_own(bindings):
 @pytest.mark.parametrize("bindings", [("SAC.lr =",), ("SAC.lr = x",), ("SAC.alfa = 1",), ("SAC.lr = 1", "SAC.lr = 2")])
 def test_in_python_nothing_is_said_of_the_command_line(bindings):
     with pytest.raises(UserError, match=r"^offpcc\.configure: ") as told:
-        configuration.configure(None, *bindings)
+        loading.configure(None, *bindings)
     assert "--gin" not in told.value.message
 
 
 def test_what_differs_in_scope_class_or_parameter_is_not_the_same_binding():
-    configuration.load(None, ["SAC.lr=1", "slow/SAC.lr=1", "RecurrentSAC.lr=1", "SAC.actor_lr=1", "rate=1", "slow=1"])
+    loading.load(None, ["SAC.lr=1", "slow/SAC.lr=1", "RecurrentSAC.lr=1", "SAC.actor_lr=1", "rate=1", "slow=1"])
 
 
 @pytest.mark.parametrize(
@@ -114,16 +114,14 @@ def test_what_offpcc_builds_is_named_without_parentheses(tmp_path, binding, refe
     assert refused(None, binding) == f"--gin: {words}"
     file = write(tmp_path / "a.gin", f"SAC.alpha = 0.1\n{binding}\n")
     assert refused(file) == f"{file}:2: {words}"
-    configuration.load(
-        None, [binding.replace("()", ""), "SAC.lr = @LinearDecay()", "SAC.augmentation = @RandomShift()"]
-    )
+    loading.load(None, [binding.replace("()", ""), "SAC.lr = @LinearDecay()", "SAC.augmentation = @RandomShift()"])
 
 
 def load_and_build(tmp_path, text, *command_line, algo="rsac"):
     file = write(tmp_path / "a.gin", text)
-    bindings = configuration.load(file, list(command_line))
+    bindings = loading.load(file, list(command_line))
     learner = build("pendulum-p-v0", algo)
-    algorithm, settings = learner.algorithm, configuration.anticipate(train)
+    algorithm, settings = learner.algorithm, loading.anticipate(train)
     check_effects(bindings)
     idle = without_effect(algorithm, learner.interaction, learner.tests, settings)
     encoder = algorithm.actor_encoder
@@ -221,7 +219,7 @@ def test_names_that_the_library_passes_are_free_in_a_users_class(tmp_path):
         def __init__(self, shape, *, num_steps=1, seed=0):
             super().__init__(shape)
 
-    configuration.load(None, ["Stepping.num_steps=4", "Stepping.seed=3"])
+    loading.load(None, ["Stepping.num_steps=4", "Stepping.seed=3"])
     assert "shape is passed by offpcc itself" in refused(None, "Stepping.shape=4")
 
 
@@ -242,32 +240,32 @@ def test_the_operative_config_does_the_same_again(tmp_path):
         BASE + "SAC.gamma = 0.5\nRecurrentSAC.lr = @LinearDecay()\nLinearDecay.num_updates = 7\nRecurrent.cell = 'gru'"
     )
     first = load_and_build(tmp_path, text)
-    operative = configuration.operative()
+    operative = loading.operative()
     assert "train.num_epochs = 2" in operative
     again = load_and_build(tmp_path, operative)
-    assert configuration.operative() == operative
+    assert loading.operative() == operative
     assert isinstance(again.algorithm, RecurrentSAC)
     assert again.algorithm.gamma == first.algorithm.gamma == 0.5
     assert again.algorithm.actor_encoder.cell.mode == "GRU"
     assert again.algorithm.actor_optimizer.rates[0].num_updates == 7
-    assert configuration.values(operative)["LinearDecay.num_updates"] == "7"
+    assert loading.values(operative)["LinearDecay.num_updates"] == "7"
 
 
 def test_results_go_where_they_are_asked_to(tmp_path, monkeypatch):
-    assert configuration.results_folder(None) == CHECKOUT / "results"
+    assert loading.results_folder(None) == CHECKOUT / "results"
     monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "elsewhere"))
-    assert configuration.results_folder(None) == tmp_path / "elsewhere"
-    assert configuration.results_folder("given").name == "given"
+    assert loading.results_folder(None) == tmp_path / "elsewhere"
+    assert loading.results_folder("given").name == "given"
     monkeypatch.delenv("OFFPCC_RESULTS")
-    monkeypatch.setattr(configuration, "CHECKOUT", None)
+    monkeypatch.setattr(loading, "CHECKOUT", None)
     monkeypatch.chdir(tmp_path)
-    assert configuration.results_folder(None) == tmp_path / "results"
+    assert loading.results_folder(None) == tmp_path / "results"
 
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.rglob("*.gin")), ids=lambda file: file.stem)
 def test_every_config_that_comes_along_is_sound_and_says_where_it_comes_from(file):
     assert re.match(r"# .{20,}", file.read_text())
-    configuration.load(file, [])
+    loading.load(file, [])
 
 
 @pytest.mark.parametrize(
@@ -276,7 +274,7 @@ def test_every_config_that_comes_along_is_sound_and_says_where_it_comes_from(fil
     ids=lambda file: file.stem,
 )
 def test_with_a_transformer_in_a_config_with_segments_its_window_is_learned(file):
-    configuration.load(file, [])
+    loading.load(file, [])
     get = gin.query_parameter
     assert 2 * get("GPT.window") <= get("RecurrentReplayBuffer.segment_len") + 5
 
@@ -286,7 +284,7 @@ def test_with_a_transformer_in_a_config_with_segments_its_window_is_learned(file
     [("100k", 100, "lstm"), ("200k_gru", 200, "gru"), ("300k_rnn", 300, "rnn"), ("500k", 500, "lstm")],
 )
 def test_recurrent_templates_hold_the_papers_settings(name, epochs, cell):
-    configuration.load(f"test/template_recurrent_{name}.gin", [])
+    loading.load(f"test/template_recurrent_{name}.gin", [])
     expected = {
         "ActorCritic.lr": 3e-4,
         "ActorCritic.gamma": 0.99,

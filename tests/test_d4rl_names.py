@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from offpcc import d4rl_names
-from offpcc.d4rl_names import normalized_score
+from offpcc.envs.d4rl import catalog
+from offpcc.envs.d4rl.catalog import normalized_score
 
 # Names ------------------------------------------------------------------------------------------------------------
 
@@ -43,12 +43,12 @@ from offpcc.d4rl_names import normalized_score
     ],
 )
 def test_names_have_the_files_of_d4rl(name, file):
-    assert d4rl_names.FILES[name] == file
+    assert catalog.FILES[name] == file
 
 
 def test_every_file_has_one_name():
-    assert len(set(d4rl_names.FILES.values())) == len(d4rl_names.FILES) == len(d4rl_names.NAMES)
-    assert "hopper-full-replay-v0" not in d4rl_names.FILES
+    assert len(set(catalog.FILES.values())) == len(catalog.FILES) == len(catalog.NAMES)
+    assert "hopper-full-replay-v0" not in catalog.FILES
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_every_file_has_one_name():
     ],
 )  # fmt: skip
 def test_time_limits(name, steps):
-    assert d4rl_names.max_episode_steps(name) == steps
+    assert catalog.max_episode_steps(name) == steps
 
 
 # Scores -----------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_of_all_environments_that_are_registered_only_those_of_the_task_have_a_s
 
     if package:
         gymnasium.register_envs(pytest.importorskip(package))
-    environments = {name for name in gymnasium.registry if name not in d4rl_names.FILES}
+    environments = {name for name in gymnasium.registry if name not in catalog.FILES}
     scored = {name for name in environments if normalized_score(name, 1.0) is not None}
     assert scored == SCORED & environments
     assert {"Hopper-v4", "Ant-v5", "hopper-mujoco-p-v0", "ant-p-v0"} <= scored
@@ -133,7 +133,7 @@ def test_of_all_environments_that_are_registered_only_those_of_the_task_have_a_s
 
 
 def test_every_name_of_d4rl_has_a_score():
-    assert not [name for name in d4rl_names.FILES if normalized_score(name, 1.0) is None]
+    assert not [name for name in catalog.FILES if normalized_score(name, 1.0) is None]
 
 
 # Tasks ------------------------------------------------------------------------------------------------------------
@@ -162,32 +162,32 @@ def test_every_name_of_d4rl_has_a_score():
     ],
 )
 def test_tasks_of_names(name, task, package):
-    assert d4rl_names.task(name) == task
-    assert d4rl_names.package(name) == package
+    assert catalog.task(name) == task
+    assert catalog.package(name) == package
 
 
 def test_all_names_but_those_of_the_kitchen_and_of_bullet_mazes_have_a_task():
-    without = {name.rsplit("-", 2)[0] for name in d4rl_names.FILES if not d4rl_names.task(name)}
+    without = {name.rsplit("-", 2)[0] for name in catalog.FILES if not catalog.task(name)}
     assert without == {"kitchen", "bullet-maze2d"}
 
 
 def test_what_is_odd_about_ant_is_told():
-    assert "contact forces" in " ".join(d4rl_names.remarks("ant-medium-v2"))
-    assert "contact forces" not in " ".join(d4rl_names.remarks("antmaze-umaze-v2"))
+    assert "contact forces" in " ".join(catalog.remarks("ant-medium-v2"))
+    assert "contact forces" not in " ".join(catalog.remarks("antmaze-umaze-v2"))
 
 
 @pytest.mark.parametrize("name", ["flow-ring-random-v1", "carla-lane-v0", "waymo", "minigrid-fourrooms-random-v0"])
 def test_families_that_are_out_of_scope_are_told(name):
-    assert "Flow, CARLA, Waymo and MiniGrid are out of scope" in d4rl_names.why_not(name)
+    assert "Flow, CARLA, Waymo and MiniGrid are out of scope" in catalog.why_not(name)
 
 
 @pytest.mark.parametrize("name", ["flower-v0", "hopper-medium-v2", "MiniGrid-Empty-8x8-v0", ""])
 def test_other_names_are_not(name):
-    assert d4rl_names.why_not(name) is None
+    assert catalog.why_not(name) is None
 
 
 def test_names_need_nothing_but_the_standard_library():
-    code = "import sys, offpcc.d4rl_names; print(*{'numpy', 'gymnasium', 'h5py', 'torch'} & set(sys.modules))"
-    root = Path(d4rl_names.__file__).parents[1]
+    code = "import sys, offpcc.envs.d4rl.catalog; print(*{'numpy', 'gymnasium', 'h5py', 'torch'} & set(sys.modules))"
+    root = Path(catalog.__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
     assert done.stdout.split() == []

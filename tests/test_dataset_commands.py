@@ -9,13 +9,13 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from offpcc import dataset_commands, offline
-from offpcc.data import Dataset
-from offpcc.data.columns import SpoiledData
-from offpcc.dataset_commands import check_dataset, draw
-from offpcc.domains.making import make
-from offpcc.errors import UserError
-from offpcc.loggers.terminal import download_bar
+from offpcc.cli import check_dataset as dataset_commands
+from offpcc.cli.check_dataset import check_dataset, draw
+from offpcc.data import Dataset, offline
+from offpcc.data.datasets.columns import SpoiledData
+from offpcc.envs.make import make
+from offpcc.training.loggers.console import download_bar
+from offpcc.utils.errors import UserError
 
 
 def recorded(num_episodes=20, size=3, seed=0):

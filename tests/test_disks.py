@@ -14,12 +14,12 @@ import gin
 import pytest
 from conftest import QUICK, merged, rows
 
-from offpcc import disks
-from offpcc.callbacks import Checkpoints
-from offpcc.disks import telling_of_faults
-from offpcc.errors import UserError
+from offpcc.training.checkpoint import Checkpoints
+from offpcc.utils import files
+from offpcc.utils.errors import UserError
+from offpcc.utils.files import telling_of_faults
 
-LAUNCH = Path(disks.__file__).with_name("launch.py")
+LAUNCH = Path(files.__file__).with_name("launch.py")
 BINDINGS = [*merged(*QUICK), "train.num_epochs=3", "Checkpoints.every=1"]
 
 
@@ -38,7 +38,7 @@ def disk(tmp_path):
 @pytest.fixture
 def train(launch, monkeypatch):
     """Train in a folder of results; the exit code and what is told of errors."""
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
 
     def run(results, *extra, bindings=BINDINGS):
         name = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
@@ -111,7 +111,7 @@ def test_a_folder_that_vanishes(quick, tmp_path, monkeypatch):
     """What is then advised is so."""
     results, away = tmp_path / "results", tmp_path / "away"
     bindings = ("Checkpoints.every_steps=100",)
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "on_epoch", lambda self, run: results.rename(away))
         code, _, err = quick("sac", bindings=bindings)

@@ -16,11 +16,13 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 
 import offpcc
-from offpcc import bookkeeping, collecting, following, signals, training
-from offpcc.bookkeeping import Clock, Loop
-from offpcc.errors import UserError
-from offpcc.loggers import ConsoleLogger, Loggers, Progress, TensorBoardLogger, going_on_without
-from offpcc.loggers.terminal import download_bar
+from offpcc.cli import collect, train
+from offpcc.training import metrics
+from offpcc.training.loggers import ConsoleLogger, Loggers, Progress, TensorBoardLogger, going_on_without
+from offpcc.training.loggers.console import download_bar
+from offpcc.training.metrics import Clock, Loop
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
 
 BINDINGS = (
     "train.num_epochs=3",
@@ -71,9 +73,9 @@ PLACES = [
     (Tracker, "__init__", "Weights & Biases"),
     *((Tracker, name, "Tracker") for name in ("progress", "epoch", "artifact", "close")),
     (Clock, "_rate_and_seconds_left", "the time-left display"),
-    (training, "plot_run", "the learning curve"),
-    (training, "record_episodes", "the video"),
-    (training, "tell_result", "the summary of the run"),
+    (train, "plot_run", "the learning curve"),
+    (train, "record_episodes", "the video"),
+    (train, "tell_result", "the summary of the run"),
 ]
 
 
@@ -99,11 +101,11 @@ def undisturbed(tmp_path_factory):
 
 @pytest.mark.parametrize(("owner", "name", "what"), PLACES, ids=[f"{what}-{name}" for _, name, what in PLACES])
 def test_what_a_display_raises_ends_no_run(launch, tmp_path, monkeypatch, undisturbed, owner, name, what):
-    monkeypatch.setattr(bookkeeping, "REPORT_INTERVAL", 1e-6)  # as often as can be
-    monkeypatch.setattr(following, "WandbLogger", Tracker)
-    monkeypatch.setattr(following, "tracking_wanted", lambda track: True)
-    if owner is not training:
-        monkeypatch.setattr(training, "record_episodes", lambda *rest: ([], [tmp_path / "film.mp4"]))
+    monkeypatch.setattr(metrics, "REPORT_INTERVAL", 1e-6)  # as often as can be
+    monkeypatch.setattr(train, "WandbLogger", Tracker)
+    monkeypatch.setattr(train, "tracking_wanted", lambda track: True)
+    if owner is not train:
+        monkeypatch.setattr(train, "record_episodes", lambda *rest: ([], [tmp_path / "film.mp4"]))
     fault = next(FAULTS)
     monkeypatch.setattr(owner, name, broken(fault))
     words = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
@@ -144,7 +146,7 @@ def test_a_failing_progress_bar_ends_no_recording(launch, tmp_path, monkeypatch)
     words = ("collect", "--env", "pendulum-v0", "--actor", "random", "--steps", "250", "--out")
     assert launch(*words, tmp_path / "whole.hdf5")[0] == 0
     terminal = Console(force_terminal=True, file=io.StringIO())
-    monkeypatch.setattr(collecting, "Console", lambda: terminal)
+    monkeypatch.setattr(collect, "Console", lambda: terminal)
     for name in ("start", "update", "stop"):
         with monkeypatch.context() as patch:
             patch.setattr(Bar, name, broken(next(FAULTS)))
@@ -239,7 +241,7 @@ class Shown(Loggers):
 def test_the_time_left_is_that_of_the_work_left(monkeypatch, updates_per_step, length, num_envs, step_time):
     """Of the time that a run truly takes, once it has been learning for some episodes, and at any time of them."""
     now, update_time = 100.0, 0.01
-    monkeypatch.setattr(bookkeeping.time, "monotonic", lambda: now)
+    monkeypatch.setattr(metrics.time, "monotonic", lambda: now)
     loop, logger, num_steps, update_after = Loop(), Shown(), max(6_000, 12 * num_envs * length), 300
     clock, times = Clock(loop, num_steps, updates_per_step, logger), []
 
@@ -247,7 +249,7 @@ def test_the_time_left_is_that_of_the_work_left(monkeypatch, updates_per_step, l
 
     def report():
         before = len(logger.progresses)
-        clock.report(bookkeeping.EXPLORING if exploring else "learning")
+        clock.report(metrics.EXPLORING if exploring else "learning")
         if len(logger.progresses) > before:
             times.append((loop.step, now))
 
@@ -276,7 +278,7 @@ def test_the_time_left_is_that_of_the_work_left(monkeypatch, updates_per_step, l
 def test_a_rate_of_rounding_errors_is_none(monkeypatch):
     """Resumed within a long episode, the first window holds nothing that was done."""
     now = 0.0
-    monkeypatch.setattr(bookkeeping.time, "monotonic", lambda: now)
+    monkeypatch.setattr(metrics.time, "monotonic", lambda: now)
     loop, logger = Loop(step=333, owed=0.05 * 133), Shown()
     clock = Clock(loop, 1_200, 0.05, logger)
     for _ in range(300):

@@ -15,17 +15,17 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import offpcc
-from offpcc.assembly import build
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
-from offpcc.domains.faults import EnvironmentFault
-from offpcc.domains.making import make
-from offpcc.domains.recall import Recall
-from offpcc.domains.worker import serve
-from offpcc.environments import LocalEnvironments, VectorEnvironments, environment_seed, environments
-from offpcc.errors import UserError
-from offpcc.generators import NumpyGenerator
-from offpcc.interaction import Interaction
-from offpcc.loggers import Loggers
+from offpcc.envs.faults import EnvironmentFault
+from offpcc.envs.make import make
+from offpcc.envs.resume import Recall
+from offpcc.envs.vector.local import LocalEnvironments, VectorEnvironments, environment_seed, environments
+from offpcc.envs.vector.worker_main import serve
+from offpcc.training.experiment import build
+from offpcc.training.interaction import Interaction
+from offpcc.training.loggers import Loggers
+from offpcc.utils.errors import UserError
+from offpcc.utils.rng import NumpyGenerator
 
 BOX = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
 
@@ -379,10 +379,10 @@ def test_worker_processes_have_seeded_generators_of_their_own():
 
 
 def test_worker_processes_do_without_torch():
-    code = "import sys, offpcc.domains.worker; print(*{'torch', 'mujoco', 'offpcc.core'} & set(sys.modules))"
+    code = "import sys, offpcc.envs.vector.worker_main; print(*{'torch', 'mujoco', 'offpcc.core'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-    assert serve.__module__ == "offpcc.domains.worker"
+    assert serve.__module__ == "offpcc.envs.vector.worker_main"
 
 
 class OwnGenerator(Wander):

@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from offpcc.files import read_json, replacing, write_json, write_text
+from offpcc.utils.files import read_json, replacing, write_json, write_text
 
 
 def test_a_file_is_replaced_only_once_it_is_complete(tmp_path):

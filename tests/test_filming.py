@@ -4,7 +4,7 @@ import imageio.v2 as imageio
 import numpy as np
 import pytest
 
-from offpcc.filming import video
+from offpcc.utils.video import video
 
 
 def write_video(frames, file, fps):

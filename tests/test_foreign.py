@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from offpcc.errors import UserError
-from offpcc.foreign import ForeignCall, MisuseError
-from offpcc.modules import import_own
-from offpcc.signals import Interrupted
+from offpcc.utils.errors import UserError
+from offpcc.utils.foreign import ForeignCall, MisuseError
+from offpcc.utils.paths import import_own
+from offpcc.utils.signals import Interrupted
 
 
 def test_a_process_ends_as_it_likes_outside_of_such_calls():
-    code = "import os; from offpcc.foreign import ForeignCall\nwith ForeignCall(): pass\nos._exit(7)"
+    code = "import os; from offpcc.utils.foreign import ForeignCall\nwith ForeignCall(): pass\nos._exit(7)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 7
 
 
@@ -37,7 +37,7 @@ def test_calls_within_calls():
 def test_a_call_in_one_thread_leaves_others_alone():
     code = "\n".join([
         "import os, threading",
-        "from offpcc.foreign import ForeignCall",
+        "from offpcc.utils.foreign import ForeignCall",
         "def end(): os._exit(7)",
         "with ForeignCall():",
         "    thread = threading.Thread(target=end)",

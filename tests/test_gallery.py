@@ -9,10 +9,10 @@ import pytest
 from gymnasium.spaces import Box
 from matplotlib.image import imread
 
-from offpcc import gallery as module
-from offpcc.domains.table import Environment
-from offpcc.errors import UserError
-from offpcc.gallery import gallery
+from offpcc.cli import gallery as module
+from offpcc.cli.gallery import gallery
+from offpcc.envs.registration import Environment
+from offpcc.utils.errors import UserError
 
 RED, BLUE = (200, 0, 0), (0, 0, 200)
 
@@ -85,8 +85,8 @@ def test_the_first_row_of_each_family_is_in_the_picture(row, tmp_path):
 def test_the_real_table_is_drawn(tmp_path):
     file = tmp_path / "gallery.png"
     code = (
-        "import sys; from pathlib import Path; from offpcc.domains import ENVIRONMENTS; "
-        "from offpcc.gallery import gallery; "
+        "import sys; from pathlib import Path; from offpcc.envs import ENVIRONMENTS; "
+        "from offpcc.cli.gallery import gallery; "
         "print(gallery(Path(sys.argv[1]), [row for row in ENVIRONMENTS if row.family == 'pendulum'])); "
         "print('matplotlib.pyplot' in sys.modules)"
     )
@@ -153,7 +153,7 @@ def test_where_nothing_can_be_drawn_nothing_is_written(row, tmp_path):
 
 
 def test_the_same_seed_is_the_same_picture(tmp_path):
-    from offpcc.domains.pendulum import ENVIRONMENTS
+    from offpcc.envs.tasks.pendulum import ENVIRONMENTS
 
     files = [tmp_path / f"{number}.png" for number in range(3)]
     for file, seed in zip(files, (1, 1, 2), strict=True):

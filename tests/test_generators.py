@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from offpcc.generators import NumpyGenerator, generator_state, set_generator_state
+from offpcc.utils.rng import NumpyGenerator, generator_state, set_generator_state
 
 
 def through_a_file(value):

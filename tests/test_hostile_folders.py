@@ -28,7 +28,7 @@ WORDS = {
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The folder of a run that has one epoch left."""
-    from offpcc.launch import main
+    from offpcc.cli.main import main
 
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:

@@ -15,9 +15,9 @@ import pytest
 import torch
 from conftest import QUICK, merged, rows, run_folder
 
-from offpcc.configuration import plain_values
+from offpcc.config.loading import plain_values
 from offpcc.networks import Recurrent, check_encoder
-from offpcc.settings import digest
+from offpcc.training.settings import digest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -307,7 +307,7 @@ def test_check_of_what_cannot_be_checked(launch, arguments, words):
 
 
 def test_a_gallery_is_written_and_what_is_left_out_is_told(launch, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.gallery.is_installed", lambda package: False)
+    monkeypatch.setattr("offpcc.cli.gallery.is_installed", lambda package: False)
     file = tmp_path / "pictures" / "gallery.png"
     code, out, err = launch("envs", "--gallery", file)
     assert code == 0, err
@@ -366,7 +366,7 @@ def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way)
 
 def test_a_users_memory_keeps_its_promises_learns_and_acts_from_a_file(launch, tmp_path):
     """CONTRIBUTING's, behind what it needs of the file that it is put into."""
-    imports = "import torch\n\nimport offpcc\n", "from offpcc.checks import Fraction\n"
+    imports = "import torch\n\nimport offpcc\n", "from offpcc.config.validation import Fraction\n"
     assert all(lines in MY_LAB for lines in imports)
     (tmp_path / "my_memory.py").write_text("".join(imports) + MY_MEMORY)
     (tmp_path / "mine.gin").write_text(
@@ -440,7 +440,7 @@ def test_what_is_suggested_works(quick, launch, tmp_path):
 
 
 def test_an_unfinished_run_is_gone_on_with_by_its_own_config(quick, launch, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
     assert quick("sac")[0] == 0
     (run_folder(tmp_path) / "run.json").write_text('{"status": "running"}')
     _, _, err = quick("sac", bindings=["SAC.alpha=0.5"])

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from offpcc.learning import Noise, PolyakAverage, RunningNormalization, Temperature
-from offpcc.optimization import CosineDecay, LinearDecay, Optimizer
+from offpcc.algorithms.components import Noise, PolyakAverage, RunningNormalization, Temperature
+from offpcc.algorithms.optim import CosineDecay, LinearDecay, Optimizer
 
 CPU = torch.device("cpu")
 

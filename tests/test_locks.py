@@ -10,9 +10,9 @@ import sys
 import pytest
 from conftest import run_folder
 
-from offpcc.callbacks import Checkpoints
-from offpcc.errors import UserError
-from offpcc.locks import FolderLock
+from offpcc.training.checkpoint import Checkpoints
+from offpcc.utils.errors import UserError
+from offpcc.utils.locks import FolderLock
 
 
 def test_one_at_a_time(tmp_path):
@@ -33,7 +33,7 @@ def test_one_at_a_time(tmp_path):
 OWNER = """
 import sys
 from pathlib import Path
-from offpcc.locks import FolderLock
+from offpcc.utils.locks import FolderLock
 FolderLock(Path(sys.argv[1])).take()
 print(flush=True)
 sys.stdin.read()
@@ -120,7 +120,7 @@ def test_a_lock_that_cannot_be_made_is_no_fault_of_its_own(tmp_path):
 
 def test_a_second_run_of_one_id_is_refused(quick, launch, tmp_path, monkeypatch):
     """While it trains, it can be evaluated, plotted and shown."""
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
     told = []
 
     def on_epoch(self, run):
@@ -154,16 +154,16 @@ def test_a_run_that_is_refused_its_folder_begins_no_recording(quick, tmp_path, m
 
 def test_two_that_begin_at_once(quick, tmp_path, monkeypatch):
     """The other begins after this one has looked whether there is such a run, and before it makes its folder."""
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
-    from offpcc import beginning
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
+    from offpcc.cli import plan
 
     def build(*rest, **options):
-        monkeypatch.setattr(beginning, "build", original)
+        monkeypatch.setattr(plan, "build", original)
         assert quick("sac")[0] == 0
         return original(*rest, **options)
 
-    original = beginning.build
-    monkeypatch.setattr(beginning, "build", build)
+    original = plan.build
+    monkeypatch.setattr(plan, "build", build)
     code, _, err = quick("sac")
     assert code == 2
     assert "is finished and is not overwritten" in err

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import offpcc.files
-from offpcc.loggers import (
+import offpcc.utils.files
+from offpcc.training.loggers import (
     ConsoleLogger,
     CSVLogger,
     Loggers,
@@ -83,7 +83,7 @@ class TestCSVLogger:
         def fail(descriptor):
             raise OSError("no space left")
 
-        monkeypatch.setattr(offpcc.files.os, "fsync", fail)
+        monkeypatch.setattr(offpcc.utils.files.os, "fsync", fail)
         with pytest.raises(OSError, match="no space"):
             logger.epoch({"epoch": 2, "step": 20})
         assert (tmp_path / "progress.csv").read_bytes() == before
@@ -163,7 +163,7 @@ class TestTensorBoardLogger:
         code = f"""
 import sys
 from pathlib import Path
-from offpcc.loggers import TensorBoardLogger
+from offpcc.training.loggers import TensorBoardLogger
 assert "tensorboard" not in sys.modules
 logger = TensorBoardLogger(Path({str(tmp_path)!r}))
 assert "tensorboard" in sys.modules
@@ -327,8 +327,8 @@ class TestWandbLogger:
 import sys
 from pathlib import Path
 import numpy as np
-from offpcc.loggers import WandbLogger
-from offpcc.filming import video
+from offpcc.training.loggers import WandbLogger
+from offpcc.utils.video import video
 assert "wandb" not in sys.modules
 folder = Path({folder!r})
 folder.mkdir(exist_ok=True)

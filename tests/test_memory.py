@@ -2,7 +2,7 @@
 
 import pytest
 
-from offpcc.memory import available_bytes
+from offpcc.utils.system import available_bytes
 
 GIB = 2**30
 

@@ -18,17 +18,17 @@ from gymnasium import spaces
 from gymnasium.wrappers import ClipReward
 
 import offpcc
-from offpcc import configuration
-from offpcc import offline as offline_module
-from offpcc.agent import Agent
-from offpcc.assembly import build, run_name, what_is_named
+from offpcc.algorithms.agent import Agent
+from offpcc.config import loading
 from offpcc.data import Dataset, load
-from offpcc.data import columns as data_columns
-from offpcc.domains.wrappers import Concatenate
-from offpcc.errors import UserError
-from offpcc.evaluation import Evaluation
-from offpcc.offline import read, without_effect
-from offpcc.run_fns import columns_of
+from offpcc.data import offline as offline_module
+from offpcc.data.datasets import columns as data_columns
+from offpcc.data.offline import read, without_effect
+from offpcc.envs.wrappers import Concatenate
+from offpcc.training.evaluation import Evaluation
+from offpcc.training.experiment import build, run_name, what_is_named
+from offpcc.training.run_fns import columns_of
+from offpcc.utils.errors import UserError
 
 SHORT = ("train.num_epochs=2", "train.num_steps_per_epoch=12")
 
@@ -112,7 +112,7 @@ def test_arrays_of_ones_own_are_scaled_like_a_file(pendulum_file):
 
 
 def test_bounds_by_gin_are_those_of_ones_own_arrays_too(pendulum_file):
-    configuration.configure(None, "recorded.action_range = (-4.0, 4.0)")
+    loading.configure(None, "recorded.action_range = (-4.0, 4.0)")
     for source in (pendulum_file, as_dataset(pendulum_file)):
         recording = read(source, offpcc.make("pendulum-v0"))
         assert recording.notices == ()
@@ -156,7 +156,7 @@ TINY = {"hidden_dims": (8,)}
 @pytest.mark.parametrize("algo", [*OFFLINE, "rbc", "riql_s"])
 def test_offline_algorithms_normalise_by_the_data_unless_they_are_told_not_to(pendulum_file, tmp_path, algo):
     """And to a seed it is one whether that was bound or is the default; the statistics go with the actor."""
-    configuration.configure(None, "Recurrent.hidden_dim = 4", "Recurrent.num_layers = 1")
+    loading.configure(None, "Recurrent.hidden_dim = 4", "Recurrent.num_layers = 1")
     tiny = TINY | ({"vae_hidden_dims": (8,)} if algo == "bcq" else {})
     learners = [
         build("pendulum-v0", algo, dataset=pendulum_file, algorithm=tiny | given)
@@ -165,7 +165,9 @@ def test_offline_algorithms_normalise_by_the_data_unless_they_are_told_not_to(pe
     statistics = [torch.from_numpy(x).float() for x in learners[0].recording.statistics()]
     states = []
     for learner in learners:
-        learner.train(offpcc.loggers.Loggers([]), num_epochs=1, num_steps_per_epoch=3, num_test_episodes_per_epoch=0)
+        learner.train(
+            offpcc.training.loggers.Loggers([]), num_epochs=1, num_steps_per_epoch=3, num_test_episodes_per_epoch=0
+        )
         states.append(learner.algorithm.state_dict())
     default, bound, raw = states
     assert torch.allclose(default["normalization"]["mean"], statistics[0])
@@ -270,7 +272,7 @@ def test_a_fraction_is_of_whole_episodes_from_the_start(unit_file):
 
 
 def test_rewards_are_scaled_for_learning_by_the_range_of_returns(pendulum_file):
-    configuration.configure(None, "recorded.return_range = 1000.0", "ActorCritic.reward_scale = 2.0")
+    loading.configure(None, "recorded.return_range = 1000.0", "ActorCritic.reward_scale = 2.0")
     learner = build("pendulum-v0", "iql", dataset=pendulum_file)
     returns = load(pendulum_file).returns
     factor = 1000.0 / (returns.max() - returns.min())
@@ -284,12 +286,12 @@ def test_a_piece_that_the_recordings_end_cut_counts_in_no_return(changed, unit_f
     with h5py.File(unit_file) as file:
         columns = {key: file[key][:-150] for key in file}
         returns = file["rewards"][:].reshape(6, 200).sum(1, dtype=np.float64)
-    configuration.configure(None, "recorded.return_range = 1000.0")
+    loading.configure(None, "recorded.return_range = 1000.0")
     piece = read(changed(**columns))
     assert (piece.num_episodes, piece.num_transitions) == (6, 1050)
     assert piece.mean_return == pytest.approx(returns[:5].mean())
     assert piece.reward_scale == pytest.approx(1000.0 / (returns[:5].max() - returns[:5].min()))
-    configuration.configure(None)
+    loading.configure(None)
     told = {"metadata/whole_episodes": 3, "metadata/offpcc": "1.0"}
     assert read(changed("own.hdf5", **told)).mean_return == pytest.approx(returns[:3].mean())
 
@@ -358,7 +360,7 @@ def test_what_changes_rewards_in_tests_is_told(pendulum_file):
 
 
 def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(unit_file):
-    configuration.configure(None, "recorded.return_range = 1000.0")
+    loading.configure(None, "recorded.return_range = 1000.0")
     recording = read(unit_file)
     assert any("rewards are multiplied" in line for line in recording.lines())
     assert not any("drown" in line for line in recording.lines())
@@ -375,7 +377,7 @@ def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(unit_file):
 
 
 def test_what_the_wrappers_draw_follows_from_the_seed(pendulum_file):
-    configuration.configure(None, "make.wrappers = [@ObservationNoise]", "ObservationNoise.std = 0.1")
+    loading.configure(None, "make.wrappers = [@ObservationNoise]", "ObservationNoise.std = 0.1")
     one, again, other = (read(pendulum_file, offpcc.make("pendulum-v0"), seed=seed) for seed in (1, 1, 2))
     assert one.identity == again.identity != other.identity
 
@@ -387,7 +389,7 @@ def test_data_of_ones_own_by_one_call():
     ]
     data = Dataset.from_episodes(episodes, name="mine")
     learner = build(None, "riql", dataset=data, buffer={"batch_size": 2})
-    learner.train(offpcc.loggers.Loggers([]), num_epochs=1, num_steps_per_epoch=3)
+    learner.train(offpcc.training.loggers.Loggers([]), num_epochs=1, num_steps_per_epoch=3)
     assert learner.loop.num_updates == 3 and learner.interaction is None and learner.tests is None
     assert learner.title == "mine riql"
 
@@ -478,7 +480,7 @@ def test_resuming_is_exact(offline, pendulum_file, tmp_path, algo, wrappers):
     [("sac", False), ("rcql_s", False), *((algo, True) for algo in ("sac", "td3_bc", "iql", "bcq", "rbc", "rcql_s"))],
 )
 def test_a_runs_config_repeats_it(offline, quick, launch, pendulum_file, tmp_path, monkeypatch, algo, recorded):
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
     data = ("--dataset", pendulum_file) if recorded else ()
     name = "pendulum-p-v0_from_swings" if recorded else "pendulum-p-v0"
     if recorded:
@@ -648,12 +650,12 @@ def test_data_without_ends_does_for_an_agent_without_memory_or_with_a_time_limit
 
 
 def test_returns_that_are_all_alike_have_no_range(changed):
-    configuration.configure(None, "recorded.return_range = 1000.0")
+    loading.configure(None, "recorded.return_range = 1000.0")
     file = changed(rewards=np.zeros(STEPS))
     with pytest.raises(UserError, match="all whole episodes of odd have the return 0") as told:
         read(file)
     remedy = told.value.message.split("--gin ")[1]
-    configuration.configure(None, remedy.replace("=", " = "))
+    loading.configure(None, remedy.replace("=", " = "))
     assert read(file).reward_scale == 1.0
 
 

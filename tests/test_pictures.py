@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from offpcc.errors import UserError
-from offpcc.pictures import check_picture, save, telling_of_faults
-from offpcc.progress import NoRunsError
+from offpcc.training.plotting import NoRunsError
+from offpcc.utils.errors import UserError
+from offpcc.utils.figures import check_picture, save, telling_of_faults
 
 
 def figure(label=None):

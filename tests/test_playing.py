@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from collected import ENV, agent, run, unit_actions
 
-from offpcc.agent import load_actor
+from offpcc.algorithms.agent import load_actor
 from offpcc.core import Step
-from offpcc.data.loading import load
-from offpcc.domains.making import make
-from offpcc.playing import Seeds, play
+from offpcc.data.datasets.load import load
+from offpcc.envs.make import make
+from offpcc.training.collect import Seeds, play
 
 
 @pytest.fixture

@@ -4,9 +4,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from offpcc.errors import UserError
-from offpcc.plotting import plot_run, plot_runs
-from offpcc.progress import NoRunsError
+from offpcc.training.plotting import NoRunsError, plot_run, plot_runs
+from offpcc.utils.errors import UserError
 
 COLUMNS = "epoch,step,train/return,test/return,test/return_std\n"
 
@@ -25,10 +24,12 @@ def write_run(folder, returns, steps_per_epoch=1000):
 @pytest.fixture
 def figures(monkeypatch):
     """The figures that are saved."""
-    import offpcc.plotting
+    import offpcc.training.plotting
 
-    found, save = [], offpcc.plotting.save
-    monkeypatch.setattr(offpcc.plotting, "save", lambda figure, file: (found.append(figure), save(figure, file)))
+    found, save = [], offpcc.training.plotting.save
+    monkeypatch.setattr(
+        offpcc.training.plotting, "save", lambda figure, file: (found.append(figure), save(figure, file))
+    )
     return found
 
 
@@ -76,11 +77,13 @@ def test_plot_run_without_training_or_std_columns(tmp_path):
 
 
 def test_plot_run_draws_test_and_training_return_and_names_the_run(tmp_path, monkeypatch):
-    import offpcc.plotting
+    import offpcc.training.plotting
 
     figures = []
-    save = offpcc.plotting.save
-    monkeypatch.setattr(offpcc.plotting, "save", lambda figure, file: (figures.append(figure), save(figure, file)))
+    save = offpcc.training.plotting.save
+    monkeypatch.setattr(
+        offpcc.training.plotting, "save", lambda figure, file: (figures.append(figure), save(figure, file))
+    )
     run = write_run(tmp_path / "Pendulum-v1" / "sac" / "3", [1.0, None, 5.0])
     plot_run(run, tmp_path / "curve.png")
     [axes] = figures[0].axes
@@ -94,11 +97,13 @@ def test_plot_run_draws_test_and_training_return_and_names_the_run(tmp_path, mon
 
 
 def test_what_steps_are_and_where_the_legend_of_many_lines_is(tmp_path, monkeypatch):
-    import offpcc.plotting
+    import offpcc.training.plotting
 
     figures = []
-    save = offpcc.plotting.save
-    monkeypatch.setattr(offpcc.plotting, "save", lambda figure, file: (figures.append(figure), save(figure, file)))
+    save = offpcc.training.plotting.save
+    monkeypatch.setattr(
+        offpcc.training.plotting, "save", lambda figure, file: (figures.append(figure), save(figure, file))
+    )
     for number in range(7):
         write_run(tmp_path / "many" / f"algo{number}" / "1", [1.0, 2.0])
     recorded = write_run(tmp_path / "recorded" / "riql" / "1", [1.0, 2.0]) / "progress.csv"

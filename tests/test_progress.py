@@ -3,8 +3,8 @@ import math
 import pytest
 from test_plotting import COLUMNS, write_run
 
-from offpcc.errors import UserError
-from offpcc.progress import NoRunsError, find_runs, mean_over_runs, read_progress
+from offpcc.training.plotting import NoRunsError, find_runs, mean_over_runs, read_progress
+from offpcc.utils.errors import UserError
 
 
 def test_read_progress_gives_columns_with_nan_for_empty_cells(tmp_path):

@@ -14,8 +14,8 @@ import pytest
 from conftest import merged, rows, run_folder
 
 import offpcc
-from offpcc.checkpoints import read_checkpoint, resume
-from offpcc.errors import UserError
+from offpcc.training.checkpoint import read_checkpoint, resume
+from offpcc.utils.errors import UserError
 
 ROOT = Path(offpcc.__file__).parents[1]
 PAGE = ROOT / "docs" / "real_hardware.md"
@@ -110,8 +110,8 @@ def test_a_resume_begins_a_new_episode_and_says_so_before_the_first_action(launc
 
 def halves(algo, tmp_path, num_envs=1, workers=False, replay=False, recorded=None):
     """A learner in the middle of an episode, and another that goes on from its checkpoint."""
-    from offpcc.assembly import build
-    from offpcc.checkpoints import save_checkpoint
+    from offpcc.training.checkpoint import save_checkpoint
+    from offpcc.training.experiment import build
 
     made = []
     for _ in range(2):

@@ -10,8 +10,8 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
-from offpcc.errors import UserError
-from offpcc.registry import configurable, from_specification, specification
+from offpcc.config.registry import configurable, from_specification, specification
+from offpcc.utils.errors import UserError
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pytest
 from conftest import QUICK, merged
 
 import offpcc
-from offpcc.files import check_regular, open_regular
+from offpcc.utils.files import check_regular, open_regular
 
 PATIENCE = 120  # seconds
 CONFIG = "--config test/template_short.gin"
@@ -108,7 +108,7 @@ def in_a_process(folder, act):
 
 
 def run_launch(folder, words):
-    from offpcc.launch import main
+    from offpcc.cli.main import main
 
     return in_a_process(folder, lambda: main(shlex.split(words)))
 
@@ -116,8 +116,8 @@ def run_launch(folder, words):
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, pendulum_file):
     """A folder with a finished run, configs, data, and a recording that was broken off."""
-    from offpcc.data.recorder import Recorder
-    from offpcc.launch import main
+    from offpcc.cli.main import main
+    from offpcc.data.recording.recorder import Recorder
 
     folder = tmp_path_factory.mktemp("world")
     bindings = merged(*QUICK, "train.num_epochs=1", "train.num_steps_per_epoch=60", "train.update_after=50",
@@ -169,7 +169,7 @@ def test_only_regular_files_are_opened(world, tmp_path, kind, place, words, code
 
 
 def test_no_pipe_is_waited_for_when_a_fault_is_kept(tmp_path):
-    from offpcc.domains.faults import FILE, EnvironmentFault
+    from offpcc.envs.faults import FILE, EnvironmentFault
 
     os.mkfifo(tmp_path / FILE)
     fault = EnvironmentFault("env", "raised", "in a step", "mend it")
@@ -191,7 +191,7 @@ def test_no_pipe_is_waited_for_where_a_checkpoint_was(world, tmp_path):
 
 
 def test_a_temporary_file_takes_the_place_of_whatever_is_there(tmp_path):
-    from offpcc.files import write_text
+    from offpcc.utils.files import write_text
 
     os.mkfifo(tmp_path / f".a.tmp-{os.getpid()}.txt")
     (tmp_path / "victim").write_text("mine")

@@ -11,20 +11,19 @@ import torch
 from conftest import QUICK, merged, rows, run_folder
 
 import offpcc
-from offpcc import configuration
 from offpcc.algorithms import ALGORITHMS
-from offpcc.assembly import build
-from offpcc.bookkeeping import Loop, columns
-from offpcc.callbacks import Checkpoints
-from offpcc.checkpoints import read_checkpoint, resume
+from offpcc.config import loading
 from offpcc.core import Step
-from offpcc.environments import LocalEnvironments
-from offpcc.evaluation import Evaluation, run_episodes
-from offpcc.interaction import EpisodeResult, Interaction
-from offpcc.loggers import CSVLogger
+from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Encoder
-from offpcc.runs import RunFolder
-from offpcc.tensor_files import write_tensors
+from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
+from offpcc.training.evaluation import Evaluation, run_episodes
+from offpcc.training.experiment import build
+from offpcc.training.interaction import EpisodeResult, Interaction
+from offpcc.training.loggers import CSVLogger
+from offpcc.training.metrics import Loop, columns
+from offpcc.training.run_dir import RunFolder
+from offpcc.utils.tensor_files import write_tensors
 
 # Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.
 ODD = ("train.num_steps_per_epoch=130", "train.update_after=110", "train.updates_per_step=0.055")
@@ -54,7 +53,7 @@ def assert_same(one, two):
 def train_epochs(results, algo, num_epochs, bindings=()):
     """Train an algorithm to `num_epochs`, from its checkpoint if there is one; its folder."""
     env = "pendulum-img-v0" if ALGORITHMS[algo].default_augmentation else "pendulum-p-v0"
-    configuration.load("test/template_short.gin", merged(*QUICK, *ODD, *bindings))
+    loading.load("test/template_short.gin", merged(*QUICK, *ODD, *bindings))
     learner, folder = build(env, algo, seed=5), RunFolder(results, env, algo, 5)
     if folder.checkpoint.exists():
         assert resume(read_checkpoint(folder.checkpoint), learner) == []
@@ -169,7 +168,7 @@ def test_a_finished_run_whose_checkpoint_is_gone_stays_as_it_is(quick, tmp_path)
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])
 def test_bindings_are_checked_before_a_run_is_called_finished(quick, tmp_path, monkeypatch, has_checkpoint):
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
     quick("sac")
     folder = run_folder(tmp_path)
     if not has_checkpoint:
@@ -341,7 +340,7 @@ def _beheaded(text):
     ids=["removed", "shortened", "beheaded", "empty", "other", "damaged", "cut", "folder", "fifo"],
 )
 def test_a_table_that_was_removed_or_changed_is_written_again(quick, tmp_path, monkeypatch, change, told):
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
     bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
     assert quick("sac", bindings=[*bindings, "train.num_epochs=3"])[0] == 0
     folder = run_folder(tmp_path)
@@ -361,7 +360,7 @@ def test_a_table_that_was_removed_or_changed_is_written_again(quick, tmp_path, m
 
 
 def test_of_a_table_that_is_as_it_was_nothing_is_told(quick, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
     bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
     assert quick("sac", bindings=[*bindings, "train.num_epochs=1"])[0] == 0
     for number, choice in ((2, "'skip'"), (3, "'skip'"), (4, "'stop'")):  # with which a column comes
@@ -375,10 +374,11 @@ def test_of_a_table_that_is_as_it_was_nothing_is_told(quick, tmp_path, monkeypat
 def test_an_actor_that_is_not_the_best_does_not_take_the_place_of_a_best_one_that_was_removed(
     quick, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
     returns = iter([9.0, 3.0, 5.0, 4.0])
     monkeypatch.setattr(
-        "offpcc.run_fns.summary", lambda kind, *rest: {f"{kind}/return": next(returns)} if kind == "test" else {}
+        "offpcc.training.run_fns.summary",
+        lambda kind, *rest: {f"{kind}/return": next(returns)} if kind == "test" else {},
     )
     bindings = ["train.num_steps_per_epoch=160", "train.updates_per_step=0.2"]
     assert quick("sac", bindings=[*bindings, "train.num_epochs=1"])[0] == 0
@@ -393,7 +393,7 @@ def test_an_actor_that_is_not_the_best_does_not_take_the_place_of_a_best_one_tha
 def test_events_that_were_removed_are_written_again(quick, tmp_path, monkeypatch):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
     bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
     assert quick("sac", bindings=[*bindings, "train.num_epochs=2"])[0] == 0
     shutil.rmtree(run_folder(tmp_path) / "tensorboard")
@@ -461,7 +461,7 @@ def test_generators_that_are_everybodys_go_on_too(tmp_path):
 
 
 def test_dropout_is_for_learning_only():
-    configuration.load(None, ["SAC.encoder=@Dropping"])
+    loading.load(None, ["SAC.encoder=@Dropping"])
     learner = build("pendulum-p-v0", "sac")
     step = Step(np.ones((1, 2), np.float32), np.zeros((1, 1)), np.zeros((1, 1)), np.ones(1))
     actions = {float(learner.algorithm.act(step, deterministic=True)[0][0, 0]) for _ in range(5)}

@@ -5,21 +5,21 @@ import numpy as np
 import pytest
 import torch
 
-import offpcc.domains  # noqa: F401 (registers)
-from offpcc import bookkeeping
+import offpcc.envs  # noqa: F401 (registers)
 from offpcc.algorithms import SAC
 from offpcc.algorithms.variants import RecurrentSAC
-from offpcc.assembly import build
-from offpcc.bookkeeping import AverageStats, Clock, Loop, columns
 from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
-from offpcc.environments import LocalEnvironments
-from offpcc.errors import UserError
-from offpcc.evaluation import Evaluation
-from offpcc.interaction import EpisodeResult, Interaction
-from offpcc.loggers import Loggers
+from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Recurrent
-from offpcc.run_fns import train
+from offpcc.training import metrics
+from offpcc.training.evaluation import Evaluation
+from offpcc.training.experiment import build
+from offpcc.training.interaction import EpisodeResult, Interaction
+from offpcc.training.loggers import Loggers
+from offpcc.training.metrics import AverageStats, Clock, Loop, columns
+from offpcc.training.run_fns import train
+from offpcc.utils.errors import UserError
 
 
 class Counting(gymnasium.Env):
@@ -238,7 +238,7 @@ class Watched(gymnasium.Wrapper):
 
 def test_an_environment_that_never_ends_is_refused_where_episodes_are_needed(monkeypatch):
     """An agent without memory learns step by step; one with memory, and any test, is kept waiting."""
-    monkeypatch.setattr("offpcc.interaction.LONGEST_EPISODE", 50)
+    monkeypatch.setattr("offpcc.training.interaction.LONGEST_EPISODE", 50)
     with pytest.raises(UserError, match=r"TimeLimit"):
         run(memoryless=False, settings={"length": 10_000}, num_epochs=10)
     algorithm, logger, loop = run(memoryless=True, settings={"length": 10_000}, num_epochs=10)
@@ -354,7 +354,7 @@ def test_a_loop_goes_on_from_its_state():
 def test_time_left_while_a_long_episode_is_paid_for(monkeypatch, updates_per_step):
     """200 steps in 10 seconds, then their updates in 190: a step a second, at any time after the first seconds."""
     times = iter(float(i) for i in range(2_000))
-    monkeypatch.setattr(bookkeeping.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(metrics.time, "monotonic", lambda: next(times))
 
     class Seen(Loggers):
         def progress(self, progress):

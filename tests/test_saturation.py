@@ -6,12 +6,12 @@ import torch
 
 from offpcc.algorithms import BC, BCQ, CQL, IQL, SAC, TD3
 from offpcc.algorithms.variants import RecurrentBC
-from offpcc.assembly import build
-from offpcc.bookkeeping import Loop
 from offpcc.data import Dataset
-from offpcc.loggers import Loggers
-from offpcc.run_fns import Run
-from offpcc.saturation import Saturation
+from offpcc.training.experiment import build
+from offpcc.training.loggers import Loggers
+from offpcc.training.metrics import Loop
+from offpcc.training.run_fns import Run
+from offpcc.training.saturation import Saturation
 
 SIZES = {"hidden_dims": (8,)}
 

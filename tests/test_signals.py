@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
-from offpcc import launch, signals
-from offpcc.signals import Interrupted
+from offpcc.cli import main
+from offpcc.utils import signals
+from offpcc.utils.signals import Interrupted
 
 
 def send(number):
@@ -34,8 +35,8 @@ def test_an_interrupt_that_nobody_told_of_is_told(number, code, capsys, monkeypa
                 send(number)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(launch, "parse", parse)
-    assert launch.main([]) == code
+    monkeypatch.setattr(main, "parse", parse)
+    assert main.main([]) == code
     assert capsys.readouterr().err == "offpcc: stopped\n"
 
 
@@ -128,7 +129,7 @@ def test_a_terminals_cursor_is_shown_and_nothing_is_written_elsewhere(monkeypatc
 
 def test_a_call_that_has_to_be_ended_shows_it_too():
     code = (
-        "import time; from offpcc.domains import watchdog\n"
+        "import time; from offpcc.envs import watchdog\n"
         "watchdog.show_cursor = lambda: print('shown', flush=True)\n"
         "watchdog.signal.pthread_kill = lambda *given: None\n"
         "with watchdog.Watchdog(0.2, lambda trace: 3): time.sleep(60)"

@@ -16,14 +16,15 @@ import pytest
 from conftest import QUICK, merged, rows, run_folder
 from test_resume import assert_same
 
-from offpcc import configuration, signals, training
-from offpcc.assembly import build
-from offpcc.bookkeeping import columns
-from offpcc.callbacks import Checkpoints
-from offpcc.checkpoints import read_checkpoint, resume
-from offpcc.evaluation import Evaluation
-from offpcc.loggers import CSVLogger
-from offpcc.runs import RunFolder
+from offpcc.cli import train
+from offpcc.config import loading
+from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
+from offpcc.training.evaluation import Evaluation
+from offpcc.training.experiment import build
+from offpcc.training.loggers import CSVLogger
+from offpcc.training.metrics import columns
+from offpcc.training.run_dir import RunFolder
+from offpcc.utils import signals
 
 # Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.
 ODD = ("train.num_steps_per_epoch=130", "train.update_after=110", "train.updates_per_step=0.055", "train.num_epochs=3")
@@ -33,7 +34,7 @@ LAUNCH = Path(signals.__file__).with_name("launch.py")
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
     """They take the longest, and follow from the rest."""
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def assert_equal_runs(one, two):
 
 def train_to(turn, results, algo, bindings, dataset=None):
     """Train in this process until so many more turns are done, or to the end; its folder."""
-    configuration.load("test/template_short.gin", merged(*QUICK, *ODD, *bindings))
+    loading.load("test/template_short.gin", merged(*QUICK, *ODD, *bindings))
     small = {"algorithm": {"hidden_dims": (8,)}, "dataset": dataset}
     learner, folder = build("pendulum-p-v0", algo, seed=5, **small), RunFolder(results, "pendulum-p-v0", algo, 5)
     if folder.checkpoint.exists():
@@ -136,11 +137,11 @@ def test_stopped_in_a_test_it_tests_anew(quick, tmp_path, monkeypatch):
 
 
 ENDS = {  # what is under way, and whether anything is left after it
-    "offpcc.evaluation.Evaluation.run": "at step 500 of 500, and saved",
-    "offpcc.callbacks.Checkpoints.on_end": "after its last step, 500, and saved",
-    "offpcc.data.recorder.Recorder.merge": "after its last step, 500, and saved",
-    "offpcc.training.picture": "after its last step, 500, and saved",
-    "offpcc.training.tell_result": None,
+    "offpcc.training.evaluation.Evaluation.run": "at step 500 of 500, and saved",
+    "offpcc.training.checkpoint.Checkpoints.on_end": "after its last step, 500, and saved",
+    "offpcc.data.recording.recorder.Recorder.merge": "after its last step, 500, and saved",
+    "offpcc.cli.train.picture": "after its last step, 500, and saved",
+    "offpcc.cli.train.tell_result": None,
 }
 
 
@@ -181,9 +182,9 @@ def test_stopped_at_the_very_end_what_is_told_is_so(late, launch, quick, tmp_pat
 
 
 def test_one_that_was_finished_is_not_gone_on_with(quick, tmp_path, monkeypatch):
-    original = training.tell_result
+    original = train.tell_result
     stopping = lambda folder: os.kill(os.getpid(), signal.SIGINT) or original(folder)  # noqa: E731
-    monkeypatch.setattr(training, "tell_result", stopping)
+    monkeypatch.setattr(train, "tell_result", stopping)
     code, _, err = quick("sac", "--run_id", 1, 2, 3)
     assert code == 130
     assert err.startswith("offpcc: run 1 is finished; to go on: ") and "--run_id 2 3 " in err
@@ -227,7 +228,7 @@ def test_several_runs_stop_as_one(quick, stop_at, tmp_path):
 def test_sigint_is_130_and_set_up_may_be_stopped(quick, monkeypatch, tmp_path, stop_at):
     stop_at(20, number=signal.SIGINT)
     assert quick("sac")[0] == 130
-    monkeypatch.setattr("offpcc.beginning.build", lambda *rest, **options: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr("offpcc.cli.plan.build", lambda *rest, **options: os.kill(os.getpid(), signal.SIGINT))
     code, _, err = quick("sac", "--run_id", 2)
     assert code == 130
     assert err.startswith("offpcc: run 2 stopped; to go on: ") and err.count("\n") == 1

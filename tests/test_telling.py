@@ -10,11 +10,11 @@ import pytest
 from conftest import run_folder
 
 import offpcc
-from offpcc import configuration
-from offpcc.assembly import build, run_name
-from offpcc.launch import parse
-from offpcc.runs import RunFolder
-from offpcc.telling import about_config, command
+from offpcc.cli.main import parse
+from offpcc.cli.messages import about_config, command
+from offpcc.config import loading
+from offpcc.training.experiment import build, run_name
+from offpcc.training.run_dir import RunFolder
 
 SHORT = ("--config", "test/offline_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=3")
 
@@ -35,7 +35,7 @@ def named_as(pendulum_file, tmp_path):
 
 
 def test_a_batch_that_takes_more_memory_than_is_free_is_refused(launch, monkeypatch):
-    monkeypatch.setattr("offpcc.telling.available_bytes", lambda: 100)
+    monkeypatch.setattr("offpcc.cli.messages.available_bytes", lambda: 100)
     code, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
     assert code == 2 and "ReplayBuffer.batch_size is 32: a batch takes" in err and "100 bytes of memory are free" in err
 
@@ -74,7 +74,7 @@ def test_going_on_where_there_is_nothing_is_told(quick, tmp_path):
 
 
 def test_going_on_without_a_config_names_what_is_not_there_and_what_is(launch, pendulum_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
     named, data = ("--env", "pendulum-v0", "--algo", "bc"), ("--dataset", pendulum_file)
     resume = ("--resume", "--gin", "train.num_epochs=3")
     there = run_folder(tmp_path, "pendulum-v0_from_swings", "bc")
@@ -111,10 +111,10 @@ def test_a_file_that_is_no_actor_is_refused_without_torchs_advice(launch, tmp_pa
 
 def told_of_config(config, *bindings):
     """What is told of the settings of an agent that was built by them."""
-    bound = configuration.load(config, list(bindings))
+    bound = loading.load(config, list(bindings))
     build("pendulum-p-v0", "sac")
     options = argparse.Namespace(config=config, gin=list(bindings))
-    return bound, about_config(options, configuration.operative(), Path("results/config.gin"))
+    return bound, about_config(options, loading.operative(), Path("results/config.gin"))
 
 
 def test_of_the_settings_those_are_told_that_were_bound_and_are_in_use(monkeypatch, tmp_path):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from offpcc import tensor_files
-from offpcc.tensor_files import FileError, read_tensors, write_tensors
+from offpcc.utils import tensor_files
+from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 
 CONTENT = {"kind": "thing", "format": 3, "numbers": torch.arange(100), "words": ["a", "b"]}
 

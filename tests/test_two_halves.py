@@ -11,8 +11,9 @@ import pytest
 import torch
 from conftest import QUICK, rows, run_folder
 
-from offpcc import checkpoints, versions
-from offpcc.tensor_files import _sealed
+from offpcc.training import checkpoint
+from offpcc.utils import version as versions
+from offpcc.utils.tensor_files import _sealed
 
 NAME = ("--env", "pendulum-p-v0", "--algo", "sac")
 BEGIN = (*NAME, "--config", "test/template_short.gin", "--gin", *QUICK)
@@ -24,7 +25,7 @@ ACTORS = ("actor_best.pt", "actor_last.pt")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Folders of results: of a whole run, and of its first half."""
-    from offpcc.launch import main
+    from offpcc.cli.main import main
 
     folder = tmp_path_factory.mktemp("trained")
     for name, num_epochs in (("whole", 2), ("half", 1)):
@@ -141,7 +142,7 @@ def snapshot(folder):
 
 def test_an_upgrade_with_another_format_is_refused_and_harms_nothing(half, launch, monkeypatch):
     before = snapshot(half)
-    monkeypatch.setattr(checkpoints, "CHECKPOINT_FORMAT", checkpoints.CHECKPOINT_FORMAT + 1)
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_FORMAT", checkpoint.CHECKPOINT_FORMAT + 1)
     code, _, err = launch(*GO_ON)
     assert code == 2
     assert "checkpoint.pt has format" in err and "use the version that wrote it" in err

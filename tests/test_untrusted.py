@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import offpcc
-from offpcc.data.d4rl import raw_arrays
-from offpcc.data.dataset_files import read_file
-from offpcc.errors import UserError
-from offpcc.runs import RunFolder
+from offpcc.data.datasets.hdf5 import read_file
+from offpcc.data.datasets.load import raw_arrays
+from offpcc.training.run_dir import RunFolder
+from offpcc.utils.errors import UserError
 
 MARKER = "executed"
 CODE = f"from pathlib import Path\nPath({MARKER!r}).touch()\n"
@@ -39,7 +39,7 @@ EVIL = pickle.dumps(Malicious())
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The folder of a finished run."""
-    from offpcc.launch import main
+    from offpcc.cli.main import main
 
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:

@@ -11,14 +11,12 @@ import torch
 from gymnasium.spaces import Box
 from torch import nn
 
-from offpcc import watch
-from offpcc.algorithms import ALGORITHMS, SAC
-from offpcc.bad_numbers import BadNumberError, find
+from offpcc.algorithms import ALGORITHMS, SAC, nonfinite
+from offpcc.algorithms.nonfinite import INTERVAL, MOST_SKIPPED, BadNumberError, find
+from offpcc.algorithms.optim import Optimizer
 from offpcc.core import Batch, Step
-from offpcc.errors import UserError
 from offpcc.networks import Recurrent
-from offpcc.optimization import Optimizer
-from offpcc.watch import INTERVAL, MOST_SKIPPED
+from offpcc.utils.errors import UserError
 
 OBSERVATIONS, ACTIONS = Box(-np.inf, np.inf, (3,), np.float32), Box(-1, 1, (2,), np.float32)
 NAN, INF = math.nan, math.inf
@@ -260,7 +258,7 @@ def test_an_update_that_calls_its_parents_is_one():
     assert agent.watch.num_updates == 1 and agent.critic_optimizer.num_updates == 2
     with pytest.raises(BadNumberError, match="update 2"):
         agent.update_networks(with_number(batch(), "rewards", INF))
-    assert watch.current() is None
+    assert nonfinite.current() is None
 
 
 def test_an_optimizer_outside_of_an_update_is_not_watched():
@@ -356,7 +354,7 @@ def test_late_reports_name_the_update_that_was_bad(at):
 def test_large_batches_are_reported_sooner_and_not_kept(num_kept, at, monkeypatch):
     """On a GPU, forty batches of pictures would take gigabytes."""
     size = sum(part.nbytes for part in batch() if isinstance(part, torch.Tensor))
-    monkeypatch.setattr(watch, "LARGEST_KEPT", num_kept * size)
+    monkeypatch.setattr(nonfinite, "LARGEST_KEPT", num_kept * size)
     agent, most = built("sac page"), 0
     agent.watch.is_awaited = False
     bad = with_number(batch(), "rewards", NAN)

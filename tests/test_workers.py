@@ -28,15 +28,15 @@ from misbehaving import (
 from test_environments import AtRandom, assert_same, episodes
 
 import offpcc
-from offpcc import signals
-from offpcc.bookkeeping import columns
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
-from offpcc.domains.faults import EnvironmentFault
-from offpcc.environments import LocalEnvironments, environment_seed, environments
-from offpcc.errors import UserError
-from offpcc.interaction import Interaction
-from offpcc.run_fns import columns_of
-from offpcc.workers import MOST_RESTARTS, WorkerEnvironments, next_seed
+from offpcc.envs.faults import EnvironmentFault
+from offpcc.envs.vector.local import LocalEnvironments, environment_seed, environments
+from offpcc.envs.vector.workers import MOST_RESTARTS, WorkerEnvironments, next_seed
+from offpcc.training.interaction import Interaction
+from offpcc.training.metrics import columns
+from offpcc.training.run_fns import columns_of
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
 
 SEEDS = [environment_seed(5, number) for number in range(3)]
 CLUMSY = functools.partial(Clumsy, SEEDS[1])

@@ -14,11 +14,11 @@ from benchmarks.libraries import UnavailableError, Work
 from benchmarks.recorded import transitions
 from offpcc.algorithms import ALGORITHMS, ActorCritic
 from offpcc.core import Step
-from offpcc.data.recurrent_replay_buffer import RecurrentReplayBuffer
-from offpcc.data.replay_buffer import ReplayBuffer
-from offpcc.errors import UserError, first_line
-from offpcc.loggers import Loggers
+from offpcc.data.buffers.replay import ReplayBuffer
+from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
 from offpcc.networks import Recurrent
+from offpcc.training.loggers import Loggers
+from offpcc.utils.errors import UserError, first_line
 
 OBSERVATIONS = spaces.Box(-np.inf, np.inf, (OBSERVATION_DIM,), np.float32)
 ACTIONS = spaces.Box(-1.0, 1.0, (ACTION_DIM,), np.float32)

@@ -10,16 +10,15 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from offpcc.algorithms.mirrored import MOST_MIRRORED, MirroredPolicy
-from offpcc.bad_numbers import why_no_action
+from offpcc.algorithms.components import Noise, RunningNormalization
+from offpcc.algorithms.nonfinite import Watch, why_no_action
+from offpcc.algorithms.numpy_policy import MOST_MIRRORED, MirroredPolicy
+from offpcc.config.registry import specification
 from offpcc.core import Memory, Step, channels_first
-from offpcc.errors import UserError
-from offpcc.learning import Noise, RunningNormalization
 from offpcc.networks import Encoder, Inputs
 from offpcc.networks.encoders import rebuilds
 from offpcc.networks.states import keep_rows, map_state
-from offpcc.registry import specification
-from offpcc.watch import Watch
+from offpcc.utils.errors import UserError
 
 ACTOR_FORMAT = 2
 # Arguments that an actor's file leaves out: what only learning reads, and what is described by what it built.

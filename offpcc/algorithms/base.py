@@ -1,6 +1,8 @@
 """What actor-critic algorithms share: assembly, summaries, targets.
 
 Acting and saving are in `acting`; whether an update is fused, compiled or in bfloat16 is in `updating`.
+
+A deterministic policy that explores by Gaussian noise: what DDPG, with its children, and behaviour cloning share.
 """
 
 from __future__ import annotations
@@ -16,20 +18,20 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from offpcc.algorithms.acting import Acting
+from offpcc.algorithms.components import Noise, PolyakAverage, RunningNormalization
+from offpcc.algorithms.execution import BadNumbers, Precision, as_chosen
 from offpcc.algorithms.fused.base import FusedUpdate, fused_update_of
-from offpcc.algorithms.updating import BadNumbers, Precision, as_chosen
-from offpcc.allocation import keep_freed_memory
-from offpcc.checks import Flag, Fraction, Number, NumParts, PositiveNumber, Size, Sizes
+from offpcc.algorithms.nonfinite import Watch
+from offpcc.algorithms.optim import Optimizer, Rate
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Flag, Fraction, NonnegativeNumber, Number, NumParts, PositiveNumber, Size, Sizes
 from offpcc.core import Batch, Stats, Summaries, channels_first_shape, is_image
-from offpcc.data.augmentation import Augmentation, RandomShift
-from offpcc.errors import UserError
-from offpcc.learning import Noise, PolyakAverage, RunningNormalization
-from offpcc.networks import Critics, Identity, Inputs, InputShape, PassThrough
+from offpcc.networks import Critics, DeterministicActor, Identity, Inputs, InputShape, PassThrough
+from offpcc.networks.augmentation import Augmentation, RandomShift
 from offpcc.networks.encoders import Builder, EncoderBuilder, built_encoder
 from offpcc.networks.sequences import encode, is_empty
-from offpcc.optimization import Optimizer, Rate
-from offpcc.registry import configurable
-from offpcc.watch import Watch
+from offpcc.utils.errors import UserError
+from offpcc.utils.system import keep_freed_memory
 
 MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 AT_BOUND = 0.99  # beyond it, tanh passes less than 2% of a gradient
@@ -349,3 +351,25 @@ class ActorCritic(Acting):
     def update_targets(self) -> None:
         """Move all targets towards their sources."""
         self._targets.update()
+
+
+@configurable
+class DeterministicPolicy(ActorCritic):
+    """An agent whose actor gives one action for a summary.
+
+    Args:
+        observation_space: see `ActorCritic`.
+        action_space: see `ActorCritic`.
+        action_noise: standard deviation of noise for acting while learning, in the units of actions in [-1, 1].
+        kwargs: see `ActorCritic`.
+    """
+
+    def __init__(
+        self, observation_space: Any, action_space: Any, *, action_noise: NonnegativeNumber = 0.1, **kwargs: Any
+    ) -> None:
+        super().__init__(observation_space, action_space, **kwargs)
+        self.action_noise = self.noise_scale = action_noise
+
+    def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
+        """A deterministic policy."""
+        return DeterministicActor(summary_dim, self.action_dim, hidden_dims)

@@ -13,10 +13,10 @@ from typing import TypedDict
 
 from torch import Tensor
 
-from offpcc.algorithms.deterministic import DeterministicPolicy
+from offpcc.algorithms.base import DeterministicPolicy
 from offpcc.algorithms.fused import FusedBC
+from offpcc.config.registry import configurable
 from offpcc.core import Batch, Stats, Summaries
-from offpcc.registry import configurable
 
 
 class BCStats(TypedDict):

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.algorithms.base import ActorCritic
-from offpcc.checks import Fraction, NonnegativeNumber, Size, Sizes
+from offpcc.algorithms.optim import Optimizer
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Fraction, NonnegativeNumber, Size, Sizes
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import DeterministicActor, VariationalAutoencoder
 from offpcc.networks.layers import beside
-from offpcc.optimization import Optimizer
-from offpcc.registry import configurable
 
 
 class BCQStats(TypedDict):

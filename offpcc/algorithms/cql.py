@@ -22,13 +22,13 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
+from offpcc.algorithms.components import Multiplier
+from offpcc.algorithms.optim import Optimizer
 from offpcc.algorithms.sac import SAC
-from offpcc.checks import Flag, NonnegativeInteger, NonnegativeNumber, PositiveNumber, Size
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Flag, NonnegativeInteger, NonnegativeNumber, PositiveNumber, Size
 from offpcc.core import Batch, Stats, Summaries
-from offpcc.learning import Multiplier
 from offpcc.networks.actors import squash
-from offpcc.optimization import Optimizer
-from offpcc.registry import configurable
 
 
 class CQLStats(TypedDict):

@@ -11,10 +11,10 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from offpcc.algorithms.deterministic import DeterministicPolicy
+from offpcc.algorithms.base import DeterministicPolicy
 from offpcc.algorithms.fused import FusedDDPG
+from offpcc.config.registry import configurable
 from offpcc.core import Batch, Stats, Summaries
-from offpcc.registry import configurable
 
 
 class DDPGStats(TypedDict):

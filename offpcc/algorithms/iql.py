@@ -23,12 +23,12 @@ from torch import Tensor, nn
 
 from offpcc.algorithms.base import ActorCritic
 from offpcc.algorithms.fused import FusedIQL
-from offpcc.checks import Fraction, NonnegativeNumber, PositiveNumber
+from offpcc.algorithms.optim import Optimizer
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Fraction, NonnegativeNumber, PositiveNumber
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import GaussianActor
 from offpcc.networks.layers import mlp
-from offpcc.optimization import Optimizer
-from offpcc.registry import configurable
 
 LOG_STD_BOUNDS = -5.0, 2.0  # the authors' code
 

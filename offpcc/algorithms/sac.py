@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.base import ActorCritic
+from offpcc.algorithms.components import Temperature
 from offpcc.algorithms.fused import FusedSAC
-from offpcc.checks import Flag, NonnegativeNumber, Number
+from offpcc.algorithms.optim import Optimizer, Rate
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Flag, NonnegativeNumber, Number
 from offpcc.core import Batch, Stats, Summaries
-from offpcc.errors import UserError
-from offpcc.learning import Temperature
 from offpcc.networks import SquashedGaussianActor
-from offpcc.optimization import Optimizer, Rate
-from offpcc.registry import configurable
+from offpcc.utils.errors import UserError
 
 
 class SACStats(TypedDict):

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from offpcc.algorithms.ddpg import DDPG
 from offpcc.algorithms.fused import FusedTD3
-from offpcc.checks import NonnegativeNumber, PositiveInteger
+from offpcc.config.registry import configurable
+from offpcc.config.validation import NonnegativeNumber, PositiveInteger
 from offpcc.core import Batch, Stats, Summaries
-from offpcc.registry import configurable
 
 
 class TD3Stats(TypedDict):

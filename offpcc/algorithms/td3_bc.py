@@ -16,9 +16,9 @@ from torch import Tensor
 
 from offpcc.algorithms.fused import FusedTD3BC
 from offpcc.algorithms.td3 import TD3
-from offpcc.checks import NonnegativeNumber
+from offpcc.config.registry import configurable
+from offpcc.config.validation import NonnegativeNumber
 from offpcc.core import Batch, Summaries
-from offpcc.registry import configurable
 
 
 @configurable

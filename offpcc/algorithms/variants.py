@@ -21,9 +21,9 @@ from offpcc.algorithms.iql import IQL
 from offpcc.algorithms.sac import SAC
 from offpcc.algorithms.td3 import TD3
 from offpcc.algorithms.td3_bc import TD3BC
-from offpcc.data.augmentation import RandomShift
+from offpcc.config.registry import configurable
 from offpcc.networks import Convolutional, Recurrent
-from offpcc.registry import configurable
+from offpcc.networks.augmentation import RandomShift
 
 RecurrentOnConvolutional = functools.partial(Recurrent, front=Convolutional)
 

@@ -1,9 +1,9 @@
 """Buffers, recorded data, and augmentation."""
 
-from offpcc.data.augmentation import RandomShift
-from offpcc.data.datasets import Dataset
-from offpcc.data.loading import load, qlearning_dataset
-from offpcc.data.recurrent_replay_buffer import RecurrentReplayBuffer
-from offpcc.data.replay_buffer import ReplayBuffer
+from offpcc.data.buffers.replay import ReplayBuffer
+from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.load import load, qlearning_dataset
+from offpcc.networks.augmentation import RandomShift
 
 __all__ = ["Dataset", "RandomShift", "RecurrentReplayBuffer", "ReplayBuffer", "load", "qlearning_dataset"]

@@ -1,19 +1,13 @@
 """Encoders, which turn histories into summaries, and the feed-forward heads that read them."""
 
 from offpcc.networks.actors import DeterministicActor, GaussianActor, SquashedGaussianActor
-from offpcc.networks.autoencoders import VariationalAutoencoder
 from offpcc.networks.cells import Cell
 from offpcc.networks.convolutional import Convolutional
 from offpcc.networks.critics import Critics
-from offpcc.networks.encoders import (
-    Encoder,
-    Identity,
-    Inputs,
-    InputShape,
-    PassThrough,
-)
-from offpcc.networks.promises import check_encoder
+from offpcc.networks.encoders import Encoder, Identity, Inputs, InputShape, PassThrough
 from offpcc.networks.recurrent import Recurrent
+from offpcc.networks.testing import check_encoder
+from offpcc.networks.vae import VariationalAutoencoder
 
 __all__ = [
     "Cell",

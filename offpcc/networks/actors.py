@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.networks.layers import mlp
-from offpcc.networks.mirrors import Array, Mirror, mirror_of, view, within
+from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, view, within
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 IN_THE_BOX = within(-1.0, 1.0)
@@ -34,7 +34,7 @@ class DeterministicActor(nn.Module):
         return action if noise is None else (action + noise).clamp(-1.0, 1.0)
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.mirrors`."""
+        """See `offpcc.networks.numpy_inference`."""
         if (net := mirror_of(self.net)) is None:
             return None
 
@@ -75,7 +75,7 @@ class SquashedGaussianActor(nn.Module):
         return torch.tanh(mean if noise is None else mean + log_std.exp() * noise)
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.mirrors`."""
+        """See `offpcc.networks.numpy_inference`."""
         if (net := mirror_of(self.net)) is None:
             return None
 
@@ -114,7 +114,7 @@ class GaussianActor(nn.Module):
         return action
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.mirrors`."""
+        """See `offpcc.networks.numpy_inference`."""
         if (net := mirror_of(self.net)) is None:
             return None
         log_std, bounded = view(self.log_std), within(*self.log_std_bounds)

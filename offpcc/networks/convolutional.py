@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from offpcc.checks import Size, Sizes
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Size, Sizes
 from offpcc.core import State, is_image
-from offpcc.errors import UserError
 from offpcc.networks.encoders import Encoder, Inputs, InputShape
-from offpcc.registry import configurable
+from offpcc.utils.errors import UserError
 
 
 @configurable

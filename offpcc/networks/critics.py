@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, beside, is_plain
-from offpcc.networks.perceptrons import perceptrons, rows_of_block
+from offpcc.networks.mlp_kernels import perceptrons, rows_of_block
 
 
 class Critics(nn.Module):

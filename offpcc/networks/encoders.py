@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offpcc.checks import Flag, Rule, told
+from offpcc.config.registry import configurable, specification
+from offpcc.config.validation import Flag, Rule, told
 from offpcc.core import Batch, State, is_image
-from offpcc.errors import UserError
 from offpcc.networks.cells.base import Cell
-from offpcc.networks.mirrors import Array, Mirror
-from offpcc.registry import configurable, specification
+from offpcc.networks.numpy_inference import Array, Mirror
+from offpcc.utils.errors import UserError
 
 
 class InputShape(NamedTuple):
@@ -164,7 +164,7 @@ class PassThrough(Encoder):
         return inputs.observation, None
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.mirrors`."""
+        """See `offpcc.networks.numpy_inference`."""
         return lambda inputs, state: (inputs.observation, None)
 
 
@@ -181,7 +181,7 @@ class Identity(Encoder):
         return self.with_extras(vector(inputs.observation), inputs), None
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.mirrors`."""
+        """See `offpcc.networks.numpy_inference`."""
         return lambda inputs, state: (self.extended(inputs.observation, inputs), None)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from offpcc.networks.perceptrons import perceptrons, rows_of_block
+from offpcc.networks.mlp_kernels import perceptrons, rows_of_block
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")  # of a module of PyTorch's
 

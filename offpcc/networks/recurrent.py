@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from torch import Tensor
 
-from offpcc.checks import NumParts, Rule, Size, either, one_of
+from offpcc.config.registry import configurable
+from offpcc.config.validation import NumParts, Rule, Size, either, one_of
 from offpcc.core import State
-from offpcc.errors import UserError
 from offpcc.networks.cells import CELLS, Cell, CellBuilder, fed
 from offpcc.networks.encoders import (
     Builder,
@@ -22,8 +22,8 @@ from offpcc.networks.encoders import (
     vector,
     vector_dim,
 )
-from offpcc.networks.mirrors import Array, Mirror, mirror_of
-from offpcc.registry import configurable
+from offpcc.networks.numpy_inference import Array, Mirror, mirror_of
+from offpcc.utils.errors import UserError
 
 
 def _class_built(build: Any) -> Any:
@@ -87,7 +87,7 @@ class Recurrent(Encoder):
         return self.cell.without_effect()
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.mirrors`."""
+        """See `offpcc.networks.numpy_inference`."""
         front, cell = mirror_of(self.front), mirror_of(self.cell)
         if front is None or cell is None:
             return None

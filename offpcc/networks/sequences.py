@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.core import Batch, State
-from offpcc.networks.cells.products import in_full
+from offpcc.networks.cells.linear import in_full
 from offpcc.networks.encoders import Inputs
 from offpcc.networks.states import keep_rows
 

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from offpcc.core import State
-from offpcc.errors import UserError
+from offpcc.utils.errors import UserError
 
 
 def map_state(function: Callable[[Any], Any], state: State) -> State:

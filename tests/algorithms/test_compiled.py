@@ -9,11 +9,11 @@ import torch
 from gymnasium.spaces import Box
 from test_fused import assert_near, batch, weights
 
-from offpcc.agent import load_actor, save_actor
 from offpcc.algorithms import ALGORITHMS
+from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.core import Step
-from offpcc.errors import UserError
 from offpcc.networks import Recurrent
+from offpcc.utils.errors import UserError
 
 VECTORS, ACTIONS = Box(-np.inf, np.inf, (5,), np.float32), Box(-1, 1, (2,), np.float32)
 

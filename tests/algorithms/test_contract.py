@@ -13,15 +13,15 @@ import torch
 from gymnasium.spaces import Box
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from offpcc.agent import load_actor, save_actor
 from offpcc.algorithms import ALGORITHMS, BCQ, CQL, DDPG, SAC, TD3, TD3BC
+from offpcc.algorithms.agent import load_actor, save_actor
+from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.core import Batch, Step
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
-from offpcc.environments import LocalEnvironments
-from offpcc.interaction import Interaction
+from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Convolutional, Identity, Recurrent
 from offpcc.networks.sequences import is_empty
-from offpcc.optimization import LinearDecay, Optimizer
+from offpcc.training.interaction import Interaction
 
 ACTION_DIM, NAN = 2, float("nan")
 ACTIONS = Box(-1, 1, (ACTION_DIM,), np.float32)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from references import ACTION_DIM, SPACES
 
-from offpcc import configuration
 from offpcc.algorithms import ALGORITHMS
+from offpcc.config import loading
 from offpcc.core import Step
-from offpcc.errors import UserError
+from offpcc.utils.errors import UserError
 
 FAMILY = ["ddpg", "td3", "td3_bc", "bc", "rdpg", "rtd3_s", "rtd3_bc", "rbc"]
 
@@ -33,7 +33,7 @@ def spread(agent, deterministic=False):
     ids=str,
 )
 def test_bindings_of_the_noise_reach_the_class_and_its_children(bindings, expected):
-    configuration.load(None, [f"{name}.action_noise={value}" for name, value in bindings.items()])
+    loading.load(None, [f"{name}.action_noise={value}" for name, value in bindings.items()])
     gin.bind_parameter("Recurrent.hidden_dim", 4)
     for name, noise in expected.items():
         agent = ALGORITHMS[name](*SPACES, hidden_dims=(4,))

@@ -9,18 +9,18 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
-from offpcc import configuration
-from offpcc.agent import load_actor, save_actor
 from offpcc.algorithms import BC, BCQ, CQL, DDPG, IQL, SAC, TD3, TD3BC
-from offpcc.algorithms.fused.passes import Passes
+from offpcc.algorithms.agent import load_actor, save_actor
+from offpcc.algorithms.components import Temperature
+from offpcc.algorithms.fused.kernels import Passes
+from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC, RecurrentTD3Sharing
+from offpcc.config import loading
 from offpcc.core import Batch, Step
-from offpcc.errors import UserError
-from offpcc.learning import Temperature
 from offpcc.networks import Critics, Identity, SquashedGaussianActor
 from offpcc.networks.encoders import Encoder
 from offpcc.networks.layers import mlp
-from offpcc.optimization import LinearDecay, Optimizer
+from offpcc.utils.errors import UserError
 
 VECTORS, IMAGES = Box(-np.inf, np.inf, (5,), np.float32), Box(0, 255, (1, 40, 40), np.uint8)
 ACTIONS = Box(-1, 1, (2,), np.float32)
@@ -540,10 +540,10 @@ def test_a_child_that_changes_what_is_called_fits():
 
 
 def test_gin_chooses_it():
-    configuration.load(None, ["SAC.fused=True"])
+    loading.load(None, ["SAC.fused=True"])
     assert SAC(VECTORS, ACTIONS, hidden_dims=(4,))._fused.is_wanted
     assert not TD3(VECTORS, ACTIONS, hidden_dims=(4,))._fused.is_wanted
-    configuration.load(None, ["SAC.fused=False"])
+    loading.load(None, ["SAC.fused=False"])
     assert SAC(VECTORS, ACTIONS, hidden_dims=(4,))._fused is None
 
 

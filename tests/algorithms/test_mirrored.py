@@ -10,10 +10,10 @@ from gymnasium import spaces
 
 from offpcc.algorithms import ALGORITHMS, acting
 from offpcc.core import Step
-from offpcc.generators import NumpyGenerator
 from offpcc.networks import Recurrent
 from offpcc.networks.cells import CELLS
 from offpcc.networks.states import map_state
+from offpcc.utils.rng import NumpyGenerator
 
 OBSERVATIONS = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 ACTIONS = spaces.Box(-1.0, 1.0, (2,), np.float32)

@@ -4,10 +4,11 @@ import gin
 import pytest
 from references import SPACES
 
-from offpcc import configuration, offline
 from offpcc.algorithms import BC, BCQ, CQL, IQL, TD3BC
-from offpcc.assembly import build
-from offpcc.config_files import CONFIGS
+from offpcc.config import loading
+from offpcc.config.gin_files import CONFIGS
+from offpcc.data import offline
+from offpcc.training.experiment import build
 
 COMMON = {
     "ActorCritic.gamma": 0.99,
@@ -112,7 +113,7 @@ def bound(expected):
 @pytest.mark.parametrize("name", LOCOMOTION)
 def test_configs_hold_the_papers_settings(name):
     """CORL#14: what moves CQL's scores is in its file."""
-    configuration.load(f"algorithms/{name}.gin", [])
+    loading.load(f"algorithms/{name}.gin", [])
     expected = COMMON | LOCOMOTION[name]
     assert bound(expected) == expected
     CLASSES[name](*SPACES)
@@ -120,12 +121,12 @@ def test_configs_hold_the_papers_settings(name):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants_change_what_they_say_and_nothing_else(name):
-    configuration.load(f"offline/{name}.gin", [])
+    loading.load(f"offline/{name}.gin", [])
     algorithm = algorithm_of(name)
     expected = COMMON | LOCOMOTION[algorithm] | VARIANTS[name]
     assert bound(expected) == expected
     bindings = {line.split(" = ")[0] for line in gin.config_str().splitlines() if " = " in line}
-    configuration.load(f"algorithms/{algorithm}.gin", [])
+    loading.load(f"algorithms/{algorithm}.gin", [])
     before = {line.split(" = ")[0] for line in gin.config_str().splitlines() if " = " in line}
     assert bindings - before <= set(VARIANTS[name])
 
@@ -145,7 +146,7 @@ def test_which_algorithms_normalise_recorded_observations(file, normalizing, pen
     stem = file.rpartition("/")[2].removesuffix(".gin")
     for algo in [stem] if stem in LOCOMOTION else LOCOMOTION:
         small = [f"{CLASSES[algo].__name__}.{text}" for text in tiny if algo == "bcq" or "vae" not in text]
-        configuration.load(file, [*small, "recorded.return_range = None"])
+        loading.load(file, [*small, "recorded.return_range = None"])
         learner = build(None, algo, dataset=pendulum_file)
         assert (learner.algorithm.normalization is not None) == (algo in normalizing), algo
 
@@ -158,7 +159,7 @@ def test_there_is_a_test_for_every_variant():
 @pytest.mark.parametrize(("reward", "expected"), [(0.0, {"cql": -2.0}), (1.0, {"cql": 2.0})])
 def test_rewards_of_antmaze_as_they_are_learned_from(name, reward, expected):
     """-1 on the way and 0 at the goal, or centred; whatever the range of returns is."""
-    configuration.load(f"offline/{name}.gin", [])
+    loading.load(f"offline/{name}.gin", [])
     agent = CLASSES[algorithm_of(name)](*SPACES, hidden_dims=(4,))
     learned = agent.reward_scale * reward + agent.reward_shift
     assert learned == expected.get(algorithm_of(name), reward - 1.0)
@@ -166,7 +167,7 @@ def test_rewards_of_antmaze_as_they_are_learned_from(name, reward, expected):
 
 
 def test_iqls_policy_rate_falls_along_a_cosine():
-    configuration.load("algorithms/iql.gin", [])
+    loading.load("algorithms/iql.gin", [])
     rates = IQL(*SPACES).actor_optimizer.rates[-1]
     assert [rates(update) for update in (0, 500_000, 1_000_000)] == pytest.approx([3e-4, 1.5e-4, 0.0])
 
@@ -177,7 +178,7 @@ def test_iqls_policy_rate_falls_along_a_cosine():
     + [(algorithm_of(variant), f"offline/{variant}.gin") for variant in VARIANTS],
 )
 def test_they_reach_the_agent_with_memory(algorithm, name):
-    configuration.load(name, ["Recurrent.hidden_dim=4", "Recurrent.num_layers=1"])
+    loading.load(name, ["Recurrent.hidden_dim=4", "Recurrent.num_layers=1"])
     learner = build("pendulum-p-v0", f"r{algorithm}")
     plain = CLASSES[algorithm](*SPACES)
     for attribute in ("reward_scale", "reward_shift", "gamma", "beta", "phi", "bc_alpha", "conservative_weight"):

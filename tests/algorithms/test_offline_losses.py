@@ -24,10 +24,10 @@ from references import (
 )
 from torch.distributions import Normal, kl_divergence
 
-from offpcc.agent import load_actor, save_actor
 from offpcc.algorithms import BC, BCQ, CQL, IQL, TD3BC
+from offpcc.algorithms.agent import load_actor, save_actor
+from offpcc.algorithms.components import Multiplier
 from offpcc.core import Step
-from offpcc.learning import Multiplier
 
 DOUBLE = {"dtype": torch.float64}
 

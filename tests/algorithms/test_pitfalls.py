@@ -16,12 +16,12 @@ from gymnasium.wrappers import TimeLimit
 from offpcc.algorithms import ALGORITHMS, SAC
 from offpcc.core import Step
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
-from offpcc.environments import LocalEnvironments
-from offpcc.evaluation import Evaluation, run_episodes
-from offpcc.interaction import Interaction
-from offpcc.loggers import Loggers
+from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Recurrent
-from offpcc.run_fns import train
+from offpcc.training.evaluation import Evaluation, run_episodes
+from offpcc.training.interaction import Interaction
+from offpcc.training.loggers import Loggers
+from offpcc.training.run_fns import train
 
 OBSERVATIONS, ACTIONS = Box(-np.inf, np.inf, (1,), np.float32), Box(-1, 1, (1,), np.float32)
 Memory = functools.partial(Recurrent, cell="gru", hidden_dim=8, num_layers=1)

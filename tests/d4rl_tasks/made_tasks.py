@@ -3,11 +3,11 @@
 import gymnasium
 import pytest
 
-import offpcc.domains
-from offpcc import d4rl_names
-from offpcc.domains import opengl
+import offpcc.envs
+from offpcc.envs import rendering
+from offpcc.envs.d4rl import catalog
 
-TASKS = [name for name in d4rl_names.FILES if d4rl_names.task(name)]
+TASKS = [name for name in catalog.FILES if catalog.task(name)]
 GOALS = {  # row and column, and the number of free cells, the goal's among them
     "maze2d-open": ((2, 3), 15), "maze2d-umaze": ((1, 1), 7), "maze2d-eval-umaze": ((1, 3), 7),
     "maze2d-medium": ((6, 6), 26), "maze2d-eval-medium": ((1, 6), 26), "maze2d-large": ((7, 9), 46),
@@ -18,8 +18,8 @@ GOALS = {  # row and column, and the number of free cells, the goal's among them
 
 def make_task(request, name, **kwargs):
     """Makes an environment as Gymnasium does, which is closed after the test."""
-    opengl.choose_opengl()
-    if package := offpcc.domains.missing_package(name):
+    rendering.choose_opengl()
+    if package := offpcc.envs.missing_package(name):
         pytest.skip(f"needs {package}")
     env = gymnasium.make(name, **kwargs)
     request.addfinalizer(env.close)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from made_tasks import make_task
 
-from offpcc import d4rl_names
-from offpcc.d4rl_tasks import hands
-from offpcc.data.loading import load
+from offpcc.data.datasets.load import load
+from offpcc.envs.d4rl import adroit, catalog
 
 SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 PALM = {  # from the palm to the thing
@@ -33,7 +32,7 @@ def made(request):
 
 @pytest.mark.parametrize("hand", PALM)
 def test_rewards_of_hands_fall_with_the_distance_of_the_palm(made, hand):
-    env, package = made(f"{hand}-human-v1"), made(d4rl_names.task(f"{hand}-human-v1"))
+    env, package = made(f"{hand}-human-v1"), made(catalog.task(f"{hand}-human-v1"))
     rewards = set()
     for changes in ({}, *STATES[hand]):
         for one in (env, package):
@@ -66,7 +65,7 @@ def test_rewards_of_recorded_doors_lack_the_cost_of_speed_alone():
     data = load(file)
     inside = np.setdiff1d(np.arange(data.num_steps), data.stops - 1)[::10]
     still = type("Data", (), {"qvel": np.zeros(30)})
-    computed = [hands._door(data.next_observations[step].astype(np.float64), still) for step in inside]
+    computed = [adroit._door(data.next_observations[step].astype(np.float64), still) for step in inside]
     costs = np.array(computed) - data.rewards[inside]
     assert costs.min() > -1e-3 and np.median(costs) < 0.01
 

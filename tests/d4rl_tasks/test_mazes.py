@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from made_tasks import GOALS, TASKS, make_task
 
-from offpcc.d4rl_tasks.mazes import LAYOUTS
+from offpcc.envs.d4rl.mazes import LAYOUTS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
 

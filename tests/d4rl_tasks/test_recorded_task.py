@@ -7,9 +7,9 @@ import h5py
 import numpy as np
 import pytest
 
-from offpcc import d4rl_names
-from offpcc.d4rl_tasks.recorded_task import RecordedTask
-from offpcc.errors import UserError
+from offpcc.envs.d4rl import catalog
+from offpcc.envs.d4rl.recorded_task import RecordedTask
+from offpcc.utils.errors import UserError
 
 
 def recorded(path, num_steps=30, sizes=(11, 3), **columns):
@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_told(task, tmp_path):
 def test_scores_are_fractions_as_in_d4rl(task, return_):
     fraction = task.get_normalized_score(return_)
     assert fraction == pytest.approx((return_ + 20.272305) / 3254.572305)
-    assert 100 * fraction == pytest.approx(d4rl_names.normalized_score("hopper-medium-v2", return_))
+    assert 100 * fraction == pytest.approx(catalog.normalized_score("hopper-medium-v2", return_))
     assert (task.ref_min_score, task.ref_max_score) == (-20.272305, 3234.3)
     assert task.dataset_url.endswith("offline_rl/gym_mujoco_v2/hopper_medium-v2.hdf5")
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from made_tasks import TASKS, make_task
 
-import offpcc.domains
-from offpcc import d4rl_names
-from offpcc.d4rl_tasks.recorded_task import RecordedTask
-from offpcc.data.d4rl import raw_arrays
-from offpcc.domains import table
-from offpcc.domains.making import make
+import offpcc.envs
+from offpcc.data.datasets.load import raw_arrays
+from offpcc.envs import registration
+from offpcc.envs.d4rl import catalog
+from offpcc.envs.d4rl.recorded_task import RecordedTask
+from offpcc.envs.make import make
 
 SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 SIZES = {  # numbers of an observation and of an action in D4RL's files, as TensorFlow Datasets lists them
@@ -26,7 +26,7 @@ SIZES = {  # numbers of an observation and of an action in D4RL's files, as Tens
     "pen": (45, 24), "hammer": (46, 26), "door": (39, 28), "relocate": (39, 30),
     "maze2d": (4, 2), "antmaze": (29, 8),
 }  # fmt: skip
-UNWANTED = {"torch", "h5py", "mujoco", "pybullet", "gymnasium_robotics", "offpcc.data", "offpcc.d4rl_tasks"}
+UNWANTED = {"torch", "h5py", "mujoco", "pybullet", "gymnasium_robotics", "offpcc.data", "offpcc.envs.d4rl"}
 pytestmark = pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
 
 
@@ -37,7 +37,7 @@ def family(name):
 
 def one_of_each():
     """A name of every task, with each maze that it has."""
-    kinds = {(d4rl_names.task(name), family(name), "eval" in name): name for name in TASKS}
+    kinds = {(catalog.task(name), family(name), "eval" in name): name for name in TASKS}
     return sorted(kinds.values())
 
 
@@ -49,15 +49,15 @@ def made(request):
 def test_every_name_with_a_task_is_registered():
     for name in TASKS:
         spec = gymnasium.spec(name)
-        assert spec.max_episode_steps == d4rl_names.max_episode_steps(name)
-        assert spec.kwargs == {"name": name} and spec.entry_point == "offpcc.d4rl_tasks.simulators:simulator"
+        assert spec.max_episode_steps == catalog.max_episode_steps(name)
+        assert spec.kwargs == {"name": name} and spec.entry_point == "offpcc.envs.d4rl.make:simulator"
         assert spec.additional_wrappers[-1].name == "RecordedTask"
-    assert not {name for name in d4rl_names.FILES if name not in TASKS} & set(gymnasium.registry)
+    assert not {name for name in catalog.FILES if name not in TASKS} & set(gymnasium.registry)
 
 
 def test_registering_imports_nothing_that_is_large():
-    code = f"import sys, offpcc.domains; print(*{UNWANTED} & set(sys.modules))"
-    root = Path(offpcc.domains.__file__).parents[2]
+    code = f"import sys, offpcc.envs; print(*{UNWANTED} & set(sys.modules))"
+    root = Path(offpcc.envs.__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
     assert done.stdout.split() == []
 
@@ -82,7 +82,7 @@ def test_tasks_are_made_again_from_their_specs(made, name):
     assert env.reset(seed=3)[0].tolist() == again.reset(seed=3)[0].tolist()
     assert isinstance(again, RecordedTask)
     again.close()
-    assert gymnasium.spec(d4rl_names.task(name))  # which was there, or came with the package
+    assert gymnasium.spec(catalog.task(name))  # which was there, or came with the package
 
 
 def test_agents_are_given_them_as_all_others():
@@ -93,9 +93,9 @@ def test_agents_are_given_them_as_all_others():
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr(table, "is_installed", lambda package: False)
-    monkeypatch.setattr(offpcc.domains, "is_installed", lambda package: False)
-    assert offpcc.domains.missing_package("pen-human-v1") == "gymnasium-robotics"
+    monkeypatch.setattr(registration, "is_installed", lambda package: False)
+    monkeypatch.setattr(offpcc.envs, "is_installed", lambda package: False)
+    assert offpcc.envs.missing_package("pen-human-v1") == "gymnasium-robotics"
     with pytest.raises(gymnasium.error.DependencyNotInstalled, match="pip install gymnasium-robotics"):
         gymnasium.make("pen-human-v1")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pushing import ACTIONS, ENDS, KINDS, Recorded, interleaved, space_of, through_a_file
 
 from offpcc.data import Dataset
-from offpcc.data.device_rows import DeviceRows
+from offpcc.data.buffers.device import DeviceRows
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 ACTS = ("sample", "drop", "load", "deepcopy", "pickle")

@@ -6,8 +6,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from offpcc.data.recorder import Recorder
-from offpcc.domains.making import make
+from offpcc.data.recording.recorder import Recorder
+from offpcc.envs.make import make
 
 LOW, HIGH = np.float32([-2, 0]), np.float32([4, 1])
 VECTOR, IMAGE = {}, {"shape": (1, 16, 16), "dtype": "uint8"}

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from recordings import recorded
 
-from offpcc.data import columns
-from offpcc.data.assembling import About, assemble
-from offpcc.data.datasets import Dataset
-from offpcc.errors import UserError
+from offpcc.data.datasets import columns
+from offpcc.data.datasets.build import About, assemble
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.utils.errors import UserError
 
 ENV = (np.array([-2.0]), np.array([2.0]))
 

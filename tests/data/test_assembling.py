@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recordings import flags, recorded
 
-from offpcc.data import columns
-from offpcc.data.assembling import About, assemble
-from offpcc.data.datasets import Dataset
-from offpcc.errors import UserError
+from offpcc.data.datasets import columns
+from offpcc.data.datasets.build import About, assemble
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.utils.errors import UserError
 
 # Bad data ---------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from gymnasium.spaces import Box
 from pushing import ACTIONS, KINDS, OBSERVATIONS, Recorded, equal, pushes, same, space_of, through_a_file
 
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
-from offpcc.errors import UserError
+from offpcc.utils.errors import UserError
 
 pytestmark = pytest.mark.parametrize("buffer_class", [ReplayBuffer, RecurrentReplayBuffer])
 

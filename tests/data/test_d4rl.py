@@ -11,13 +11,14 @@ import h5py
 import numpy as np
 import pytest
 
-from offpcc import d4rl_names
-from offpcc.data import d4rl, downloads
-from offpcc.data.d4rl_files import KNOWN
-from offpcc.data.datasets import Dataset
-from offpcc.data.downloads import DownloadError, Known, download
-from offpcc.data.loading import load, qlearning_dataset
-from offpcc.errors import UserError
+from offpcc.data.datasets import download as downloads
+from offpcc.data.datasets import load as d4rl
+from offpcc.data.datasets.d4rl_checksums import KNOWN
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.download import DownloadError, Known, download
+from offpcc.data.datasets.load import load, qlearning_dataset
+from offpcc.envs.d4rl import catalog
+from offpcc.utils.errors import UserError
 
 
 def content(num_steps=50, **columns):
@@ -94,7 +95,7 @@ def left(folder):
 
 
 def test_what_is_known_of_files_is_of_files_with_a_name():
-    assert not set(KNOWN) - set(d4rl_names.NAMES)
+    assert not set(KNOWN) - set(catalog.NAMES)
     for known in KNOWN.values():
         assert known.size > 10**6 and re.fullmatch(r"[0-9a-f]{16}", known.sha256)
 
@@ -242,8 +243,8 @@ def test_what_came_without_a_hash_has_at_least_the_form_of_data(server, folders)
     ],
 )
 def test_data_whose_hash_nobody_published_is_told_of(folders, name, file, told):
-    file = file or d4rl_names.FILES[name].rsplit("/", 1)[-1]
-    assert (file in d4rl_names.NAMES and file not in KNOWN) == told
+    file = file or catalog.FILES[name].rsplit("/", 1)[-1]
+    assert (file in catalog.NAMES and file not in KNOWN) == told
     put(folders[0], file, content())
     assert any("no hash of this file is published" in str(notice) for notice in load(name).notices) == told
 

@@ -11,16 +11,16 @@ import pytest
 from gymnasium.spaces import Box
 from gymnasium.wrappers import ClipReward, TimeLimit
 
-from offpcc.data import doctor, motion, spreads
-from offpcc.data.columns import SpoiledData
-from offpcc.data.datasets import Dataset
-from offpcc.data.doctor import examine, refused
-from offpcc.data.loading import load
-from offpcc.data.motion import Motion
-from offpcc.data.notices import Kind, Notice
-from offpcc.data.spreads import Spread
-from offpcc.domains.findings import FAULT, NOTE, OK, WARNING
-from offpcc.errors import UserError
+from offpcc.data.checks import check as doctor
+from offpcc.data.checks import summary_stats
+from offpcc.data.checks.check import examine, refused
+from offpcc.data.checks.summary_stats import Motion, Spread
+from offpcc.data.datasets.columns import SpoiledData
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.load import load
+from offpcc.data.datasets.metadata import Kind, Notice
+from offpcc.utils.errors import UserError
+from offpcc.utils.findings import FAULT, NOTE, OK, WARNING
 
 SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 LIMIT = 60
@@ -514,7 +514,7 @@ def test_too_few_steps_to_know_an_ordinary_one(monkeypatch):
     data = Dataset.from_arrays(**recorded())
     assert Motion.of(data)
     assert Motion.of(of_lengths(60)) is None
-    monkeypatch.setattr(motion, "MIN_STEPS", data.num_steps - data.num_episodes + 1)
+    monkeypatch.setattr(summary_stats, "MIN_STEPS", data.num_steps - data.num_episodes + 1)
     assert Motion.of(data) is None
     assert not odd(examine(data))
 
@@ -529,8 +529,8 @@ def test_columns_of_a_cloud_of_points_are_taken_together():
 def test_a_sample_tells_of_the_whole(monkeypatch):
     data = Dataset.from_arrays(**recorded(100))
     whole = examine(data)
-    monkeypatch.setattr(motion, "SAMPLE", 500)
-    monkeypatch.setattr(spreads, "SAMPLE", 500)
+    monkeypatch.setattr(summary_stats, "SAMPLE", 500)
+    monkeypatch.setattr(summary_stats, "SAMPLE", 500)
     part = examine(data)
     assert not odd(part)
     for of_whole, of_part in zip(whole.spreads, part.spreads, strict=True):

@@ -7,10 +7,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from recordings import flags, following, recorded, texts
 
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, columns
-from offpcc.data.assembling import About, assemble
-from offpcc.data.datasets import Dataset
-from offpcc.errors import UserError
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data.datasets import columns
+from offpcc.data.datasets.build import About, assemble
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.utils.errors import UserError
 
 # Episodes against a plain model -----------------------------------------------------------------------------------
 

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from on_device import DEVICES, LOOKS, STORY, counted, identical, play
 from pushing import ACTIONS, Recorded, space_of
 
-from offpcc.data import ReplayBuffer, device_rings, rings
+from offpcc.data import ReplayBuffer
+from offpcc.data.buffers import device as device_rings
+from offpcc.data.buffers import replay
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -27,7 +29,7 @@ def test_batches_are_the_same(device, spare_rows, num_steps, first_block, block_
         return ReplayBuffer(*spaces, capacity=capacity, batch_size=40, num_steps=num_steps, device=device, **arguments)
 
     with (
-        mock.patch.object(rings, "FIRST_BLOCK", first_block),
+        mock.patch.object(replay, "FIRST_BLOCK", first_block),
         mock.patch.object(device_rings, "BLOCK_BYTES", block_bytes),
     ):
         play(make, num_envs=num_envs, frame_stack=frame_stack, **story)
@@ -67,7 +69,7 @@ def test_only_what_was_pushed_goes_over(num_envs, frame_stack):
 
 def test_a_ring_that_was_empty_has_no_row_before_its_first(monkeypatch):
     """Nor is there a place for one, as long as the storage is smaller than its capacity."""
-    monkeypatch.setattr(rings, "FIRST_BLOCK", 8)
+    monkeypatch.setattr(replay, "FIRST_BLOCK", 8)
     buffer = ReplayBuffer(space_of("numbers", 1), ACTIONS, capacity=60, num_envs=2, batch_size=8, on_device=True)
     with counted() as copied:
         for env in range(2):
@@ -77,7 +79,7 @@ def test_a_ring_that_was_empty_has_no_row_before_its_first(monkeypatch):
 
 
 def test_growth_copies_all_again(monkeypatch):
-    monkeypatch.setattr(rings, "FIRST_BLOCK", 4)
+    monkeypatch.setattr(replay, "FIRST_BLOCK", 4)
     buffer = ReplayBuffer(space_of("numbers", 1), ACTIONS, capacity=50, batch_size=8, on_device=True)
     with counted() as copied:
         for pushed in Recorded(1, 10, "left").pushes():

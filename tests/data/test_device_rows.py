@@ -10,9 +10,11 @@ from on_device import DEVICES, check_samples, recorded_rows
 from pushing import ACTIONS, KINDS, OBSERVATIONS, Recorded, pushes, space_of
 
 from offpcc.core import Batch
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, device_rows, rings
-from offpcc.data.device_rows import sent
-from offpcc.errors import UserError
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data.buffers import device as device_rows
+from offpcc.data.buffers import replay
+from offpcc.data.buffers.device import sent
+from offpcc.utils.errors import UserError
 
 both = pytest.mark.parametrize("buffer_class", [ReplayBuffer, RecurrentReplayBuffer])
 
@@ -32,7 +34,7 @@ def free(monkeypatch):
     """What is free on the device, to be set, and how often it was asked for."""
     asked = mock.Mock(return_value=None)
     monkeypatch.setattr(device_rows, "free_bytes", asked)
-    monkeypatch.setattr(rings, "FIRST_BLOCK", 8)
+    monkeypatch.setattr(replay, "FIRST_BLOCK", 8)
     return asked
 
 

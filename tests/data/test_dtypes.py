@@ -12,12 +12,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from offpcc.algorithms import ALGORITHMS
-from offpcc.assembly import build
 from offpcc.core import is_image
 from offpcc.data import Dataset, ReplayBuffer
-from offpcc.data.dataset_files import read_file
-from offpcc.errors import UserError
+from offpcc.data.datasets.hdf5 import read_file
 from offpcc.networks import Convolutional, Recurrent
+from offpcc.training.experiment import build
+from offpcc.utils.errors import UserError
 
 STEPS = 12
 FAMILIES = ("bc", "td3_bc", "iql", "cql", "bcq", "sac", "td3", "ddpg")

@@ -10,12 +10,13 @@ from gymnasium.spaces import Box
 from recordings import flags, following, recorded, texts
 
 import offpcc
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, ends, load, qlearning_dataset
-from offpcc.data.assembling import About, assemble
-from offpcc.data.datasets import Dataset
-from offpcc.data.recorder import Recorder
-from offpcc.domains.wrappers import Flicker
-from offpcc.errors import UserError
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, load, qlearning_dataset
+from offpcc.data.datasets import boundaries
+from offpcc.data.datasets.build import About, assemble
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.recording.recorder import Recorder
+from offpcc.envs.wrappers import Flicker
+from offpcc.utils.errors import UserError
 
 SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
@@ -126,18 +127,18 @@ def test_a_time_limit_is_not_counted_where_truncations_are_given():
 def episodes(*lengths, terminated=(), looks_late=True):
     """Step t of episode i shows 1,000 i + t; all are cut but some. A late recorder saw the next one's start instead."""
     starts = 1000.0 * np.arange(len(lengths) + 1)
-    ends = np.cumsum(lengths) - 1
+    boundaries = np.cumsum(lengths) - 1
     observations = np.concatenate([start + np.arange(length) for start, length in zip(starts, lengths, strict=False)])
     after = observations + 1
     if looks_late:
-        after[ends] = starts[1:]
-    terminals = np.isin(np.arange(len(observations)), ends[list(terminated)])
+        after[boundaries] = starts[1:]
+    terminals = np.isin(np.arange(len(observations)), boundaries[list(terminated)])
     return {
         "observations": observations[:, None].astype(np.float32),
         "actions": np.zeros((len(observations), 1), np.float32),
         "rewards": np.ones(len(observations), np.float32),
         "terminals": terminals,
-        "timeouts": np.isin(np.arange(len(observations)), ends) & ~terminals,
+        "timeouts": np.isin(np.arange(len(observations)), boundaries) & ~terminals,
         "next_observations": after[:, None].astype(np.float32),
     }
 
@@ -323,7 +324,7 @@ def test_once_is_not_common():
 
 def test_frequencies_are_taken_from_a_sample(monkeypatch):
     given = blind(episodes(*[20] * 30, looks_late=False))
-    monkeypatch.setattr(ends, "SAMPLE", 50)
+    monkeypatch.setattr(boundaries, "SAMPLE", 50)
     assert Dataset.from_arrays(**given).last_is_transition.all()
 
 

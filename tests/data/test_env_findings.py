@@ -16,11 +16,11 @@ from gymnasium.wrappers import (
 )
 from recordings import flags, recorded
 
-from offpcc.data import env_findings
-from offpcc.data.datasets import Dataset
-from offpcc.data.env_findings import bounds_for, fits, told_of_rewards
-from offpcc.domains.findings import FAULT, OK
-from offpcc.domains.wrappers import DropIndices, PreviousAction
+from offpcc.data.checks import env_fit
+from offpcc.data.checks.env_fit import bounds_for, fits, told_of_rewards
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.envs.wrappers import DropIndices, PreviousAction
+from offpcc.utils.findings import FAULT, OK
 
 
 class Cart(gymnasium.Env):
@@ -105,9 +105,9 @@ def test_the_first_episode_that_has_a_transition_is_shown_and_no_other(monkeypat
         shown.append((observations[:, 0].tolist(), starts.tolist(), stops.tolist()))
         return observations
 
-    monkeypatch.setattr(env_findings, "view", see)
+    monkeypatch.setattr(env_fit, "view", see)
     fits(data, Cart())
-    monkeypatch.setattr(env_findings, "STEPS", 2)
+    monkeypatch.setattr(env_fit, "STEPS", 2)
     fits(data, Cart())
     assert shown == [([1, 2, 3, 4, 5], [0], [5]), ([1, 2, 3], [0], [3])]
     alone = data.select([0])
@@ -120,7 +120,7 @@ def test_the_first_episode_that_has_a_transition_is_shown_and_no_other(monkeypat
 
 def test_actions_are_shown_in_the_environments_units(monkeypatch):
     shown = []
-    monkeypatch.setattr(env_findings, "view", lambda env, observations, actions, *_, **__: shown.append(actions))
+    monkeypatch.setattr(env_fit, "view", lambda env, observations, actions, *_, **__: shown.append(actions))
     env = Cart()
     env.action_space = Box(-4, 4, (1,), np.float32)
     fits(data(), env)

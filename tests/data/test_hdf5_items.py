@@ -8,12 +8,11 @@ import h5py
 import numpy as np
 import pytest
 
-from offpcc.data import untrusted
-from offpcc.data.d4rl import raw_arrays
-from offpcc.data.dataset_files import read_file, read_value
-from offpcc.data.hdf5_items import names_in
-from offpcc.data.infos import recorded_in, seen_through
-from offpcc.errors import UserError
+from offpcc.data.datasets import limits
+from offpcc.data.datasets.hdf5 import names_in, read_file, read_value
+from offpcc.data.datasets.load import raw_arrays
+from offpcc.data.datasets.metadata import recorded_in, seen_through
+from offpcc.utils.errors import UserError
 
 STEPS = 40
 LINK, ELSEWHERE = "is a link, or what it stands for is lost", "is stored in other files"
@@ -246,12 +245,12 @@ def test_a_chunk_that_is_larger_than_its_array_counts(path):
 def test_what_is_larger_than_memory_is_not_read(path, monkeypatch):
     with h5py.File(path, "a") as file:
         file["infos/qpos"] = np.arange(1000.0)
-    monkeypatch.setattr(untrusted, "available_bytes", lambda: 8_100)
+    monkeypatch.setattr(limits, "available_bytes", lambda: 8_100)
     infos = read_file(path).infos
     assert len(infos["qpos"]) == 1000
     with pytest.raises(UserError, match=r"data.hdf5 takes 9,000 bytes, but 8,100 bytes of memory are free"):
         raw_arrays(path)
-    monkeypatch.setattr(untrusted, "available_bytes", lambda: 7_999)
+    monkeypatch.setattr(limits, "available_bytes", lambda: 7_999)
     with pytest.raises(UserError, match="infos/qpos takes 8,000 bytes"):
         infos["qpos"]
 

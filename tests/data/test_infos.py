@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
-from offpcc.data.infos import (
+from offpcc.data.datasets.metadata import (
     MOST_BYTES,
     Recorded,
     StepInfos,
@@ -13,7 +13,7 @@ from offpcc.data.infos import (
     recorded_in,
     seen_through,
 )
-from offpcc.errors import UserError
+from offpcc.utils.errors import UserError
 
 
 def test_infos_of_some_steps_are_read_when_they_are_asked_for():

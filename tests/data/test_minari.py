@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
-from offpcc.data import minari_source
-from offpcc.data.infos import recorded_in
-from offpcc.data.loading import load
-from offpcc.errors import UserError
+from offpcc.data.datasets import minari as minari_source
+from offpcc.data.datasets.load import load
+from offpcc.data.datasets.metadata import recorded_in
+from offpcc.utils.errors import UserError
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from collected import ENV, left, run, unit_actions
 
-from offpcc import signals
-from offpcc.data import minari_target
-from offpcc.data.loading import load
-from offpcc.errors import UserError
-from offpcc.playing import Seeds
+from offpcc.data.datasets.load import load
+from offpcc.data.recording import minari_writer
+from offpcc.training.collect import Seeds
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def assert_alike(one, other):
 @pytest.mark.parametrize("env", [ENV, "pendulum-img-v0"])
 @pytest.mark.parametrize("block", [1, 2**25])
 def test_minari_reads_the_same_data_back(minari, monkeypatch, env, block):
-    monkeypatch.setattr(minari_target, "BLOCK_BYTES", block)
+    monkeypatch.setattr(minari_writer, "BLOCK_BYTES", block)
     file = run(env=env, minari="pendulum/mine/random-v0", seed=2)
     assert_alike(load("minari:pendulum/mine/random-v0"), load(file))
     recorded = minari.load_dataset("pendulum/mine/random-v0")
@@ -61,9 +61,9 @@ def test_minari_data_is_there_wholly_or_not_at_all(minari, monkeypatch):
         real(*arguments)
         raise OSError(28, "No space left on device")
 
-    real = minari_target._fill
+    real = minari_writer._fill
     with monkeypatch.context() as patch:
-        patch.setattr(minari_target, "_fill", full)
+        patch.setattr(minari_writer, "_fill", full)
         with pytest.raises(UserError, match=r"--minari mine-v0 cannot be written .*No space left.* with --resume"):
             run(minari="mine-v0")
     assert left(Path("minari")) == []
@@ -125,7 +125,7 @@ def test_stopped_while_minari_is_written(minari, monkeypatch):
         raise signals.Interrupted(signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(minari_target, "_fill", interrupted)
+        patch.setattr(minari_writer, "_fill", interrupted)
         with pytest.raises(signals.Interrupted) as stop:
             run(steps=20, minari="mine-v0")
     assert stop.value.message.startswith("stopped; data.hdf5 is written, minari:mine-v0 is not")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offpcc.data.dataset_files import read_file
-from offpcc.errors import UserError
-from offpcc.offline import read
+from offpcc.data.datasets.hdf5 import read_file
+from offpcc.data.offline import read
+from offpcc.utils.errors import UserError
 
 STEPS = 24
 MOST_BYTES = 2**28  # four columns of the largest size that a small file may declare

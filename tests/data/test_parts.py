@@ -3,9 +3,8 @@ import os
 import numpy as np
 import pytest
 
-from offpcc.data.parts import Part, Saved, check_part, read_part, remove_others, write_parts
-from offpcc.data.pieces import Piece
-from offpcc.tensor_files import FileError
+from offpcc.data.buffers.snapshot import Part, Piece, Saved, check_part, read_part, remove_others, write_parts
+from offpcc.utils.tensor_files import FileError
 
 
 def piece(key=0, version=0, start=0.0):

@@ -19,7 +19,7 @@ from pathlib import Path
 import gin
 from offpcc import assembly
 from offpcc.data import columns, untrusted
-from offpcc.errors import UserError
+from offpcc.utils.errors import UserError
 
 def told(name):
     status = Path("/proc/self/status").read_text()

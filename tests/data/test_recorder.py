@@ -15,14 +15,14 @@ from collected import unit_actions
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from played import HIGH, IMAGE, LOW, VECTOR, recorder, transitions, whole
 
-from offpcc.data.loading import load
-from offpcc.data.recorder import Recorder
-from offpcc.data.recording_file import read_episodes
-from offpcc.data.shards import Shards, is_unfinished, shards_folder
-from offpcc.domains.making import make
-from offpcc.environments import LocalEnvironments, VectorEnvironments, environment_seed
-from offpcc.errors import UserError
-from offpcc.interaction import Interaction
+from offpcc.data.datasets.load import load
+from offpcc.data.recording.episode_log import Shards, is_unfinished, shards_folder
+from offpcc.data.recording.hdf5_writer import read_episodes
+from offpcc.data.recording.recorder import Recorder
+from offpcc.envs.make import make
+from offpcc.envs.vector.local import LocalEnvironments, VectorEnvironments, environment_seed
+from offpcc.training.interaction import Interaction
+from offpcc.utils.errors import UserError
 
 
 def saved(state):
@@ -399,7 +399,7 @@ def test_what_is_recorded_by_another_version_tells_of_both(tmp_path, monkeypatch
     file, steps = tmp_path / "data.hdf5", transitions([3, 4, 2, 5])
     stops = (3, 7, 9, 14)
     for number, (version, told) in enumerate((("1", None), ("2", "with 1$"), ("2", None), ("3", "with 2$"))):
-        monkeypatch.setattr("offpcc.data.recording_settings.__version__", version)
+        monkeypatch.setattr("offpcc.data.recording.metadata.__version__", version)
         one = recorder(file, resume=True)
         if told is None:
             assert one.message is None

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from played import IMAGE, recorder, transitions, whole
 
-from offpcc.data import recording_file
-from offpcc.data.loading import load
-from offpcc.errors import UserError
+from offpcc.data.datasets.load import load
+from offpcc.data.recording import hdf5_writer
+from offpcc.utils.errors import UserError
 
 
 def test_images_are_compressed_and_vectors_are_not(tmp_path):
@@ -40,7 +40,7 @@ def test_the_file_does_not_depend_on_the_size_of_what_comes_at_a_time(tmp_path, 
     """Blocks that are smaller than an episode, and larger, hold the same rows."""
     steps = transitions([5, 2, 9])
     expected = load(tmp_path / "a.hdf5") if whole(tmp_path / "a.hdf5", steps) else None
-    monkeypatch.setattr(recording_file, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(hdf5_writer, "BLOCK_BYTES", 40)
     whole(tmp_path / "b.hdf5", steps)
     data = load(tmp_path / "b.hdf5")
     for name in ("observations", "actions", "rewards", "terminations", "truncations", "final_observations"):

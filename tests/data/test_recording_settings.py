@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from offpcc.data.recording_settings import go_on, latest, settings_of
-from offpcc.domains.making import make
-from offpcc.errors import UserError
+from offpcc.data.recording.metadata import go_on, latest, settings_of
+from offpcc.envs.make import make
+from offpcc.utils.errors import UserError
 
 FILE = Path("data.hdf5")
 BEFORE = {

@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 
-from offpcc.data.records import Ending, Episode, Layout, is_followed, read_record
+from offpcc.data.recording.episode_log import Ending, Episode, Layout, is_followed, read_record
 
 LAYOUTS = [Layout((3,), np.dtype(np.float32), 2), Layout((1, 8, 8), np.dtype(np.uint8), 1)]
 

@@ -23,9 +23,9 @@ from pushing import (
 )  # fmt: skip
 
 from offpcc.data import RecurrentReplayBuffer
-from offpcc.data.episodes import Unfinished
-from offpcc.errors import UserError
-from offpcc.generators import NumpyGenerator
+from offpcc.data.buffers.storage import Unfinished
+from offpcc.utils.errors import UserError
+from offpcc.utils.rng import NumpyGenerator
 
 
 def made(observations=OBSERVATIONS, **arguments):

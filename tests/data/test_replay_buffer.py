@@ -20,9 +20,10 @@ from pushing import (
     through_a_file,
 )  # fmt: skip
 
-from offpcc.data import ReplayBuffer, rings
-from offpcc.errors import UserError
-from offpcc.generators import NumpyGenerator
+from offpcc.data import ReplayBuffer
+from offpcc.data.buffers import replay
+from offpcc.utils.errors import UserError
+from offpcc.utils.rng import NumpyGenerator
 
 
 def made(observations=OBSERVATIONS, **arguments):
@@ -125,7 +126,7 @@ def test_samples_are_the_tapes_windows(
         "frame_stack": frame_stack,
     }
     looks = {"frame_stack": frame_stack, "kind": kind, "repeats_first": repeats_first}
-    with mock.patch.object(rings, "FIRST_BLOCK", first_block):
+    with mock.patch.object(replay, "FIRST_BLOCK", first_block):
         buffer = restored = made(**arguments)
         tapes = [Tape(rows, frame_stack) for _ in range(num_envs)]
         stream = interleaved(episodes, num_pushes, num_envs, seed, **looks)

@@ -10,8 +10,8 @@ from gymnasium.spaces import Box
 from pushing import ENDS, OBSERVATIONS, Recorded, pushes, same, space_of, through_a_file
 from test_replay_buffer import made
 
-from offpcc.data import rings
-from offpcc.errors import UserError
+from offpcc.data.buffers import replay
+from offpcc.utils.errors import UserError
 
 # What is stored -------------------------------------------------------------------------------------------------
 
@@ -54,7 +54,7 @@ def test_which_starts_are_lost_with_a_row(frame_stack):
 
 
 def test_storage_grows_with_what_is_stored_up_to_its_capacity(monkeypatch):
-    monkeypatch.setattr(rings, "FIRST_BLOCK", 4)
+    monkeypatch.setattr(replay, "FIRST_BLOCK", 4)
     buffer = made(capacity=50)
     sizes = []
     for pushed in pushes((60, "left")):
@@ -160,7 +160,7 @@ def test_a_dropped_episode_keeps_its_transitions_and_what_follows_begins_another
 @pytest.mark.parametrize("capacity", [8, 20, 100])
 @pytest.mark.parametrize("num_steps", [1, 3])
 def test_a_restored_buffer_goes_on_alike(monkeypatch, num_before, capacity, num_steps):
-    monkeypatch.setattr(rings, "FIRST_BLOCK", 4)
+    monkeypatch.setattr(replay, "FIRST_BLOCK", 4)
     transitions = pushes((5, "terminated"), (7, "left"), (1, "truncated"), (9, "both"), (4, "left"), (10, "truncated"))
     buffer = made(capacity=capacity, num_steps=num_steps, seed=1)
     for pushed in transitions[:num_before]:
@@ -273,7 +273,7 @@ def test_a_copy_holds_all_columns_of_images_too():
 
 def test_a_ring_that_runs_ahead_makes_pieces_longer(monkeypatch):
     """What is known by the same version is of the same length."""
-    monkeypatch.setattr(rings, "PIECE_BYTES", 100)
+    monkeypatch.setattr(replay, "PIECE_BYTES", 100)
     buffer = made(capacity=300, num_envs=3)
     lengths = {}
     for pushed, env in zip(pushes((120, "left")), [0, 0, 0, 1, 0, 2] * 20, strict=True):

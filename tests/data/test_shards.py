@@ -7,9 +7,9 @@ from contextlib import nullcontext
 import pytest
 from played import IMAGE, recorder, transitions, whole
 
-from offpcc.data import shards
-from offpcc.data.shards import shards_folder
-from offpcc.errors import UserError
+from offpcc.data.recording import episode_log
+from offpcc.data.recording.episode_log import shards_folder
+from offpcc.utils.errors import UserError
 
 
 def test_a_record_that_is_not_whole_is_dropped_and_no_other(tmp_path):
@@ -53,7 +53,7 @@ def files_in(folder):
 @pytest.mark.parametrize("damage", ["flipped", "short", "empty", "missing", "in the last"])
 def test_episodes_behind_a_damaged_one_are_not_given_up(tmp_path, monkeypatch, damage):
     """It is refused, nothing is touched, and the remedy is one that keeps what lies before."""
-    monkeypatch.setattr(shards, "SHARD_BYTES", 150)
+    monkeypatch.setattr(episode_log, "SHARD_BYTES", 150)
     file, steps = tmp_path / "my data.hdf5", transitions([3, 4, 2, 5, 3, 4, 2, 5, 3, 4])
     expected = whole(tmp_path / "whole.hdf5", steps)
     one = recorder(file)
@@ -88,7 +88,7 @@ def test_episodes_behind_a_damaged_one_are_not_given_up(tmp_path, monkeypatch, d
 def test_the_file_does_not_depend_on_how_episodes_lie_in_shards(tmp_path, monkeypatch):
     steps = transitions([5, 2, 9, 1, 4, 6], **IMAGE)
     expected = whole(tmp_path / "whole.hdf5", steps, **IMAGE)
-    monkeypatch.setattr(shards, "SHARD_BYTES", 2_000)
+    monkeypatch.setattr(episode_log, "SHARD_BYTES", 2_000)
     file = tmp_path / "data.hdf5"
     one = recorder(file, **IMAGE)
     for step in steps:
@@ -107,7 +107,7 @@ def test_the_file_does_not_depend_on_how_episodes_lie_in_shards(tmp_path, monkey
 
 
 def test_a_full_disk_at_the_start_of_a_shard_loses_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "SHARD_BYTES", 500)
+    monkeypatch.setattr(episode_log, "SHARD_BYTES", 500)
     steps = transitions([20, 90, 5, 4])
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     one = recorder(tmp_path / "data.hdf5")
@@ -158,14 +158,14 @@ def test_a_folder_whose_description_is_damaged_is_refused(tmp_path, content):
 
 def test_a_folder_of_another_format_is_refused(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(shards, "FORMAT", 7)
+        patch.setattr(episode_log, "FORMAT", 7)
         recorder(tmp_path / "data.hdf5").close()
     with pytest.raises(UserError, match=r"about.json is of format 7, and this offpcc writes 1; go on with the one"):
         recorder(tmp_path / "data.hdf5", resume=True)
 
 
 def test_what_is_forgotten_is_there_until_something_else_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "SHARD_BYTES", 150)
+    monkeypatch.setattr(episode_log, "SHARD_BYTES", 150)
     file, steps = tmp_path / "data.hdf5", transitions([3, 4, 2, 5, 3, 4])
     one = recorder(file)
     for step in steps:
@@ -184,7 +184,7 @@ def test_what_is_forgotten_is_there_until_something_else_is_written(tmp_path, mo
 
 
 def test_what_is_forgotten_while_it_is_recorded_is_not_in_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "SHARD_BYTES", 150)
+    monkeypatch.setattr(episode_log, "SHARD_BYTES", 150)
     steps = transitions([3, 4, 2, 5, 3, 4])
     expected = whole(tmp_path / "whole.hdf5", steps)
     for kept in (5, 2, 0):

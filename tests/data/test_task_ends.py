@@ -8,11 +8,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from offpcc.data.datasets import Dataset
-from offpcc.data.doctor import examine
-from offpcc.data.loading import load
-from offpcc.data.task_ends import terminals
-from offpcc.domains.findings import OK, WARNING
+from offpcc.data.checks.check import examine
+from offpcc.data.checks.termination import terminals
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.load import load
+from offpcc.utils.findings import OK, WARNING
 
 SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 LENGTH = 20

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-import offpcc.domains  # noqa: F401
-from offpcc.domains.bullet_locomotion import BulletLocomotion
+import offpcc.envs  # noqa: F401
+from offpcc.envs.tasks.pybullet_locomotion import BulletLocomotion
 
 pybullet = pytest.importorskip("pybullet")
 pytest.importorskip("pybullet_envs_gymnasium")

@@ -12,9 +12,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-import offpcc.domains  # noqa: F401
-from offpcc.domains.bumps import HARD, SOFT, Bumps
-from offpcc.domains.bumps_scene import MAX_ANGLE, Scene
+import offpcc.envs  # noqa: F401
+from offpcc.envs.tasks.bumps import HARD, SOFT, Bumps
+from offpcc.envs.tasks.bumps_scene import MAX_ANGLE, Scene
 
 pytest.importorskip("pybullet")
 
@@ -376,7 +376,7 @@ def test_a_seed_fixes_the_episode_bit_by_bit(seed):
 
 def test_another_process_sees_the_same_bits():
     code = (
-        "import numpy as np, sys; from offpcc.domains.bumps import Bumps; env = Bumps(); env.reset(seed=3)\n"
+        "import numpy as np, sys; from offpcc.envs.tasks.bumps import Bumps; env = Bumps(); env.reset(seed=3)\n"
         "for t in range(30): print(env.step(np.array([np.sin(t / 4), 1], np.float32))[0].tobytes().hex())"
     )
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, check=True) for _ in range(2)]

@@ -13,13 +13,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from misbehaving import Raises, Unclosable, Walk
 
 import offpcc
-from offpcc import signals
-from offpcc.agent import load_actor
-from offpcc.domains.closing import close, opened
-from offpcc.domains.guard import Guard
-from offpcc.environments import VectorEnvironments
-from offpcc.evaluation import Evaluation
-from offpcc.loggers import Loggers
+from offpcc.algorithms.agent import load_actor
+from offpcc.envs.closing import close, opened
+from offpcc.envs.guard import Guard
+from offpcc.envs.vector.local import VectorEnvironments
+from offpcc.training.evaluation import Evaluation
+from offpcc.training.loggers import Loggers
+from offpcc.utils import signals
 
 NAME = "unclosable-v0"
 
@@ -83,7 +83,7 @@ def test_commands_come_to_their_end(launch, registered, words):
 
 
 def test_what_was_made_of_one_that_closes(launch, quick, registered, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.training.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
     recorded = tmp_path / "some.hdf5"
     with monkeypatch.context() as patch:
         patch.setattr(gymnasium.registry[NAME], "entry_point", Walk)
@@ -108,7 +108,7 @@ CLOSES = """
 import sys
 import gin
 import misbehaving
-from offpcc.environments import environments
+from offpcc.envs.vector.local import environments
 
 if __name__ == "__main__":
     gin.parse_config("make.timeout = 2.0\\nenvironments.worker_processes = True")

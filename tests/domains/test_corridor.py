@@ -6,10 +6,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-import offpcc.domains  # noqa: F401
-from offpcc.domains.corridor import Corridor
-from offpcc.domains.making import make
-from offpcc.errors import UserError
+import offpcc.envs  # noqa: F401
+from offpcc.envs.make import make
+from offpcc.envs.tasks.corridor import Corridor
+from offpcc.utils.errors import UserError
 
 
 def play(env, choose, seed=None):

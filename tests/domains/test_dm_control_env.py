@@ -8,13 +8,13 @@ import gymnasium
 import numpy as np
 import pytest
 
-import offpcc.domains  # noqa: F401
-from offpcc.domains import opengl
-from offpcc.domains.dm_control_env import DMControl, DMControlImage
+import offpcc.envs  # noqa: F401
+from offpcc.envs import rendering
+from offpcc.envs.tasks.dm_control_suite import DMControl, DMControlImage
 
 pytest.importorskip("dm_control")
 
-needs_opengl = pytest.mark.skipif(opengl.backend() == "none", reason="no OpenGL on this machine")
+needs_opengl = pytest.mark.skipif(rendering.backend() == "none", reason="no OpenGL on this machine")
 IMAGES = [("cartpole", "balance"), ("walker", "walk")]
 
 

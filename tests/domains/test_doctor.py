@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from offpcc import interaction, signals
-from offpcc.domains import making, walk
-from offpcc.domains.doctor import examine
-from offpcc.domains.findings import FAULT, NOTE, OK, WARNING
-from offpcc.domains.making import UnsuitableEnvironment
-from offpcc.domains.walk_findings import TROUBLES
+from offpcc.envs import check_rollout
+from offpcc.envs import make as making
+from offpcc.envs.check import examine
+from offpcc.envs.check_rollout import TROUBLES
+from offpcc.envs.make import UnsuitableEnvironment
+from offpcc.training import interaction
+from offpcc.utils import signals
+from offpcc.utils.findings import FAULT, NOTE, OK, WARNING
 
 CHECKS = [
     *("versions", "spaces", "interface", "type", "bounds", "finite", "copies", "reward", "episodes"),
@@ -349,7 +351,7 @@ def test_a_time_limit_beyond_what_training_accepts(find):
 
 
 def test_the_longest_episode_is_that_of_training():
-    assert interaction.LONGEST_EPISODE == walk.LONGEST_EPISODE
+    assert interaction.LONGEST_EPISODE == check_rollout.LONGEST_EPISODE
 
 
 def test_a_long_time_limit_is_no_fault(find):
@@ -368,7 +370,7 @@ def test_the_limit_of_a_wrapper_named_in_a_config_counts(find, monkeypatch):
 
     make = functools.partial(making.make, wrappers=[limited])
     with monkeypatch.context() as patched:
-        patched.setattr("offpcc.domains.doctor.make", make)
+        patched.setattr("offpcc.envs.check.make", make)
         found, others = find(Healthy, "episodes", max_episode_steps=None)
     assert found.level == OK and "the time limit is 30" in found.found
     assert not others
@@ -430,8 +432,8 @@ class OldReset(OldStep):
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        (OldStep, ["step returned 4 values, not 5", "offpcc.domains.old_gym.OldGym"]),
-        (OldReset, ["reset returned an array", "no pair (observation, info)", "offpcc.domains.old_gym.OldGym"]),
+        (OldStep, ["step returned 4 values, not 5", "offpcc.envs.wrappers.old_gym.OldGym"]),
+        (OldReset, ["reset returned an array", "no pair (observation, info)", "offpcc.envs.wrappers.old_gym.OldGym"]),
         (changed(raises, at=5), ["step 5 of episode 1 failed with ZeroDivisionError: by zero", "mend"]),
         (changed(reset=raises), ["the reset of episode 1 failed with ZeroDivisionError"]),
         (changed(lambda self, *values: (*values[:4], None)), ["step 1", "its info is None"]),
@@ -496,7 +498,7 @@ def test_what_only_wrappers_make_suitable_is_examined_with_them(register, monkey
 
     with monkeypatch.context() as patched:
         make = functools.partial(making.make, wrappers=[gymnasium.wrappers.FlattenObservation])
-        patched.setattr("offpcc.domains.doctor.make", make)
+        patched.setattr("offpcc.envs.check.make", make)
         diagnosis = examine(register(Framed), STEPS)
     assert {finding.level for finding in diagnosis.findings} == {OK}
     assert len(diagnosis.findings) == len(CHECKS)
@@ -550,7 +552,7 @@ def test_every_kind_of_trouble_has_a_remedy_and_a_check():
 
 
 def test_importing_it_imports_no_simulator_and_no_torch():
-    code = "import sys, offpcc.domains.doctor; print({'mujoco', 'dm_control', 'pybullet', 'torch'} & set(sys.modules))"
+    code = "import sys, offpcc.envs.check; print({'mujoco', 'dm_control', 'pybullet', 'torch'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
 
 

@@ -13,9 +13,9 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
-import offpcc.domains
-from offpcc.domains import ENVIRONMENTS, missing_package, opengl
-from offpcc.domains.making import make
+import offpcc.envs
+from offpcc.envs import ENVIRONMENTS, missing_package, rendering
+from offpcc.envs.make import make
 
 NAMES = {
     "pendulum-v0",
@@ -62,7 +62,7 @@ OTHERS = range(4, 34)  # nearly always the first will do; in the water maze the 
 def row(request):
     if missing_package(request.param.name):
         pytest.skip(f"needs {request.param.package}")
-    if is_slow_image(request.param) and opengl.backend() == "none":
+    if is_slow_image(request.param) and rendering.backend() == "none":
         pytest.skip("no OpenGL on this machine")
     return request.param
 
@@ -105,7 +105,7 @@ def test_every_row_is_registered():
 
 def test_registering_twice_changes_nothing(recwarn):
     before = dict(gymnasium.registry)
-    offpcc.domains._register()
+    offpcc.envs._register()
     assert all(gymnasium.registry[name] is spec for name, spec in before.items())
     assert len(gymnasium.registry) == len(before)
     assert not recwarn.list
@@ -113,9 +113,9 @@ def test_registering_twice_changes_nothing(recwarn):
 
 def test_registering_imports_no_simulator():
     code = (
-        "import offpcc.domains, sys; "
+        "import offpcc.envs, sys; "
         "simulators = {'dm_control', 'mujoco', 'pybullet', 'pybullet_envs_gymnasium', 'pygame'}; "
-        "print(*(simulators | {'offpcc.domains.wrappers'}) & set(sys.modules))"
+        "print(*(simulators | {'offpcc.envs.wrappers'}) & set(sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == []
@@ -216,7 +216,7 @@ def test_the_generators_state_fixes_the_episode(made):
 
 
 def test_frames_change_as_it_moves(row, made):
-    if row.package in NEEDS_OPENGL and opengl.backend() == "none":
+    if row.package in NEEDS_OPENGL and rendering.backend() == "none":
         pytest.skip("no OpenGL on this machine")
     env = made(render_mode="rgb_array")
     env.reset(seed=0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import offpcc
-from offpcc.domains.faults import kind_of, place_in
+from offpcc.envs.faults import kind_of, place_in
 
 DOMAINS = Path(offpcc.__file__).parent / "domains"
 

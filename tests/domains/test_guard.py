@@ -15,13 +15,12 @@ import torch
 from gymnasium.spaces import Box
 from misbehaving import HARD_TO_TELL, Naps, Raises, Shut, Walk, ending_its_process, walk
 
-from offpcc import signals
-from offpcc.domains import guard as module
-from offpcc.domains.faults import EnvironmentFault
-from offpcc.domains.guard import Guard, guarded
-from offpcc.domains.inspection import Inspection, UnfitError
-from offpcc.domains.making import make
-from offpcc.errors import UserError
+from offpcc.envs import guard as module
+from offpcc.envs.faults import EnvironmentFault
+from offpcc.envs.guard import Guard, Inspection, UnfitError, guarded
+from offpcc.envs.make import make
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
 
 
 def play(env, num_steps=10, **given):
@@ -260,7 +259,7 @@ def test_a_hang_in_python_ends_with_its_place():
 def test_a_hang_in_c_ends_the_process_with_a_message():
     code = "\n".join([
         "from misbehaving import Locks",
-        "from offpcc.domains.guard import Guard",
+        "from offpcc.envs.guard import Guard",
         "guard = Guard(Locks(), 'environment 0', 0.2)",
         "guard.reset()",
         "print('begun')",
@@ -300,7 +299,7 @@ def test_a_closing_that_does_not_come_back_is_told(capsys):
 def test_one_that_hangs_in_c_over_it_ends_the_process_with_a_message(call):
     code = "\n".join([
         "from misbehaving import Locks",
-        "from offpcc.domains.guard import Guard",
+        "from offpcc.envs.guard import Guard",
         f"env = type('Stuck', (Locks,), {{{call!r}: Locks.odd}})()",
         "guard = Guard(env, 'environment 0', 0.2)",
         "guard.reset()",

@@ -18,9 +18,9 @@ from gymnasium.wrappers import (
 )
 from wandering import Wandering, assert_same, noisy, record, refusal, seen, wandering
 
-from offpcc.domains.levels import name_of, observation_wrappers, shapes
-from offpcc.domains.making import make
-from offpcc.domains.wrappers import Concatenate, DropIndices, Flicker, KeepIndices, ObservationNoise, PreviousAction
+from offpcc.envs.make import make
+from offpcc.envs.wrapper_chain import name_of, observation_wrappers, shapes
+from offpcc.envs.wrappers import Concatenate, DropIndices, Flicker, KeepIndices, ObservationNoise, PreviousAction
 
 
 def test_a_recording_tells_what_it_was_seen_through():

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
-from offpcc.domains import ENVIRONMENTS
-from offpcc.domains.making import UnsuitableEnvironment, describe, make
-from offpcc.errors import UserError
+from offpcc.envs import ENVIRONMENTS
+from offpcc.envs.make import UnsuitableEnvironment, describe, make
+from offpcc.utils.errors import UserError
 
 VECTOR = Box(-1, 1, (3,), np.float32)
 ACTIONS = Box(-1, 1, (2,), np.float32)
@@ -143,7 +143,7 @@ def test_rendering_is_asked_for(monkeypatch):
         ("pendlum-img-v0", "pendulum-img-v0"),
         ("Pendulum-v9", "Pendulum-v1"),
         ("Pendulum-v0", "Pendulum-v1"),
-        ("offpcc.domains:pendulum-imgs-v0", "pendulum-img-v0"),
+        ("offpcc.envs:pendulum-imgs-v0", "pendulum-img-v0"),
     ],
 )
 def test_an_unknown_id_comes_with_the_nearest(name, nearest):

@@ -9,10 +9,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-import offpcc.domains
-from offpcc.domains import opengl
-from offpcc.domains.mujoco_locomotion import simulator
-from offpcc.domains.screen import has_screen
+import offpcc.envs
+from offpcc.envs import rendering
+from offpcc.envs.rendering import has_screen
+from offpcc.envs.tasks.mujoco_locomotion import simulator
 
 BODIES = {"hopper": 5, "walker2d": 8, "halfcheetah": 8, "ant": 13}  # numbers of positions
 SECONDS = 1e-6  # so short that differences are derivatives
@@ -20,7 +20,7 @@ SECONDS = 1e-6  # so short that differences are derivatives
 
 @pytest.fixture
 def mujoco():
-    opengl.choose_opengl()
+    rendering.choose_opengl()
     return pytest.importorskip("mujoco")
 
 
@@ -106,7 +106,7 @@ def test_it_is_gymnasiums_task(mujoco, body, monkeypatch, tmp_path):
 def in_a_new_process(code, folder):
     """Runs `code`, where nothing is imported or chosen yet; its output, where nobody warns."""
     environ = {key: value for key, value in os.environ.items() if key not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
-    environ["PYTHONPATH"] = str(Path(offpcc.domains.__file__).parents[2])
+    environ["PYTHONPATH"] = str(Path(offpcc.envs.__file__).parents[2])
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=environ, capture_output=True, text=True, check=True
     )
@@ -115,10 +115,10 @@ def in_a_new_process(code, folder):
     return run.stdout.split()
 
 
-@pytest.mark.skipif(opengl.backend() == "none", reason="no OpenGL on this machine")
+@pytest.mark.skipif(rendering.backend() == "none", reason="no OpenGL on this machine")
 def test_it_is_drawn_without_a_screen_warnings_or_files_left(mujoco, tmp_path):
     code = (
-        "import gymnasium, offpcc.domains\n"
+        "import gymnasium, offpcc.envs\n"
         "for name in ('halfcheetah-mujoco-v0', 'ant-mujoco-p-v0', 'reacher-pomdp-v0'):\n"
         "    env = gymnasium.make(name, render_mode='rgb_array')\n"
         "    env.reset(seed=0)\n"
@@ -136,8 +136,8 @@ def test_it_is_drawn_without_a_screen_warnings_or_files_left(mujoco, tmp_path):
 def test_what_draws_is_chosen_before_mujoco_is_imported(mujoco, tmp_path, name):
     """Also where nothing is drawn yet: MuJoCo asks but once."""
     code = (
-        "import os, sys, gymnasium, offpcc.domains\n"
-        "from offpcc.domains import mujoco_locomotion\n"
+        "import os, sys, gymnasium, offpcc.envs\n"
+        "from offpcc.envs import mujoco_locomotion\n"
         "choose = mujoco_locomotion.choose_opengl\n"
         "mujoco_locomotion.choose_opengl = lambda: (print('mujoco' in sys.modules), choose())\n"
         f"gymnasium.make('{name}')\n"

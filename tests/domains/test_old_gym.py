@@ -6,10 +6,10 @@ import pytest
 from gymnasium.spaces import Box
 
 import offpcc
-from offpcc.domains.doctor import examine
-from offpcc.domains.findings import OK, WARNING
-from offpcc.domains.old_gym import OldGym
-from offpcc.errors import UserError
+from offpcc.envs.check import examine
+from offpcc.envs.wrappers.old_gym import OldGym
+from offpcc.utils.errors import UserError
+from offpcc.utils.findings import OK, WARNING
 
 
 class OldBox:

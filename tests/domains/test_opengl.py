@@ -5,8 +5,8 @@ import ctypes.util
 import gymnasium
 import pytest
 
-from offpcc.domains import opengl
-from offpcc.domains.opengl import choose_opengl
+from offpcc.envs import rendering
+from offpcc.envs.rendering import choose_opengl
 
 
 @pytest.mark.parametrize(
@@ -20,10 +20,10 @@ from offpcc.domains.opengl import choose_opengl
     ],
 )
 def test_opengl_is_chosen_where_nobody_did(monkeypatch, environ, screen, has_egl, libraries, chosen):
-    monkeypatch.setattr(opengl, "has_screen", lambda: screen)
+    monkeypatch.setattr(rendering, "has_screen", lambda: screen)
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setattr("os.environ", environ)
-    monkeypatch.setattr(opengl, "_egl_has_device", lambda: has_egl)
+    monkeypatch.setattr(rendering, "_egl_has_device", lambda: has_egl)
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: f"lib{name}" if name in libraries else None)
     choose_opengl()
     assert environ.get("MUJOCO_GL") == chosen
@@ -42,35 +42,35 @@ def test_opengl_is_chosen_where_nobody_did(monkeypatch, environ, screen, has_egl
     ],
 )
 def test_the_backend_has_a_name(monkeypatch, chosen, name):
-    monkeypatch.setattr(opengl, "has_screen", lambda: False)
+    monkeypatch.setattr(rendering, "has_screen", lambda: False)
     monkeypatch.setattr("os.environ", {"MUJOCO_GL": chosen})
-    assert opengl.backend() == name
+    assert rendering.backend() == name
 
 
 def test_a_screen_is_a_backend(monkeypatch):
     monkeypatch.setattr("os.environ", {})
-    monkeypatch.setattr(opengl, "has_screen", lambda: True)
-    assert opengl.backend() == "a window system (glfw)"
+    monkeypatch.setattr(rendering, "has_screen", lambda: True)
+    assert rendering.backend() == "a window system (glfw)"
 
 
 def test_asking_for_the_backend_chooses_one(monkeypatch):
     environ = {}
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setattr("os.environ", environ)
-    monkeypatch.setattr(opengl, "_egl_has_device", lambda: False)
+    monkeypatch.setattr(rendering, "_egl_has_device", lambda: False)
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
-    assert opengl.backend() == "none"
+    assert rendering.backend() == "none"
     assert environ == {"MUJOCO_GL": "disable"}
 
 
 def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setattr("os.environ", {"MUJOCO_GL": "disable"})
     with pytest.raises(gymnasium.error.DependencyNotInstalled, match=r"hopper draws.*libegl1.*libosmesa6"):
-        opengl.require_opengl("hopper")
+        rendering.require_opengl("hopper")
     monkeypatch.setattr("os.environ", {"MUJOCO_GL": "egl"})
-    opengl.require_opengl("hopper")
+    rendering.require_opengl("hopper")
 
 
 def test_no_library_is_no_device(monkeypatch):
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
-    assert not opengl._egl_has_device()
+    assert not rendering._egl_has_device()

@@ -6,8 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-import offpcc.domains  # noqa: F401
-from offpcc.domains.pendulum import Pendulum
+import offpcc.envs  # noqa: F401
+from offpcc.envs.tasks.pendulum import Pendulum
 
 SECONDS_PER_STEP = 0.05
 
@@ -83,7 +83,7 @@ def test_it_renders_without_a_screen(name, monkeypatch):
     [(False, "rgb_array", "dummy"), (True, "rgb_array", None), (False, None, None), (False, "human", None)],
 )
 def test_the_dummy_driver_is_for_frames_without_a_screen(monkeypatch, screen, render_mode, driver):
-    monkeypatch.setattr("offpcc.domains.pendulum.has_screen", lambda: screen)
+    monkeypatch.setattr("offpcc.envs.tasks.pendulum.has_screen", lambda: screen)
     environ = {}
     monkeypatch.setattr("os.environ", environ)
     Pendulum(render_mode=render_mode)

@@ -6,8 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-import offpcc.domains  # noqa: F401
-from offpcc.domains.pendulum_image import PendulumImage, draw
+import offpcc.envs  # noqa: F401
+from offpcc.envs.tasks.pendulum import PendulumImage, draw
 
 
 def observe(angle, velocity):

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-import offpcc.domains  # noqa: F401
+import offpcc.envs  # noqa: F401
 
 pytest.importorskip("mujoco")
 

@@ -4,19 +4,19 @@ import socket
 
 import pytest
 
-from offpcc.domains import screen
-from offpcc.domains.screen import has_screen
+from offpcc.envs import rendering
+from offpcc.envs.rendering import has_screen
 
 
 @pytest.fixture
 def environ(monkeypatch):
     """The environment's variables, none at first, and nothing known of earlier answers."""
-    screen._answers.cache_clear()
+    rendering._answers.cache_clear()
     variables = {}
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setattr("os.environ", variables)
     yield variables
-    screen._answers.cache_clear()
+    rendering._answers.cache_clear()
 
 
 def test_without_a_display_there_is_no_screen(environ):
@@ -40,7 +40,7 @@ def test_a_display_that_answers_is_a_screen(environ):
 def test_wayland(environ, tmp_path):
     environ |= {"WAYLAND_DISPLAY": "wayland-7", "XDG_RUNTIME_DIR": str(tmp_path)}
     assert not has_screen()
-    screen._answers.cache_clear()
+    rendering._answers.cache_clear()
     with socket.socket(socket.AF_UNIX) as display:
         display.bind(str(tmp_path / "wayland-7"))
         display.listen()

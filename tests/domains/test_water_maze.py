@@ -7,8 +7,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-import offpcc.domains  # noqa: F401
-from offpcc.domains.water_maze import WaterMaze
+import offpcc.envs  # noqa: F401
+from offpcc.envs.tasks.water_maze import WaterMaze
 
 POMDP, MDP, CONCAT = (f"water-maze-simple-{suffix}-v0" for suffix in ("pomdp", "mdp", "pomdp-concat10"))
 STILL = np.zeros(2, np.float32)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from offpcc.domains.making import make
-from offpcc.domains.playback import view
-from offpcc.domains.wrappers import ObservationNoise
-from offpcc.errors import UserError
+from offpcc.envs.make import make
+from offpcc.envs.relabel import view
+from offpcc.envs.wrappers import ObservationNoise
+from offpcc.utils.errors import UserError
 
 LENGTHS = (25, 1, 12)  # steps of each episode
 

@@ -6,17 +6,17 @@ import gymnasium
 import numpy as np
 import pytest
 
-from offpcc import configuration
 from offpcc.algorithms import ALGORITHMS, CQL, DDPG, SAC, TD3BC
-from offpcc.assembly import build
+from offpcc.config import loading
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
-from offpcc.environments import LocalEnvironments
-from offpcc.evaluation import Evaluation
-from offpcc.interaction import Interaction
-from offpcc.loggers import Loggers
+from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Convolutional, Recurrent
 from offpcc.networks.cells import CELLS
-from offpcc.run_fns import train
+from offpcc.training.evaluation import Evaluation
+from offpcc.training.experiment import build
+from offpcc.training.interaction import Interaction
+from offpcc.training.loggers import Loggers
+from offpcc.training.run_fns import train
 
 
 def some_fast(names, fast):
@@ -123,7 +123,7 @@ def test_agents_without_memory_learn_what_they_see(algo):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_quickstart_swings_up_a_pendulum_whose_velocity_it_cannot_see(seed):
-    configuration.load("configs/quickstart.gin", [])
+    loading.load("configs/quickstart.gin", [])
     learner = build("pendulum-p-v0", "rsac", seed=seed)
     learner.train()
     results = learner.tests.run(learner.algorithm, 100, 20)
@@ -132,7 +132,7 @@ def test_the_quickstart_swings_up_a_pendulum_whose_velocity_it_cannot_see(seed):
 
 @pytest.mark.slow
 def test_the_same_budget_without_memory_does_not():
-    configuration.load("configs/quickstart.gin", [])
+    loading.load("configs/quickstart.gin", [])
     learner = build("pendulum-p-v0", "sac", seed=1)
     learner.train()
     results = learner.tests.run(learner.algorithm, 100, 20)

@@ -5,8 +5,8 @@ import re
 import pytest
 from conftest import rows, run_folder
 
-from offpcc.config_files import CONFIGS
-from offpcc.domains import missing_package
+from offpcc.config.gin_files import CONFIGS
+from offpcc.envs import missing_package
 
 PAPER = sorted((CONFIGS / "paper").glob("*.gin"))
 SHORT = (

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from offpcc.core import Batch
-from offpcc.errors import UserError
 from offpcc.networks import Convolutional, Identity, Inputs, InputShape, Recurrent
 from offpcc.networks.cells import CELLS, Cell
 from offpcc.networks.states import keep_rows, map_state
+from offpcc.utils.errors import UserError
 
 ROWS, STEPS, ACTION_DIM = 3, 7, 2
 VECTOR, IMAGE = (4,), (2, 12, 10)

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from offpcc.learning import RunningNormalization
+from offpcc.algorithms.components import RunningNormalization
 from offpcc.networks import DeterministicActor, Identity, InputShape, Recurrent
-from offpcc.networks.cells import CELLS, GPT, LRU, LSTM, MinGRU, products
+from offpcc.networks.cells import CELLS, GPT, LRU, LSTM, MinGRU, linear
 from offpcc.networks.layers import mlp
-from offpcc.networks.mirrors import mirror_of, sigmoid
+from offpcc.networks.numpy_inference import mirror_of, sigmoid
 from offpcc.networks.states import map_state
 
 
@@ -60,7 +60,7 @@ def test_other_layers_and_modules_with_hooks_have_none():
     assert mirror_of(hooked) is not None
     hooked.register_forward_hook(lambda module, inputs, output: 2.0 * output)
     assert mirror_of(hooked) is None
-    for layer in (nn.Linear(2, 2), LSTM(2, 2, 1), products.Linear(2, 2)):
+    for layer in (nn.Linear(2, 2), LSTM(2, 2, 1), linear.Linear(2, 2)):
         assert mirror_of(layer) is not None
         name = "weight" if hasattr(layer, "weight") else "weight_hh_l0"
         assert mirror_of(nn.utils.parametrizations.weight_norm(layer, name)) is None

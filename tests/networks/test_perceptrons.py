@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from offpcc.networks import Critics, perceptrons
+from offpcc.networks import Critics, mlp_kernels
 from offpcc.networks.layers import MLP, EnsembleLinear, mlp
 
 DOUBLE = torch.float64
@@ -32,11 +32,11 @@ def by_layers(layers, x):
 @pytest.mark.parametrize("num", [1, 3])
 def test_values_and_gradients_are_those_of_layers(num, block, sizes, monkeypatch):
     """Of rows in several blocks, the last of them smaller, as of rows in one."""
-    monkeypatch.setattr(perceptrons, "BLOCK", block * max(sizes[1:]))
+    monkeypatch.setattr(mlp_kernels, "BLOCK", block * max(sizes[1:]))
     layers, parameters = networks(num, sizes)
     x = torch.randn(num, 11, sizes[0], dtype=DOUBLE, requires_grad=True)
     weights = torch.randn(num, 11, sizes[-1], dtype=DOUBLE)
-    found, expected = perceptrons.perceptrons(x, parameters), by_layers(layers, x)
+    found, expected = mlp_kernels.perceptrons(x, parameters), by_layers(layers, x)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     for wanted in ([x, *parameters], parameters, [x]):
         ours = torch.autograd.grad((found * weights).sum(), wanted, retain_graph=True)
@@ -48,13 +48,13 @@ def test_values_and_gradients_are_those_of_layers(num, block, sizes, monkeypatch
 def test_gradients_are_those_of_finite_differences():
     _, parameters = networks(2, (3, 4, 2))
     x = torch.randn(2, 5, 3, dtype=DOUBLE, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x, *p: perceptrons.perceptrons(x, p), (x, *parameters))
+    assert torch.autograd.gradcheck(lambda x, *p: mlp_kernels.perceptrons(x, p), (x, *parameters))
 
 
 def test_fixed_weights_get_no_gradient():
     _, parameters = networks(2)
     x = torch.randn(2, 4, 5, dtype=DOUBLE, requires_grad=True)
-    perceptrons.perceptrons(x, [parameter.detach() for parameter in parameters]).sum().backward()
+    mlp_kernels.perceptrons(x, [parameter.detach() for parameter in parameters]).sum().backward()
     assert x.grad is not None and all(parameter.grad is None for parameter in parameters)
 
 
@@ -62,7 +62,7 @@ def test_columns_of_a_wider_array_and_a_gradient_that_is_one_number_many_times()
     """Rows that do not lie side by side in memory, and what `sum` hands down."""
     layers, parameters = networks(2)
     x = torch.randn(2, 9, 8, dtype=DOUBLE)[:, ::2, 1:6]
-    ours = torch.autograd.grad(perceptrons.perceptrons(x, parameters).sum(), parameters)
+    ours = torch.autograd.grad(mlp_kernels.perceptrons(x, parameters).sum(), parameters)
     theirs = torch.autograd.grad(by_layers(layers, x).sum(), parameters)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
@@ -71,11 +71,11 @@ def test_columns_of_a_wider_array_and_a_gradient_that_is_one_number_many_times()
 @pytest.fixture
 def small_blocks(monkeypatch):
     """So that 4 rows of 6 features take the way of many."""
-    monkeypatch.setattr(perceptrons, "BLOCK", 3 * 6)
+    monkeypatch.setattr(mlp_kernels, "BLOCK", 3 * 6)
     used = []
     for module in ("layers", "critics"):
         monkeypatch.setattr(
-            f"offpcc.networks.{module}.perceptrons", lambda *a: (used.append(1), perceptrons.perceptrons(*a))[1]
+            f"offpcc.networks.{module}.perceptrons", lambda *a: (used.append(1), mlp_kernels.perceptrons(*a))[1]
         )
     return used
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from offpcc.agent import load_actor, save_actor
 from offpcc.algorithms import SAC
-from offpcc.errors import UserError
+from offpcc.algorithms.agent import load_actor, save_actor
+from offpcc.config.registry import configurable
 from offpcc.networks import Cell, Convolutional, Encoder, Identity, Recurrent, check_encoder
 from offpcc.networks.cells import CELLS
-from offpcc.registry import configurable
+from offpcc.utils.errors import UserError
 
 SMALL = functools.partial(Convolutional, channels=(4, 3), kernels=(3, 3), strides=(2, 1), feature_dim=6)
 

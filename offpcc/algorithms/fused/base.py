@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from offpcc.algorithms.fused.fitting import Wiring, refuse_unfit, unfit
-from offpcc.algorithms.fused.passes import Passes
+from offpcc.algorithms.fused.eligibility import Wiring, refuse_unfit, unfit
+from offpcc.algorithms.fused.kernels import Passes
 from offpcc.core import Batch, Stats
 from offpcc.networks import Identity, Inputs, PassThrough
 from offpcc.networks.encoders import vector

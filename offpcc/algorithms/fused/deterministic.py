@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.fused.base import FusedUpdate, Rows
-from offpcc.algorithms.fused.passes import Passes
+from offpcc.algorithms.fused.kernels import Passes
 from offpcc.core import Batch, Stats
 from offpcc.networks import DeterministicActor
 

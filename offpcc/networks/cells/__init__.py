@@ -2,11 +2,11 @@
 
 from offpcc.networks.cells.base import Cell, CellBuilder, fed
 from offpcc.networks.cells.concat import Concat
-from offpcc.networks.cells.gpt import GPT
 from offpcc.networks.cells.gru import GRU
 from offpcc.networks.cells.lru import LRU
 from offpcc.networks.cells.mingru import MinGRU
-from offpcc.networks.cells.torch_cells import LSTM, RNN
+from offpcc.networks.cells.torch_rnn import LSTM, RNN
+from offpcc.networks.cells.transformer import GPT
 
 CELLS: dict[str, CellBuilder] = {
     "lstm": LSTM,

@@ -9,7 +9,7 @@ Differs from the paper:
   without, zeros stand for what came before.
 * An agent with it learns from whole episodes, as those with a memory do, which makes the comparison one of memories
   alone. The paper's agents learn from single transitions of an environment that shows several observations; the
-  environments with `concat` in their names, and the wrapper `offpcc.domains.wrappers.Concatenate`, give that.
+  environments with `concat` in their names, and the wrapper `offpcc.envs.wrappers.Concatenate`, give that.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offpcc.checks import Size
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Size
 from offpcc.core import State
 from offpcc.networks.cells.base import Cell
-from offpcc.networks.mirrors import Array, Mirror
-from offpcc.registry import configurable
+from offpcc.networks.numpy_inference import Array, Mirror
 
 
 @configurable
@@ -55,7 +55,7 @@ class Concat(Cell):
         return h, known[:, x.shape[1] :]
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.mirrors`."""
+        """See `offpcc.networks.numpy_inference`."""
 
         def step(x: Array, state: State) -> tuple[Array, State]:
             before = np.zeros((len(x), self.num_steps - 1, self.num_in), x.dtype) if state is None else state

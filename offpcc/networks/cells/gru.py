@@ -19,12 +19,12 @@ from torch.amp import custom_bwd, custom_fwd
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from offpcc.config.registry import configurable
 from offpcc.core import State
 from offpcc.networks.cells.base import Cell
-from offpcc.networks.cells.products import gradient_of_weight
-from offpcc.networks.cells.torch_cells import TorchCell
-from offpcc.networks.mirrors import Array, Mirror
-from offpcc.registry import configurable
+from offpcc.networks.cells.linear import gradient_of_weight
+from offpcc.networks.cells.torch_rnn import TorchCell
+from offpcc.networks.numpy_inference import Array, Mirror
 
 
 @configurable
@@ -43,7 +43,7 @@ class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
         return h.transpose(0, 1), torch.stack(after, 1)
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.mirrors`."""
+        """See `offpcc.networks.numpy_inference`."""
         layers, size = self.weights(), self.hidden_size
         half = np.array(0.5, layers[0][0].dtype)
 

@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offpcc.checks import Fraction, PositiveNumber, Size
-from offpcc.errors import UserError
-from offpcc.networks.cells.blocks import Blocks, Layer
-from offpcc.networks.cells.products import in_full, linear
-from offpcc.networks.cells.scans import constant_scan
-from offpcc.networks.mirrors import Array, Mirror, mirror_of, sigmoid, view
-from offpcc.registry import configurable
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Fraction, PositiveNumber, Size
+from offpcc.networks.cells.linear import in_full, linear
+from offpcc.networks.cells.residual import Blocks, Layer
+from offpcc.networks.cells.scan import constant_scan
+from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, sigmoid, view
+from offpcc.utils.errors import UserError
 
 SMALLEST = 1e-6  # a logarithm of less is far from what learning can move
 
@@ -94,7 +94,7 @@ class LRULayer(Layer):
         return y * torch.sigmoid(self.gate(y)), h[:, -1]
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.mirrors`."""
+        """See `offpcc.networks.numpy_inference`."""
         read, write, gate = mirror_of(self.B), mirror_of(self.C), mirror_of(self.gate)
         nu, theta, gamma = view(self.nu), view(self.theta), view(self.gamma)
         if read is None or write is None or gate is None:

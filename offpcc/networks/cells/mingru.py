@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from offpcc.checks import PositiveInteger, Size
-from offpcc.networks.cells.blocks import Blocks, Layer
-from offpcc.networks.cells.products import gradient_of_weight, in_full
-from offpcc.networks.cells.scans import scan, scan_back
-from offpcc.networks.mirrors import Array, Mirror, mirror_of, sigmoid
-from offpcc.registry import configurable
+from offpcc.config.registry import configurable
+from offpcc.config.validation import PositiveInteger, Size
+from offpcc.networks.cells.linear import gradient_of_weight, in_full
+from offpcc.networks.cells.residual import Blocks, Layer
+from offpcc.networks.cells.scan import scan, scan_back
+from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, sigmoid
 
 BLOCK = 2**16  # numbers of h in a block: 256 KB
 
@@ -78,7 +78,7 @@ class MinGRULayer(Layer):
         return self.out(h), h[:, -1]
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.mirrors`."""
+        """See `offpcc.networks.numpy_inference`."""
         gates, out, size = mirror_of(self.gates), mirror_of(self.out), self.state_dim
         if gates is None or out is None:
             return None

@@ -3,7 +3,7 @@ import pytest
 from counting import Counter
 from gymnasium.spaces import Box, Discrete
 
-from offpcc.domains.wrappers import KeepIndices, PreviousAction
+from offpcc.envs.wrappers import KeepIndices, PreviousAction
 
 
 @pytest.mark.parametrize("space", [Discrete(3), Box(0, 255, (1, 4, 4), np.uint8)])

@@ -3,7 +3,7 @@ from counting import Counter, action
 from gymnasium.spaces import Box
 from gymnasium.wrappers import TimeLimit
 
-from offpcc.domains.wrappers import Concatenate, EpisodeReturn, Float32Observation, PreviousAction, UnitAction
+from offpcc.envs.wrappers import Concatenate, EpisodeReturn, Float32Observation, PreviousAction, UnitAction
 
 
 def test_float32_observation_casts_numbers_and_bounds():

@@ -3,7 +3,7 @@ import pytest
 from counting import Counter, action, shown
 from gymnasium.spaces import Box
 
-from offpcc.domains.wrappers import DropIndices, Flicker, KeepIndices, ObservationNoise
+from offpcc.envs.wrappers import DropIndices, Flicker, KeepIndices, ObservationNoise
 
 
 def test_keep_indices_keeps_numbers_and_bounds():

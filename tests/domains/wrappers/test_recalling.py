@@ -4,7 +4,7 @@ from counting import Counter, action, shown
 from gymnasium.spaces import Box
 from gymnasium.wrappers import TimeLimit
 
-from offpcc.domains.wrappers import Concatenate, EpisodeReturn, KeepIndices, PreviousAction, UnitAction, num_stacked
+from offpcc.envs.wrappers import Concatenate, EpisodeReturn, KeepIndices, PreviousAction, UnitAction, num_stacked
 
 
 def test_previous_action_is_clipped_and_starts_at_zero():

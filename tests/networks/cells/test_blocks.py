@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from offpcc.networks.cells import LRU, MinGRU
-from offpcc.networks.cells.blocks import Blocks, Layer
 from offpcc.networks.cells.lru import LRULayer
-from offpcc.networks.mirrors import mirror_of
+from offpcc.networks.cells.residual import Blocks, Layer
+from offpcc.networks.numpy_inference import mirror_of
 
 CELLS = [MinGRU, functools.partial(MinGRU, expansion=2), LRU, functools.partial(LRU, state_dim=3)]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}

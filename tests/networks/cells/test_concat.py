@@ -9,7 +9,7 @@ from gymnasium.spaces import Box
 
 from offpcc.algorithms.variants import RecurrentSAC, RecurrentSACSharing
 from offpcc.core import Step
-from offpcc.domains.wrappers import Concatenate
+from offpcc.envs.wrappers import Concatenate
 from offpcc.networks import InputShape, Recurrent
 from offpcc.networks.cells import Concat
 from offpcc.networks.sequences import is_empty

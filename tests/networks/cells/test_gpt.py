@@ -9,7 +9,7 @@ import torch
 
 from offpcc.networks import InputShape, Recurrent
 from offpcc.networks.cells import GPT
-from offpcc.networks.mirrors import mirror_of
+from offpcc.networks.numpy_inference import mirror_of
 from offpcc.networks.states import keep_rows
 
 ROWS, NUM_IN = 2, 3

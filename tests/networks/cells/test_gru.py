@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from offpcc.networks.cells import GRU
-from offpcc.networks.mirrors import mirror_of
+from offpcc.networks.numpy_inference import mirror_of
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 CASES = [(1, 1, 3), (2, 7, 3), (3, 40, 20)]  # layers, steps, inputs

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from offpcc.errors import UserError
 from offpcc.networks.cells import LRU
 from offpcc.networks.cells.lru import LRULayer
+from offpcc.utils.errors import UserError
 
 
 def factor(layer):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from offpcc.networks.cells.products import Linear
-from offpcc.networks.mirrors import mirror_of
+from offpcc.networks.cells.linear import Linear
+from offpcc.networks.numpy_inference import mirror_of
 
 
 @pytest.mark.parametrize("num_in, num_out", [(2, 7), (7, 2), (4, 4)])

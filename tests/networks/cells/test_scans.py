@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from offpcc.networks.cells import LRU, MinGRU, mingru, scans
-from offpcc.networks.cells.scans import best_chunk, constant_scan, scan, scan_back
+from offpcc.networks.cells import LRU, MinGRU, mingru
+from offpcc.networks.cells import scan as scans
+from offpcc.networks.cells.scan import best_chunk, constant_scan, scan, scan_back
 
 CHUNKS = [None, 1, 3, 7, 20]
 KINDS = [torch.float64, torch.complex128]

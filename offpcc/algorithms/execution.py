@@ -1,0 +1,50 @@
+"""How an update is made: by hand or by the algorithm's page, with compiled losses, in bfloat16; and always watched."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import torch
+
+from offpcc.config.validation import one_of
+from offpcc.core import Batch, Stats
+
+if TYPE_CHECKING:
+    from offpcc.algorithms.base import ActorCritic
+
+PRECISIONS = ("float32", "bfloat16")
+BAD_NUMBERS = ("stop", "skip")
+Precision = Annotated[str, one_of(PRECISIONS)]
+BadNumbers = Annotated[str, one_of(BAD_NUMBERS)]
+
+
+def as_chosen(update: Callable[[ActorCritic, Batch], Stats]) -> Callable[[ActorCritic, Batch], Stats]:
+    """`update_networks`, fused or with matrix products in the agent's precision, and watched.
+
+    Nothing that was cast is kept: weights change in the midst of an update.
+    """
+
+    def chosen(agent: ActorCritic, batch: Batch) -> Stats:
+        if agent._fused is not None and agent._fused.fits(agent):
+            return agent._fused(agent, batch)
+        if agent.compiled:
+            compile_losses(agent)
+        if agent.precision == "float32":
+            return update(agent, batch)
+        with torch.autocast(agent.device.type, torch.bfloat16, cache_enabled=False):
+            return update(agent, batch)
+
+    @functools.wraps(update)
+    def wrapped(self: ActorCritic, batch: Batch) -> Stats:
+        return self.watch.over(self, chosen, batch)
+
+    return wrapped
+
+
+def compile_losses(agent: ActorCritic) -> None:
+    """Put compiled ones in the place of the class's losses, which are pure functions of summaries."""
+    for name in dir(type(agent)):
+        if name.endswith("_loss") and name not in vars(agent):
+            setattr(agent, name, torch.compile(getattr(agent, name)))

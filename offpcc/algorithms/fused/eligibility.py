@@ -1,0 +1,123 @@
+"""Which agents updates by hand fit, and whether one has been changed since that was asked."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from offpcc.algorithms.components import Temperature
+from offpcc.algorithms.optim import Optimizer
+from offpcc.networks import Critics
+from offpcc.networks.layers import HOOKS, MLP, EnsembleLinear, is_plain
+from offpcc.networks.sequences import is_empty
+from offpcc.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from offpcc.algorithms.base import ActorCritic
+
+_CONTENTS = ("_modules", "_parameters")  # of a module
+
+
+class Wiring:
+    """What of an agent somebody may change after it was built, as it is now: asked before each update.
+
+    The update has put all of it out of the processor's caches, so what costs is how much is looked at: sizes of
+    dictionaries, and which layers, weights and optimizers there are, through lists that are made once.
+    """
+
+    def __init__(self, agent: Any) -> None:
+        own = vars(agent)
+        self._replaced = agent.fused_update.replaces
+        parts = {name: part for name, part in own.items() if isinstance(part, nn.Module | Optimizer)}
+        self._names = list(parts)
+        layers = [layer for part in modules_of(agent) for layer in part.modules()]
+        self._weights = [weight for part in agent.networks() for weight in part.parameters()]
+        targets = agent._targets.targets if agent.has_critics else []
+        self._in_memory = [*self._weights, *targets]
+        self._typed = [*layers, *(part for part in parts.values() if isinstance(part, Optimizer))]
+        self._contents = [getattr(layer, name) for layer in layers for name in _CONTENTS]
+        hooks = [getattr(layer, kind) for layer in layers for kind in HOOKS]
+        self._sized = [vars(part) for part in self._typed] + hooks
+        self._seen = self._look(own)
+        contents = chain.from_iterable(map(dict.values, self._contents))
+        self._kept = [*parts.values(), *contents]  # so that no other has their ids
+
+    def is_that_of(self, agent: Any) -> bool:
+        """Whether `agent`, of which it was, has the same now."""
+        return self._look(vars(agent)) == self._seen
+
+    def _look(self, own: dict[str, Any]) -> tuple[object, ...]:
+        return (
+            [*map(id, map(own.get, self._names))],
+            own.keys().isdisjoint(self._replaced),
+            [*map(type, self._typed)],
+            [*map(len, self._sized)],
+            [*map(id, chain.from_iterable(map(dict.values, self._contents)))],
+            [*map(Tensor.data_ptr, self._in_memory)],
+            [(weight.requires_grad, bool(weight._backward_hooks)) for weight in self._weights],
+        )
+
+
+def modules_of(agent: Any) -> list[nn.Module]:
+    """Of an agent, targets among them."""
+    return [part for part in vars(agent).values() if isinstance(part, nn.Module)]
+
+
+def refuse_unfit(agent: ActorCritic) -> None:
+    """Refuse an agent that cannot be updated by hand.
+
+    Raises:
+        UserError: naming what does not fit.
+    """
+    if reason := unfit(agent):
+        raise UserError(f"{type(agent).__name__}.fused is True, but {reason}; leave fused out, which updates any agent")
+
+
+def unfit(agent: ActorCritic) -> str:
+    """Why an agent cannot be updated by hand; "" if it can."""
+    cls, fused = type(agent), agent.fused_update
+    if fused is None:
+        return "only SAC, DDPG, TD3, TD3+BC, IQL and BC have a fused update"
+    changed = [name for name, method in agent.written_by_hand.items() if getattr(cls, name) is not method]
+    own = [*changed, *(name for name in fused.replaces if name in vars(agent))]
+    if own:
+        return f"{cls.__name__} has its own {own[0]}, which the fused update would leave out"
+    for encoder in (agent.shared_encoder, agent.actor_encoder):
+        if not (is_empty(encoder) and encoder.memoryless):
+            return f"the encoder {type(encoder).__name__} has weights or a memory, and the fused update is of none"
+    if agent.compiled:
+        return "compiled is True, and the fused update asks no losses"
+    if agent.precision != "float32":
+        return f"precision is {agent.precision!r}, and the fused update is of float32"
+    actor = agent.actor
+    if type(actor) is not fused.actor_class or type(actor.net) is not MLP or not is_plain(actor.net, nn.Linear):
+        return f"the fused update is of a {fused.actor_class.__name__} with its plain perceptron"
+    if agent.has_critics and (type(agent.critics) is not Critics or not is_plain(agent.critics.net, EnsembleLinear)):
+        return "the critics are no plain perceptrons (layer_norm, say), and the fused update is of such"
+    for name in fused.others:
+        if type(net := getattr(agent, name)) is not MLP or not is_plain(net, nn.Linear):
+            return f"{name} is no plain perceptron, and the fused update is of one"
+    layers = [layer for part in modules_of(agent) for layer in part.modules()]
+    if any("forward" in vars(layer) for layer in layers):
+        return "a network's forward was replaced, which the fused update would leave out"
+    if any(getattr(layer, kind) for layer in layers for kind in HOOKS):
+        return "a network has a hook, which the fused update would not call"
+    for part in vars(agent).values():
+        if isinstance(part, Optimizer) and (type(part) is not Optimizer or {"minimize", "step"} & vars(part).keys()):
+            return "an optimizer is one of its own, and the fused update steps offpcc's"
+        if isinstance(part, Temperature) and type(part) is not Temperature:
+            return f"the temperature {type(part).__name__} may have another loss"
+    weights = [weight for part in agent.networks() for weight in part.parameters()]
+    learning = {"actor_optimizer": actor} | ({"critic_optimizer": agent.critics} if agent.has_critics else {})
+    learning |= {f"{name}_optimizer": getattr(agent, name) for name in fused.others}
+    stepped = {name: vars(agent)[name].parameters for name in learning if name in vars(agent)}  # some are not built yet
+    if any([*map(id, stepped[name])] != [*map(id, learning[name].parameters())] for name in stepped):
+        return "a network has weights that are not its optimizer's, and the fused update steps those"
+    if any(weight._backward_hooks or not weight.requires_grad for weight in weights):
+        return "a weight has a hook, or is to stay as it is"
+    if any_other := [w for w in weights if w.device.type != "cpu" or w.dtype != torch.float32]:
+        return f"weights are {any_other[0].dtype} on {any_other[0].device}, and the fused update is of float32 on a CPU"
+    return ""

@@ -1,0 +1,128 @@
+"""Commands about recorded data: what is odd about it."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from offpcc.cli import train  # noqa: F401 (all that gin can configure is known before configs are read)
+from offpcc.cli.arguments import imported
+from offpcc.cli.commands import refuse_idle, tell
+from offpcc.config import loading
+from offpcc.data.checks.check import examine, refused
+from offpcc.data.checks.summary_stats import Spread
+from offpcc.data.datasets.columns import SpoiledData
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.offline import load_by_gin
+from offpcc.envs.closing import opened
+from offpcc.envs.make import make
+from offpcc.training.loggers.console import download_bar
+from offpcc.utils.figures import COLORS, STYLE, check_picture, save, telling_of_faults
+from offpcc.utils.findings import FAULT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BARS = 30  # of a histogram: fine enough to show two levels of skill, coarse enough for 100 episodes
+
+
+def check_dataset(options: argparse.Namespace) -> int:
+    """Print what is odd about recorded data; the exit code says whether anything would spoil learning.
+
+    Raises:
+        UserError: there is no such data, or it cannot be read.
+    """
+    if not options.env:
+        refuse_idle(options, "--env", steps=None, seed=None)
+    if options.output:
+        check_picture(options.output, "--output", "returns.png")
+    loading.load(options.config, [], modules=imported(options))
+    console, data = Console(), None
+    with ExitStack() as stack:
+        env = stack.enter_context(opened(make(options.env))) if options.env else None
+        try:
+            with download_bar(console) as bar:
+                data = load_by_gin(options.dataset, bar)
+        except SpoiledData as error:
+            diagnosis = refused(options.dataset, error)
+        else:
+            data = data.fraction(options.dataset_fraction)
+            diagnosis = examine(data, env=env)
+    tell(console, diagnosis.findings)
+    if diagnosis.spreads:
+        # Figures are there to be read, so elsewhere than in a terminal nothing may be cut.
+        wide = console if console.is_terminal else Console(width=max(console.width, 120))
+        wide.print(_table(diagnosis.spreads))
+    closing_words = "--output FILE.png draws returns and lengths"
+    if data is None:
+        closing_words = ""
+    elif options.output:
+        _draw_into(data, options.output)
+        closing_words = str(options.output)
+    console.print(Text("; ".join(filter(None, (diagnosis.verdict, closing_words))), "bold"), soft_wrap=True)
+    return 1 if diagnosis.of(FAULT) else 0
+
+
+def _table(spreads: tuple[Spread, ...]) -> Table:
+    table = Table(box=None)
+    table.add_column("")
+    for title in ("min", "25%", "median", "75%", "max", "mean", "std"):
+        table.add_column(title, justify="right")
+    for _, alike in itertools.groupby(spreads, _row_of_its_own):
+        first, *others = alike
+        name = f"{first.what} to {others[-1].what.split()[-1]}" if others else first.what
+        table.add_row(name, *(f"{number:.4g}" for number in first[1:]))
+    return table
+
+
+def _row_of_its_own(spread: Spread) -> object:
+    """Neighbouring columns that are always the same number share a row."""
+    kind, *_ = spread.what.split()
+    return (kind, spread[1:]) if spread.is_constant else spread
+
+
+def _draw_into(data: Dataset, file: Path) -> None:
+    with telling_of_faults(file, "--output", "returns.png"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draw(data, file)
+
+
+def draw(data: Dataset, file: Path) -> None:
+    """Draw how returns and lengths of episodes are distributed.
+
+    Args:
+        data: Whose episodes.
+        file: The picture (PNG, PDF or SVG, by its suffix).
+
+    Raises:
+        OSError: The file cannot be written.
+        ValueError: There is no picture with this suffix.
+    """
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        save(_histograms(data), file)
+
+
+def _histograms(data: Dataset) -> Figure:
+    from matplotlib.figure import Figure
+
+    # Without pyplot, a figure needs no display and is freed like any object.
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
+    figure.suptitle(f"{data.name}, {data.num_episodes:,} episode{'s' * (data.num_episodes > 1)}")
+    titles = ("return of an episode", "length of an episode (environment steps)")
+    for axes, values, title, color in zip(
+        figure.subplots(1, 2), (data.returns, data.lengths), titles, COLORS, strict=False
+    ):
+        axes.hist(values, bins=BARS, color=color)
+        axes.set(xlabel=title, ylabel="episodes")
+        axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # of lengths, which may all be one
+    return figure

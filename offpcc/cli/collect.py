@@ -1,0 +1,246 @@
+"""The command that records a data set: episodes of an actor or of random actions, as D4RL's HDF5, and as Minari's."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from offpcc.algorithms import ActorCritic, short_name
+from offpcc.algorithms.agent import load_actor
+from offpcc.cli.arguments import imported
+from offpcc.cli.commands import choose_device, find_actor, place
+from offpcc.cli.messages import program
+from offpcc.config import loading
+from offpcc.core import is_image
+from offpcc.data.datasets.load import MINARI
+from offpcc.data.recording.episode_log import is_unfinished, remove_leftovers, shards_folder
+from offpcc.data.recording.hdf5_writer import check_new, check_output, read_finished
+from offpcc.data.recording.metadata import go_on, settings_of
+from offpcc.data.recording.minari_writer import check_free, check_id, check_lossless, minari_folder, write_minari
+from offpcc.data.recording.recorder import Merged, Recorder
+from offpcc.envs import ENVIRONMENTS
+from offpcc.envs.closing import close, opened
+from offpcc.envs.faults import EnvironmentFault
+from offpcc.envs.guard import guarded
+from offpcc.envs.make import make
+from offpcc.training.collect import Seeds, play
+from offpcc.training.evaluation import open_environment
+from offpcc.training.loggers.console import started
+from offpcc.training.run_dir import RunFolder
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
+from offpcc.utils.files import open_regular
+
+RANDOM = "random"
+REDRAWN_AFTER = 0.2  # seconds
+
+
+def collect(options: argparse.Namespace) -> int:
+    """Record a data set, tell what is in it, and how to learn from it; the exit code.
+
+    Raises:
+        UserError: something given is at fault, and nothing was made; or what was begun cannot be written to its end.
+    """
+    file: Path = options.out
+    minari = None if options.minari is None else options.minari.removeprefix(MINARI)
+    check_output(file)
+    if not options.resume:
+        check_new(file)
+    there = read_finished(file).num_steps if file.is_file() and not is_unfinished(file) else 0
+    if there > options.steps:
+        raise UserError(
+            f"--steps is {options.steps:,}, but {file} has {there:,} already; to learn from a part of them, give "
+            f"training a --dataset_fraction"
+        )
+    if minari is not None:
+        check_id(minari)
+        if there < options.steps:
+            check_free(minari)
+    name, actor, facts = who_acts(options)
+    with opened(open_environment(options.env, actor) if actor else make(options.env, scale_actions=True)) as env:
+        if minari:
+            check_lossless(minari, env)
+        if there == options.steps:
+            go_on(settings_of(env, facts), read_finished(file).settings, file)
+            remove_leftovers(shards_folder(file))  # of a process that was killed in its last moments
+            print(f"{file} is finished, with {there:,} steps; there is nothing left to record")
+        else:
+            print(f"recording {name} in {place(options.env)}", flush=True)
+            with closing(Recorder(file, env, metadata=facts, resume=options.resume)) as recorder:
+                if recorder.message is not None:
+                    print(recorder.message, flush=True)
+                played = guarded(env)
+                try:
+                    with signals.deferred():
+                        record(recorder, played, actor, options)
+                        tell(recorder.merge())
+                except EnvironmentFault as fault:
+                    raise fault.in_run(None) from fault.cause
+                except signals.Interrupted as stop:
+                    kept = counted(recorder.num_episodes, "finished episode")
+                    stop.message = stopped(f"{counted(sum(recorder.lengths), 'step')} of {kept} are kept")
+                    raise
+                finally:
+                    played.release()
+        if minari and not minari_folder(minari).exists():
+            try:
+                write_minari(minari, file, env, lambda number: Seeds.of(options.seed, number).reset)
+            except signals.Interrupted as stop:
+                stop.message = stopped(f"{file} is written, {MINARI}{minari} is not")
+                raise
+        algorithm = advised(options.env, env, actor)
+    print(f"data set {file}", *([f"Minari's {MINARI}{minari}"] if minari else []), sep="\n")
+    words = ["--env", options.env, "--algo", algorithm, "--dataset", str(file)]
+    print(f"to learn from it:\n  {shlex.join([*program(), *words, '--config', 'configs/offline_quickstart.gin'])}")
+    return 0
+
+
+def who_acts(options: argparse.Namespace) -> tuple[str, ActorCritic | None, dict[str, Any]]:
+    """Who acts: what to call it, the agent if there is one, and what a recording tells of it.
+
+    gin knows from here on what the environment is made of.
+
+    Raises:
+        UserError: there is no such actor, or an option has no effect on it.
+    """
+    facts = {"env": options.env, "seed": options.seed, "deterministic": options.deterministic}
+    if options.actor == RANDOM:
+        refuse_without_effect(options)
+        loading.load(options.config, [], modules=imported(options))
+        return "random actions", None, {**facts, "algorithm": RANDOM, "actor": RANDOM, "config": made_by(options.env)}
+    run, file = find_actor(options, options.actor, f", or the word {RANDOM}")
+    config = made_by(options.env)
+    actor = load_actor(file, device := choose_device(options))
+    algorithm = short_name(type(actor).__name__)
+    told = {
+        "algorithm": algorithm,
+        "actor": called(run, file),
+        "actor_sha256": sha256(file),
+        "device": device.type,
+        "threads": torch.get_num_threads(),
+        "config": config,
+    }
+    return str(file), actor, {**facts, **told}
+
+
+def refuse_without_effect(options: argparse.Namespace) -> None:
+    """Refuse options that are an actor's, where actions are random.
+
+    Raises:
+        UserError: one was given.
+    """
+    given = {
+        "--deterministic": options.deterministic,
+        f"--device {options.device}": options.device is not None,
+        f"--threads {options.threads}": options.threads != 1,
+    }
+    if idle := [option for option, is_given in given.items() if is_given]:
+        raise UserError(f"{idle[0]} has no effect on random actions; leave it out, or name an actor")
+
+
+def called(run: RunFolder, file: Path) -> str:
+    """What a recording calls an actor: by its run and its file, and never by where these lie."""
+    details = run.details()
+    known = [str(details[key]) for key in ("env", "algo", "run_id") if details.get(key) is not None]
+    return "/".join([*known, file.name])
+
+
+def made_by(env: str) -> str:
+    """The bindings of gin's that take part in making the environment."""
+    close(make(env))
+    return loading.operative()
+
+
+def sha256(file: Path) -> str:
+    """A file's SHA-256."""
+    with open_regular(file) as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def record(
+    recorder: Recorder, env: gymnasium.Env[Any, Any], actor: ActorCritic | None, options: argparse.Namespace
+) -> None:
+    """Play, from where the recording stands, until it has all its steps; the last episode is cut there.
+
+    Raises:
+        UserError: an episode does not end, or cannot be written.
+        Interrupted: the command line was asked to stop.
+    """
+    recorder.keep(int(np.searchsorted(np.cumsum(recorder.lengths), options.steps, side="right")))
+    num_steps = sum(recorder.lengths)
+    if num_steps:
+        print(f"going on after {counted(num_steps, 'step')} of {counted(recorder.num_episodes, 'episode')}", flush=True)
+    with showing_progress(num_steps, options.steps) as show:
+        while num_steps < options.steps:
+            seeds = Seeds.of(options.seed, recorder.num_episodes)
+            for transition in play(env, actor, seeds, options.deterministic):
+                signals.poll()
+                recorder.push(*transition)
+                num_steps += 1
+                show(num_steps, recorder.num_episodes)
+                if num_steps == options.steps:
+                    break
+    recorder.cut()
+
+
+@contextmanager
+def showing_progress(num_steps: int, total: int) -> Iterator[Callable[[int, int], None]]:
+    """Give a function of the steps and the episodes done, which shows them: a bar, or without a terminal a few lines.
+
+    The bar is drawn by hand, as a thread of its own would take time from playing.
+    """
+    console = Console()
+    is_live = console.is_terminal and not console.is_dumb_terminal
+    columns = (BarColumn(None), TextColumn("{task.description}"), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, auto_refresh=False, expand=True, disable=not is_live)
+    task = bar.add_task("", total=total, completed=num_steps)
+    drawn, told = 0.0, 10 * num_steps // total
+
+    def show(num_steps: int, num_episodes: int) -> None:
+        nonlocal drawn, told
+        line = f"{num_steps:,} of {total:,} steps, {counted(num_episodes, 'episode')}"
+        if is_live and (time.monotonic() - drawn > REDRAWN_AFTER or num_steps == total):
+            drawn = time.monotonic()
+            bar.update(task, completed=num_steps, description=line, refresh=True)
+        elif not is_live and 10 * num_steps // total > told:
+            told = 10 * num_steps // total
+            print(line, flush=True)
+
+    with started(bar, show) as never_raising:
+        yield never_raising
+
+
+def tell(merged: Merged) -> None:
+    """What was recorded, in one line."""
+    mean = f", mean return {merged.mean_return:.1f}" if merged.num_whole else ""
+    last = " (and a last one, which was cut)" if merged.num_episodes > merged.num_whole else ""
+    print(f"{counted(merged.num_steps, 'step')}, {counted(merged.num_whole, 'whole episode')}{last}{mean}")
+
+
+def stopped(kept: str) -> str:
+    """How a recording that was stopped goes on."""
+    return f"stopped; {kept}, and the same command with --resume goes on"
+
+
+def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) -> str:
+    """An algorithm to learn from the data: with memory if the actor has one, or if much is hidden from random ones."""
+    is_partial = any(row.name == name and row.hidden != "nothing" for row in ENVIRONMENTS)
+    needs_memory = is_partial if actor is None else not actor.memoryless
+    return f"{'c' * is_image(env.observation_space.shape or ())}{'r' * needs_memory}iql"
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as 1 step, and 2,000 steps."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

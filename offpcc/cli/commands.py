@@ -1,0 +1,230 @@
+"""The commands beside training: evaluate, plot, envs, check, and showing what a run learned."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from offpcc.algorithms.agent import load_actor
+from offpcc.cli.arguments import imported
+from offpcc.cli.gallery import gallery
+from offpcc.config import loading
+from offpcc.data.offline import told_score
+from offpcc.envs import ENVIRONMENTS
+from offpcc.envs.check import examine
+from offpcc.envs.make import describe, simulator
+from offpcc.envs.rendering import has_screen
+from offpcc.training.evaluation import evaluate_actor, lines, overview, record_episodes, watch_episodes
+from offpcc.training.experiment import run_name, what_is_named
+from offpcc.training.interaction import EpisodeResult
+from offpcc.training.plotting import find_runs, plot_runs
+from offpcc.training.run_dir import RunFolder
+from offpcc.utils.errors import UserError
+from offpcc.utils.figures import check_picture, telling_of_faults
+from offpcc.utils.findings import FAULT, WARNING, Finding
+from offpcc.utils.paths import as_path, refuse_link, shown
+
+STEPS = 2_000  # of the longest walk of `check`
+
+
+def envs(options: argparse.Namespace) -> int:
+    """Print the table of environments, or draw them."""
+    if options.gallery:
+        return _gallery(options.gallery)
+    console = Console()
+    if not console.is_terminal:  # names are there to be copied, so nothing may be cut
+        console = Console(width=max(console.width, 120))
+    table = Table(box=None)
+    for title in ("environment", "observation", "actions", "steps", "hidden", "to install"):
+        table.add_column(title, no_wrap=title == "environment")
+    for environment in ENVIRONMENTS:
+        row = describe(environment.name)
+        size = " x ".join(map(str, row["observation_shape"]))
+        numbers = (size, str(row["action_size"]), str(row["horizon"]))
+        table.add_row(row["name"], *numbers, row["hidden"], row["missing_package"] or "")
+    console.print(table)
+    console.print("Any Gymnasium id with a Box action space works as well.", highlight=False)
+    return 0
+
+
+def _gallery(file: Path) -> int:
+    picture = (file, "--gallery", "gallery.png")
+    check_picture(*picture)
+    with telling_of_faults(*picture):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        left_out = gallery(file)
+    print(*left_out, file, sep="\n")
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """Print what is odd about an environment; the exit code says whether anything would spoil learning."""
+    if options.env is None:
+        raise UserError("there is nothing to check; name an environment with --env, or recorded data with --dataset")
+    refuse_idle(options, "--dataset", output=None, dataset_fraction=1.0)
+    loading.load(options.config, [], modules=imported(options))
+    diagnosis = examine(options.env, options.steps or STEPS, options.seed or 0)
+    console = Console()
+    tell(console, diagnosis.findings)
+    console.print(Text(diagnosis.verdict, "bold"), soft_wrap=True)
+    return 1 if diagnosis.of(FAULT) else 0
+
+
+def tell(console: Console, findings: Iterable[Finding]) -> None:
+    """Print findings of a doctor, of environments or of recorded data."""
+    for finding in findings:
+        style = {FAULT: "bold red", WARNING: "yellow"}.get(finding.level, "green")
+        line = Text.assemble((f"{finding.level:9}", style), (f"{finding.check:11}", "bold"), finding.found)
+        console.print(line, soft_wrap=True)
+        if finding.remedy:
+            console.print(Text(f"{'':20}-> {finding.remedy}"), soft_wrap=True)
+
+
+def plot(options: argparse.Namespace) -> int:
+    """Draw curves and print the figures under them."""
+    picture = (options.output, "--output", "curves.png")
+    check_picture(*picture)
+    try:
+        with telling_of_faults(*picture):
+            for folder in options.folder:
+                find_runs(folder)
+            options.output.parent.mkdir(parents=True, exist_ok=True)
+            summaries = plot_runs(options.folder, options.output, metric=options.metric, announce=print)
+    except KeyError as error:
+        raise UserError(str(error.args[0])) from error
+    runs = [run.resolve() for folder in options.folder for run in find_runs(folder)]
+    versions: dict[str, set[str]] = {}
+    for run in runs:
+        known = RunFolder.at(run).details().get("simulator")
+        versions.setdefault(run.parent.parent.name, set()).update([shown(known)] if isinstance(known, str) else [])
+    for summary in summaries:
+        version = f" ({', '.join(sorted(found))})" if (found := versions[summary.environment]) else ""
+        several = f" +- {summary.final_std:.1f} over {summary.num_runs} runs"
+        longest = f" (the longest run ends at {summary.longest:,})" if summary.longest > summary.steps else ""
+        print(
+            f"{summary.environment}{version} {summary.label}: {options.metric} {summary.final_mean:.1f}"
+            f"{several if summary.num_runs > 1 else ' of one run'} at step {summary.steps:,}{longest}"
+        )
+    print(options.output)
+    return 0
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """Print returns of a saved actor."""
+    run, file = find_actor(options, options.folder)
+    actor = load_actor(file, choose_device(options))
+    env = options.env
+    if not env and options.folder.is_dir():
+        # What a folder says does not say what is imported: "module:id" is for the command line.
+        known = run.details().get("env", run.siblings.parent.name)
+        env = known and shown(str(known).rsplit(":", 1)[-1])
+        if env is None:
+            raise UserError(f"{run.path} was trained without an environment: add --env, the one to evaluate it in")
+    if env is None:
+        raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
+    results = evaluate_actor(actor, env, options.episodes, options.num_envs, options.seed)
+    print(f"{file} in {place(env)}", overview(results) + _score(env, results), sep="\n")
+    return 0
+
+
+def find_actor(options: argparse.Namespace, given: str | Path, or_else: str = "") -> tuple[RunFolder, Path]:
+    """The folder of a saved actor's run, and the actor's file; gin knows from here on what the run's environment has.
+
+    Args:
+        options: of the command, whose modules and config define what the run's config refers to.
+        given: a run's folder, or an actor's file.
+        or_else: what may be given instead, for messages.
+
+    Raises:
+        UserError: there is no such actor, or its environment is of unknown parts.
+    """
+    file = as_path(given)
+    if not str(given) or not file.exists():
+        raise UserError(
+            f"there is no actor {shown(given)}; give a run's folder, such as results/ENV/ALGO/1, or an actor's "
+            f"file{or_else}"
+        )
+    run = RunFolder.at((file if file.is_dir() else file.parent).resolve())
+    loading.load_for_actor(options.config, run.config, imported(options))
+    return run, file / run.actor().name if file.is_dir() else file
+
+
+def _score(env: str, results: list[EpisodeResult]) -> str:
+    return told_score(env, sum(result.episode_return for result in results) / len(results))
+
+
+def place(env: str) -> str:
+    """An environment as scores name it: with the simulator's version, which moves them."""
+    return f"{env} ({version})" if (version := simulator()) else env
+
+
+def choose_device(options: argparse.Namespace) -> torch.device:
+    """The device as asked for, CUDA if there is one, else the CPU; and torch's threads, one unless asked for more."""
+    torch.set_num_threads(options.threads)
+    name = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("offpcc runs on cpu and cuda")
+        if device.type == "cpu" and device.index:
+            raise RuntimeError("there is one cpu, whatever its cores")
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(
+            f"--device {name} cannot be used here ({str(error).splitlines()[0]}); choose cpu"
+            + (f" or cuda:0 to cuda:{torch.cuda.device_count() - 1}" if torch.cuda.is_available() else "")
+        ) from error
+    if device.type == "cuda":  # the same seed, the same bytes
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    return device
+
+
+def refuse_idle(options: argparse.Namespace, needed: str, **defaults: Any) -> None:
+    """Refuse options that do nothing unless another is given.
+
+    Args:
+        options: of the command.
+        needed: what they are for.
+        defaults: values of options that were not given.
+
+    Raises:
+        UserError: one was given.
+    """
+    for name, default in defaults.items():
+        if (value := getattr(options, name, default)) != default:
+            told = f"--{name}" if value is True else f"--{name} {value}"
+            raise UserError(f"{told} has no effect without {needed}; leave it out, or add {needed}")
+
+
+def show(options: argparse.Namespace, run_id: int) -> None:
+    """Show or record a saved actor."""
+    given = {"gin": options.gin and options.gin[0], "resume": options.resume, "track": options.track}
+    for name, value in (given | {"save_dataset": options.save_dataset}).items():
+        if value:
+            told = f"--{name}" if value is True else f"--{name} {str(value)!r}"
+            raise UserError(f"{told} has no effect on a saved actor; leave it out")
+    env, dataset = what_is_named(options.env, options.dataset)
+    name = run_name(env, dataset, options.dataset_fraction)
+    folder = RunFolder(loading.results_folder(options.results), name, options.algo, run_id)
+    if env is None:
+        raise UserError(f"{folder.path} has no environment to be shown in: name one to `offpcc evaluate --env`")
+    refuse_link(folder.videos)
+    loading.load_for_actor(options.config, folder.config, imported(options))
+    file = folder.actor()
+    actor = load_actor(file, choose_device(options))
+    print(f"{file} in {place(env)}")
+    videos: list[Path] = []
+    if options.render and has_screen():
+        results = watch_episodes(actor, env, options.episodes or 3)
+    else:
+        if options.render:
+            print("There is no screen here, so the episodes are recorded instead.")
+        results, videos = record_episodes(actor, env, options.episodes or 3, folder.videos)
+    print("\n".join([*lines(results), overview(results) + _score(env, results), *map(str, videos)]))

@@ -1,0 +1,233 @@
+"""What a command of training tells a person: what there is to learn from, what came out, and what to do next."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import math
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import gin
+import gymnasium
+
+from offpcc.cli.arguments import imported
+from offpcc.config import loading
+from offpcc.config.gin_files import has_imports
+from offpcc.config.loading import plain_values
+from offpcc.core import is_image
+from offpcc.envs.d4rl import catalog
+from offpcc.envs.rendering import backend
+from offpcc.training.evaluation import frames_per_second
+from offpcc.training.experiment import Learner, what_is_named
+from offpcc.training.plotting import read_progress
+from offpcc.training.run_dir import RunFolder, path_part
+from offpcc.training.settings import Settings, are_same, name_settings, settings_of
+from offpcc.utils.errors import UserError
+from offpcc.utils.system import available_bytes
+
+OLD_BODIES = re.compile(r"^(Hopper|HalfCheetah|Walker2d|Ant)-v[0-3]$")  # no longer to be had; v4 is what v2 was
+
+MOST_NEAR = 3  # folders that a message names
+LONGEST_FOLDER = 60  # letters of a folder's name that is proposed
+
+
+def about_config(options: argparse.Namespace, config: str, file: Path) -> list[str]:
+    """What the configs and the command line bound of what is in use, a line for each class, and where all values are.
+
+    Args:
+        options: of the command.
+        config: all values in use, as gin writes them.
+        file: where they are saved.
+    """
+    if options.config is None:  # a run that goes on by its own config, where every value is bound
+        return [*options.gin, f"all values are as the run was begun with; they are in {file}"]
+    used, bound = loading.values(config), loading.values(gin.config_str())
+    settings = defaultdict[str, list[str]](list)
+    for name in sorted(bound.keys() & used.keys()):
+        owner, _, parameter = name.rpartition(".")
+        settings[owner].append(f"{parameter} = {used[name]}")
+    lines = [f"  {owner or 'macros'}: {', '.join(values)}" for owner, values in settings.items()]
+    source = f"{options.config}{' and --gin' if options.gin else ''}"
+    return [f"settings by {source} ({len(used):,} values in all, the others are defaults: {file})", *lines]
+
+
+def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) -> list[str]:
+    """What there is to learn from: the recorded data, or what the buffer can come to.
+
+    Raises:
+        UserError: more than the machine has free.
+    """
+    env, _ = what_is_named(options.env, options.dataset)
+    available, buffer = available_bytes(), learner.buffer
+    of_batch = buffer.batch_size * buffer.bytes_per_step
+    if available is not None and of_batch > available:
+        raise UserError(
+            f"{type(buffer).__name__}.batch_size is {buffer.batch_size:,}: a batch takes {of_batch:,} bytes or more, "
+            f"but {available:,} bytes of memory are free; lower it"
+        )
+    if learner.recording is not None:
+        told = [*learner.recording.lines(learner.algorithm.has_critics)]
+        if learner.algorithm.normalization is not None:
+            told.append("observations are normalised by the data's mean and standard deviation")
+        if env in catalog.FILES:
+            told.append(f"tested in {catalog.task(env)}")
+        if options.env and not env:
+            told.append(f"{options.env} is not tested in any environment, so there are no tests")
+        elif not env:
+            one = OLD_BODIES.sub(r"\1-v4", learner.recording.recorded_in or "")
+            advice = f"--env {one}, where the data was recorded, has some" if one else "--env NAME has some"
+            told.append(f"no environment is named, so there are no tests; {advice}")
+        return told + about_frames(env, learner)
+    assert env is not None
+    planned = buffer.planned_bytes(num_steps, gymnasium.spec(env.rsplit(":", 1)[-1]).max_episode_steps)
+    if available is not None and planned > available:
+        raise UserError(
+            f"the replay buffer can come to {planned:,} bytes, but {available:,} bytes of memory are free; lower "
+            f"{type(buffer).__name__}.capacity or train.num_epochs"
+        )
+    return [f"the replay buffer can come to {planned:,} bytes in {num_steps:,} steps", *about_frames(env, learner)]
+
+
+def about_frames(env: str | None, learner: Learner) -> list[str]:
+    """How images are drawn that a simulator draws."""
+    if learner.tests is not None and learner.tests.shared is not None:
+        return []  # there is to be no second environment
+    if env and is_image(learner.algorithm.observation_shape) and "mujoco" in sys.modules:
+        return [f"frames are drawn by {backend()}, {frames_per_second(env):,.0f} a second"]
+    return []
+
+
+def refusal(options: argparse.Namespace, folder: RunFolder, status: str, config: str | None) -> str:
+    """Why an existing run is not started, and what to do instead.
+
+    Args:
+        options: of the command.
+        folder: of the run.
+        status: of the run.
+        config: the bindings that the command's run would have; None where it cannot be put together.
+    """
+    here = folder.run_id
+    is_known = folder.config.is_file() and not (options.config and has_imports(folder.config))
+    resume = command(options, folder, here, "--resume", by_own_config=is_known)
+    further = command(options, folder, here, "--resume", "--gin", "train.num_epochs=N", by_own_config=is_known)
+    ways = {
+        "finished": [
+            ("show what it learned", command(options, folder, here, "--render")),
+            ("train on, to a larger number N of epochs", further),
+        ],
+        "unfinished": [("go on with it", resume)],
+    }[status]
+    difference = ""
+    there = _known_settings(folder)
+    if config is not None and there is not None:
+        given = plain_values(config)
+        if are_same(there, given):
+            ways.append(("start another", command(options, folder, folder.next_free_id())))
+        else:
+            theirs, ours = name_settings([there, given])
+            difference = f": its settings are {theirs}, those of this command {ours}"
+            apart = str(folder.results / path_part(ours[:LONGEST_FOLDER] or "other"))
+            elsewhere = argparse.Namespace(**vars(options) | {"results": apart})
+            ways.append(
+                ("train with the settings of this command, in a folder apart", command(elsewhere, folder, here))
+            )
+    told = "".join(f"\n  {what}:\n    {how}" for what, how in ways)
+    return f"run {here} in {folder.path} is {status} and is not overwritten{difference}{told}"
+
+
+def _known_settings(folder: RunFolder) -> Settings | None:
+    try:
+        return settings_of(folder.path)
+    except UserError:
+        return None
+
+
+def nothing_there(options: argparse.Namespace, folder: RunFolder) -> str:
+    """Why there is nothing to go on with, and where there is: with data or an environment that was not named."""
+    name, algo = (glob.escape(path.name) for path in (folder.siblings.parent, folder.siblings))
+    results, missing = folder.siblings.parent.parent, "--env" if options.dataset else "--dataset"
+    pattern = f"*_from_{name}" if options.dataset else f"{name}_from_*"
+    near = [] if options.env and options.dataset else sorted(results.glob(f"{pattern}/{algo}/{folder.run_id}"))
+    found = [str(path) for path in near if RunFolder.at(path).status()]
+    told = f"there is no run in {folder.path} to go on with"
+    if found:
+        return f"{told}, but in {' and '.join(found[:MOST_NEAR])}: {missing} is missing; add it"
+    return f"{told}; to begin one, leave --resume out and add --config FILE.gin, such as configs/quickstart.gin"
+
+
+def command(
+    options: argparse.Namespace,
+    folder: RunFolder,
+    run_id: int | Sequence[int],
+    *extra: str,
+    by_own_config: bool = False,
+) -> str:
+    """The command that starts a run, or several, with the same options; without a config, with that of `folder`.
+
+    Args:
+        options: of the command just given.
+        folder: of the run.
+        run_id: of the run or runs.
+        extra: words at the end.
+        by_own_config: whether the run has a config, by which it goes on whatever this command bound.
+    """
+    run_ids = [run_id] if isinstance(run_id, int) else run_id
+    words = [*program(), *(["--env", options.env] if options.env else [])]
+    if options.dataset:
+        words += ["--dataset", options.dataset]
+    if options.dataset_fraction != 1.0 and "--render" not in extra:
+        words += ["--dataset_fraction", str(options.dataset_fraction)]
+    words += ["--algo", options.algo, *(word for module in imported(options) for word in ("--import", module))]
+    if "--render" in extra:  # a saved actor needs nothing but its folder
+        words += ["--results", options.results] if options.results else []
+        return shlex.join([*words, "--run_id", *map(str, run_ids), *extra])
+    if not by_own_config and (options.config or "--resume" not in extra):
+        words += ["--config", options.config or os.path.relpath(folder.config)]
+    words += ["--run_id", *map(str, run_ids)]
+    for name in ("device", "threads", "results"):
+        words += [f"--{name}", str(value)] if (value := getattr(options, name)) not in (None, 1) else []
+    words += ["--track"] if options.track else []
+    if options.save_dataset and folder.run_id in run_ids:
+        words += ["--save_dataset", str(options.save_dataset)]
+    bound_anew = {text.partition("=")[0] for text in extra}
+    kept = [text for text in options.gin if text.partition("=")[0].strip() not in bound_anew]
+    words += ["--gin", *kept] if kept and not by_own_config else []
+    return shlex.join([*words, *extra])
+
+
+def program() -> list[str]:
+    """The words that start this program as it was started."""
+    script = Path(sys.argv[0])
+    if script.name == "launch.py":
+        return [os.path.relpath(path) for path in (sys.executable, script)]
+    return [script.name if shutil.which(script.name) else str(script)]
+
+
+def tell_result(folder: RunFolder) -> None:
+    """Name the figures and files a person wants."""
+    rows = read_progress(folder.progress)
+    if rows["step"]:
+        steps, mean, spread = (rows[name][-1] for name in ("step", "test/return", "test/return_std"))
+    if rows["step"] and not math.isnan(mean):
+        version = f" in {version}" if (version := folder.details().get("simulator")) else ""
+        scores = rows.get("test/normalized_score")
+        score = "" if scores is None else f", D4RL score {scores[-1]:.1f}"
+        print(f"test return after {steps:,.0f} steps{version}: mean {mean:.1f}, s.d. {spread:.1f}{score}")
+    print(f"learning curve  {folder.curve}")
+    for video in sorted(folder.videos.glob("*.mp4"))[:1]:
+        print(f"video           {video}")
+    print(f"folder          {folder.path}")
+
+
+def tell_finished(options: argparse.Namespace, folder: RunFolder) -> None:
+    """Show a finished run, and how to train another."""
+    print(f"run {folder.run_id} is finished; there is nothing left to do")
+    tell_result(folder)
+    print(f"to train another:\n  {command(options, folder, folder.next_free_id())}")

@@ -1,0 +1,298 @@
+"""The command that trains: a run's folder is made, filled or gone on with, and its result told.
+
+All by which a run can be followed while it trains: its table, TensorBoard, the terminal, Weights & Biases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from offpcc.algorithms import short_name
+from offpcc.algorithms.agent import load_actor
+from offpcc.algorithms.nonfinite import BadNumberError
+from offpcc.cli.commands import refuse_idle, show
+from offpcc.cli.messages import about_config, command, refusal, tell_result
+from offpcc.cli.plan import Beginning, decide
+from offpcc.config import gin_files, loading
+from offpcc.envs.faults import EnvironmentFault
+from offpcc.training import checkpoint, run_dir
+from offpcc.training.checkpoint import Checkpoints
+from offpcc.training.evaluation import record_episodes
+from offpcc.training.experiment import Learner, run_name, what_is_named
+from offpcc.training.loggers import (
+    ConsoleLogger,
+    CSVLogger,
+    Logger,
+    Loggers,
+    Row,
+    TensorBoardLogger,
+    WandbLogger,
+    going_on_without,
+    tracking_wanted,
+)
+from offpcc.training.loggers.csv_logger import joined_columns, table_text
+from offpcc.training.plotting import plot_run
+from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_fns import columns_of
+from offpcc.training.settings import digest
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.files import open_regular, telling_of_faults
+from offpcc.utils.locks import FolderLock
+from offpcc.utils.paths import check_folder
+
+
+def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learner, console: ConsoleLogger) -> Loggers:
+    """All that is told of the run's progress; of a run that goes on, what was told before is there, too."""
+    loop = learner.loop
+    columns = columns_of(learner.algorithm, learner.tests, learner.interaction)
+    if told := _check_table(folder, columns, loop.rows):
+        console.print(told)
+    logs: list[Logger] = [CSVLogger(folder.progress, columns, loop.rows), console]
+    with going_on_without("TensorBoard"):
+        has_events = any((folder.path / "tensorboard").glob("*tfevents*"))
+        events = TensorBoardLogger(folder.path, purge_step=loop.epoch_start + 1)
+        for row in () if has_events else loop.rows:
+            events.epoch(row)
+        logs.append(events)
+    if tracking_wanted(options.track):
+        with going_on_without("Weights & Biases"):
+            logs.append(open_weights_and_biases(options, folder, console))
+    return Loggers(logs)
+
+
+def open_weights_and_biases(options: argparse.Namespace, folder: RunFolder, console: ConsoleLogger) -> WandbLogger:
+    """The run at Weights & Biases, or its folder for a later upload."""
+    details = folder.details()
+    return WandbLogger(
+        folder.path,
+        environment=run_name(*what_is_named(options.env, options.dataset), options.dataset_fraction),
+        algorithm=options.algo,
+        # Weights & Biases averages over a group, so runs of other settings are of another one.
+        config_name=f"{details['config_name']} {digest(loading.plain_values(loading.operative()))}",
+        run_id=folder.run_id,
+        wandb_id=details["wandb_id"],
+        config=loading.values(loading.operative()),
+        announce=console.print,
+    )
+
+
+def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """Put a table aside that is not the run's, as it was changed or damaged; what there is to tell of that.
+
+    The checkpoint has the rows of all epochs, so that the table can be written anew.
+    """
+    if not rows:
+        return ""
+    table, number = folder.progress, f"{len(rows):,} epoch{'s' * (len(rows) > 1)}"
+    if not os.path.lexists(table):
+        return f"{table} is missing; its rows of {number} are written again, from the checkpoint"
+    own = joined_columns((), rows)  # what the columns were before this process
+    expected = [table_text(names, rows).encode() for names in (own, joined_columns(columns, rows))]
+    if table.is_file():
+        with open_regular(table) as stream:
+            beginning = stream.read(max(map(len, expected)))
+        if any(beginning.startswith(text) for text in expected):
+            return ""
+    table.replace(folder.progress_before)
+    return (
+        f"{table} is not what the run wrote; it is kept as {folder.progress_before.name}, and the rows of {number} are "
+        f"written again, from the checkpoint"
+    )
+
+
+def train_all(options: argparse.Namespace) -> int:
+    """Train or show every run id; one failure does not stop the others, the exit code tells of the first."""
+    if len(set(options.run_id)) < len(options.run_id):
+        raise UserError(f"--run_id {' '.join(map(str, options.run_id))} names a run twice; give each id once")
+    if options.save_dataset and len(options.run_id) > 1:
+        raise UserError(f"--save_dataset {options.save_dataset} is one file, but there are several run ids; give one")
+    if not options.env and not options.dataset:
+        raise UserError(
+            "there is nothing to learn from; name an environment with --env, or recorded data with --dataset"
+        )
+    if options.config:
+        gin_files.find(options.config)  # whatever is wrong with a run, a name that is misspelt comes first
+    is_shown = options.render or options.record
+    if not is_shown:
+        refuse_idle(options, "--render", episodes=None)
+        check_folder(loading.results_folder(options.results), "the folder of results")
+    options.algo = short_name(options.algo)  # a run's folder is the same, whichever name is given
+    run = show if is_shown else train_one
+    codes: list[int] = []
+    told: set[str] = set()  # what is wrong with all runs alike is told once
+    for run_id in options.run_id:
+        try:
+            run(options, run_id)
+            codes.append(0)
+        except UserError as error:
+            codes.append(2 if error.message in told else error.report())
+            told.add(error.message)
+        except Exception:
+            traceback.print_exc()
+            hint = "" if run is show else "; once it is mended, the same command with --resume goes on"
+            print(f"offpcc: run {run_id} failed{hint}", file=sys.stderr)
+            codes.append(1)
+        signals.poll()
+    return next((code for code in codes if code), 0)
+
+
+def train_one(options: argparse.Namespace, run_id: int) -> None:
+    """Train one run in its folder, from the start or from its checkpoint.
+
+    Raises:
+        UserError: the run exists and is not to be resumed, another process trains it, something given is at fault, or
+            its folder cannot be written.
+        Interrupted: the command line was asked to stop.
+    """
+    name = run_name(*what_is_named(options.env, options.dataset), options.dataset_fraction)
+    folder = RunFolder(loading.results_folder(options.results), name, options.algo, run_id)
+    try:
+        with closing(FolderLock(folder.path)) as lock:
+            lock.take_if_there()
+            train_locked(options, folder, lock)
+    except signals.Interrupted as stop:
+        stop.message = f"run {run_id} {stop.message}"
+        unfinished = options.run_id[options.run_id.index(run_id) + stop.is_late :]
+        if unfinished and (options.config or folder.config.exists()):
+            stop.message += f"; to go on: {command(options, folder, unfinished, '--resume')}"
+        raise
+
+
+def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLock) -> None:
+    """Train one run in a folder that no other process trains in; see `train_one`."""
+    folder.refuse_links()
+    beginning = decide(options, folder)
+    if beginning is None:
+        return
+    take(options, folder, lock, beginning)
+    learner, messages = begin(options, folder, beginning)
+    if lock.message:
+        messages.append(lock.message)
+    with signals.deferred(), telling_of_faults(folder.path):
+        if beginning.status and beginning.checkpoint is None:
+            messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
+        print(*about_config(options, beginning.config, folder.config), *messages, sep="\n", flush=True)
+        env, _ = what_is_named(options.env, options.dataset)
+        facts = run_dir.facts(env, options.algo, folder.run_id, Path(beginning.file).stem, learner)
+        folder.create(beginning.config, facts)
+        train_in(folder, options, learner, beginning.config, beginning.settings)
+
+
+def take(options: argparse.Namespace, folder: RunFolder, lock: FolderLock, beginning: Beginning) -> None:
+    """Make a run's folder, if need be, and lock it.
+
+    Raises:
+        UserError: another process trains the run, or has since its status was looked at, or the folder
+            cannot be made.
+    """
+    with telling_of_faults(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        lock.take()
+        if (now := folder.status()) != beginning.status:
+            raise UserError(refusal(options, folder, now or "unfinished", beginning.config))
+
+
+def begin(options: argparse.Namespace, folder: RunFolder, beginning: Beginning) -> tuple[Learner, list[str]]:
+    """The learner where the run begins, recording if it is to; and what there is to tell of it.
+
+    Raises:
+        UserError: the checkpoint is of another run, or the recording cannot be begun.
+    """
+    learner, messages = beginning.learner, [*beginning.messages]
+    if options.save_dataset is not None:  # from here on, files are made beside the one that is to be
+        learner = learner.record(options.save_dataset, options.env, folder.run_id, options.resume)
+    if learner.recorder is not None and learner.recorder.message:
+        messages.append(learner.recorder.message)
+    if beginning.checkpoint is not None:
+        messages += checkpoint.resume(beginning.checkpoint, learner)
+        if learner.loop.best_return is not None and not folder.actor_best.is_file():
+            learner.loop.best_return = None
+            messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the tests to come")
+        messages.append(f"going on in {folder.path} after epoch {learner.loop.epoch}, step {learner.loop.step:,}")
+    elif learner.recorder is not None:  # what was recorded before the first checkpoint is played again
+        learner.recorder.keep(0)
+    if options.resume and not beginning.status:
+        messages.append(f"there is no run in {folder.path} to go on with, so one is begun")
+    return learner, messages
+
+
+def train_in(
+    folder: RunFolder, options: argparse.Namespace, learner: Learner, config: str, settings: dict[str, Any]
+) -> None:
+    """Train to the end, and tell the result; or save all and stop, if that is asked for."""
+    num_epochs, loop = settings["num_epochs"], learner.loop
+    console = ConsoleLogger(f"{learner.title} run {folder.run_id}")
+    saving = Checkpoints(folder, learner, config, num_epochs)
+    started = time.monotonic()
+    with ExitStack() as stack:
+        stack.callback(learner.close)
+        logger = open_loggers(options, folder, learner, console)
+        stack.callback(logger.close)
+        try:
+            try:
+                learner.train(logger, [saving])
+                if learner.recorder is not None:
+                    learner.recorder.cut()
+                    learner.recorder.merge()
+                env, _ = what_is_named(options.env, options.dataset)
+                if learner.tests is not None and learner.tests.shared is not None:
+                    env = None  # a video would need a second environment
+                picture(env, folder, learner.algorithm.device, logger, console.print)
+                folder.note(status="finished", epochs=loop.epoch, best_test_return=loop.best_return)
+            except signals.Interrupted as stop:
+                if loop.epoch >= num_epochs or loop.stopped:
+                    stop.message = f"stopped after its last step, {loop.step:,}, and saved"
+                else:
+                    num_steps = num_epochs * settings["num_steps_per_epoch"]
+                    stop.message = f"stopped at step {loop.step:,} of {num_steps:,}, and saved"
+                    saving.save()  # which may be the first to meet a bad number
+                folder.note(status="stopped")
+                raise
+        except BadNumberError as error:
+            told = error.at(loop.step)
+            told.save(folder.bad_batch)
+            raise told from None
+        except EnvironmentFault as fault:
+            raise fault.kept_in(folder.path) from fault.cause
+    seconds = time.monotonic() - started
+    with going_on_without("the summary of the run"):
+        print(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
+        if learner.recorder is not None:
+            print(f"data set        {options.save_dataset}")
+        tell_result(folder)
+    try:
+        signals.poll()
+    except signals.Interrupted as stop:
+        stop.message, stop.is_late = "is finished", True
+        raise
+
+
+def picture(
+    env: str | None, folder: RunFolder, device: torch.device, logger: Logger, announce: Callable[[str], None]
+) -> None:
+    """The learning curve, and a film of the best actor if there is an environment that can be drawn."""
+    with going_on_without("the learning curve"):
+        plot_run(folder.path, folder.curve)
+        logger.artifact("curve", folder.curve)
+    logger.artifact("actor", folder.actor())
+    if env is None:
+        return
+    with going_on_without("the video"):
+        try:
+            _, videos = record_episodes(load_actor(folder.actor(), device), env, 1, folder.videos, "best_actor")
+        except signals.ANYTHING as error:  # such as an environment that cannot be drawn
+            signals.pass_on(error)
+            announce(f"there is no video: {first_line(error)}")
+        else:
+            logger.artifact("video", videos[0])

@@ -1,0 +1,270 @@
+"""Bindings of gin: what may be bound, and those that would do nothing refused by name."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gin
+
+from offpcc.config.limits import DEEPEST, MOST_VALUES, parts_of, too_deep, too_many
+from offpcc.config.validation import FOR_NUMBERS, has_flags, takes_numbers, told
+from offpcc.utils.errors import UserError
+
+COMMAND_LINE = "--gin"
+GIN = "gin"  # the module of gin's own
+MACRO, CONSTANT = f"{GIN}.macro", f"{GIN}.constant"
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+# What launch.py and the library pass themselves, by family; gin sets hyper-parameters only.
+PASSED = {
+    "ActorCritic": {"observation_space", "action_space", "device", "seed"},
+    "BufferBase": {"observation_space", "action_space", "device", "seed", "num_envs", "frame_stack"},
+    "ReplayBuffer": {"num_steps"},
+    "Encoder": {"shape"},
+    "Wrapper": {"env"},  # of Gymnasium
+    "Cell": {"num_in", "hidden_dim", "num_layers"},
+}
+
+
+class Binding(NamedTuple):
+    """One line of a gin file or of the command line."""
+
+    scope: str
+    selector: str  # the complete one, such as offpcc.algorithms.sac.SAC
+    parameter: str
+    given: str  # as the user wrote it, such as SAC.lr
+    where: str  # "FILE:LINE" or "--gin"
+
+
+def configurables() -> dict[str, Any]:
+    """What gin can configure, by complete name."""
+    registry = gin.config._REGISTRY._selector_map
+    return {name: entry.wrapped for name, entry in registry.items() if not name.startswith("gin.")}
+
+
+def parameters(function: Any) -> set[str]:
+    """Names that `function`, or a class with all its ancestors, takes; ``**kwargs`` go on to the next ancestor."""
+    if not inspect.isclass(function):
+        return {p.name for p in inspect.signature(function).parameters.values() if p.kind not in VARIADIC}
+    names: set[str] = set()
+    for cls in function.__mro__:
+        if "__init__" not in cls.__dict__ or cls is object:
+            continue
+        signature = inspect.signature(cls.__dict__["__init__"])
+        names |= {p.name for p in list(signature.parameters.values())[1:] if p.kind not in VARIADIC}
+        if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+            break
+    return names
+
+
+def passed_by_us(function: Any) -> set[str]:
+    """Parameters that are not gin's to set."""
+    ancestors = function.__mro__ if inspect.isclass(function) else ()
+    passed = set[str]().union(*(PASSED.get(cls.__name__, set()) for cls in ancestors))
+    for entry in gin.config._REGISTRY._selector_map.values():
+        if entry.wrapped is function:
+            passed |= set(entry.denylist or ())
+            passed |= parameters(function) - set(entry.allowlist) if entry.allowlist else set()
+    return passed
+
+
+def nearest(name: str, known: Any) -> str:
+    """What of the known names may have been meant."""
+    near = difflib.get_close_matches(name, list(known), 3, 0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(list(known)[:40])}."
+
+
+def nearest_configurable(selector: str) -> str:
+    """Which class or function may have been meant, by its short name."""
+    return nearest(selector.split(".")[-1], sorted({name.split(".")[-1] for name in configurables()}))
+
+
+def is_known_value(reference: Any) -> bool:
+    """Whether a reference is a macro's, or a constant's that a module has defined."""
+    name, selector = reference.config_key
+    return bool(name) and (selector == MACRO or (selector == CONSTANT and name in gin.config._CONSTANTS))
+
+
+def check_references(bindings: list[Binding]) -> None:
+    """Refuse bindings whose references, followed to their ends, are bound nowhere, made of themselves or too large.
+
+    Raises:
+        UserError: naming the binding.
+    """
+    bound, reached, total = gin.config._CONFIG, Reached(), 0
+    for binding in bindings:
+        value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
+        where = f"{binding.where}: {binding.given}"
+        size, depth = reached.measure(value, tuple(filter(None, binding.scope.split("/"))), where, 0)
+        if depth > DEEPEST:
+            raise too_deep(where)
+        total += size
+        if total > MOST_VALUES:
+            raise too_many(where)
+
+
+class Reached:
+    """What comes of values once gin follows their references: how many values, and how deep."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[tuple[tuple[str, ...], str], tuple[int, int]] = {}
+        self.under_way: set[tuple[tuple[str, ...], str]] = set()
+
+    def measure(self, value: Any, scope: tuple[str, ...], where: str, depth: int) -> tuple[int, int]:
+        """Number and depth of the values.
+
+        Args:
+            value: as it was bound.
+            scope: that references are followed in, save those that have one of their own.
+            where: the binding, for messages.
+            depth: of the value in the binding's.
+
+        Raises:
+            UserError: a macro is bound nowhere, a reference leads to itself, or goes too deep.
+        """
+        if depth > DEEPEST:
+            raise too_deep(where)
+        if isinstance(value, gin.config.ConfigurableReference):
+            return self._follow(value, scope, where, depth) if value.evaluate else (1, 0)
+        inner = [self.measure(part, scope, where, depth + 1) for part in parts_of(value)]
+        return 1 + sum(size for size, _ in inner), 1 + max((below for _, below in inner), default=-1)
+
+    def _follow(self, reference: Any, scope: tuple[str, ...], where: str, depth: int) -> tuple[int, int]:
+        key = tuple(reference.scopes) or scope, reference.config_key[1]
+        if key in self.under_way:
+            name = "/".join(reference.scopes) if key[1] == MACRO else str(reference)
+            raise UserError(f"{where}: {name} is made of itself, {reference}; give it a value")
+        if key not in self.sizes:
+            bound: dict[str, Any] = {}
+            for length in range(len(key[0]) + 1):  # as gin merges them
+                bound |= gin.config._CONFIG.get(("/".join(key[0][:length]), key[1]), {})
+            if key[1] == MACRO and not bound:
+                macro, made = "/".join(reference.scopes), sorted(name for name, of in gin.config._CONFIG if of == MACRO)
+                raise UserError(
+                    f"{where} is %{macro}, but {macro} is bound nowhere; "
+                    f"{nearest(macro, made) if made else f'add a line {macro} = ...'}"
+                )
+            self.under_way.add(key)
+            inner = [self.measure(value, key[0], where, depth + 1) for value in bound.values()]
+            self.under_way.remove(key)
+            self.sizes[key] = 1 + sum(size for size, _ in inner), 1 + max((below for _, below in inner), default=0)
+        return self.sizes[key]
+
+
+def check_flags(bindings: list[Binding]) -> None:
+    """Refuse True and False where a number is wanted: Python counts them as 1 and 0.
+
+    Raises:
+        UserError: naming the binding.
+    """
+    bound, classes = gin.config._CONFIG, configurables()
+    for binding in bindings:
+        value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
+        while isinstance(value, gin.config.ConfigurableReference) and value.selector == MACRO:
+            value = bound.get((value.config_key[0], MACRO), {}).get("value")
+        if binding.selector in classes and has_flags(value):
+            declared = _declaration(classes[binding.selector], binding.parameter)
+            if declared is not None and takes_numbers(declared):
+                raise UserError(f"{binding.where}: {binding.given} is {told(value)}; {FOR_NUMBERS}")
+
+
+def _declaration(function: Any, parameter: str) -> inspect.Parameter | None:
+    """Where `function`, or a class with all its ancestors, declares a parameter."""
+    given = [function]
+    if inspect.isclass(function):
+        given = [cls.__dict__["__init__"] for cls in function.__mro__[:-1] if "__init__" in cls.__dict__]
+    known = (inspect.signature(each).parameters.get(parameter) for each in given)
+    return next((each for each in known if each is not None), None)
+
+
+def check_effects(bindings: list[Binding], without_effect: Mapping[Any, Mapping[str, str]] | None = None) -> None:
+    """Refuse bindings that did nothing, once all that the run uses has been built.
+
+    In files, a class that takes no part in the run may be bound (shared configs), a child's binding may override
+    its parent's, and a parameter may be one that changes nothing. On the command line every binding must do something.
+
+    Args:
+        bindings: what was bound.
+        without_effect: parameters that change nothing in this run, and why, by the class or function that has them.
+
+    Raises:
+        UserError: naming the binding.
+    """
+    operative = gin.config._OPERATIVE_CONFIG
+    taking_part = {selector for _, selector in operative}
+    classes = configurables()
+    referenced = {part.config_key for part in gin.config.iterate_references(gin.config._CONFIG)}
+    for binding in bindings:
+        if _is_used(binding, operative):
+            reason = _why_idle(binding, classes, without_effect or {})
+            if reason and binding.where == COMMAND_LINE:
+                raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; take it out")
+            continue
+        if binding.selector == MACRO:
+            if binding.where == COMMAND_LINE or (binding.scope, MACRO) not in referenced:
+                near = [f"{name.split('.')[-1]}.{binding.given}" for name in sorted(taking_part - {MACRO})]
+                near = [name for name in near if _is_parameter(name)]
+                hint = f"did you mean {' or '.join(near)}?" if near else "a binding names its class, as in SAC.lr"
+                raise UserError(f"{binding.where}: {binding.given} has no effect: it names no class; {hint}")
+            continue
+        if binding.where != COMMAND_LINE and (
+            binding.selector not in taking_part or _overridden(binding, bindings, classes, taking_part)
+        ):
+            continue
+        name = binding.selector.split(".")[-1]
+        parts = sorted(s.split(".")[-1] for s in taking_part - {MACRO})
+        reason = f"{name} takes no part in this run, which uses {', '.join(parts)}"
+        if binding.selector in taking_part:
+            winners = [
+                other for other in bindings if _is_used(other, operative) and _is_nearer(other, binding, classes)
+            ]
+            source = f"{winners[-1].given} ({winners[-1].where}), which wins" if winners else "elsewhere"
+            reason = f"{name} takes part in this run, but got {binding.parameter} from {source}"
+        raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; correct it or take it out")
+
+
+def _is_used(binding: Binding, operative: dict[tuple[str, str], dict[str, Any]]) -> bool:
+    """Whether the bound class got the value: in the binding's scope, or in one inside it."""
+    return any(
+        selector == binding.selector
+        and binding.parameter in given
+        and (not binding.scope or scope == binding.scope or scope.startswith(f"{binding.scope}/"))
+        for (scope, selector), given in operative.items()
+    )
+
+
+def _why_idle(binding: Binding, classes: dict[str, Any], without_effect: Mapping[Any, Mapping[str, str]]) -> str | None:
+    """Why the bound parameter, though it was taken, changes nothing; None if it does."""
+    for owner, reasons in without_effect.items():
+        family = owner.__mro__ if inspect.isclass(owner) else (inspect.unwrap(owner),)
+        if binding.parameter in reasons and classes.get(binding.selector) in family:
+            return reasons[binding.parameter]
+    return None
+
+
+def _is_parameter(name: str) -> bool:
+    selector, parameter = name.split(".")
+    return any(
+        parameter in parameters(function) - passed_by_us(function)
+        for complete, function in configurables().items()
+        if complete.endswith(f".{selector}")
+    )
+
+
+def _overridden(binding: Binding, bindings: list[Binding], classes: dict[str, Any], taking_part: set[str]) -> bool:
+    return any(
+        other.selector != binding.selector and other.selector in taking_part and _is_nearer(other, binding, classes)
+        for other in bindings
+    )
+
+
+def _is_nearer(other: Binding, binding: Binding, classes: dict[str, Any]) -> bool:
+    """Whether another binding is of the same parameter, and of a child or of a scope inside."""
+    if other.parameter != binding.parameter or other.selector not in classes:
+        return False
+    if other.selector == binding.selector:
+        return other.scope != binding.scope and (not binding.scope or other.scope.startswith(f"{binding.scope}/"))
+    cls, child = classes[binding.selector], classes[other.selector]
+    return inspect.isclass(cls) and inspect.isclass(child) and issubclass(child, cls)

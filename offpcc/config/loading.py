@@ -1,0 +1,322 @@
+"""What is bound: by configs, by the command line or from Python; and what of it is in use."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gin
+from gin import config_parser
+
+from offpcc.config.bindings import (
+    COMMAND_LINE,
+    GIN,
+    MACRO,
+    Binding,
+    check_flags,
+    check_references,
+    configurables,
+    is_known_value,
+    nearest,
+    nearest_configurable,
+    parameters,
+    passed_by_us,
+)
+from offpcc.config.gin_files import CHECKOUT, find, is_of_run, name_of, read_file, read_text, statements, text_of
+from offpcc.config.limits import Amount
+from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.paths import as_path, import_own, shown
+
+__all__ = [
+    "anticipate",
+    "configure",
+    "load",
+    "load_for_actor",
+    "operative",
+    "plain_values",
+    "results_folder",
+    "values",
+    "write_plainly",
+]
+
+IMPORT = "--import"
+IN_PYTHON = "offpcc.configure"
+LONGEST_VALUE = 1_000  # letters that are compared; of more, a digest is
+EXAMPLES = {  # of a binding, by where it is given without a file
+    COMMAND_LINE: f'{COMMAND_LINE} "SAC.lr=1e-4"',
+    IN_PYTHON: f'{IN_PYTHON}(FILE, "SAC.lr = 1e-4", "SAC.gamma = 0.9")',
+}
+
+
+def load(
+    file: str | Path | None,
+    given: Sequence[str],
+    *,
+    given_in: str = COMMAND_LINE,
+    modules: Sequence[str] = (),
+    is_trusted: bool = True,
+) -> list[Binding]:
+    """Forget what gin knew, then read a config and bindings from the command line or from Python, which win.
+
+    Args:
+        file: the config.
+        given: bindings.
+        given_in: where, for messages: `COMMAND_LINE` or `IN_PYTHON`.
+        modules: imported before the config is read.
+        is_trusted: whether the config includes and imports; the config in a run's folder, which may have come from
+            elsewhere, never does.
+
+    Raises:
+        UserError: a file is missing or malformed, a binding names a class or parameter that does not exist, or the
+            same one is given twice beside the file.
+    """
+    gin.clear_config()
+    amount = Amount()
+    for module in modules:
+        import_own(module, IMPORT)
+        gin.parse_config(f"import {module}")  # so that the operative config has it
+    path = find(file) if file else None
+    is_trusted = is_trusted and path is not None and not is_of_run(path)
+    bindings = _bind_all(read_file(path, is_trusted=is_trusted, amount=amount)) if path else []
+    known: set[tuple[str, str, str]] = set()
+    for text in given:
+        if not isinstance(text, str) or "=" not in text:
+            fault = f"{given_in}: {shown(repr(text))} is no binding"
+            raise UserError(f"{fault}; each is a string of its own, as in {EXAMPLES[given_in]}")
+        for binding in _bind_all(read_text(text, given_in, amount=amount)):
+            if binding[:3] in known:
+                raise UserError(f"{given_in}: {binding.given} is given twice; take one out")
+            known.add(binding[:3])
+            bindings.append(binding)
+    check_references(bindings)
+    check_flags(bindings)
+    return bindings
+
+
+def configure(file: str | Path | None = None, *bindings: str) -> None:
+    """Settings by gin for all that is built after this, in place of what was set before.
+
+    Args:
+        file: a config, looked for as `--config` is; None for the defaults, which are the paper's.
+        bindings: such as "SAC.lr = 1e-4", each a string of its own; they win over the file's.
+
+    Raises:
+        UserError: a file is missing or malformed, or a binding names a class or parameter that does not exist.
+    """
+    importlib.import_module("offpcc.cli.train")  # all that gin can configure is known before configs are read
+    load(file, bindings, given_in=IN_PYTHON)
+
+
+def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = ()) -> None:
+    """Read a config, if one is given, and then what the config of a run says of its environment.
+
+    That is what `make` is bound to, and whatever that refers to. Of the run's config nothing is imported: a folder that
+    came from elsewhere does not say what code is run.
+
+    Args:
+        file: the config.
+        run: the config of the run.
+        modules: see `load`.
+
+    Raises:
+        UserError: a file is malformed, or the run's environment has a wrapper that is not known here.
+    """
+    load(file, [], modules=modules)
+    if not os.path.lexists(run):
+        return
+    known = [
+        (_bound(statement), statement, where)
+        for statement, where in statements(text_of(run), run, skip_unknown=True)
+        if isinstance(statement, config_parser.BindingStatement)
+    ]
+    wanted, reached, bindings = {_complete("make")}, set[str](), list[Binding]()
+    while wanted:
+        selector = wanted.pop()
+        reached.add(selector)
+        for bound, statement, where in known:
+            if bound != selector:
+                continue
+            for reference in _references(statement.value):
+                if isinstance(reference, gin.config._UnknownConfigurableReference):
+                    raise UserError(
+                        f"{run}: the run's environment needs {reference.selector!r}, which is not known here; if "
+                        f"you trust the module that defines it, add --import MODULE, or --config with its import"
+                    )
+                is_macro = reference.selector == MACRO
+                wanted.add(reference.config_key[0] if is_macro else _complete(reference.selector))
+            bindings.append(_bind(statement, where))
+        wanted -= reached
+    check_references(bindings)
+    check_flags(bindings)
+
+
+def _bound(statement: Any) -> str | None:
+    """What a binding is of: a complete name, or a macro's."""
+    return _complete(statement.selector) if statement.arg_name else statement.selector
+
+
+def _complete(selector: str) -> str:
+    matches = [name for name in configurables() if f".{name}".endswith(f".{selector}")]
+    return matches[0] if matches else selector
+
+
+def _references(value: Any) -> Iterator[Any]:
+    """References and macros in a value, however deep."""
+    if isinstance(value, gin.config.ConfigurableReference | gin.config._UnknownConfigurableReference):
+        yield value
+    elif isinstance(value, dict):
+        yield from _references(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _references(item)
+
+
+def _bind_all(given: Iterable[tuple[Any, str]]) -> list[Binding]:
+    """Bind one after the other, as what an import defines is known only once it was come to."""
+    return [_bind(statement, where) for statement, where in given]
+
+
+def _bind(statement: Any, where: str) -> Binding:
+    scope, selector, parameter, given = statement.scope, statement.selector, statement.arg_name, name_of(statement)
+    _check_references_in(statement.value, f"{where}: {given}")
+    if not parameter:
+        gin.bind_parameter((given, MACRO, "value"), statement.value)
+        return Binding(given, MACRO, "value", given, where)
+    names = configurables()
+    matches = [name for name in names if name == selector or name.endswith(f".{selector}")]
+    if not matches:
+        raise UserError(
+            f"{where}: {given}: nothing that gin can configure is called {selector!r}; "
+            f"{nearest_configurable(selector)} A class of your own needs the import of its module in the config"
+        )
+    function = names[matches[0]]
+    allowed, passed = parameters(function), passed_by_us(function)
+    if parameter in allowed & passed:
+        raise UserError(f"{where}: {given}: {parameter} is passed by offpcc itself, not by gin; take it out")
+    if parameter not in allowed:
+        raise UserError(
+            f"{where}: {given}: {selector} has no parameter {parameter!r}; "
+            f"{nearest(parameter, sorted(allowed - passed))}"
+        )
+    try:
+        gin.bind_parameter((scope, selector, parameter), statement.value)
+    except ValueError as error:
+        raise UserError(f"{where}: {given}: {str(error).splitlines()[0]}") from error
+    complete = gin.config.ParsedBindingKey.parse((scope, selector, parameter)).complete_selector
+    return Binding(scope or "", complete, parameter, given, where)
+
+
+def _check_references_in(value: Any, where: str) -> None:
+    """Refuse @Recurrent() for @Recurrent, as gin cannot build what needs arguments that offpcc passes, and gin's own.
+
+    Of gin's own, macros and constants are written %NAME; singletons need a binding that `_bind` does not take.
+    """
+    for part in gin.config.iterate_references(value):
+        if part.config_key[1].startswith(f"{GIN}.") and not (part.evaluate and is_known_value(part)):
+            raise UserError(
+                f"{where} is @{part.scoped_selector}, which is gin's own; name a class of offpcc or of your own"
+            )
+        if part.evaluate and passed_by_us(part.configurable.wrapped):
+            raise UserError(
+                f"{where} is {part}, which offpcc builds itself; write {repr(part).removesuffix('()')} without "
+                f"parentheses"
+            )
+
+
+def operative() -> str:
+    """The bindings and defaults in use, as a gin file that does the same again."""
+    text: str = gin.operative_config_str(max_line_length=100)
+    return text
+
+
+def values(text: str) -> dict[str, str]:
+    """A config's bindings, flat, for comparison."""
+    return {
+        name_of(s): repr(s.value)
+        for s, _ in statements(text, Path("config.gin"))
+        if isinstance(s, config_parser.BindingStatement)
+    }
+
+
+def plain_values(text: str, source: Path | str = "config.gin") -> dict[str, str]:
+    """A config's bindings as text, for comparison: macros are replaced by their values.
+
+    Args:
+        text: in gin's syntax. Nothing that it names is imported, and it may refer to what is not known here.
+        source: see `read_text`.
+
+    Raises:
+        UserError: it is malformed.
+    """
+    bound, macros = dict[str, Any](), dict[str, Any]()
+    for statement, _ in statements(text, source, skip_unknown=True):
+        if isinstance(statement, config_parser.BindingStatement):
+            name = f"{statement.scope}/{statement.selector}" if statement.scope else statement.selector
+            if statement.arg_name:
+                bound[f"{name}.{statement.arg_name}"] = statement.value
+            else:
+                macros[name] = statement.value
+    written = dict[str, str]()
+    return {name: write_plainly(value, macros, written) for name, value in bound.items()}
+
+
+def write_plainly(value: Any, macros: Mapping[str, Any] | None = None, written: dict[str, str] | None = None) -> str:
+    """A value as text, the same for a list and a tuple.
+
+    Args:
+        value: of a binding.
+        macros: values of macros by name.
+        written: macros that are written already; grows.
+    """
+    macros, written = macros or {}, {} if written is None else written
+    if isinstance(value, list | tuple):
+        text = f"({', '.join(write_plainly(item, macros, written) for item in value)})"
+    elif isinstance(value, dict):
+        items = sorted(f"{key!r}: {write_plainly(item, macros, written)}" for key, item in value.items())
+        text = f"{{{', '.join(items)}}}"
+    elif isinstance(value, gin.config._UnknownConfigurableReference):
+        text = f"@{value.selector}{'()' * value.evaluate}"
+    elif isinstance(value, gin.config.ConfigurableReference) and value.selector == MACRO:
+        macro = value.config_key[0]
+        if macro not in written:
+            written[macro] = f"%{macro}"  # where it refers to itself
+            written[macro] = write_plainly(macros[macro], macros, written) if macro in macros else f"%{macro}"
+        text = written[macro]
+    else:
+        text = repr(value)
+    if len(text) <= LONGEST_VALUE:
+        return text
+    return f"{text[:40]}... {hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+
+def results_folder(given: str | None) -> Path:
+    """Where runs go: as given, else $OFFPCC_RESULTS, else results/ beside offpcc/ in a checkout, else ./results."""
+    if given or os.environ.get("OFFPCC_RESULTS"):
+        return as_path(given or os.environ["OFFPCC_RESULTS"], "--results" if given else "OFFPCC_RESULTS")
+    return (CHECKOUT or Path.cwd()) / "results"
+
+
+def anticipate(function: Any) -> dict[str, Any]:
+    """What gin will give `function` when it is called, taken into the operative config at once.
+
+    Raises:
+        UserError: a value that has no default is not bound.
+    """
+    selector = gin.config._inverse_lookup(function).selector
+    signature = inspect.signature(function)
+    settings = {name: p.default for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY}
+    try:
+        settings |= gin.get_bindings(function)
+    except (TypeError, RuntimeError) as error:  # a reference with parentheses to what needs arguments
+        raise UserError(f"the bindings of {selector} cannot be read: {first_line(error)}; correct them") from error
+    missing = [name for name, value in settings.items() if value is gin.REQUIRED]
+    if missing:
+        name = f"{selector.split('.')[-1]}.{missing[0]}"
+        raise UserError(f'{name} is not set: bind it in the config, include one of configs/, or add --gin "{name}=..."')
+    gin.config._OPERATIVE_CONFIG.setdefault(("", selector), {}).update(settings)
+    return settings

@@ -1,0 +1,136 @@
+"""What gin can configure, and the plain data from which it is built again."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import gin
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from offpcc.config.validation import check, rules_of, told
+from offpcc.utils.errors import UserError
+
+LARGEST_BOX = 2**26  # numbers of an observation
+REGISTRY: dict[str, type] = {}
+C = TypeVar("C", bound=type)
+
+
+def configurable(cls: C) -> C:
+    """Register a class with gin, so that bindings of its parents reach it and its own win.
+
+    A child never declares a parameter of its parent's again, nor passes a fixed value for one (class attributes
+    such as ``default_num_critics`` are for that); it takes ``**kwargs`` and passes them on. What breaks a rule of
+    `offpcc.config.validation` in its signature is refused. Each instance remembers the arguments it was built with, for
+    `specification`.
+
+    Raises:
+        UserError: another class has its name.
+    """
+    known = REGISTRY.get(cls.__name__)
+    if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise UserError(
+            f"there is a class {cls.__name__} already, in {known.__module__}; give that of {cls.__module__} "
+            f"another name"
+        )
+    if "__init__" not in cls.__dict__:
+
+        def passes_on(self: Any, *args: Any, **kwargs: Any) -> None:
+            super(cls, self).__init__(*args, **kwargs)  # type: ignore[arg-type]
+
+        passes_on.__name__ = "__init__"  # the attribute that gin puts its wrapper in place of
+        cls.__init__ = passes_on  # type: ignore[misc]
+    original = cls.__init__  # type: ignore[misc]
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def remembering(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        given: dict[str, Any] = {}
+        for name, parameter in list(signature.parameters.items())[1:]:
+            if parameter.kind is parameter.VAR_KEYWORD:
+                given.update(bound.arguments[name])
+            elif parameter.kind is not parameter.VAR_POSITIONAL:
+                given[name] = bound.arguments[name]
+        check(type(self).__name__, rules_of(cls), given)
+        self.__dict__.setdefault("_arguments", {}).update(given)
+        original(self, *args, **kwargs)
+
+    remembering.__signature__ = signature  # type: ignore[attr-defined]  # gin reads defaults from it
+    cls.__init__ = remembering  # type: ignore[misc]
+    REGISTRY[cls.__name__] = cls
+    return gin.configurable(cls)  # type: ignore[no-any-return]
+
+
+def specification(value: Any) -> Any:
+    """`value` as plain data from which `from_specification` builds it again without importing anything.
+
+    Raises:
+        UserError: an argument is neither plain data nor of a registered class.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.integer | np.floating):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [specification(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): specification(item) for key, item in value.items()}
+    if isinstance(value, torch.device):
+        return str(value)
+    if isinstance(value, spaces.Box):
+        box: dict[str, Any] = {"box": list(value.shape), "dtype": str(value.dtype)}
+        if value.dtype.kind == "f" and value.is_bounded():
+            box |= {"low": value.low.tolist(), "high": value.high.tolist()}
+        return box
+    if isinstance(value, functools.partial):
+        return {"partial": specification(value.func), "arguments": specification(value.keywords)}
+    if isinstance(value, type) and REGISTRY.get(value.__name__) is not None:
+        return {"reference": value.__name__}
+    if type(value).__name__ in REGISTRY and hasattr(value, "_arguments"):
+        return {"class": type(value).__name__, "arguments": specification(value._arguments)}
+    decorated = "it" if isinstance(value, type) else "its class"
+    raise UserError(
+        f"{told(value)} cannot be written into an actor's file; decorate {decorated} with offpcc.configurable"
+    )
+
+
+def from_specification(spec: Any, **overrides: Any) -> Any:
+    """Build what `specification` described; `overrides` replace arguments of the outermost class."""
+    if isinstance(spec, list):
+        return tuple(from_specification(item) for item in spec)
+    if not isinstance(spec, dict):
+        return spec
+    if "box" in spec:
+        dtype = np.dtype(spec["dtype"])
+        if math.prod(spec["box"]) > LARGEST_BOX:
+            raise UserError(f"the file declares observations or actions of shape {tuple(spec['box'])}; it is damaged")
+        if "low" in spec:
+            low, high = (np.array(spec[key], dtype) for key in ("low", "high"))
+            return spaces.Box(low, high, tuple(spec["box"]), dtype.type)
+        lowest, highest = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
+        return spaces.Box(lowest, highest, tuple(spec["box"]), dtype.type)
+    if "reference" in spec:
+        return _registered(spec["reference"])
+    if "partial" in spec:
+        arguments = {key: from_specification(item) for key, item in spec["arguments"].items()}
+        return functools.partial(from_specification(spec["partial"]), **arguments)
+    if "class" in spec:
+        arguments = {key: from_specification(item) for key, item in spec["arguments"].items()}
+        return _registered(spec["class"])(**{**arguments, **overrides})
+    return {key: from_specification(item) for key, item in spec.items()}
+
+
+def _registered(name: str) -> Callable[..., Any]:
+    if name not in REGISTRY:
+        raise UserError(
+            f"the file was made with the class {name!r}, which is not known here: import the module that defines it "
+            f"first (on the command line: --import MODULE, or --config with its import)"
+        )
+    return REGISTRY[name]

@@ -1,0 +1,202 @@
+"""What may be given: rules that stand in signatures, and are held when a class is built.
+
+``gamma: Fraction = 0.99`` is a float to a type checker, and a class decorated with `offpcc.configurable` refuses what
+is no fraction before anything is built. ``Fraction | None`` takes None as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Integral, Real
+from types import NoneType
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+
+from offpcc.utils.errors import UserError
+
+LARGEST_NUMBER = 1e38  # PyTorch learns in 32 bits, which end soon after
+LARGEST_COUNT = 2**63 - 1  # NumPy and PyTorch count in 64 bits
+LARGEST_SIZE = 2**20  # of what is held in memory at once: widths, batches, windows
+MOST_PARTS = 1_000  # of objects that each take time to build: layers, critics, environments
+LONGEST_NUMBER = 40  # digits of a number that a message shows
+
+
+def no_remedy(value: Any) -> str:
+    """What there is to say of `value` beyond the rule's words."""
+    return ""
+
+
+class Rule(NamedTuple):
+    """What a value has to be."""
+
+    words: str  # after "it has to be"
+    holds: Callable[[Any], bool]
+    remedy: Callable[[Any], str] = no_remedy  # for a slip that is known; "" for what is none
+
+
+def one_of(names: Collection[str]) -> Rule:
+    """What has to be one of these names, told in this order."""
+    return Rule(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
+
+
+def either(one: Rule, other: Rule) -> Rule:
+    """What has to keep one of two rules; a slip that the first one knows is told first."""
+    return Rule(
+        f"{one.words}, or {other.words}",
+        lambda value: one.holds(value) or other.holds(value),
+        lambda value: one.remedy(value) or other.remedy(value),
+    )
+
+
+def with_parentheses(value: Any) -> str:
+    """The remedy for a class where one of its objects is wanted."""
+    return f"write @{value.__name__}() with parentheses" if isinstance(value, type) else ""
+
+
+def is_number(value: Any, least: float = -LARGEST_NUMBER, most: float = LARGEST_NUMBER) -> bool:
+    """Whether `value` is a number within these bounds; bool, NaN and infinity are none."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        number = int(value) if isinstance(value, Integral) else float(value)
+        return math.isfinite(number) and least <= number <= most
+    except OverflowError:  # an integer that no float holds
+        return False
+
+
+def is_whole_number(value: Any, least: int, most: int) -> bool:
+    """Whether `value` is a whole number from `least` to `most`."""
+    return isinstance(value, Integral) and is_number(value, least, most)
+
+
+def are_sizes(value: Any) -> bool:
+    """Whether `value` is a list of sizes, at least one and at most `MOST_PARTS`."""
+    is_list = isinstance(value, list | tuple) and 0 < len(value) <= MOST_PARTS
+    return is_list and all(is_whole_number(size, 1, LARGEST_SIZE) for size in value)
+
+
+def _smaller_sizes(value: Any) -> str:
+    """The remedy for a list of sizes that are too large, or too many."""
+    if not isinstance(value, list | tuple) or not all(is_whole_number(size, 1, LARGEST_COUNT) for size in value):
+        return ""
+    if len(value) > MOST_PARTS:
+        return f"it has to be {MOST_PARTS:,} numbers or fewer"
+    return f"each has to be {LARGEST_SIZE:,} or less" if value else ""
+
+
+def above(least: float, most: float = LARGEST_NUMBER) -> Rule:
+    """A rule for numbers above `least`, `most` or less."""
+    return Rule(
+        f"a number above {least:g}", lambda value: is_number(value, least, most) and value > least, _less(most, Real)
+    )
+
+
+def at_least(least: float, most: float = LARGEST_NUMBER) -> Rule:
+    """A rule for numbers from `least` to `most`."""
+    return Rule(f"a number, {least:g} or more", lambda value: is_number(value, least, most), _less(most, Real))
+
+
+def whole(least: int, most: int) -> Rule:
+    """A rule for whole numbers from `least` to `most`."""
+    return Rule(
+        f"a whole number, {least} or more", lambda value: is_whole_number(value, least, most), _less(most, Integral)
+    )
+
+
+def _less(most: float, kind: type) -> Callable[[Any], str]:
+    """The remedy for a number of this kind that is above `most`."""
+
+    def remedy(value: Any) -> str:
+        is_kind = isinstance(value, kind) and not isinstance(value, bool)
+        is_larger = is_kind and bool(most < value < math.inf)
+        return f"it has to be {most:{',' if isinstance(most, int) else 'g'}} or less" if is_larger else ""
+
+    return remedy
+
+
+def _nearer_zero(value: Any) -> str:
+    """The remedy for a number that is too large for networks, whatever its sign."""
+    is_larger = isinstance(value, int | float) and LARGEST_NUMBER < abs(value) < math.inf
+    return f"it has to be from {-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}" if is_larger else ""
+
+
+FOR_NUMBERS = "write a number, not True or False"
+NOTHING = Rule("None", lambda value: value is None)
+NONNEGATIVE = at_least(0.0)
+
+Number = Annotated[float, Rule("a number", is_number, _nearer_zero)]
+NonnegativeNumber = Annotated[float, NONNEGATIVE]
+PositiveNumber = Annotated[float, above(0.0)]
+Fraction = Annotated[float, Rule("a number from 0 to 1", lambda value: is_number(value, 0.0, 1.0))]
+PositiveInteger = Annotated[int, whole(1, LARGEST_COUNT)]
+NonnegativeInteger = Annotated[int, whole(0, LARGEST_COUNT)]
+Size = Annotated[int, whole(1, LARGEST_SIZE)]
+NonnegativeSize = Annotated[int, whole(0, LARGEST_SIZE)]
+NumParts = Annotated[int, whole(1, MOST_PARTS)]
+Flag = Annotated[bool, Rule("True or False", lambda value: isinstance(value, bool))]
+Sizes = Annotated[
+    Sequence[int], Rule("a list of whole numbers, each 1 or more, such as (64, 64)", are_sizes, _smaller_sizes)
+]
+
+
+def takes_numbers(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter is for numbers and not for flags, as its annotation says, or without one its default."""
+    if parameter.annotation is not parameter.empty:
+        words = set(re.findall(r"\w+", str(parameter.annotation)))
+        return bool(words & {"int", "float", "integer", "floating"}) and not words & {"bool", "Any", "object"}
+    return is_number(parameter.default)
+
+
+def has_flags(value: Any) -> bool:
+    """Whether a value is True or False, or a list that has one of them."""
+    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(has_flags, value)))
+
+
+def check(owner: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> None:
+    """Refuse what breaks a rule.
+
+    Raises:
+        UserError: naming the first parameter of `owner`, what was given, and what it has to be.
+    """
+    for name, rule in rules.items():
+        if name in given and not rule.holds(value := given[name]):
+            raise UserError(f"{owner}.{name} is {told(value)}; {rule.remedy(value) or f'it has to be {rule.words}'}")
+
+
+@functools.cache
+def rules_of(function: Callable[..., Any]) -> dict[str, Rule]:
+    """The rules in the signature of a function, or of a class with all its ancestors."""
+    if isinstance(function, type):
+        inherited = [rules_of(cls.__init__) for cls in reversed(function.__mro__)]  # type: ignore[misc]
+        return {name: rule for rules in inherited for name, rule in rules.items()}
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except Exception:  # a user's class, annotated with names that only its type checker can read
+        return {}
+    return {name: rule for name, hint in hints.items() if (rule := _rule(hint))}
+
+
+def _rule(hint: Any) -> Rule | None:
+    optional = NoneType in get_args(hint)
+    options = get_args(hint) if optional else (hint,)
+    rules = [part for option in options for part in getattr(option, "__metadata__", ()) if isinstance(part, Rule)]
+    if not rules:
+        return None
+    return either(rules[0], NOTHING) if optional else rules[0]
+
+
+def told(value: Any) -> str:
+    """`value` in one line."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, int) and abs(value) >= 10**LONGEST_NUMBER:
+        return f"a whole number of {int(value.bit_length() * math.log10(2)) + 1:,} digits"
+    try:
+        text = repr(value)
+    except Exception:  # of a user's class, or of a number in a list that is too long for Python to print
+        text = ""
+    plain = 0 < len(text) <= 80 and "\n" not in text and not text.startswith("<")
+    return text if plain else f"an object of {type(value).__name__}"

@@ -1,0 +1,255 @@
+"""Whole episodes, sampled whole or in segments, for agents with memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.lib.stride_tricks import sliding_window_view
+
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Flag, NonnegativeSize, NumParts, PositiveInteger, Size
+from offpcc.core import Batch
+from offpcc.data.buffers.base import BufferBase
+from offpcc.data.buffers.device import DeviceEpisodes
+from offpcc.data.buffers.snapshot import PIECE_BYTES, Piece
+from offpcc.data.buffers.storage import Episode, RecordedEpisodes, Rows, Unfinished
+from offpcc.utils.errors import UserError
+
+
+@configurable
+class RecurrentReplayBuffer(BufferBase):
+    """Finished episodes of all environments; an unfinished one stays hidden until it ends.
+
+    `sample` draws episodes in proportion to their length and returns them whole, or a segment of each, after `burn_in`
+    earlier steps that warm the memory up and count in no loss (R2D2, Kapturowski et al. 2019). Where there are fewer
+    before it, its row begins at the episode's step 0, with the memory empty, and the steps before the segment count in
+    no loss either. A window is slid over the episode, beyond both its ends, and one that begins before step 0 is moved
+    there: were starts drawn evenly instead, the first steps, which few windows cover, would hardly ever count.
+
+    Args:
+        observation_space: see `BufferBase`.
+        action_space: see `BufferBase`.
+        capacity: episodes; the oldest makes room.
+        batch_size: episodes or segments per batch.
+        segment_len: steps of a segment that count in losses; None for whole episodes.
+        burn_in: steps before them, for segments only. With 0, segments start in mid-episode with an empty memory.
+        device: where batches go.
+        seed: of the buffer's own generator.
+        num_envs: see `BufferBase`.
+        frame_stack: see `BufferBase`.
+        on_device: see `ReplayBuffer`.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Box,
+        action_space: spaces.Box,
+        *,
+        capacity: PositiveInteger = 5_000,
+        batch_size: Size = 10,
+        segment_len: Size | None = None,
+        burn_in: NonnegativeSize = 0,
+        device: str | torch.device = "cpu",
+        seed: int = 0,
+        num_envs: NumParts = 1,
+        frame_stack: NumParts = 1,
+        on_device: Flag | None = None,
+    ) -> None:
+        super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack)
+        if segment_len is None and burn_in:
+            raise UserError(
+                f"RecurrentReplayBuffer.burn_in is {burn_in} but segment_len is None: whole episodes need no "
+                f"burn-in; set segment_len, or burn_in = 0"
+            )
+        self.capacity, self.batch_size = capacity, batch_size
+        self.segment_len, self.burn_in = segment_len, burn_in
+        self.episodes: deque[Episode] | RecordedEpisodes = deque(maxlen=capacity)
+        self.total_lengths = np.zeros(0, np.int64)  # cumulative, for drawing in proportion to length
+        self.unfinished = [Unfinished() for _ in range(num_envs)]
+        self.device_copy = DeviceEpisodes(on_device, type(self).__name__, self.device, self.layout)
+        self.num_kept = self.bytes_kept = 0  # episodes that have ended, and what they took, those that made room too
+
+    def __len__(self) -> int:
+        """Finished episodes."""
+        return len(self.episodes)
+
+    @property
+    def num_transitions(self) -> int:
+        """Steps in finished episodes."""
+        return int(self.total_lengths[-1]) if len(self.total_lengths) else 0
+
+    def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
+        """Bytes that a run of `num_steps` environment steps comes to, unfinished episodes included."""
+        if longest_episode is None:
+            return num_steps * self.bytes_per_step
+        most = self.capacity + self.num_envs
+        episodes = min(most, self.num_envs * self.episodes_per_env(num_steps, longest_episode))
+        steps = min(num_steps, most * longest_episode)
+        return steps * self.bytes_per_step + episodes * self.frame_stack * self.bytes_per_frame
+
+    def push(
+        self,
+        observation: np.ndarray,
+        action: np.ndarray,
+        reward: float,
+        next_observation: np.ndarray,
+        terminated: bool,
+        truncated: bool,
+        env: int = 0,
+    ) -> None:
+        """Store a transition; see `ReplayBuffer.push`."""
+        frames, next_frames, action = self.read(observation), self.read(next_observation), self.read_action(action)
+        self.check_transition(frames, next_frames, env)
+        stored = itertools.islice(reversed(self.unfinished[env].frames), self.frame_stack)
+        if self.unfinished[env].actions and not self.continues(frames, stored):
+            self._finish(env, terminated=False)
+        episode = self.unfinished[env]
+        if not episode.actions:
+            episode.frames.extend(frames.copy())
+        episode.frames.append(next_frames[-1].copy())
+        episode.actions.append(action.copy())
+        episode.rewards.append(float(reward))
+        if terminated or truncated:
+            self._finish(env, terminated)
+
+    def drop(self, env: int) -> None:
+        """Forget the unfinished episode of an environment that broke down: in its last steps, it may have erred."""
+        self.unfinished[env] = Unfinished()
+
+    def truncate(self, env: int) -> None:
+        """End an unfinished episode, which can be sampled from now on; its last transition counts as truncated."""
+        if self.unfinished[env].actions:
+            self._finish(env, terminated=False)
+
+    def _finish(self, env: int, terminated: bool) -> None:
+        episode, self.unfinished[env] = self.unfinished[env], Unfinished()
+        rewards = np.array(episode.rewards, np.float32)[:, None]
+        self._keep(np.stack(episode.frames), np.stack(episode.actions), rewards, bool(terminated))
+        self._count()
+
+    def _keep(self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool) -> None:
+        self._hold(frames, actions, rewards, terminated, self.bytes_kept // PIECE_BYTES)
+        self.num_kept += 1
+        self.bytes_kept += frames.nbytes + actions.nbytes + rewards.nbytes
+
+    def _hold(self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool, group: int) -> None:
+        observations = frames
+        if self.frame_stack > 1:
+            observations = np.moveaxis(sliding_window_view(frames, self.frame_stack, axis=0), -1, 1)
+        assert isinstance(self.episodes, deque)  # recorded data takes no more
+        self.episodes.append(Episode(frames, actions, rewards, terminated, observations, group))
+
+    def fill(self, rows: Rows, recorded: str) -> None:
+        """Hold recorded episodes, whatever the capacity; see `ReplayBuffer.fill`."""
+        episodes = self.episodes = RecordedEpisodes(self._take(rows, recorded))
+        self.num_kept, self.bytes_kept = len(episodes), episodes.nbytes
+        self._count()
+
+    def _count(self) -> None:
+        if isinstance(self.episodes, RecordedEpisodes):
+            self.total_lengths = np.cumsum(self.episodes.lengths)
+        else:
+            self.total_lengths = np.cumsum([len(episode.actions) for episode in self.episodes])
+
+    def _sample(self) -> Batch:
+        """`batch_size` episodes or segments, padded with zeros to the longest of them."""
+        if not self.episodes:
+            raise ValueError("no episode has ended yet, so there is nothing to sample")
+        draw = self.randomness.generator.integers
+        chosen = np.searchsorted(self.total_lengths, draw(0, self.num_transitions, self.batch_size), side="right")
+        episodes = [self.episodes[i] for i in chosen]
+        lengths = np.array([len(episode.actions) for episode in episodes])
+        starts = skipped = np.zeros(self.batch_size, np.int64)
+        if self.segment_len is not None:
+            # Every place of a window that shares a step with the episode is as likely; early ones move to step 0.
+            firsts = np.maximum(draw(1 - self.segment_len, lengths), 0)
+            starts = np.where(firsts >= self.burn_in, firsts, 0)
+            skipped = firsts - starts
+            lengths = np.minimum(lengths - firsts, self.segment_len) + skipped
+        copy, ends = self.device_copy, self.total_lengths
+        if copy.update(self.episodes, self.num_kept, self.num_transitions, are_all=bool(self.recorded)):
+            return copy.batch(ends, chosen, starts, lengths, skipped, self.burn_in, self.observation_shape)
+        return self._assemble(episodes, starts, lengths, skipped)
+
+    def _assemble(self, episodes: list[Episode], starts: np.ndarray, lengths: np.ndarray, skipped: np.ndarray) -> Batch:
+        """Rows that begin at position `burn_in`, left of which lies what came before; the first `skipped` count not."""
+        rows, prefix = len(episodes), self.burn_in
+        steps = prefix + int(lengths.max())
+        observations = np.zeros((rows, steps + 1, *episodes[0].observations.shape[1:]), self.dtype)
+        actions = np.zeros((rows, steps, self.action_dim), np.float32)
+        rewards = np.zeros((rows, steps, 1), np.float32)
+        terminations = np.zeros((rows, steps, 1), np.float32)
+        real = np.zeros((rows, steps + 1, 1), np.float32)
+        mask = np.zeros((rows, steps, 1), np.float32)
+        first_action = np.zeros((rows, self.action_dim), np.float32)
+        first_reward = np.zeros((rows, 1), np.float32)
+        for i, (episode, start, length, skip) in enumerate(zip(episodes, starts, lengths, skipped, strict=True)):
+            begin = prefix if start == 0 else 0  # an episode's start has nothing before it
+            source, stop = start + begin - prefix, prefix + length
+            observations[i, begin : stop + 1] = episode.observations[source : start + length + 1]
+            actions[i, begin:stop] = episode.actions[source : start + length]
+            rewards[i, begin:stop] = episode.rewards[source : start + length]
+            terminations[i, stop - 1] = episode.terminated and start + length == len(episode.actions)
+            real[i, begin : stop + 1] = 1.0
+            mask[i, prefix + skip : stop] = 1.0
+            if source > 0:
+                first_action[i], first_reward[i] = episode.actions[source - 1], episode.rewards[source - 1]
+        return Batch(
+            observations=self.tensor(observations.reshape(rows, steps + 1, *self.observation_shape)),
+            actions=self.tensor(actions),
+            rewards=self.tensor(rewards),
+            terminations=self.tensor(terminations),
+            real=self.tensor(real),
+            mask=self.tensor(mask),
+            first_action=self.tensor(first_action),
+            first_reward=self.tensor(first_reward),
+            burn_in=prefix,
+        )
+
+    def pieces(self) -> list[Piece]:
+        """Finished episodes in their groups."""
+        episodes = () if self.recorded else self.episodes
+        pieces, first = [], self.num_kept - len(episodes)
+        for group, members in itertools.groupby(episodes, key=lambda episode: episode.group):
+            arrays = [array for episode in members for array in episode.stored]
+            last = first + len(arrays) // 3
+            pieces.append(Piece(group, (self.num_loaded, first, last), arrays))
+            first = last
+        return pieces
+
+    def outline(self) -> dict[str, Any]:
+        """Lengths and ends of finished episodes, and the unfinished ones."""
+        episodes = () if self.recorded else self.episodes
+        return {
+            **super().outline(),
+            "lengths": [len(episode.actions) for episode in episodes],
+            "terminated": [episode.terminated for episode in episodes],
+            "groups": [episode.group for episode in episodes],
+            "bytes_kept": self.bytes_kept,
+            "unfinished": [episode.state_dict() for episode in self.unfinished],
+        }
+
+    def _outlined_bytes(self, outline: Mapping[str, Any]) -> int:
+        lengths: list[int] = outline["lengths"]
+        return sum(lengths) * self.bytes_per_step + len(lengths) * self.frame_stack * self.bytes_per_frame
+
+    def _prepare(self, outline: Mapping[str, Any]) -> None:
+        self.device_copy.forget()
+        self.episodes = deque()  # all that were saved, though they be more than the capacity
+        for length, terminated, group in zip(*(outline[n] for n in ("lengths", "terminated", "groups")), strict=True):
+            frames = np.empty((length + self.frame_stack, *self.frame_shape), self.dtype)
+            actions, rewards = (np.empty((length, width), np.float32) for width in (self.action_dim, 1))
+            self._hold(frames, actions, rewards, terminated, group)
+        self.num_kept, self.bytes_kept = len(self.episodes), outline["bytes_kept"]
+        for episode, saved in zip(self.unfinished, outline["unfinished"], strict=True):
+            episode.load_state_dict(saved)
+
+    def _settle(self) -> None:
+        self.episodes = deque(self.episodes, self.capacity)
+        self._count()

@@ -1,0 +1,77 @@
+"""Whether recorded data fits an environment, and what its agent will see of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.wrappers import NormalizeReward
+
+from offpcc.data.datasets.columns import Array, Range
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.metadata import Notice, seen_through
+from offpcc.envs.relabel import view
+from offpcc.envs.wrapper_chain import name_of
+from offpcc.envs.wrappers import action_bounds
+from offpcc.utils.errors import UserError
+from offpcc.utils.findings import FAULT, OK, Finding
+
+STEPS = 1_000  # of one episode that are shown: what fits one fits all, and all may take minutes
+
+
+def bounds_for(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Range | None:
+    """Lowest and highest action of the environment, if it takes as many numbers as were recorded."""
+    if env is None or data.actions.shape[1] != math.prod(env.action_space.shape or (1,)):
+        return None
+    low, high = action_bounds(env)
+    return low.ravel(), high.ravel()
+
+
+def told_of_rewards(env: gymnasium.Env[Any, Any]) -> list[Notice]:
+    """What a reader of data should be told of an environment whose wrappers change rewards."""
+    changing, level = [], env
+    while isinstance(level, gymnasium.Wrapper):
+        if isinstance(level, gymnasium.RewardWrapper | NormalizeReward):
+            changing.append(type(level).__name__)
+        level = level.env
+    text = f"{', '.join(changing)} of {name_of(env)} makes rewards other ones in tests, and leaves recorded ones alone"
+    return [Notice("rewards", f"{text}: compare returns with care")] if changing else []
+
+
+def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
+    """Whether training in the environment could read the data. The environment's episode is lost."""
+    name, found = name_of(env), []
+    actions, wanted = data.actions.shape[1], math.prod(env.action_space.shape or (1,))
+    if actions != wanted:
+        text = f"actions have {actions} numbers, but {name} takes {wanted}"
+        found.append(Finding("env", FAULT, text, "name the environment it was recorded in"))
+    fine = f"its actions have {wanted} numbers, as the recorded ones do"
+    try:
+        seen = _first_episode_seen(data, env)
+    except UserError as error:
+        return [*found, Finding("env", FAULT, error.message)]
+    if seen is not None:
+        recorded = f"{data.observations.dtype} of shape {data.observations.shape[1:]}"
+        fine = f"the agent in {name} sees {seen.dtype} of shape {seen.shape[1:]}, where {recorded} was recorded; {fine}"
+    return found or [Finding("env", OK, fine)]
+
+
+def _first_episode_seen(data: Dataset, env: gymnasium.Env[Any, Any]) -> Array | None:
+    """What the agent will see of the first transitions; None where there is none."""
+    has_any = data.lengths > ~data.last_is_transition
+    if not has_any.any():
+        return None
+    rows = data.select([int(has_any.argmax())]).rows(bounds_for(data, env))
+    stop = min(len(rows.is_start), STEPS + 1)
+    return view(
+        env,
+        rows.observations[:stop],
+        rows.actions[:stop],
+        rows.rewards[:stop],
+        rows.starts,
+        np.array([stop]),
+        seed=0,
+        seen_through=seen_through(data.metadata, data.name),
+    )

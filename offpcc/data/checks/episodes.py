@@ -1,0 +1,183 @@
+"""What is odd about the episodes of recorded data: how they end, what follows them, which stand out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from offpcc.data.checks.summary_stats import Motion, Spread
+from offpcc.data.datasets.columns import Array
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.metadata import Notice
+from offpcc.envs.d4rl.catalog import max_episode_steps
+from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Finding
+
+OFTEN = 5.0  # times as many episodes end at the longest length as at another: lengths by chance thin out towards it
+NEARLY_ALL = 0.9  # of the episodes last one step: what is left could not teach a memory
+WILD = 10.0  # spreads of the middle half from it, of at least a tenth of the median: returns of replays stay within
+
+SINGLE_STEPS = "fine if the task takes one step; else look for flags that are inverted, or rows that were shuffled"
+SHUFFLED = (
+    "nearly every row is cut from the next, so the rows are shuffled, as it seems: put them back into the order in "
+    "which they were played"
+)
+MARK_ENDS = "record terminals, timeouts and next_observations; or bind recorded.max_episode_steps to the time limit"
+TRUNCATE = "values go on after a time limit: set timeouts there and terminals to 0"
+BEFORE_RESET = (
+    "record the observation before the reset, which Gymnasium's vector environments keep in info['final_obs']"
+)
+
+
+def told_of_lengths(lengths: Array) -> list[Notice]:
+    """What a person who trains an agent with memory should be told of how long episodes are."""
+    single = int((lengths == 1).sum())
+    if single < NEARLY_ALL * len(lengths):
+        return []
+    text = f"nearly all of the episodes are one step long ({single:,} of {len(lengths):,})"
+    return [Notice("single steps", f"{text}, in which an agent with memory has nothing to remember")]
+
+
+def are_shuffled(data: Dataset) -> bool:
+    """Whether nearly every row leads to another observation than the following row's, and no flag ends it there."""
+    terminated, _ = _last_flags(data)
+    elsewhere = data.final_observations[:-1] != data.observations[data.stops[:-1]]
+    cut = elsewhere.any(axis=tuple(range(1, elsewhere.ndim))) & (data.last_is_transition & ~terminated)[:-1]
+    has_jumps = any(notice.kind == "jumps" for notice in data.notices)
+    return has_jumps and bool(cut.sum() >= NEARLY_ALL * data.num_steps)
+
+
+def _last_flags(data: Dataset) -> tuple[Array, Array]:
+    """Whether each episode terminated, and whether it was cut."""
+    return data.terminations[data.stops - 1], data.truncations[data.stops - 1]
+
+
+def _ends_text(data: Dataset) -> str:
+    terminated, truncated = _last_flags(data)
+    only_cut, neither = (truncated & ~terminated).sum(), (~truncated & ~terminated).sum()
+    ended = terminated.sum()
+    return f"episodes: {ended:,} terminated, {only_cut:,} cut, {neither:,} ended with the recording only"
+
+
+def ends(data: Dataset, motion: Motion | None, told: Sequence[Finding]) -> list[Finding]:
+    """How episodes end, beside what the reader told of it."""
+    terminated, truncated = _last_flags(data)
+    text, found = _ends_text(data), [*told]
+    if not (terminated | truncated).any():
+        level = FAULT if motion and len(motion.far) else WARNING
+        found.append(Finding("ends", level, f"nothing tells where an episode ends; {text}", MARK_ENDS))
+    elif not terminated.any():
+        remedy = "fine if the task has no end of its own; values are then bootstrapped everywhere"
+        found.append(Finding("ends", NOTE, f"no termination; {text}", remedy))
+    single = int((data.lengths == 1).sum())
+    if 2 * single > data.num_episodes and not told_of_lengths(data.lengths):
+        text = f"{single:,} of {data.num_episodes:,} episodes last one step"
+        found.append(Finding("ends", WARNING, text, SINGLE_STEPS))
+    if both := int((terminated & truncated).sum()):
+        remedy = "agents take that as a termination"
+        found.append(Finding("ends", NOTE, f"{both:,} episodes both terminated and cut; {text}", remedy))
+    return found or [Finding("ends", OK, text)]
+
+
+def time_limit(data: Dataset, limit: int | None) -> Finding:
+    """Whether the longest episodes look as if a time limit had been recorded as the task's end."""
+    terminated, truncated = _last_flags(data)
+    longest = int(data.lengths.max())
+    is_longest = data.lengths == longest
+    num_ended = int((terminated & is_longest).sum())
+    others = data.lengths[terminated & ~is_longest]
+    usual = len(others) / len(np.unique(others)) if len(others) else 0.0
+    is_spike = num_ended > len(others) or num_ended >= OFTEN * max(usual, 1.0)
+    is_limit = longest in (limit, max_episode_steps(data.name))
+    # Episodes of one step are a task of their own kind, with nothing to cut short.
+    if longest > 1 and num_ended > 1 and terminated[is_longest].all() and (is_spike or is_limit):
+        text = f"{num_ended:,} episodes last {longest:,} steps, none longer, and all of these are terminals"
+        return Finding("limit", FAULT, f"a time limit recorded as the task's end? {text}", TRUNCATE)
+    if limit is not None and longest > limit:
+        text = f"episodes of up to {longest:,} steps, but the environment's time limit is {limit:,}"
+        return Finding("limit", WARNING, text, "returns are those of longer episodes: compare tests with care")
+    cut = data.lengths[truncated & ~terminated]
+    if limit is not None and len(cut) and (cut == limit - 1).all():
+        text = f"all {len(cut):,} cut episodes last {limit - 1:,} steps, but the environment's time limit is {limit:,}"
+        return Finding("limit", NOTE, text, "the recorder dropped their last step; returns lack one reward")
+    return Finding("limit", OK, f"the longest episode has {longest:,} steps, and its end is no time limit's terminal")
+
+
+def followed(data: Dataset, motion: Motion) -> list[Finding]:
+    """What stands at the ends of episodes: observations twice, or ends where nothing ends."""
+    terminated, truncated = (flags[:-1] for flags in _last_flags(data))
+    is_cut = truncated & ~terminated
+    is_near = (motion.across <= motion.usual) & motion.can_tell
+    found = []
+    if (standing := _standing(data)) and 2 * standing > is_cut.sum():
+        text = (
+            f"the last next_observation of {standing:,} cut episodes is the observation itself, which had moved before"
+        )
+        found.append(Finding("resets", NOTE, text, f"a step that stands still is learned from; {BEFORE_RESET}"))
+    for flags, level, kind, remedy in (
+        (terminated, WARNING, "terminated", "values are cut where the task goes on: flag terminals where it ends only"),
+        (is_cut, NOTE, "cut", "these are pieces of longer episodes; agents with memory start each without a memory"),
+    ):
+        near = int((is_near & flags).sum())
+        if near > 1 and 2 * near > flags.sum():
+            text = f"{near:,} of {flags.sum():,} {kind} episodes go on in the next one, by a step like any other"
+            found.append(Finding("continues", level, text, remedy))
+    if found or not len(is_cut):
+        return found
+    return [Finding("continues", OK, "what follows an episode's end starts anew")]
+
+
+def _standing(data: Dataset) -> int:
+    """Cut episodes whose last step leads to its own observation, though the one before moved."""
+    terminated, _ = _last_flags(data)
+    last = data.stops - 1
+    chosen = ~terminated & data.last_is_transition & (data.lengths > 1)
+    stays = (data.final_observations == data.observations[last]).all(axis=1)
+    moved = (data.observations[last] != data.observations[last - 1]).any(axis=1)
+    return int((chosen & stays & moved).sum())
+
+
+def leaps(motion: Motion) -> Finding:
+    """Whether ends seem to be missing inside episodes."""
+    if len(motion.far):
+        text = (
+            f"after {len(motion.far):,} steps inside episodes ({_few(motion.far)}) observations leap, up to "
+            f"{motion.leap:.3g} times as far as nine steps in ten"
+        )
+        remedy = "fine if the task does that; else ends of episodes are not marked, or rows are missing"
+        return Finding("leaps", WARNING, text, remedy)
+    return Finding("leaps", OK, f"no step is longer than {motion.leap:.3g} times what nine in ten stay below")
+
+
+def returns(data: Dataset, spread: Spread) -> Finding:
+    """Whether some episodes are far better or worse than the others."""
+    text = spread.text
+    reach = WILD * max(spread.three_quarters - spread.quarter, 0.1 * abs(spread.median))
+    wild = np.flatnonzero((data.returns < spread.quarter - reach) | (data.returns > spread.three_quarters + reach))
+    if len(wild):
+        remedy = "look at these episodes; scaling by the range of returns hangs on them"
+        return Finding("returns", NOTE, f"{len(wild):,} far from the others (episodes {_few(wild)}); {text}", remedy)
+    return Finding("returns", OK, text)
+
+
+def copies(data: Dataset) -> Finding:
+    """Whether episodes are there twice."""
+    digests = np.empty(data.num_episodes, np.uint64)
+    for episode, (start, stop) in enumerate(zip(data.starts, data.stops, strict=True)):
+        digest = hashlib.blake2b(digest_size=8)  # kept for each of what may be a million
+        for column in (data.observations, data.actions):
+            digest.update(np.ascontiguousarray(column[start:stop]).data)
+        digests[episode] = int.from_bytes(digest.digest(), "little")
+    _, first, number = np.unique(digests, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[number] != np.arange(data.num_episodes))
+    if len(again):
+        example = f"episode {again[0]:,} is {first[number[again[0]]]:,}"
+        text = f"{len(again):,} of {data.num_episodes:,} episodes repeat another ({example})"
+        return Finding("copies", WARNING, text, "leave them out, for they count twice")
+    return Finding("copies", OK, "no episode is there twice")
+
+
+def _few(places: Sequence[int] | Array) -> str:
+    shown = ", ".join(f"{int(place):,}" for place in places[:3])
+    return f"{shown} ..." if len(places) > 3 else shown

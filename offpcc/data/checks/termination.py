@@ -1,0 +1,145 @@
+"""Where recorded terminals do not agree with the rule by which a known task ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from offpcc.data.datasets.columns import Array
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.utils.findings import OK, WARNING, Finding
+
+ROUNDING = 1e-4  # of a bound: recordings are float32, and rules were applied to float64
+CLIPPED_SPEED = 10.0  # Hopper shows no larger velocity, and ends at some that are much larger
+
+
+class Rule(NamedTuple):
+    """A task goes on while its body is within these bounds.
+
+    Observations begin with the height, and then the angle of the torso if there is a bound for it.
+    """
+
+    sizes: tuple[int, ...]  # of the observations that begin so; () for a task that has no end, however it is seen
+    height: tuple[float, float] = (-np.inf, np.inf)  # m
+    angle: float = np.inf  # rad, to both sides
+    first_velocity: int | None = None  # the first number of clipped velocities
+
+    @property
+    def text(self) -> str:
+        """The rule in words."""
+        if not self.sizes:
+            return "it has no end"
+        height = f"{self.height[0]:g} < height" + (f" < {self.height[1]:g}" if np.isfinite(self.height[1]) else "")
+        return f"{height}, |angle| < {self.angle:g}" if np.isfinite(self.angle) else height
+
+    def margin(self, observations: Array) -> Array:
+        """How far the observations (N, D) are within the bounds, (N,); negative outside."""
+        margin = np.full(len(observations), np.inf)
+        if self.sizes:
+            height = observations[:, 0]
+            margin = np.minimum(height - self.height[0], self.height[1] - height)
+        if np.isfinite(self.angle):
+            margin = np.minimum(margin, self.angle - np.abs(observations[:, 1]))
+        return margin
+
+    def is_within(self, observations: Array) -> Array:
+        """Whether the task surely goes on, (N,)."""
+        is_within: Array = self.margin(observations) > ROUNDING
+        if self.first_velocity is not None:
+            is_within &= (np.abs(observations[:, self.first_velocity :]) < CLIPPED_SPEED - ROUNDING).all(axis=1)
+        return is_within
+
+
+# Gymnasium's MuJoCo tasks of version 2 to 5, with their default arguments. Sizes are of the whole observation and of
+# positions alone; Ant's are also of the whole with contact forces.
+RULES = {
+    "hopper": Rule((11, 5), (0.7, np.inf), 0.2, first_velocity=5),
+    "walker2d": Rule((17, 8), (0.8, 2.0), 1.0),
+    "ant": Rule((27, 13, 105, 111), (0.2, 1.0)),
+    "humanoid": Rule((376, 348), (1.0, 2.0)),
+    "halfcheetah": Rule(()),
+    "swimmer": Rule(()),
+    "pendulum": Rule(()),
+}
+_BODIES = "|".join(RULES)
+_QUALITIES = "(?:random|medium|expert|simple|full-replay|medium-replay|medium-expert|random-expert)"
+NAMES = (  # of tasks and data sets with these rules; PyBullet's bodies have others
+    rf"({_BODIES})-v\d+",
+    rf"({_BODIES})-mujoco(?:-[pv])?-v\d+",
+    rf"({_BODIES})-{_QUALITIES}-v\d+",
+    rf"(?:minari:)?mujoco/({_BODIES})/.+",
+    r"(pendulum)-.+-v\d+",
+)
+
+
+def terminals(data: Dataset, names: Iterable[str]) -> list[Finding]:
+    """Terminals that lead to where the task goes on, and steps to its end that are no terminals.
+
+    Nothing is compared where no name is of a known task, or where observations do not show what its rule is about.
+
+    Args:
+        data: Recorded in one of the tasks.
+        names: Of tasks or data sets, the surest first.
+    """
+    known = ((name, rule) for name in names if (rule := _rule(name, data.observations.shape[1:])) is not None)
+    name, rule = next(known, ("", None))
+    if rule is None:
+        return []
+    is_last, last = np.zeros(data.num_steps, np.bool_), data.stops - 1
+    is_last[last] = True
+    terminated = data.terminations[last]
+    is_told = terminated & (_is_told(data, terminated) if rule.sizes else True)
+    goes_on = is_told & rule.is_within(data.final_observations)
+    # Of a step inside an episode the next observation is the following row's.
+    inside = np.flatnonzero(rule.margin(data.observations[1:])[~is_last[:-1]] < -ROUNDING)
+    is_missed = ~terminated & data.last_is_transition & (rule.margin(data.final_observations) < -ROUNDING)
+    missed = np.sort(np.concatenate([np.flatnonzero(~is_last)[inside], last[is_missed]]))
+    found = []
+    if goes_on.any():
+        text = (
+            f"terminals that lead to where {name} goes on ({rule.text}): {goes_on.sum():,} of {terminated.sum():,}, "
+            f"the first at step {last[goes_on][0]:,}"
+        )
+        remedy = (
+            "values are cut where the task goes on: look whether the recorder dropped last steps, or flagged time "
+            "limits; fine if the task had another rule"
+        )
+        found.append(Finding("terminals", WARNING, text, remedy))
+    if len(missed):
+        text = (
+            f"steps that lead to where {name} ends (it goes on while {rule.text}) and are no terminals: "
+            f"{len(missed):,}, the first at step {missed[0]:,}"
+        )
+        remedy = "values go on where the task ends: set terminals there; fine if the task had another rule"
+        found.append(Finding("terminals", WARNING, text, remedy))
+    if terminated.any() and not is_told.any():
+        text = f"nothing tells what they led to, so they are not compared with the rule of {name} ({rule.text})"
+    else:
+        text = f"they agree with the rule of {name} ({rule.text})"
+    return found or [Finding("terminals", OK, text)]
+
+
+def _rule(name: str, shape: tuple[int, ...]) -> Rule | None:
+    for pattern in NAMES:
+        if match := re.fullmatch(pattern, name.split(":")[-1] if "/" not in name else name, re.IGNORECASE):
+            rule = RULES[match[1].lower()]
+            return rule if not rule.sizes or shape in [(size,) for size in rule.sizes] else None
+    return None
+
+
+def _is_told(data: Dataset, terminated: Array) -> Array:
+    """Of which episodes the recorded last observation is what their last step led to.
+
+    Of others it is the observation before that step, or, if the recorder looks after resets, another episode's first.
+    """
+    final, last = data.final_observations, data.stops - 1
+    is_next_start = (final[:-1] == data.observations[data.stops[:-1]]).all(axis=1)
+    num_followed = terminated[:-1].sum()
+    looks_after_resets = any(notice.kind == "resets" for notice in data.notices)
+    if looks_after_resets or 2 * is_next_start[terminated[:-1]].sum() > num_followed:
+        return np.zeros(data.num_episodes, np.bool_)
+    is_told: Array = (final != data.observations[last]).any(axis=1)
+    return is_told

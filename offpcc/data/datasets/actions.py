@@ -1,0 +1,159 @@
+"""Recorded actions: the bounds they have, and what they are between -1 and 1."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from offpcc.data.datasets.columns import TOLERANCE, Array, Range, blocks
+from offpcc.data.datasets.metadata import Notice
+from offpcc.envs.d4rl import catalog
+from offpcc.utils.errors import UserError
+
+WIDE = 4.0  # from the lowest to the highest action: twice as wide as [-1, 1]
+SHOWN = 3  # of unlike bounds
+MUCH_OUTSIDE = 0.45  # of all numbers of actions; below, a Gaussian policy's actions, which its environment clipped
+NEARLY = 1.5  # of the lowest action over the highest, up to which a symmetric range is proposed
+ALIKE = 3.0  # widest over narrowest range of an action's numbers, up to which one range is proposed for all
+
+
+def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Array, Array]:
+    """Lowest and highest action, (A,) each.
+
+    Args:
+        action_range: as it was given, of one number or of A.
+        num_actions: A.
+        name: of the data, for messages.
+
+    Raises:
+        UserError: it is no pair of finite bounds, the lower first, of as many numbers as actions have.
+    """
+    try:
+        low, high = (np.asarray(bound, np.float32) for bound in action_range)
+    except (TypeError, ValueError):
+        raise UserError(f"{name}: action_range is {action_range!r}; it has to be two bounds, the lower first") from None
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise UserError(f"{name}: action_range is {action_range}; both bounds have to be finite")
+    if not {low.shape, high.shape} <= {(), (1,), (num_actions,)}:
+        raise UserError(
+            f"{name}: actions are of {num_actions} numbers, but their bounds (action_range, or those of the "
+            f"environment) of {max(low.size, high.size)}; give one number, or as many as actions have"
+        )
+    if not (low < high).all():
+        raise UserError(f"{name}: action_range is {action_range}; it has to be two finite bounds, the lower first")
+    return np.broadcast_to(low, num_actions), np.broadcast_to(high, num_actions)
+
+
+def in_units(actions: Array, bounds: tuple[Array, Array] | None) -> Array:
+    """Actions between -1 and 1, which stand for their `bounds`, anew; those outside are not clipped."""
+    if bounds is None:
+        return actions.copy()
+    low, high = bounds
+    scaled: Array = 2.0 * (actions - low) / (high - low) - 1.0
+    return scaled
+
+
+def told_of_actions(actions: Array, told: Range | None, env_bounds: Range | None, name: str) -> list[Notice]:
+    """By which bounds actions are scaled, if that is not known but taken, and how well they keep to them.
+
+    Args:
+        actions: (S, A), as recorded.
+        told: their bounds, if the data or its user tells them.
+        env_bounds: those of the environment that is learned for.
+        name: of the data, for messages.
+
+    Raises:
+        UserError: bounds do not fit the actions.
+    """
+    given = env_bounds if told is None else told
+    bounds = None if given is None else checked_range(given, actions.shape[1], name)
+    notices = []
+    if told is None and bounds is not None and _text(bounds) != _text(None):
+        notices.append(Notice("units", f"actions are taken to be in the environment's units, {_text(bounds)}"))
+        if (bounds[1] - bounds[0] >= WIDE).any() and max(actions.max(), -actions.min()) <= 1.0 + TOLERANCE:
+            notices.append(
+                Notice(
+                    "scaled",
+                    f"actions never leave [-1, 1], though the environment takes {_text(bounds)}: if they are scaled "
+                    f"already, bind recorded.action_range = (-1, 1)",
+                )
+            )
+    if not (outside := _outside(actions, bounds)).num_actions:
+        return notices
+    text, furthest = f"{outside.num_actions:,} of {len(actions):,} actions lie outside", f"up to {outside.furthest:.4g}"
+    is_d4rl = name in catalog.FILES  # whose tasks all take [-1, 1]
+    if told is None and ((bounds is None and not is_d4rl) or outside.share > MUCH_OUTSIDE):
+        whose = "" if bounds is None else "the environment's "
+        text = f"{text} {whose}{_text(bounds)}, {furthest}, and nothing tells their range; {_remedy(actions, bounds)}"
+        return [Notice("unknown range", text)]
+    return [*notices, Notice("clipped", f"{text} {_text(bounds)}, {furthest}, and are clipped to it")]
+
+
+class _Outside(NamedTuple):
+    """Actions beyond their bounds by more than rounding."""
+
+    num_actions: int
+    furthest: float  # the number that is beyond by most
+    share: float  # of all numbers of actions
+
+
+def _outside(actions: Array, bounds: tuple[Array, Array] | None) -> _Outside:
+    count, numbers, most, furthest = 0, 0, 1.0 + TOLERANCE, 0.0
+    for rows in blocks(actions):
+        sizes = np.abs(in_units(actions[rows], bounds))
+        is_outside = sizes > 1.0 + TOLERANCE
+        count, numbers = count + int(is_outside.any(axis=1).sum()), numbers + int(is_outside.sum())
+        if sizes.max() > most:
+            most, furthest = float(sizes.max()), float(actions[rows].flat[sizes.argmax()])
+    return _Outside(count, furthest, numbers / actions.size)
+
+
+def _remedy(actions: Array, bounds: tuple[Array, Array] | None) -> str:
+    taken = ([-1.0], [1.0]) if bounds is None else (bounds[0].tolist(), bounds[1].tolist())
+    return (
+        f"tell the bounds of the recorded environment, by these actions --gin "
+        f'"recorded.action_range={_proposed(actions)}"; or, if it clipped these actions, --gin '
+        f'"recorded.action_range={_literal(*taken)}"; or name it with --env'
+    )
+
+
+def _proposed(actions: Array) -> str:
+    """The range of the recorded actions, rounded outwards, as gin reads it."""
+    low, high = [], []
+    for least, most in zip(actions.min(axis=0).tolist(), actions.max(axis=0).tolist(), strict=True):
+        below, above = _rounded_up(-least), _rounded_up(most)
+        if max(below, above) < NEARLY * min(below, above):
+            below = above = max(below, above)
+        elif below == above == 0.0:  # a number that is always 0
+            below = above = 1.0
+        low.append(0.0 - below)
+        high.append(above)
+    widths = [above - below for below, above in zip(low, high, strict=True)]
+    if max(widths) <= ALIKE * min(widths):
+        low, high = [min(low)], [max(high)]
+    return _literal(low, high)
+
+
+def _rounded_up(number: float) -> float:
+    """A number with two digits that is not below it; 0 for negative ones, as a range includes 0."""
+    if number <= 0.0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return math.ceil(number / unit - TOLERANCE) * unit
+
+
+def _literal(low: list[float], high: list[float]) -> str:
+    if len(set(low)) == len(set(high)) == 1:
+        return f"({low[0]:.9g}, {high[0]:.9g})"
+    return "({}, {})".format(*("(" + ", ".join(f"{number:.9g}" for number in bound) + ")" for bound in (low, high)))
+
+
+def _text(bounds: tuple[Array, Array] | None) -> str:
+    if bounds is None:
+        return "[-1, 1]"
+    pairs = [f"[{low:.4g}, {high:.4g}]" for low, high in zip(*bounds, strict=True)]
+    if len(set(pairs)) == 1:
+        return pairs[0]
+    return f"{', '.join(pairs[:SHOWN])}{', ...' if len(pairs) > SHOWN else ''}"

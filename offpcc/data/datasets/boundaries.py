@@ -1,0 +1,257 @@
+"""Where recorded episodes end, and what their last steps led to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from offpcc.data.datasets.columns import (
+    BLOCK_BYTES,
+    TOLERANCE,
+    Array,
+    Column,
+    SpoiledData,
+    blocks,
+    bytes_of_ends,
+    check_finite,
+    check_room,
+    converted,
+)
+from offpcc.data.datasets.metadata import Notice
+
+# Of episodes that another follows, as many as lead to its start if the recorder looked after each reset: not all, for
+# some of their followers may have been left out. Fewer are chance, as among single steps in any order.
+HABIT = 0.1
+ENOUGH = 10  # cut episodes tell by themselves: many recorders look before the reset at a time limit alone
+# Of observations inside episodes. A start that is as frequent there, such as the zeros of a sensor that flickers, may
+# be a last observation, too; by chance it is one for less than half a habit where it is rarer.
+COMMON = 0.05
+NEARLY = 0.9  # of the steps that move: recorders that look too early do so at all of them
+SAMPLE = 10_000  # observations that frequencies are taken from
+
+
+class LastSteps(NamedTuple):
+    """The last step of each of E episodes."""
+
+    stops: Array  # (E,), one after it
+    final_observations: Array  # (E, *obs), what it led to; where that is not known, what it was taken at
+    is_transition: Array  # (E,), bool: what it led to is known, or not needed
+    notices: list[Notice]
+
+
+def time_limits(terminations: Array, most: int | None) -> Array:
+    """Truncations of episodes that terminate or last `most` steps."""
+    if not most:
+        return np.zeros(len(terminations), np.bool_)
+    limits = np.zeros(len(terminations), np.bool_)
+    first = 0  # step of the episode under way
+    for start in range(0, len(terminations), BLOCK_BYTES // 8):
+        steps = np.arange(start, min(start + BLOCK_BYTES // 8, len(terminations)))
+        ended = terminations[steps[0] : steps[-1] + 1]
+        firsts = np.where(np.concatenate([[False], ended[:-1]]), steps, 0)
+        firsts[0] = first
+        firsts = np.maximum.accumulate(firsts)
+        limits[steps[0] : steps[-1] + 1] = ((steps - firsts + 1) % most == 0) & ~ended
+        first = int(steps[-1]) + 1 if ended[-1] else int(firsts[-1])
+    return limits
+
+
+def last_steps(
+    observations: Array,
+    terminations: Array,
+    truncations: Array,
+    next_observations: Column | None,
+    name: str,
+    is_sure: bool = False,
+) -> LastSteps:
+    """The last steps of all episodes; where `next_observations` jump, `truncations` are set.
+
+    Args:
+        observations: (S, *obs).
+        terminations: (S,), bool.
+        truncations: (S,), bool.
+        next_observations: (S, *obs), if there are any.
+        name: of the data, for messages.
+        is_sure: the recorder is known to have looked before each reset.
+
+    Raises:
+        UserError: a next observation is NaN or infinite, or nearly each is the observation that its step began with.
+    """
+    ends = terminations | truncations
+    ends[-1] = True
+    if next_observations is None:
+        return _without_next_observations(observations, terminations, np.flatnonzero(ends) + 1)
+    final_observations, jumps = _read_last(next_observations, observations, ends, name)
+    ends[jumps] = True
+    stops = np.flatnonzero(ends) + 1
+    last = LastSteps(stops, final_observations, np.ones(len(stops), np.bool_), [])
+    if not is_sure:
+        # No reset follows a jump, nor an end that nothing but the recording's marks: neither is an end here.
+        last = without_resets(last, observations, terminations[stops - 1], truncations[stops - 1])
+    if len(jumps):
+        truncations[jumps] = True
+        text = (
+            f"next_observations are not the following observations at {len(jumps):,} places inside episodes, the "
+            f"first at step {jumps[0]:,}: the data is cut there, as by a time limit"
+        )
+        last.notices.append(Notice("jumps", text))
+    return last
+
+
+def shows_ends(last: LastSteps, observations: Array) -> bool:
+    """Whether `next_observations` were looked at before resets, so that they jump wherever an episode was cut.
+
+    Args:
+        last: read with next observations.
+        observations: (S, *obs).
+    """
+    return bool(_lead_elsewhere(last, observations, np.arange(len(last.stops) - 1)).any())
+
+
+def _without_next_observations(observations: Array, terminations: Array, stops: Array) -> LastSteps:
+    terminated = terminations[stops - 1]
+    lost = int((~terminated).sum())
+    text = (
+        f"there are no next_observations, so nothing tells what the last step of {lost:,} of {len(stops):,} "
+        f"episodes led to: it is no transition"
+    )
+    notices = [Notice("no next observations", text)] if lost else []
+    return LastSteps(stops, observations[stops - 1], terminated, notices)
+
+
+def without_resets(last: LastSteps, observations: Array, terminated: Array, truncated: Array) -> LastSteps:
+    """Last steps of which none that counts leads across a reset, though the recorder may have looked after it.
+
+    Such a step leads to the first observation of the following episode. If that is the recorder's habit, it is taken
+    to have been so at every episode that was cut, not terminated: also where the following one is not there, or is
+    another. What a termination leads to does not count.
+
+    Args:
+        last: what was recorded; what does not count is written over.
+        observations: (S, *obs).
+        terminated: (E,), bool.
+        truncated: (E,), bool.
+    """
+    is_cut = truncated & ~terminated
+    followed = np.flatnonzero((terminated | truncated)[:-1])
+    leads_there = ~_lead_elsewhere(last, observations, followed)
+    if not leads_there.any() or not is_cut.any():
+        return last
+    common = _common(observations, last.stops)
+    tells = ~_of_each(last.stops[followed], observations, lambda starts: _are_among(observations[starts], common))
+    followed, leads_there = followed[tells], leads_there[tells]
+    of_cut = is_cut[followed]
+    judged = leads_there[of_cut] if of_cut.sum() >= ENOUGH else leads_there
+    is_habit = bool(judged.any()) and judged.mean() >= HABIT
+    lost = np.flatnonzero(is_cut) if is_habit else followed[leads_there & of_cut]
+    if not len(lost):
+        return last
+    final_observations, is_transition = last.final_observations, last.is_transition.copy()
+    for part in _parts(lost, observations):
+        final_observations[part] = observations[last.stops[part] - 1]
+    is_transition[lost] = False
+    text = (
+        f"{leads_there.sum() if is_habit else len(lost):,} of {len(followed):,} episodes that another follows lead to "
+        f"its first observation, as after a reset, so nothing tells what the last step of "
+        f"{'a cut episode' if is_habit else 'those that were cut'} led to: {len(lost):,} are no transitions"
+    )
+    return LastSteps(last.stops, final_observations, is_transition, [*last.notices, Notice("resets", text)])
+
+
+def _common(observations: Array, stops: Array) -> Array:
+    """Observations that are frequent inside episodes, (C, *obs): of a sample, starts left out."""
+    is_inside = np.ones(len(observations), np.bool_)
+    is_inside[0] = is_inside[stops[:-1]] = False
+    inside = np.flatnonzero(is_inside)
+    # Of images fewer are taken, but enough to see what is common.
+    size = min(SAMPLE, max(BLOCK_BYTES // observations[0].nbytes, math.ceil(5 / COMMON)))
+    if len(inside) > size:
+        inside = np.random.default_rng(0).choice(inside, size, replace=False)
+    values, counts = np.unique(observations[inside], axis=0, return_counts=True)
+    return values[(counts > 1) & (counts >= COMMON * len(inside))]
+
+
+def _are_among(observations: Array, values: Array) -> Array:
+    """Which observations are one of the values."""
+    found = np.zeros(len(observations), np.bool_)
+    for value in values:
+        found |= (observations == value).reshape(len(observations), -1).all(axis=1)
+    return found
+
+
+def _read_last(column: Column, observations: Array, ends: Array, name: str) -> tuple[Array, Array]:
+    """Next observations at the ends of episodes and where the data jumps; the steps of the jumps.
+
+    Raises:
+        UserError: one is NaN or infinite, or nearly each is the observation that its step began with.
+    """
+    kept, jumps = [], []
+    num_kept = 0
+    num_moving = num_standing = 0
+    for rows in blocks(column):
+        after = converted(column[rows], observations.dtype)
+        check_finite(after, f"{name}: next_observations", rows.start)
+        following = observations[rows.start + 1 : rows.stop + 1]
+        jump = np.zeros(len(after), np.bool_)
+        jump[: len(following)] = _differ(after[: len(following)], following)
+        jump &= ~ends[rows]
+        own = observations[rows]
+        num_moving += int((_are_unlike(own[: len(following)], following) & ~ends[rows][: len(following)]).sum())
+        num_standing += int((~_are_unlike(after[jump], own[jump])).sum())
+        kept.append(after[jump | ends[rows]])
+        num_kept += len(kept[-1])
+        if jump.any():  # of which the flags told nothing
+            check_room(bytes_of_ends(observations, num_kept), f"{name}: the last observations of {num_kept:,} episodes")
+        jumps.append(rows.start + np.flatnonzero(jump))
+    if num_standing and num_standing >= NEARLY * num_moving:
+        raise SpoiledData(
+            f"{name}: next_observations are the observations themselves at {num_standing:,} of the {num_moving:,} "
+            f"steps after which the following observation is another one, so that nothing could be learned of what "
+            f"actions do; record there what each step led to, or leave next_observations out"
+        )
+    final_observations = np.empty((num_kept, *observations.shape[1:]), observations.dtype)
+    stop = num_kept
+    while kept:  # from the end, so that each is let go of when it is copied
+        part = kept.pop()
+        final_observations[stop - len(part) : stop] = part
+        stop -= len(part)
+    return final_observations, np.concatenate(jumps)
+
+
+def _parts(episodes: Array, observations: Array) -> Iterator[Array]:
+    """Numbers of episodes, as many at a time as observations make a block."""
+    rows = max(1, BLOCK_BYTES // max(1, observations[0].nbytes))
+    for start in range(0, len(episodes), rows):
+        yield episodes[start : start + rows]
+
+
+def _of_each(numbers: Array, observations: Array, function: Callable[[Array], Array]) -> Array:
+    """What a function tells of each of some numbers, (N,) of bool; it is asked about a block at a time."""
+    told = [function(part) for part in _parts(numbers, observations)]
+    return np.concatenate(told) if told else np.zeros(0, np.bool_)
+
+
+def _lead_elsewhere(last: LastSteps, observations: Array, episodes: Array) -> Array:
+    """Of which of these episodes the last observation is not the first one of the next."""
+    final = last.final_observations
+    return _of_each(episodes, observations, lambda part: _differ(final[part], observations[last.stops[part]]))
+
+
+def _are_unlike(some: Array, others: Array) -> Array:
+    """Which rows differ at all."""
+    unlike: Array = (some != others).reshape(len(some), math.prod(some.shape[1:])).any(axis=1)
+    return unlike
+
+
+def _differ(after: Array, following: Array) -> Array:
+    """Which rows differ by more than the tolerance."""
+    differ = _are_unlike(after, following)
+    places = np.flatnonzero(differ)
+    if following.dtype.kind == "f" and len(places):
+        size = np.maximum(np.abs(following[places]), np.abs(following).mean(axis=0))
+        beyond = np.abs(after[places] - following[places]) > TOLERANCE * size
+        differ[places] = beyond.reshape(len(places), -1).any(axis=1)
+    return differ

@@ -1,0 +1,169 @@
+"""Recorded data in Minari's format, through its package.
+
+Names of Minari's data sets, and where they lie.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from gymnasium import spaces
+
+from offpcc.data.datasets.columns import Array
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.hdf5 import check_chunks, declared_bytes, names_in, own_item
+from offpcc.data.datasets.limits import DAMAGE, check_declared
+from offpcc.data.datasets.metadata import Notice
+from offpcc.utils.errors import UserError
+from offpcc.utils.files import check_regular
+from offpcc.utils.paths import shown
+from offpcc.utils.system import available_bytes
+
+ROOT = "MINARI_DATASETS_PATH"  # the environment variable by which Minari finds its data sets
+MOST_LETTERS = 200  # of an id; a folder's name may have 255
+
+
+def is_id(name: str) -> bool:
+    """Whether Minari could give a name to a data set; none leads out of its folder.
+
+    Raises:
+        ImportError: the package is missing.
+    """
+    from minari.dataset.minari_dataset import parse_dataset_id
+
+    try:
+        parse_dataset_id(name)
+    except (TypeError, ValueError):
+        return False
+    return len(name) <= MOST_LETTERS and ".." not in Path(name).parts and not Path(name).is_absolute()
+
+
+def datasets_folder() -> Path:
+    """Where Minari has all data sets."""
+    return Path(os.environ.get(ROOT) or Path.home() / ".minari" / "datasets")
+
+
+READING = (AssertionError, AttributeError, *DAMAGE)  # what Minari raises of files that are not whole
+FILE = "main_data.hdf5"  # with the steps of a data set, unless they are stored in another format
+COPIES = 2  # of what was read that are there while episodes are joined
+AGAIN = "fetch it again, or update Minari"
+GOES_ON = "an episode goes on after the goal is reached (Minari issue 296), so rewards of one come many times"
+
+
+def read_minari(name: str) -> Dataset:
+    """A Minari data set that is on this machine.
+
+    Observations that are a dictionary of vectors, as the maze tasks have, are joined in the order of the space, as
+    ``gymnasium.wrappers.FlattenObservation`` does for the environment. The range of actions is that of their space, if
+    it is bounded.
+
+    Args:
+        name: its id, such as ``D4RL/door/human-v2``.
+
+    Raises:
+        UserError: Minari or the data set is missing, or it holds what cannot be learned from.
+    """
+    try:
+        import minari
+    except ImportError as error:
+        raise UserError(f"minari:{name} needs the Minari package ({error}); pip install 'offpcc[offline]'") from None
+    if not is_id(name):
+        raise UserError(
+            f"minari:{shown(name)} is no id of a Minari data set; it is a name and a version, below one or more "
+            f"namespaces if you like, such as minari:D4RL/door/human-v2"
+        )
+    if not datasets_folder().is_dir():  # which Minari would make
+        raise UserError(_not_here(name, []))
+    try:
+        for file in (datasets_folder() / name).rglob("*"):  # Minari opens what is there
+            if file.exists() and not file.is_dir():
+                check_regular(file)
+        recorded = minari.load_dataset(name)
+    except FileNotFoundError:
+        raise UserError(_not_here(name, list(minari.list_local_datasets()))) from None
+    except (*READING, ImportError) as error:
+        raise UserError(f"minari:{name} cannot be read ({error}); {AGAIN}") from None
+    label = f"minari:{name}"
+    observation_space, action_space = recorded.observation_space, recorded.action_space
+    if not isinstance(action_space, spaces.Box):
+        raise UserError(f"{label}: its actions are {action_space}, but continuous control needs a Box of numbers")
+    bounded = bool(np.isfinite(action_space.low).all() and np.isfinite(action_space.high).all())
+    episodes = (
+        {
+            "observations": _joined(episode.observations, observation_space, label),
+            "actions": np.asarray(episode.actions).reshape(len(episode.rewards), -1),
+            "rewards": episode.rewards,
+            "terminations": episode.terminations,
+        }
+        for episode in recorded.iterate_episodes()
+    )
+    try:
+        _check_file(Path(recorded.storage.data_path) / FILE)
+        dataset = Dataset.from_episodes(
+            _that_fit(episodes, label),
+            action_range=(action_space.low.ravel(), action_space.high.ravel()) if bounded else None,
+            name=label,
+            source=str(recorded.storage.data_path),
+            metadata=recorded.storage.metadata,
+        )
+    except READING as error:
+        raise UserError(f"{label} cannot be read ({error}); {AGAIN}") from None
+    notices = [Notice("remark", GOES_ON)] if "antmaze" in name else []
+    if isinstance(observation_space, spaces.Dict):
+        joined = ", ".join(observation_space.spaces)
+        notices.append(Notice("remark", f"observations are {joined} joined, as FlattenObservation does"))
+    return replace(dataset, notices=(*dataset.notices, *notices))
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what Minari would read from elsewhere, or could not hold; what it reads from other formats is counted."""
+    if not path.is_file():
+        return
+    with h5py.File(path, "r") as file:
+        for name in names_in(file, path, most=None):  # a group for each episode
+            item = own_item(file, name, path)
+            check_declared(declared_bytes(item), item.shape or (), name, path)
+            if isinstance(item, h5py.Dataset):
+                check_chunks(item, f"{path}: {name}")
+
+
+def _that_fit(episodes: Iterable[dict[str, Any]], label: str) -> Iterator[dict[str, Any]]:
+    """Episodes, as long as there is room to join them."""
+    available, taken = available_bytes(), 0
+    for number, episode in enumerate(episodes):
+        arrays = [np.asarray(array) for array in episode.values()]
+        # Bytes of images and flags stay as they are, all other numbers become float32.
+        taken += COPIES * sum(array.size * (array.itemsize if array.ndim > 2 else 4) for array in arrays[:-1])
+        taken += COPIES * arrays[-1].size
+        if available is not None and taken > available:
+            raise UserError(
+                f"{label}: its first {number + 1:,} episodes take {taken:,} bytes while they are joined, but "
+                f"{available:,} bytes of memory were free; split it"
+            )
+        yield episode
+
+
+def _joined(observations: Any, space: spaces.Space[Any], label: str) -> Array:
+    """Observations as one array, (L+1, *obs)."""
+    if isinstance(space, spaces.Dict):
+        parts = [_joined(observations[key], part, label) for key, part in space.spaces.items()]
+        return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+    if not isinstance(space, spaces.Box):
+        raise UserError(
+            f"{label}: its observations are or hold {space}; only Boxes, and dictionaries of them, are read"
+        )
+    array = np.asarray(observations)
+    return array if array.ndim > 1 else array[:, None]
+
+
+def _not_here(name: str, local: list[str]) -> str:
+    near = difflib.get_close_matches(name, local, 3, 0.4) or local[:5]
+    choice = f"or choose one that is: {', '.join(near)}" if near else "for no data set is yet"
+    return f"minari:{name} is not on this machine; fetch it with `minari download {name}`, {choice}"

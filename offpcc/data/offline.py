@@ -1,0 +1,309 @@
+"""Recorded data as an agent learns from it: read, seen as its environment shows it, and described."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import gin
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
+from offpcc.core import is_image
+from offpcc.data.buffers.storage import Rows, bytes_per_row
+from offpcc.data.checks.env_fit import bounds_for, told_of_rewards
+from offpcc.data.checks.episodes import told_of_lengths
+from offpcc.data.checks.summary_stats import unlike_scales
+from offpcc.data.datasets.columns import BLOCK_BYTES, BYTES_PER_EPISODE, COPIES, Array, Range, blocks, check_room
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.download import Progress
+from offpcc.data.datasets.load import load
+from offpcc.data.datasets.metadata import Notice, recorded_in, seen_through
+from offpcc.envs.d4rl import catalog
+from offpcc.envs.relabel import view
+from offpcc.envs.wrapper_chain import name_of
+from offpcc.utils.errors import UserError
+
+SMALL_SPREAD = 0.05  # of returns, relative to their mean; in D4RL's data sets for locomotion it is 0.5 or more
+
+
+@dataclass(frozen=True)
+class OfflineData:
+    """Recorded data, ready for a buffer.
+
+    Attributes:
+        rows: whole episodes, with observations as the agent sees them.
+        name: of the data.
+        source: where it came from.
+        num_transitions: in `rows`.
+        num_episodes: in `rows`.
+        mean_return: of whole episodes if there are any, else of all; undiscounted, as recorded.
+        has_ends: whether the data says of any episode where it ends.
+        recorded_in: the environment's name, if the data tells.
+        return_range: what the difference of the largest and the smallest return is scaled to, as gin has it.
+        reward_scale: what rewards are to be multiplied by for that.
+        notices: what is odd about the data.
+        action_range: lowest and highest action of the recording, which are -1 and 1 in `rows`; None where actions were
+            recorded in [-1, 1].
+        identity: what tells it from other data, or from another view of it.
+        fingerprint: what tells it from other data, whatever environment shows a part of it, and with whatever noise.
+    """
+
+    rows: Rows = field(repr=False)
+    name: str
+    source: str
+    num_transitions: int
+    num_episodes: int
+    mean_return: float
+    has_ends: bool
+    recorded_in: str | None
+    return_range: float | None
+    reward_scale: float
+    notices: tuple[Notice, ...]
+    action_range: Range | None
+    identity: str
+    fingerprint: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(array.nbytes for array in self.rows.arrays)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """What can be told of it without an environment."""
+        shape = self.rows.observations.shape[1:]
+        if self.rows.observations.dtype == np.uint8:
+            return spaces.Box(0, 255, shape, np.uint8)
+        return spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """Of actions as they were recorded."""
+        if self.action_range is None:
+            return spaces.Box(-1.0, 1.0, self.rows.actions.shape[1:], np.float32)
+        low, high = self.action_range
+        return spaces.Box(np.asarray(low), np.asarray(high), dtype=np.float32)
+
+    def for_agent(self, algorithm: Any) -> OfflineData:
+        """The same, with notices of what does not suit the agent that is to learn from it."""
+        notices = [*self.notices]
+        if not algorithm.memoryless:
+            notices += told_of_lengths(self.rows.stops - self.rows.starts - 1)  # an episode's last row is no step
+        is_raw = algorithm.normalization is None and not is_image(self.rows.observations.shape[1:])
+        if is_raw and (told := unlike_scales(*self.statistics())):
+            remedy = f'--gin "{type(algorithm).__name__}.normalize_observations=True" brings them to one scale'
+            notices.append(Notice("scales", f"observations are not normalised, though {told}; {remedy}"))
+        return replace(self, notices=tuple(notices))
+
+    def statistics(self) -> tuple[Array, Array]:
+        """Mean and standard deviation, float64, of the observations that transitions start from."""
+        mean = self._mean_of(lambda observations: observations)
+        return mean, np.sqrt(self._mean_of(lambda observations: np.square(observations - mean)))
+
+    def _mean_of(self, function: Callable[[Array], Array]) -> Array:
+        """The mean of a function of these observations, float64; in blocks, for all of them at once would take room."""
+        observations, is_start = self.rows.observations, self.rows.is_start
+        parts = (observations[rows][is_start[rows]] for rows in blocks(observations))
+        total = sum(function(part.astype(np.float64)).sum(0) for part in parts)
+        return np.asarray(total / self.num_transitions)
+
+    def told_of_scale(self) -> str:
+        """What a person should know of the scale of rewards, "" if it is harmless."""
+        if self.return_range is None:
+            return ""
+        spread, size = self.return_range / self.reward_scale, abs(self.mean_return)
+        if spread >= SMALL_SPREAD * size:
+            return ""
+        return (
+            f"returns of whole episodes differ by {spread:.3g} at most, {spread / size:.1%} of their mean "
+            f"{self.mean_return:.1f}, and recorded.return_range={self.return_range:g} multiplies rewards by "
+            f"{self.reward_scale:.3g} to make that {self.return_range:g}: advantages so large may drown what is "
+            f"learned; --gin recorded.return_range=None leaves rewards as they are"
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What run.json tells of it."""
+        named = ("name", "source", "num_transitions", "num_episodes", "mean_return", "reward_scale", "identity")
+        return {name: getattr(self, name) for name in (*named, "fingerprint")}
+
+    def lines(self, reads_rewards: bool = True) -> Iterator[str]:
+        """What a person is told of it.
+
+        Args:
+            reads_rewards: whether what is learned depends on rewards.
+        """
+        yield (
+            f"learning from {self.name}: {self.num_transitions:,} transitions in {self.num_episodes:,} episodes, mean "
+            f"return {self.mean_return:.1f}{told_score(self.name, self.mean_return)}; {self.num_bytes:,} bytes"
+        )
+        if reads_rewards and self.reward_scale != 1.0:
+            yield f"rewards are multiplied by {self.reward_scale:.6g} (recorded.return_range)"
+            if told := self.told_of_scale():
+                yield f"note: {told}"
+        yield from (f"note: {notice.text}" for notice in self.notices)
+
+
+@gin.configurable("recorded", module="offpcc")  # type: ignore[untyped-decorator]
+def by_gin(
+    *,
+    return_range: PositiveNumber | None = None,
+    max_episode_steps: PositiveInteger | None = None,
+    action_range: Range | None = None,
+) -> Mapping[str, Any]:
+    """What gin says of recorded data; see `read`."""
+    settings = {"return_range": return_range, "max_episode_steps": max_episode_steps, "action_range": action_range}
+    check("recorded", rules_of(by_gin), settings)
+    return settings
+
+
+def without_effect(algorithm: Any) -> dict[str, str]:
+    """Bindings of ``recorded`` that change nothing for an algorithm, and why."""
+    return {} if algorithm.has_critics else {"return_range": f"{type(algorithm).__name__} reads no rewards"}
+
+
+def load_by_gin(source: str | Path | Dataset, progress: Progress | None = None) -> Dataset:
+    """Recorded data as it was recorded, read as gin has it.
+
+    Args:
+        source: what `offpcc.data.load` takes, or what it gave.
+        progress: of a download.
+
+    Raises:
+        UserError: it is not to be had, is not whole, or does not fit what gin binds.
+    """
+    settings = by_gin()
+    action_range = settings["action_range"]
+    if isinstance(source, Dataset):
+        return source.with_range(action_range)
+    limit = settings["max_episode_steps"]
+    return load(source, max_episode_steps=limit, action_range=action_range, progress=progress)
+
+
+def read(
+    source: str | Path | Dataset,
+    env: gymnasium.Env[Any, Any] | None = None,
+    *,
+    fraction: float = 1.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> OfflineData:
+    """Recorded data as an agent learns from it.
+
+    gin may bind ``recorded.return_range``, the difference that the largest and the smallest return of a whole episode
+    are scaled to for learning (1000 in IQL, arXiv:2110.06169), ``recorded.max_episode_steps`` and
+    ``recorded.action_range`` (see `offpcc.data.load`).
+
+    Args:
+        source: what `offpcc.data.load` takes, or what it gave.
+        env: made by `offpcc.make`, whose bounds actions are scaled by if the data tells none, and whose wrappers show
+            the agent its part of what was recorded; it is used up. None to learn from what was recorded as it is.
+        fraction: as few whole episodes from the start as hold this part of the steps, rounded up.
+        seed: of what those wrappers draw, such as noise.
+        progress: of a download.
+
+    Raises:
+        UserError: it is not to be had, is not whole, cannot be learned from, or does not fit the environment.
+    """
+    data = load_by_gin(source, progress)
+    called = data.name if isinstance(source, Dataset) else str(source)
+    _check_actions(data, env, called)
+    data = data.fraction(fraction)
+    bounds = bounds_for(data, env)
+    about, wrappers = _about(data, env, bounds), seen_through(data.metadata, data.name)
+    passing = COPIES * min(BLOCK_BYTES, data.bytes_of_rows) + BYTES_PER_EPISODE * data.num_episodes
+    check_room(data.bytes_of_rows + passing, f"{data.name}: {data.num_transitions:,} transitions, as agents draw them,")
+    rows = data.rows(bounds)
+    if not len(rows.starts):
+        raise UserError(f"{data.name}: there are no transitions in it; give longer episodes, or next_observations")
+    del data  # what nobody else holds makes room for what the agent sees
+    if env is not None:
+        rows = rows.showing(_seen(rows, env, seed, wrappers, about["name"]))
+    for notice in about["notices"]:
+        if notice.kind == "unknown range":
+            raise UserError(f"{called}: {notice.text}")
+    about |= {"num_transitions": int(rows.is_start.sum()), "num_episodes": len(rows.starts)}
+    return OfflineData(rows, **about, identity=_identity(about["name"], rows))
+
+
+def _about(data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | None) -> dict[str, Any]:
+    """What `OfflineData` tells of recorded data beside its transitions."""
+    notices = [*data.notices, *data.told_of_actions(bounds), *([] if env is None else told_of_rewards(env))]
+    return {
+        "name": data.name,
+        "source": data.source,
+        "mean_return": float(data.whole_returns.mean()),
+        "has_ends": bool((data.terminations | data.truncations)[data.stops - 1].any()),
+        "recorded_in": recorded_in(data.metadata, data.name),
+        "fingerprint": _hash([data.observations, data.actions, data.rewards, data.terminations, data.stops]),
+        "return_range": by_gin()["return_range"],
+        "reward_scale": _reward_scale(data, by_gin()["return_range"]),
+        "notices": tuple(notices),
+        "action_range": bounds if data.action_range is None else data.action_range,
+    }
+
+
+def told_score(name: str, mean_return: float) -> str:
+    """D4RL's score of a return in words, empty where the name has no reference."""
+    score = catalog.normalized_score(name, mean_return)
+    return "" if score is None else f", D4RL score {score:.1f}"
+
+
+def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: str) -> None:
+    if data.discrete_actions:
+        raise UserError(
+            f"{called}: its actions are whole numbers, choices as it seems, and agents for continuous control "
+            f"cannot learn from them; if they are no choices, bind recorded.action_range"
+        )
+    recorded = data.actions.shape[1]
+    wanted = recorded if env is None else int(np.prod(env.action_space.shape or (1,)))
+    if recorded != wanted:
+        raise UserError(
+            f"{called} has actions of {recorded} numbers, but the environment takes {wanted}; name the environment "
+            f"it was recorded in with --env, or leave --env out to train without tests"
+        )
+
+
+def _seen(rows: Rows, env: gymnasium.Env[Any, Any], seed: int, wrappers: Sequence[str] | None, name: str) -> Array:
+    """What the agent sees of the recorded observations."""
+    space = env.observation_space
+    if space.shape and (space.shape, space.dtype) != (rows.observations.shape[1:], rows.observations.dtype):
+        one = np.dtype(space.dtype).itemsize * math.prod(space.shape)
+        seen = len(rows.observations) * one  # as wrappers show them, and beside the rest of a row
+        check_room(
+            2 * seen + len(rows.actions) * bytes_per_row(0, rows.actions.shape[1]),
+            f"{name}: the observations of {name_of(env)}",
+        )
+    observations, actions, rewards = rows.observations, rows.actions, rows.rewards
+    return view(env, observations, actions, rewards, rows.starts, rows.stops, seed=seed, seen_through=wrappers)
+
+
+def _reward_scale(data: Dataset, return_range: float | None) -> float:
+    if return_range is None:
+        return 1.0
+    returns = data.whole_returns
+    difference = float(returns.max() - returns.min())
+    if difference <= 0.0:
+        raise UserError(
+            f"recorded.return_range is {return_range}, but all whole episodes of {data.name} have the return "
+            f"{returns[0]:.6g}; leave rewards as they are by --gin recorded.return_range=None"
+        )
+    return return_range / difference
+
+
+def _identity(name: str, rows: Rows) -> str:
+    return f"{name} ({int(rows.is_start.sum()):,} transitions, {_hash(rows.arrays)})"
+
+
+def _hash(arrays: Sequence[Array]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        for rows in blocks(array):  # of columns that do not lie side by side, a copy is made
+            digest.update(np.ascontiguousarray(array[rows]).data)
+    return f"SHA-256 {digest.hexdigest()[:16]}"

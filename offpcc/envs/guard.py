@@ -1,0 +1,264 @@
+"""What stands around an environment that somebody else wrote, so that whatever it does comes to one message.
+
+What an environment may return: what is harmless passes, and is put into the form that its space promises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import numbers
+import sys
+from traceback import StackSummary, extract_tb
+from typing import Any, NoReturn
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from offpcc.envs.closing import close
+from offpcc.envs.faults import EnvironmentFault, deed, kind_of, place_in, remedy_of, told
+from offpcc.envs.make import by_gin
+from offpcc.envs.watchdog import SLOW, OverdueError, Watchdog, overdue
+from offpcc.envs.wrapper_chain import name_of
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
+from offpcc.utils.foreign import ForeignCall
+
+__all__ = ["Guard", "Inspection", "UnfitError", "guarded"]
+
+
+Array = NDArray[Any]
+LARGEST = float(np.finfo(np.float32).max)  # as buffers and networks hold numbers
+
+SPACE = "return what observation_space promises"
+DIVERGES = "look for a division by 0 or a simulation that diverges, and end the episode before it"
+
+
+class UnfitError(ValueError):
+    """Something returned cannot be learned from.
+
+    Args:
+        what: was returned, as in "returned nan at index 1 of its observation".
+        remedy: what to do about it.
+    """
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what, self.remedy = what, remedy
+
+
+class Inspection:
+    """Of what one environment returns.
+
+    Numbers in other types, lists of them and NumPy's truth values are common and harmless, so they are converted.
+
+    Args:
+        space: of its observations.
+    """
+
+    def __init__(self, space: spaces.Box) -> None:
+        self.shape, self.dtype = space.shape, space.dtype
+        is_vector = len(self.shape) == 1 and np.issubdtype(space.dtype, np.floating)
+        # A weighted sum is finite only if all its terms are, and a third of the price of asking each; by these weights,
+        # the largest numbers do not overflow.
+        self._weights = np.full(self.shape, 0.5 / self.shape[0], space.dtype) if is_vector else None
+
+    def observation(self, returned: Any) -> Array:
+        """An observation as its space promises it.
+
+        Raises:
+            UnfitError: its shape is another, it is no number, NaN, infinite, or lost in the space's type.
+        """
+        is_promised = type(returned) is np.ndarray and returned.dtype is self.dtype and returned.shape == self.shape
+        if is_promised and (self._weights is None or math.isfinite(returned.dot(self._weights))):
+            return returned  # type: ignore[no-any-return]
+        return self._read(returned)
+
+    def _read(self, returned: Any) -> Array:
+        try:
+            seen = np.asarray(returned)
+        except ValueError:  # a ragged list
+            raise UnfitError(f"returned {kind_of(returned)} for an observation", SPACE) from None
+        if seen.shape != self.shape or seen.dtype.kind not in "biuf":
+            promised = f"its space says {self.dtype} of shape {self.shape}"
+            raise UnfitError(f"returned {kind_of(returned)} for an observation, {promised},", SPACE)
+        with np.errstate(all="ignore"):
+            read = seen.astype(self.dtype, copy=False)
+            is_lost = ~np.isfinite(read) if self.dtype.kind == "f" else read != seen  # NaN is unequal
+        if is_lost.any():
+            index = tuple(int(place) for place in np.argwhere(is_lost)[0])
+            number = f"{seen[index]:.6g} at index {index[0] if len(index) == 1 else index} of its observation"
+            if np.isfinite(seen[index]):
+                raise UnfitError(f"returned {number}, which {self.dtype} cannot hold,", SPACE)
+            raise UnfitError(f"returned {number}", DIVERGES)
+        return read
+
+    def reward(self, returned: Any) -> float:
+        """A reward.
+
+        Raises:
+            UnfitError: it is no number, NaN, or larger than float32 can hold.
+        """
+        try:
+            if math.fabs(returned) <= LARGEST:
+                return float(returned)
+            number = f"{float(returned):.6g}"
+        except Exception:  # whatever was returned may raise anything
+            raise UnfitError(f"returned {kind_of(returned)} for a reward", "return a number: float(reward)") from None
+        raise UnfitError(f"returned the reward {number}", DIVERGES)
+
+    def flag(self, name: str, returned: Any) -> bool:
+        """Whether an episode is `name`, "terminated" or "truncated".
+
+        Raises:
+            UnfitError: it is no truth value.
+        """
+        if returned is True or returned is False:
+            return returned
+        is_number = isinstance(returned, numbers.Real | np.bool_) or (
+            isinstance(returned, np.ndarray) and returned.size == 1 and returned.dtype.kind in "biuf"
+        )
+        if is_number and (returned == 0 or returned == 1):
+            return bool(returned)
+        shown = returned if isinstance(returned, numbers.Real) else kind_of(returned)
+        raise UnfitError(f"returned {shown} for {name}", f"return True or False: bool({name})")
+
+
+Array = NDArray[Any]
+Info = dict[str, Any]
+
+READABLE = (
+    "return (observation, reward, terminated, truncated, info) from step and (observation, info) from reset; an "
+    "environment of the old gym goes into offpcc.envs.wrappers.old_gym.OldGym"
+)
+NOBODY = contextlib.nullcontext()  # watches where there is no timeout
+PICTURE = "return an array (height, width, 3) of uint8 from render"
+
+
+class Guard(gym.Wrapper[Array, Any, Array, Any]):
+    """Passes on what an environment returns, in the types that its space promises, and refuses what is unfit.
+
+    Args:
+        env: its observation is a Box.
+        which: of several side by side it is, such as "environment 2".
+        timeout: seconds that a reset, a step, a drawing or the closing may take; None for any time.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], which: str = "", timeout: float | None = None) -> None:
+        gym.Wrapper.__init__(self, env)
+        assert isinstance(env.observation_space, Box)
+        self._inspection = Inspection(env.observation_space)
+        self._which, self._timeout = which, timeout
+        self._watchdog: Any = NOBODY
+        if timeout is not None:
+            self._watchdog = Watchdog(timeout, self._last_words)
+        self._length = 0
+        self._seed: int | None = None
+        self._action: Array | None = None  # of the step under way
+        self._is_drawing = False
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
+        """Starts an episode.
+
+        Raises:
+            EnvironmentFault: the environment raised, took too long, or returned what is unfit.
+        """
+        self._length, self._seed, self._action = 0, seed, None
+        try:
+            with ForeignCall(), self._watchdog:
+                observation, info = self.env.reset(seed=seed, options=options)
+            return self._inspection.observation(observation), info
+        except signals.ANYTHING as error:
+            self._refuse(error)
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
+        """Takes a step.
+
+        Raises:
+            EnvironmentFault: the environment raised, took too long, or returned what is unfit.
+        """
+        self._length, self._action = self._length + 1, action
+        inspection = self._inspection
+        try:
+            with ForeignCall(), self._watchdog:
+                observation, reward, terminated, truncated, info = self.env.step(action)
+            return (
+                inspection.observation(observation),
+                inspection.reward(reward),
+                inspection.flag("terminated", terminated),
+                inspection.flag("truncated", truncated),
+                info,
+            )
+        except signals.ANYTHING as error:
+            self._refuse(error)
+
+    def render(self) -> Any:
+        """Draws the environment.
+
+        Raises:
+            EnvironmentFault: the environment raised, took too long, or returned no picture where one was promised.
+        """
+        self._is_drawing = True
+        try:
+            with ForeignCall(), self._watchdog:
+                drawn = self.env.render()
+            if self.env.render_mode == "rgb_array":
+                _check_picture(drawn)
+            return drawn
+        except signals.ANYTHING as error:
+            self._refuse(error)
+        finally:
+            self._is_drawing = False
+
+    def release(self) -> None:
+        """Watches the environment no longer, which stays open."""
+        if isinstance(self._watchdog, Watchdog):
+            self._watchdog.close()
+
+    def close(self) -> None:
+        """Closes the environment, whatever it raises."""
+        self.release()
+        close(self.env, self._timeout)
+
+    def _refuse(self, error: BaseException) -> NoReturn:
+        signals.pass_on(error)
+        if isinstance(error, UserError):  # it says all there is to say
+            raise error
+        if isinstance(error, UnfitError):
+            raise self._fault(error.what, error.remedy) from None
+        place = place_in(extract_tb(error.__traceback__))
+        if isinstance(error, OverdueError):
+            raise self._fault(overdue(self._watchdog.timeout, place), SLOW, error)
+        if place is None and isinstance(error, Exception):
+            raise self._fault(f"returned what cannot be read ({told(error)})", READABLE, error)
+        raise self._fault(deed(error) + (f" ({place})" if place else ""), remedy_of(error), error)
+
+    def _fault(self, what: str, remedy: str, cause: BaseException | None = None) -> EnvironmentFault:
+        name = name_of(self.env)
+        episode = "its episode" if self._seed is None else f"its episode of seed {self._seed}"
+        moment = f"in the reset of {episode}"
+        if self._is_drawing:
+            moment = f"when it was drawn, after step {self._length:,} of {episode}"
+        elif self._action is not None:
+            action = np.array2string(np.asarray(self._action), precision=4, threshold=8, max_line_width=sys.maxsize)
+            moment = f"in step {self._length:,} of {episode}, on the action {action}"
+        return EnvironmentFault(f"{name} ({self._which})" if self._which else name, what, moment, remedy, cause)
+
+    def _last_words(self, stack: StackSummary) -> int:
+        within = max(level for level, frame in enumerate(stack) if frame.filename == __file__)
+        fault = self._fault(overdue(self._watchdog.timeout, place_in(stack[within:])), SLOW)
+        return (fault.in_run(None) if self._which else fault).report()
+
+
+def _check_picture(drawn: Any) -> None:
+    picture = np.asarray(drawn)
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+        raise UnfitError(f"returned {kind_of(drawn)} for a picture", PICTURE)
+
+
+def guarded(env: gym.Env[Any, Any], which: str = "") -> Guard:
+    """An environment in a `Guard`, with gin's timeout; see `Guard`."""
+    return Guard(env, which, by_gin().timeout)

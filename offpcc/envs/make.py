@@ -1,0 +1,305 @@
+"""Environments by name, ready for the agents of offpcc, or one line that says why not."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.metadata
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from traceback import extract_tb
+from typing import Annotated, Any, NamedTuple
+
+import gin
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+
+from offpcc.config.validation import FOR_NUMBERS, above, check, has_flags, rules_of, takes_numbers, told
+from offpcc.envs import ENVIRONMENTS, missing_package
+from offpcc.envs.d4rl import catalog
+from offpcc.envs.faults import place_in
+from offpcc.envs.faults import told as told_error
+from offpcc.envs.rendering import choose_opengl
+from offpcc.envs.wrappers import EpisodeReturn, Float32Observation, UnitAction
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError, first_line, text_of
+from offpcc.utils.foreign import ForeignCall, MisuseError
+from offpcc.utils.paths import import_own
+
+__all__ = ["OLD_GYM", "UnsuitableEnvironment", "cannot_be_made", "describe", "make", "simulator"]
+
+OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
+OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score", "ref_min_score", "ref_max_score")
+MOST_WRAPPERS = 50  # a step goes through all of them, and Python bounds how deep calls go
+LONGEST_TIMEOUT = 1_000_000  # seconds; the system's own clocks end soon after
+Timeout = Annotated[float, above(0.0, LONGEST_TIMEOUT)]
+Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
+
+
+class UnsuitableEnvironment(UserError, ValueError):  # noqa: N818 (a property of the environment, as users read it)
+    """There is no such environment, or offpcc cannot learn in it; the message says why and what to do."""
+
+
+class ByGin(NamedTuple):
+    """What gin has to say of every environment."""
+
+    wrappers: Sequence[Wrap]
+    kwargs: Mapping[str, Any] | None
+    timeout: float | None  # seconds
+
+
+@gin.configurable("make", module="offpcc")  # type: ignore[untyped-decorator]
+def by_gin(
+    wrappers: Sequence[Wrap] = (), kwargs: Mapping[str, Any] | None = None, timeout: Timeout | None = None
+) -> ByGin:
+    """What gin has `make` do with every environment; apart from it, so that gin adds nothing to its messages.
+
+    Args:
+        wrappers: see `make`.
+        kwargs: see `make`.
+        timeout: seconds that a reset, a step, a drawing (`render`) or the closing may take, in training, tests and all
+            else; None for any time. One that takes longer ends the run with a message; the closing, which is the last,
+            only brings the message. In a process of its own (`environments.worker_processes`)
+            it ends that process alone, and one is started in its place.
+    """
+    return ByGin(wrappers, kwargs, timeout)
+
+
+def make(
+    name: str,
+    *,
+    render_mode: str | None = None,
+    wrappers: Sequence[Wrap] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    scale_actions: bool = False,
+) -> gymnasium.Env[Any, Any]:
+    """Makes the environment `name`, any of Gymnasium's ids, as the agents see it.
+
+    Observations are float32 vectors or uint8 images; and the info of the step that ends an episode holds its return
+    (see `EpisodeReturn`). Actions are in the environment's own units, as `gymnasium.make` takes them and as
+    `offpcc.Agent` gives them.
+
+    Args:
+        name: A registered id, or "module:id", where importing the module registers the id.
+        render_mode: Gymnasium's, such as "rgb_array" or "human".
+        wrappers: Applied in this order, above those the environment is registered with; if not given, gin's, which
+            make any environment partially observable, as in ``make.wrappers = [@DropIndices, @Flicker]``.
+        kwargs: Arguments of the environment's own, or Gymnasium's ``max_episode_steps``; if not given, gin's.
+        scale_actions: Whether it takes float32 actions in [-1, 1] and stretches them to its bounds (see `UnitAction`),
+            as algorithms choose them and as training has it.
+
+    Returns:
+        The environment, wrapped.
+
+    Raises:
+        UnsuitableEnvironment: The id is unknown, a package is missing, a space does not suit, or the environment's
+            constructor raised.
+    """
+    choose_opengl()
+    try:
+        given_by_gin = by_gin()
+    except (TypeError, RecursionError) as error:  # a wrapper that gin was to build, without an environment
+        raise UserError(
+            f"make.wrappers cannot be read: {first_line(error)}; write its references without parentheses, as in "
+            f"[@Flicker]"
+        ) from error
+    check("make", rules_of(by_gin), {"timeout": given_by_gin.timeout})
+    wrappers = given_by_gin.wrappers if wrappers is None else wrappers
+    if not isinstance(wrappers, list | tuple) or not all(map(callable, wrappers)):
+        raise UserError(f"make.wrappers is {told(wrappers)}; it has to be a list of references, such as [@Flicker]")
+    if len(wrappers) > MOST_WRAPPERS:
+        raise UserError(f"make.wrappers has {len(wrappers):,} wrappers; the most are {MOST_WRAPPERS}: take some out")
+    arguments_given = (given_by_gin.kwargs if kwargs is None else kwargs) or {}
+    if not isinstance(arguments_given, Mapping) or not all(isinstance(key, str) for key in arguments_given):
+        raise UserError(
+            f"make.kwargs is {told(arguments_given)}; it has to be a dictionary of arguments by name, such as "
+            f"{{'max_episode_steps': 100}}"
+        )
+    given = dict(arguments_given)
+    _refuse_flags(gymnasium.make, given)
+    arguments = ", ".join(given)
+    if render_mode is not None:  # an environment that cannot be rendered need not know the argument
+        given["render_mode"] = render_mode
+    if ":" in name:
+        try:
+            import_own(name.partition(":")[0], name)
+        except UserError as error:
+            raise UnsuitableEnvironment(error.message) from error
+    if name.split(":")[-1] not in gymnasium.registry:  # without a version, Gymnasium would take the latest, which moves
+        raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
+    try:
+        with ForeignCall(), warnings.catch_warnings():  # what Gymnasium warns of is either as wanted or refused below
+            warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
+            env = gymnasium.make(name, **given)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise UnsuitableEnvironment(f"{name}: {text_of(error)}") from error
+    except ImportError as error:
+        raise UnsuitableEnvironment(
+            f"{name}: {text_of(error)}; install what is missing, or correct the name"
+        ) from error
+    except gymnasium.error.Error as error:
+        raise cannot_be_made(name, error) from error
+    except TypeError as error:
+        if render_mode is not None and (not arguments or "'render_mode'" in text_of(error)):
+            raise UnsuitableEnvironment(
+                f"{name} cannot be drawn: {text_of(error)}; give its constructor a render_mode"
+            ) from error
+        if not arguments:
+            raise cannot_be_made(name, error) from error
+        raise UnsuitableEnvironment(
+            f"{name} does not take the arguments {arguments}: {text_of(error)}; correct make.kwargs"
+        ) from error
+    except UserError:
+        raise
+    except signals.ANYTHING as error:
+        signals.pass_on(error)
+        raise cannot_be_made(name, error) from error
+    _refuse_flags(type(env.unwrapped), given)
+    if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
+        raise UnsuitableEnvironment(
+            f"{name} cannot be drawn as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
+        )
+    for wrap in wrappers:
+        try:
+            with ForeignCall():
+                env = wrap(env)
+        except signals.ANYTHING as error:
+            signals.pass_on(error)
+            wrapper = getattr(wrap, "__name__", wrap)
+            raise UnsuitableEnvironment(f"{name} cannot be wrapped by {wrapper}: {first_line(error)}") from error
+        if not isinstance(env, gymnasium.Env):
+            raise UnsuitableEnvironment(
+                f"{name} cannot be wrapped by {getattr(wrap, '__name__', wrap)}: it gives {told(env)}, which is no "
+                f"environment; correct make.wrappers"
+            )
+    _check_actions(name, env.action_space)
+    _check_observations(name, env.observation_space)
+    is_image = len(env.observation_space.shape or ()) == 3
+    if env.observation_space.dtype != np.float32 and not is_image:
+        env = Float32Observation(env)
+    made = EpisodeReturn(UnitAction(env) if scale_actions else env)
+    for attribute in OF_RECORDED_TASKS:  # which D4RL's users look for on what they have made
+        if env.has_wrapper_attr(attribute):
+            setattr(made, attribute, env.get_wrapper_attr(attribute))
+    return made
+
+
+def _refuse_flags(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuse True and False among arguments where `function` takes numbers, as 1 and 0 are rarely meant.
+
+    Raises:
+        UserError: naming the argument.
+    """
+    try:
+        declared = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some functions of C tell nothing
+        return
+    for name, value in given.items():
+        if has_flags(value) and name in declared and takes_numbers(declared[name]):
+            raise UserError(f"make.kwargs has {name!r}: {value!r}; {FOR_NUMBERS}")
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Describes an environment of offpcc's own without making it.
+
+    Args:
+        name: An id of `ENVIRONMENTS`.
+
+    Returns:
+        Its name, family, observation_shape, action_size, horizon (environment steps), hidden (what an
+        observation does not show) and missing_package (what to install before it can be made, or None).
+
+    Raises:
+        UnsuitableEnvironment: offpcc has no environment of this name.
+    """
+    rows = {environment.name: environment for environment in ENVIRONMENTS}
+    if name not in rows:
+        raise UnsuitableEnvironment(_unknown(name, rows))
+    row = rows[name]
+    return {
+        "name": name,
+        "family": row.family,
+        "observation_shape": row.observation_shape,
+        "action_size": row.action_size,
+        "horizon": row.max_episode_steps,
+        "hidden": row.hidden,
+        "missing_package": missing_package(name),
+    }
+
+
+def simulator() -> str | None:
+    """Returns the simulator that this process has made environments with, and its version, which moves scores."""
+    for module, title in (("mujoco", "MuJoCo"), ("pybullet", "PyBullet")):
+        if module in sys.modules:
+            return f"{title} {importlib.metadata.version(module)}"
+    return None
+
+
+def cannot_be_made(name: str, error: BaseException) -> UnsuitableEnvironment:
+    """What is told of an environment whose constructor raised."""
+    remedy = "mend its constructor"
+    if "must inherit from" in text_of(error) or "incompatible with Gymnasium" in text_of(error):
+        remedy = f"if it is of the old gym, {OLD_GYM}"
+    place = place_in(extract_tb(error.__traceback__))
+    what = told_error(error)
+    if isinstance(error, MisuseError):
+        what, remedy = f"it {error.what}", error.remedy
+    return UnsuitableEnvironment(f"{name} cannot be made: {what}{f' ({place})' if place else ''}; {remedy}")
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    if reason := catalog.why_not(name):
+        return reason
+    nearest = difflib.get_close_matches(name.split(":")[-1], known, n=3, cutoff=0.5)
+    advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
+    return (
+        f"{name}: there is no such environment; {advice} One of your own needs the import of its module: --import "
+        f"MODULE, or in the file given by --config"
+    )
+
+
+def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:
+    if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
+        raise UnsuitableEnvironment(
+            f"{name}: its actions are {space}, but offpcc is for continuous control and needs a Box "
+            "of floats; choose an environment that has one"
+        )
+    if len(space.shape) != 1 or space.shape[0] == 0:
+        raise UnsuitableEnvironment(
+            f"{name}: its actions have the shape {space.shape}, but offpcc needs a vector of numbers; "
+            "reshape them in a gymnasium.ActionWrapper"
+        )
+    for bound, values in (("low", space.low), ("high", space.high)):
+        if not np.isfinite(values).all():
+            index = int(np.argmin(np.isfinite(values)))
+            raise UnsuitableEnvironment(
+                f"{name}: the {bound} bound of action {index} is {values[index]}, but offpcc needs finite "
+                "bounds; give the environment a bounded Box, such as by gymnasium.wrappers.TransformAction"
+            )
+
+
+def _check_observations(name: str, space: gymnasium.Space[Any]) -> None:
+    if not isinstance(space, Box):
+        raise UnsuitableEnvironment(
+            f"{name}: its observations are {space}, but offpcc needs a Box; "
+            "wrap the environment in gymnasium.wrappers.FlattenObservation"
+        )
+    if 0 in space.shape:
+        raise UnsuitableEnvironment(
+            f"{name}: its observations have the shape {space.shape}, which holds no numbers; "
+            "show at least one, for example the previous action by offpcc.envs.wrappers.PreviousAction"
+        )
+    if not np.issubdtype(space.dtype, np.floating) and space.dtype != np.uint8:
+        raise UnsuitableEnvironment(
+            f"{name}: its observations are of type {space.dtype}, but offpcc needs floats or uint8; "
+            "wrap the environment in gymnasium.wrappers.DtypeObservation"
+        )
+    is_vector, is_image = len(space.shape) == 1, len(space.shape) == 3 and space.dtype == np.uint8
+    if not is_vector and not is_image:
+        raise UnsuitableEnvironment(
+            f"{name}: its observations have the shape {space.shape} and the type {space.dtype}, but offpcc "
+            "needs vectors, or uint8 images with 3 axes; join frames by Concatenate, or else wrap it in "
+            "gymnasium.wrappers.FlattenObservation"
+        )

@@ -1,0 +1,264 @@
+"""Recorded episodes seen through an environment's wrappers, which are shown them as if they happened.
+
+What was recorded is the observation at one of the environment's `offpcc.envs.wrapper_chain`. In the place of that level
+stands a `Playback`, and the wrappers above it run as they do in training. So what they show is exact for every wrapper,
+a user's too, up to float32, which recordings are kept in.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import wrappers as gymnasiums
+from numpy.typing import NDArray
+
+from offpcc.envs.wrapper_chain import (
+    ANT,
+    changes,
+    describe,
+    in_words,
+    is_left_out,
+    levels,
+    name_of,
+    observation_wrappers,
+    recorded_level,
+)
+from offpcc.envs.wrappers import KeepIndices, UnitAction
+from offpcc.utils.errors import UserError, first_line
+
+__all__ = ["Playback", "observation_wrappers", "view"]
+
+Array = NDArray[Any]
+Info = dict[str, Any]
+Env = gym.Env[Any, Any]
+
+STREAM = 4  # tells what is drawn here from what else is drawn with the same seed
+NUM_COMPARED = 1_000  # steps of the first episode that are played again, to find what depends on other episodes
+
+REFUSED = (
+    (gymnasiums.AddRenderObservation, "draws the environment, and there is none in a recording"),
+    (gymnasiums.MaxAndSkipObservation, "takes several steps in one, and a recording has one"),
+    (gymnasiums.NormalizeObservation, "learns as it goes, so that an episode would look different at each time"),
+)
+
+
+class OutOfStepError(Exception):
+    """A wrapper took a step, or a reset, that was not asked of it."""
+
+
+class Playback(gym.Env[Array, Array]):
+    """Shows a recorded episode, whatever the actions are.
+
+    The step to its last observation is truncated, as nothing follows; no other is, and none is terminated. There is
+    no info, and nothing to render.
+
+    Args:
+        level: What it stands for, whose spaces and spec it has.
+    """
+
+    def __init__(self, level: Env) -> None:
+        self.observation_space, self.action_space, self.spec = level.observation_space, level.action_space, level.spec
+        self.row = self.due = 0
+
+    def insert(self, observations: Array, rewards: Array, generator: np.random.Generator) -> None:
+        """Goes to the start of an episode of L steps.
+
+        Args:
+            observations: (L+1, *obs).
+            rewards: (L, 1).
+            generator: What wrappers draw from, as `np_random`, in this episode.
+        """
+        # A copy, in the type that wrappers are promised, for some may write into it.
+        self._observations = observations.astype(self.observation_space.dtype)
+        self._rewards = rewards
+        self.np_random = generator
+        self.row, self.due = -1, 0
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
+        """Shows the first observation; `np_random` is the episode's, whatever `seed` is."""
+        self._advance(0)
+        return self._observations[0], {}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
+        """Shows the next observation."""
+        self._advance(self.row + 1)
+        is_last = self.row == len(self._rewards)
+        return self._observations[self.row], float(self._rewards[self.row - 1, 0]), False, is_last, {}
+
+    def render(self) -> None:
+        """Refuses.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError("a recording cannot be rendered")
+
+    def _advance(self, row: int) -> None:
+        if row != self.due or row == self.row:
+            raise OutOfStepError
+        self.row = row
+
+
+class _Episodes(NamedTuple):
+    """Recorded ones, as `view` takes them."""
+
+    observations: Array
+    actions: Array
+    rewards: Array
+    starts: Array
+    stops: Array
+
+
+def view(
+    env: Env,
+    observations: Array,
+    actions: Array,
+    rewards: Array,
+    starts: Array,
+    stops: Array,
+    *,
+    seed: int,
+    seen_through: Sequence[str] | None = None,
+) -> Array:
+    """What an agent in `env` would have seen of recorded episodes.
+
+    The recorded observation is the one that the wrappers of `seen_through` show; if that is not known, the innermost
+    one of its shape; or, in Ant, the first 27 numbers are, if 111 were recorded. Of wrappers that select numbers alone
+    the columns are taken at once; others are shown all episodes step by step. Randomness of theirs is drawn once for
+    each episode, from `seed` and its number. Of a recorded action it is taken that it was executed: StickyAction
+    changes none.
+
+    Where nothing is to be done, the recorded array itself is returned.
+
+    Args:
+        env: Made by `offpcc.envs.make.make`; its episode is lost, and closing it is left to the caller. Its
+            wrappers are to reach what is below them by `env` alone, as one that was kept apart would not be played.
+        observations: (R, *obs), of episodes one after another; the last of an episode is the one that ended it.
+        actions: (R, A), in [-1, 1]; those of an episode's last rows count for nothing.
+        rewards: (R, 1), likewise.
+        starts: (N,), each episode's first row.
+        stops: (N,), the row after each episode's last.
+        seed: Of what wrappers draw.
+        seen_through: `observation_wrappers` of the environment that the episodes were recorded in.
+
+    Returns:
+        (R, *env.observation_space.shape), in its dtype.
+
+    Raises:
+        UserError: The recording fits no level of `env`, or may be seen through other wrappers than those of `env`, or
+            a wrapper cannot be shown it.
+    """
+    if len(env.observation_space.shape or ()) == 3 and observations.ndim != 4:
+        raise UserError(
+            f"{name_of(env)} shows images, but the data holds observations of {in_words(observations.shape[1:])}; "
+            f"{_record_anew(env)}"
+        )
+    chain = levels(env)
+    if not any(isinstance(level, UnitAction) for level in chain):
+        chain = levels(UnitAction(env))
+    cut = recorded_level(env, observations, seen_through)
+    if observations.shape[1:] != chain[cut].observation_space.shape:  # Ant's, with contact forces
+        observations = np.ascontiguousarray(observations[:, :ANT])
+    above: list[Any] = [level for level in chain[cut + 1 :] if not is_left_out(level)]
+    changing = [wrapper for wrapper in above if changes(wrapper)]
+    if not all(_selects(wrapper) for wrapper in changing):
+        episodes = _Episodes(observations, actions, rewards, starts, stops)
+        return _played(episodes, Playback(chain[cut]), above, seed)
+    if changing:
+        columns = np.arange(observations.shape[1])
+        for wrapper in changing:
+            columns = wrapper.observation(columns)
+        observations = np.take(observations, columns, axis=1)
+    return observations.astype(env.observation_space.dtype, copy=False)
+
+
+def _selects(wrapper: Any) -> bool:
+    return isinstance(wrapper, KeepIndices) and all(
+        getattr(type(wrapper), name) is getattr(KeepIndices, name) for name in ("reset", "step", "observation")
+    )
+
+
+def _played(episodes: _Episodes, playback: Playback, wrappers: Sequence[Any], seed: int) -> Array:
+    """What `wrappers`, from the inside out, make of recorded episodes."""
+    outermost, remedy = wrappers[-1], _record_anew(wrappers[-1])  # which asks what is not there during the play
+    for wrapper in wrappers:
+        for refused, reason in REFUSED:
+            if isinstance(wrapper, refused):
+                raise UserError(f"{describe(wrapper)} {reason}; {remedy}")
+    space = outermost.observation_space
+    seen = np.zeros((len(episodes.observations), *space.shape), space.dtype)
+    below = [wrapper.env for wrapper in wrappers]
+    try:
+        for wrapper, inner in zip(wrappers, [playback, *wrappers], strict=False):
+            wrapper.env = inner
+        for number, (start, stop) in enumerate(zip(episodes.starts, episodes.stops, strict=True)):
+            _play(outermost, playback, episodes, number, seed, seen[start:stop])
+        if len(episodes.starts):
+            _check_once_more(outermost, playback, episodes, seed, seen)
+    except OutOfStepError as error:
+        raise UserError(
+            f"{_among(wrappers)} does not take one step for each that is asked of it, as a recording needs, or resets "
+            f"more than once; {remedy}"
+        ) from error
+    except UserError:
+        raise
+    except Exception as error:  # a user's own may raise anything
+        raise UserError(
+            f"{_who_raised(error, wrappers)} cannot be shown recorded episodes, of which there are "
+            f"observations, actions and rewards alone: {first_line(error)}; {remedy}"
+        ) from error
+    finally:
+        for wrapper, inner in zip(wrappers, below, strict=True):
+            wrapper.env = inner
+    return seen
+
+
+def _play(outermost: Env, playback: Playback, episodes: _Episodes, number: int, seed: int, seen: Array) -> None:
+    """Plays an episode for as long as `seen` has room, and puts there what `outermost` shows."""
+    start, stop = episodes.starts[number], episodes.stops[number]
+    sequence = np.random.SeedSequence((seed, STREAM, number))
+    rewards = episodes.rewards[start : stop - 1]
+    playback.insert(episodes.observations[start:stop], rewards, np.random.default_rng(sequence))
+    # Wrappers with a generator of their own take this seed, which old ones want below 2**32.
+    seen[0], _ = outermost.reset(seed=int(sequence.generate_state(1)[0]))
+    actions = episodes.actions[start : stop - 1].copy()  # as with observations, some may write into them
+    for row in range(1, len(seen)):
+        playback.due = row
+        seen[row], *_ = outermost.step(actions[row - 1])
+    if playback.row != playback.due:
+        raise OutOfStepError
+
+
+def _check_once_more(outermost: Env, playback: Playback, episodes: _Episodes, seed: int, seen: Array) -> None:
+    """Plays the start of the first episode again, after all others."""
+    start, stop = episodes.starts[0], min(episodes.stops[0], episodes.starts[0] + NUM_COMPARED)
+    again = np.zeros_like(seen[start:stop])
+    _play(outermost, playback, episodes, 0, seed, again)
+    if not np.array_equal(again, seen[start:stop], equal_nan=np.issubdtype(seen.dtype, np.floating)):
+        raise UserError(
+            f"{_among(levels(outermost))} shows an episode differently the second time, so that it depends on other "
+            f"episodes; draw from self.np_random in it, and carry nothing over a reset"
+        )
+
+
+def _who_raised(error: Exception, wrappers: Sequence[Env]) -> str:
+    """The innermost wrapper whose own code was running; what Gymnasium gives each of them only hands things on."""
+    found = _among(wrappers)
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__") != gym.core.__name__:
+            running = frame.f_locals.get("self")
+            found = next((describe(wrapper) for wrapper in wrappers if wrapper is running), found)
+    return found
+
+
+def _among(wrappers: Sequence[Env]) -> str:
+    suspects = [describe(wrapper) for wrapper in wrappers if changes(wrapper)]
+    return suspects[0] if len(suspects) == 1 else f"one of {', '.join(suspects)}"
+
+
+def _record_anew(env: Env) -> str:
+    return f"learn from data recorded in the environment itself, as by `offpcc collect --env {name_of(env)}`"

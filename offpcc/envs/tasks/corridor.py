@@ -1,0 +1,131 @@
+"""Corridor: a cue at the first step says which way to turn at the last.
+
+A test of memory and of nothing else. After the T-maze of Bakker 2002 ("Reinforcement learning with long short-term
+memory"), in its passive form of Ni et al. 2023 (arXiv:2307.03864), which separates remembering from exploring and from
+credit for actions long ago; here with continuous actions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from offpcc.envs.registration import Environment
+from offpcc.utils.errors import UserError
+
+__all__ = ["ANY_LENGTH", "ENVIRONMENTS", "Corridor"]
+
+ANY_LENGTH = "corridor-v0"  # corridor-N-v0 by its argument `length`
+LENGTHS = (10, 30, 100, 300, 1000)  # that have a name
+SHORTEST = 2
+
+FRAME_SIZE = 240  # pixels
+START, JUNCTION = -0.85, 0.6  # from left to right; frames reach from -1 to 1, upwards too
+ARM = 0.7  # of the T, to each side
+HALF_WIDTH = 0.2
+CUE_RADIUS = 0.15
+AGENT_RADIUS = 0.11
+
+_CENTRES = (np.arange(FRAME_SIZE) + 0.5) / FRAME_SIZE * 2 - 1
+_RIGHT, _UP = np.meshgrid(_CENTRES, -_CENTRES)
+_CORRIDOR = (_RIGHT > START - HALF_WIDTH) & (_RIGHT < JUNCTION + HALF_WIDTH) & (np.abs(_UP) < HALF_WIDTH)
+_ARMS = (np.abs(_RIGHT - JUNCTION) < HALF_WIDTH) & (np.abs(_UP) < ARM + HALF_WIDTH)
+
+
+class Corridor(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+    """A corridor of `length` steps with a turn to the left or to the right at its end.
+
+    Observation, float32 (2,): the cue, -1 or 1 with equal chances at the first step and 0 from then on; and 1 at the
+    junction, else 0.
+    Action, float32 (1,) in [-1, 1], clipped to it: which way to turn, and how far.
+    Reward: at the junction, the cue times the action; else 0.
+
+    The walk goes by itself, one step at a time, whatever the actions are. So there is nothing to explore, no reward is
+    late, and no action leaves a trace that could stand in for a memory. After `length` steps the agent sees the
+    junction, and its next action ends the episode, which lasts `length` + 1 steps. The cue is then `length` steps back.
+
+    The best mean return is 1 with a memory, by turning all the way to where the cue was, and 0 without: the action is
+    then independent of the cue, whatever it is, and each cue comes half of the time. An agent whose inputs hold its
+    previous action is not without a memory, as it may hand the cue on from action to action.
+
+    Args:
+        length: Steps from the cue to the junction, 2 or more.
+        render_mode: None or "rgb_array".
+
+    Raises:
+        UserError: `length` is no such number.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 (Gymnasium's convention)
+
+    def __init__(self, length: int = 100, render_mode: str | None = None) -> None:
+        if not isinstance(length, int | np.integer) or length < SHORTEST:
+            raise UserError(f"Corridor.length is {length!r}; it has to be a whole number, {SHORTEST} or more")
+        self._length = int(length)
+        self.render_mode = render_mode
+        self.observation_space = Box(np.array([-1, 0], np.float32), np.ones(2, np.float32), dtype=np.float32)
+        self.action_space = Box(-1.0, 1.0, (1,), np.float32)
+        self._cue, self._turn, self._num_steps = 0.0, 0.0, 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Starts an episode; see `gymnasium.Env.reset`. There are no options."""
+        super().reset(seed=seed)
+        self._cue = float(self.np_random.choice([-1.0, 1.0]))
+        self._turn, self._num_steps = 0.0, 0
+        return self._observe(), {}
+
+    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Walks one step, or turns."""
+        is_last, reward = self._num_steps == self._length, 0.0
+        self._num_steps += 1
+        if is_last:
+            self._turn = float(np.clip(action, -1.0, 1.0)[0])
+            reward = self._cue * self._turn
+        return self._observe(), reward, is_last, False, {}
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """Returns the present frame, (240, 240, 3), seen from above, or None without a render mode.
+
+        The disc at the end of an arm is where to turn to; the agent sees it at the first step alone, when it is red.
+        """
+        if self.render_mode is None:
+            return None
+        frame = np.full((FRAME_SIZE, FRAME_SIZE, 3), 255.0)
+        frame[_CORRIDOR | _ARMS] = (222, 222, 222)
+        _paint(frame, JUNCTION, -ARM * self._cue, CUE_RADIUS, (253, 191, 111) if self._num_steps else (227, 26, 28))
+        walked = min(self._num_steps / self._length, 1.0)
+        _paint(frame, START + (JUNCTION - START) * walked, -ARM * self._turn, AGENT_RADIUS, (31, 60, 120))
+        picture: NDArray[np.uint8] = np.rint(frame).astype(np.uint8)
+        return picture
+
+    def _observe(self) -> NDArray[np.float32]:
+        # Times zero, the cue would leave its sign.
+        return np.array([self._cue if self._num_steps == 0 else 0.0, self._num_steps == self._length], np.float32)
+
+
+def _paint(frame: NDArray[np.float64], right: float, up: float, radius: float, colour: tuple[int, int, int]) -> None:
+    pixel = 2 / FRAME_SIZE
+    distance = np.hypot(_RIGHT - right, _UP - up)
+    coverage = np.clip((radius - distance) / pixel + 0.5, 0.0, 1.0)[..., np.newaxis]
+    frame += coverage * (colour - frame)
+
+
+ENVIRONMENTS = tuple(
+    Environment(
+        name=f"corridor-{length}-v0",
+        family="corridor",
+        hidden="the cue, after the first step",
+        entry_point="offpcc.envs.tasks.corridor:Corridor",
+        max_episode_steps=length + 1,
+        observation_shape=(2,),
+        action_size=1,
+        kwargs={"length": length},
+    )
+    for length in LENGTHS
+)

@@ -1,0 +1,232 @@
+"""Tasks of the DM Control suite (Tassa et al. 2018, arXiv:1801.00690) as Gymnasium environments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import WrapperSpec
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from offpcc.envs.registration import PREVIOUS_ACTION, Environment, concatenate, keep, require
+from offpcc.envs.rendering import choose_opengl, require_opengl
+
+__all__ = ["ENVIRONMENTS", "DMControl", "DMControlImage"]
+
+LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
+
+
+class DMControl(gym.Env[NDArray[Any], NDArray[np.float32]]):
+    """A task of the suite. An episode lasts 1000 steps of most tasks, and each of these is worth at most 1.
+
+    Observation, float32 (n,): the chosen parts of the task's observation, one after the other.
+    Action, float32 (a,): within the task's bounds, [-1, 1] in all of the suite, clipped to them.
+    Reward: the sum over the repeated steps. The task's time-up, whose discount is 1, is a truncation; a
+    discount of 0 is a termination.
+
+    All randomness of an episode comes from `np_random`: with its state restored, `reset()` draws it again.
+
+    Args:
+        domain: The suite's name of the body, such as "cartpole".
+        task: The suite's name of what it has to do, such as "swingup".
+        action_repeat: Steps of the task per step of this environment.
+        keys: The parts of the task's observation to show, in this order; None shows all.
+        render_mode: None or "rgb_array".
+        width: Of a rendered frame, in pixels.
+        height: Of a rendered frame, in pixels.
+        camera_id: The task's camera that renders.
+
+    Raises:
+        gymnasium.error.DependencyNotInstalled: dm-control is not installed, or there is nothing to render with.
+        ValueError: The task's observation lacks one of the keys.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012 (Gymnasium's convention)
+
+    def __init__(
+        self,
+        domain: str,
+        task: str,
+        action_repeat: int = 1,
+        keys: Sequence[str] | None = None,
+        render_mode: str | None = None,
+        width: int = 320,
+        height: int = 240,
+        camera_id: int = 0,
+    ) -> None:
+        require("dm-control", f"dmc-{domain}-{task}")
+        choose_opengl()
+        if render_mode is not None:
+            require_opengl(f"dmc-{domain}-{task}")
+        from dm_control import suite
+
+        # A few tasks also draw their model, once, here; the seed fixes it.
+        self._environment = suite.load(domain, task, task_kwargs={"random": 0})
+        self._action_repeat = action_repeat
+        parts = self._environment.observation_spec()
+        self._keys = tuple(parts if keys is None else keys)
+        if unknown := [key for key in self._keys if key not in parts]:
+            raise ValueError(f"dmc-{domain}-{task} does not observe {unknown}; keys may be any of {list(parts)}")
+        self.render_mode = render_mode
+        self._frame = {"width": width, "height": height, "camera_id": camera_id}
+        step_seconds = self._environment.control_timestep() * action_repeat
+        self.metadata = {**self.metadata, "render_fps": round(1 / step_seconds)}
+
+        # A part of one number has the shape ().
+        size = sum(int(np.prod(parts[key].shape)) for key in self._keys)
+        self.observation_space = Box(-np.inf, np.inf, (size,), np.float32)
+        bounds = self._environment.action_spec()
+        self._action_low, self._action_high = bounds.minimum, bounds.maximum
+        self.action_space = Box(
+            self._action_low.astype(np.float32), self._action_high.astype(np.float32), dtype=np.float32
+        )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[Any], dict[str, Any]]:
+        """Starts an episode; see `gymnasium.Env.reset`. There are no options."""
+        super().reset(seed=seed)
+        self._environment.task.random.seed(self.np_random.integers(2**32))
+        return self._observe(self._environment.reset()), {}
+
+    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
+        """Repeats `action` for `action_repeat` steps of the task, or until it is over."""
+        # The suite's rewards read the action as it was given, while its physics clips it.
+        clipped = np.clip(np.asarray(action, np.float64), self._action_low, self._action_high)
+        reward = 0.0
+        for _ in range(self._action_repeat):
+            time_step = self._environment.step(clipped)
+            reward += float(time_step.reward)
+            if time_step.last():
+                break
+        terminated = bool(time_step.last() and time_step.discount == 0.0)
+        truncated = bool(time_step.last() and not terminated)
+        return self._observe(time_step), reward, terminated, truncated, {}
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """Returns the present frame, (height, width, 3), or None without a render mode."""
+        if self.render_mode is None:
+            return None
+        frame: NDArray[np.uint8] = self._environment.physics.render(**self._frame)
+        return frame
+
+    def close(self) -> None:
+        """Frees the simulation and its renderer."""
+        self._environment.close()
+
+    def _observe(self, time_step: Any) -> NDArray[Any]:
+        parts = time_step.observation
+        return np.concatenate([np.ravel(parts[key]) for key in self._keys]).astype(np.float32)
+
+
+class DMControlImage(DMControl):
+    """A task of the suite that is seen: its observation is one grey image, uint8 (1, size, size).
+
+    The image is rendered at this size, once per step, and the same on the same machine; another machine's OpenGL may
+    round a colour differently. Actions, rewards, ends and `render`'s frames are those of `DMControl`.
+
+    Differs from the suite's own pictures: no shadows, on which a renderer without a GPU spends two thirds of its time
+    or more.
+
+    Args:
+        domain: The suite's name of the body, such as "cartpole".
+        task: The suite's name of what it has to do, such as "swingup".
+        action_repeat: Steps of the task per step of this environment.
+        size: Of the image, in pixels.
+        shadows: Whether the image shows them.
+        render_mode: None or "rgb_array".
+        width: Of a frame of `render`, in pixels.
+        height: Of a frame of `render`, in pixels.
+        camera_id: The task's camera, for both.
+
+    Raises:
+        gymnasium.error.DependencyNotInstalled: dm-control is not installed, or there is nothing to render with.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        task: str,
+        action_repeat: int = 1,
+        size: int = 84,
+        shadows: bool = False,
+        render_mode: str | None = None,
+        width: int = 320,
+        height: int = 240,
+        camera_id: int = 0,
+    ) -> None:
+        super().__init__(
+            domain, task, action_repeat, render_mode=render_mode, width=width, height=height, camera_id=camera_id
+        )
+        require_opengl(f"dmc-{domain}-{task}-img")
+        from dm_control.mujoco.engine import Camera
+
+        physics = self._environment.physics
+        # A smaller buffer than the model's is a third faster; it is allocated with the first camera.
+        buffer = physics.model.vis.global_
+        buffer.offwidth, buffer.offheight = max(size, width), max(size, height)
+        self._camera = Camera(physics, size, size, camera_id)
+        self._camera_flags = {} if shadows else {"shadow": False}
+        self.observation_space = Box(0, 255, (1, size, size), np.uint8)
+
+    def _observe(self, time_step: Any) -> NDArray[Any]:
+        frame = self._camera.render(render_flag_overrides=self._camera_flags)
+        grey: NDArray[np.uint8] = np.rint(frame @ np.array(LUMINANCE)).astype(np.uint8)
+        return grey[np.newaxis]
+
+
+def _cartpole(task: str) -> tuple[Environment, ...]:
+    def row(suffix: str, hidden: str, size: int, *wrappers: WrapperSpec) -> Environment:
+        return Environment(
+            name=f"dmc-cartpole-{task}{suffix}-v0",
+            family=f"dmc-cartpole-{task}",
+            hidden=hidden,
+            entry_point="offpcc.envs.tasks.dm_control_suite:DMControl",
+            max_episode_steps=200,
+            observation_shape=(size,),
+            action_size=1,
+            kwargs={"domain": "cartpole", "task": task, "action_repeat": 5},
+            wrappers=wrappers,
+            package="dm-control",
+        )
+
+    p, v, a = keep(0, 1, 2), keep(3, 4), PREVIOUS_ACTION
+    return (
+        row("", "nothing", 5),
+        row("-p", "velocities", 3, p),
+        row("-va", "positions", 3, v, a),
+        row("-p-concat5", "velocities; last 5 positions shown", 15, p, concatenate(5)),
+        row("-va-concat10", "positions; last 10 velocities and actions shown", 30, v, a, concatenate(10)),
+    )
+
+
+def _images(domain: str, task: str, action_size: int) -> tuple[Environment, ...]:
+    def row(suffix: str, hidden: str, channels: int, *wrappers: WrapperSpec) -> Environment:
+        return Environment(
+            name=f"dmc-{domain}-{task}{suffix}-v0",
+            family=f"dmc-{domain}-{task}-img",
+            hidden=hidden,
+            entry_point="offpcc.envs.tasks.dm_control_suite:DMControlImage",
+            max_episode_steps=500,
+            observation_shape=(channels, 84, 84),
+            action_size=action_size,
+            kwargs={"domain": domain, "task": task, "action_repeat": 2},
+            wrappers=wrappers,
+            package="dm-control",
+        )
+
+    return (
+        row("-img", "velocities; positions shown as an image", 1),
+        row("-mdp-img-concat3", "velocities; positions shown as the last 3 images", 3, concatenate(3)),
+    )
+
+
+ENVIRONMENTS = (
+    *_cartpole("balance"),
+    *_cartpole("swingup"),
+    *_images("cartpole", "balance", action_size=1),
+    *_images("walker", "walk", action_size=6),
+)

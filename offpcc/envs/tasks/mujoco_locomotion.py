@@ -1,0 +1,92 @@
+"""Hopper, Walker2d, HalfCheetah and Ant in MuJoCo, whole or with positions or velocities alone.
+
+The tasks are Gymnasium's, version 5 (Todorov et al. 2012; https://gymnasium.farama.org/environments/mujoco); what
+their rewards and falls are is told there. Ant is without its contact forces.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.envs.registration import WrapperSpec, load_env_creator
+
+from offpcc.envs.registration import FLOAT32, Environment, keep, require
+from offpcc.envs.rendering import choose_opengl, require_opengl
+
+__all__ = ["ENVIRONMENTS", "simulator"]
+
+
+def simulator(entry_point: str, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
+    """Makes an environment of Gymnasium's that MuJoCo simulates, which can draw without a screen.
+
+    Args:
+        entry_point: "module:class", below `gymnasium.envs.mujoco`.
+        render_mode: None, "rgb_array", "human" or another of Gymnasium's.
+        kwargs: Arguments of the class.
+
+    Returns:
+        The environment; its observations are float64.
+
+    Raises:
+        gymnasium.error.DependencyNotInstalled: MuJoCo is not installed, or there is nothing to render with.
+    """
+    name = entry_point.split(":")[1]
+    require("mujoco", name)
+    choose_opengl()
+    if render_mode is not None:
+        require_opengl(name)
+    import mujoco
+
+    # Some of Gymnasium's models are written in words that newer versions of MuJoCo take with a warning, which they
+    # would also write to a file in the folder one happens to be in.
+    warn = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda message: None)
+    try:
+        creator: Any = load_env_creator(f"gymnasium.envs.mujoco.{entry_point}")
+        env: gym.Env[Any, Any] = creator(render_mode=render_mode, **kwargs)
+    finally:
+        mujoco.set_mju_user_warning(warn)
+    return env
+
+
+class _Body(NamedTuple):
+    name: str
+    num_positions: int  # the observation starts with these,
+    num_velocities: int  # and ends with those
+    action_size: int
+    kwargs: dict[str, Any]
+
+
+_BODIES = (
+    _Body("hopper", 5, 6, 3, {"entry_point": "hopper_v5:HopperEnv"}),
+    _Body("walker2d", 8, 9, 6, {"entry_point": "walker2d_v5:Walker2dEnv"}),
+    _Body("halfcheetah", 8, 9, 6, {"entry_point": "half_cheetah_v5:HalfCheetahEnv"}),
+    _Body("ant", 13, 14, 8, {"entry_point": "ant_v5:AntEnv", "include_cfrc_ext_in_observation": False}),
+)
+
+
+def _rows(body: _Body) -> tuple[Environment, ...]:
+    def row(suffix: str, hidden: str, size: int, *wrappers: WrapperSpec) -> Environment:
+        return Environment(
+            name=f"{body.name}-mujoco{suffix}-v0",
+            family=f"{body.name}-mujoco",
+            hidden=hidden,
+            entry_point="offpcc.envs.tasks.mujoco_locomotion:simulator",
+            max_episode_steps=1000,
+            observation_shape=(size,),
+            action_size=body.action_size,
+            kwargs=body.kwargs,
+            wrappers=(FLOAT32, *wrappers),
+            package="mujoco",
+        )
+
+    size = body.num_positions + body.num_velocities
+    return (
+        row("", "nothing", size),
+        row("-p", "velocities", body.num_positions, keep(*range(body.num_positions))),
+        row("-v", "positions", body.num_velocities, keep(*range(body.num_positions, size))),
+    )
+
+
+ENVIRONMENTS = tuple(row for body in _BODIES for row in _rows(body))

@@ -1,0 +1,120 @@
+"""Pendulum: swing a rod up and hold it there, with a torque too weak to do it in one go.
+
+The pendulum in pixels: one grey image, from which the angle can be read and the velocity cannot.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
+from gymnasium.envs.registration import WrapperSpec
+from gymnasium.spaces import Box
+from gymnasium.utils import RecordConstructorArgs
+from numpy.typing import NDArray
+
+from offpcc.envs.registration import PREVIOUS_ACTION, Environment, concatenate, keep
+from offpcc.envs.rendering import has_screen
+
+__all__ = ["ENVIRONMENTS", "Pendulum", "PendulumImage", "draw"]
+
+
+IMAGE = WrapperSpec("PendulumImage", "offpcc.envs.tasks.pendulum:PendulumImage", {})
+
+
+class Pendulum(PendulumEnv):
+    """Gymnasium's Pendulum-v1, which draws ``rgb_array`` frames also where there is no screen.
+
+    Observation, float32 (3,): cos θ, sin θ (θ = 0 is upright), angular velocity in [-8, 8] rad/s.
+    Action, float32 (1,): torque in [-2, 2] N m, clipped to it.
+    Reward: -(θ² + 0.1 θ̇² + 0.001 torque²). A step lasts 0.05 s; only a time limit ends an episode.
+
+    Args:
+        render_mode: None, "rgb_array" or "human".
+        g: Acceleration of gravity, m/s².
+    """
+
+    def __init__(self, render_mode: str | None = None, g: float = 10.0) -> None:
+        if render_mode == "rgb_array" and not has_screen():
+            # Pygame opens a video device even to draw in memory.
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        super().__init__(render_mode=render_mode, g=g)
+
+
+def _rows() -> tuple[Environment, ...]:
+    def row(suffix: str, hidden: str, shape: tuple[int, ...], *wrappers: WrapperSpec) -> Environment:
+        return Environment(
+            name=f"pendulum{suffix}-v0",
+            family="pendulum",
+            hidden=hidden,
+            entry_point="offpcc.envs.tasks.pendulum:Pendulum",
+            max_episode_steps=200,
+            observation_shape=shape,
+            action_size=1,
+            wrappers=wrappers,
+        )
+
+    p, v, a = keep(0, 1), keep(2), PREVIOUS_ACTION
+    return (
+        row("", "nothing", (3,)),
+        row("-p", "angular velocity", (2,), p),
+        row("-v", "angle", (1,), v),
+        row("-va", "angle", (2,), v, a),
+        row("-p-concat5", "angular velocity; last 5 angles shown", (10,), p, concatenate(5)),
+        row("-v-concat10", "angle; last 10 velocities shown", (10,), v, concatenate(10)),
+        row("-va-concat10", "angle; last 10 velocities and torques shown", (20,), v, a, concatenate(10)),
+        row("-img", "angular velocity; angle shown as an image", (1, 40, 40), IMAGE),
+    )
+
+
+ENVIRONMENTS = _rows()
+
+
+SIZE = 40  # pixels
+ROD_LENGTH = 16.0  # pixels
+ROD_HALF_WIDTH = 2.0  # pixels
+STEPS_PER_PIXEL = 256
+
+_CENTRES = np.arange(SIZE) - (SIZE - 1) / 2
+_RIGHT, _DOWN = np.meshgrid(_CENTRES, _CENTRES)
+
+
+def draw(cosine: float, sine: float) -> NDArray[np.uint8]:
+    """Draws the rod, white on black with smooth edges, from the image's centre towards its tip.
+
+    The tip is rounded to 1/256 pixel; IEEE 754 rounds all that follows alike on every machine.
+
+    Args:
+        cosine: cos θ; θ = 0 points up.
+        sine: sin θ; θ = π/2 points left.
+
+    Returns:
+        The frame, (1, 40, 40).
+    """
+    tip = -np.array([sine, cosine], dtype=np.float64) * ROD_LENGTH
+    right, down = np.rint(tip * STEPS_PER_PIXEL) / STEPS_PER_PIXEL
+    along = np.clip((_RIGHT * right + _DOWN * down) / (right * right + down * down), 0.0, 1.0)
+    distance = np.sqrt(np.square(_RIGHT - along * right) + np.square(_DOWN - along * down))
+    coverage = np.clip(ROD_HALF_WIDTH + 0.5 - distance, 0.0, 1.0)
+    frame: NDArray[np.uint8] = np.rint(255.0 * coverage).astype(np.uint8)
+    return frame[np.newaxis]
+
+
+class PendulumImage(gym.ObservationWrapper[NDArray[Any], Any, NDArray[Any]], RecordConstructorArgs):
+    """Shows a pendulum's angle as an image, uint8 (1, 40, 40), and nothing else.
+
+    Args:
+        env: An environment whose observation starts with cos θ and sin θ.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gym.ObservationWrapper.__init__(self, env)
+        self.observation_space = Box(0, 255, (1, SIZE, SIZE), np.uint8)
+
+    def observation(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Draws cos θ and sin θ, the first two numbers of `observation`."""
+        return draw(observation[0], observation[1])

@@ -1,0 +1,88 @@
+"""A two-jointed arm that reaches for a goal it is shown once (Yang & Nguyen 2021, arXiv:2110.12628)."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import WrapperSpec
+from gymnasium.spaces import Box
+from gymnasium.utils import RecordConstructorArgs
+from numpy.typing import NDArray
+
+from offpcc.envs.registration import FLOAT32, Environment
+
+__all__ = ["ENVIRONMENTS", "ReacherObservation"]
+
+SIZE = 13
+GOAL = [4, 5, 8, 9, 10]
+
+
+class ReacherObservation(gym.Wrapper[NDArray[Any], Any, NDArray[Any], Any], RecordConstructorArgs):
+    """Shows the paper's 13 numbers, the goal's among them always or in an episode's first observation alone.
+
+    Observation: cosines (2) and sines (2) of the joints' angles; goal's x and y (2); joints' speeds (2); fingertip
+    minus goal (3, of which z is 0); two zeros. They are MuJoCo's Reacher-v4's 11 numbers and the paper's two more.
+    Where the goal is hidden, its x and y and the fingertip's way from it are 0.
+
+    Action: torques (2) in [-1, 1]. Reward: -distance - ‖action‖², where the distance is that of the fingertip from
+    the goal *after* the step, as in Reacher-v5; v4 and those before it took it before the step, so that an episode's
+    return differed by its first and its last distance. Only the time limit ends an episode.
+
+    Args:
+        env: Gymnasium's Reacher, version 5.
+        goal_shown_once: Whether the goal is hidden after the first observation.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], goal_shown_once: bool) -> None:
+        RecordConstructorArgs.__init__(self, goal_shown_once=goal_shown_once)
+        gym.Wrapper.__init__(self, env)
+        self._hidden = GOAL if goal_shown_once else []
+        self.observation_space = Box(-np.inf, np.inf, (SIZE,), np.float64)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[Any], dict[str, Any]]:
+        """Starts an episode, and shows its goal."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._padded(observation), info
+
+    def step(self, action: Any) -> tuple[NDArray[Any], SupportsFloat, bool, bool, dict[str, Any]]:
+        """Takes a step, and hides the goal if it is shown once."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        shown = self._padded(observation)
+        shown[self._hidden] = 0
+        return shown, reward, terminated, truncated, info
+
+    @staticmethod
+    def _padded(observation: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate([observation, np.zeros(SIZE - len(observation))])
+
+
+def _row(name: str, hidden: str, goal_shown_once: bool) -> Environment:
+    return Environment(
+        name=name,
+        family="reacher",
+        hidden=hidden,
+        entry_point="offpcc.envs.tasks.mujoco_locomotion:simulator",
+        max_episode_steps=50,
+        observation_shape=(SIZE,),
+        action_size=2,
+        kwargs={"entry_point": "reacher_v5:ReacherEnv", "reward_dist_weight": 1.0, "reward_control_weight": 1.0},
+        wrappers=(
+            WrapperSpec(
+                "ReacherObservation",
+                "offpcc.envs.tasks.reacher:ReacherObservation",
+                {"goal_shown_once": goal_shown_once},
+            ),
+            FLOAT32,
+        ),
+        package="mujoco",
+    )
+
+
+ENVIRONMENTS = (
+    _row("reacher-mdp-v0", "nothing", goal_shown_once=False),
+    _row("reacher-pomdp-v0", "goal, after the first observation", goal_shown_once=True),
+)

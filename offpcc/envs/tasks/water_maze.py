@@ -1,0 +1,141 @@
+"""Water maze: find a hidden platform, and find it again after each return to the start.
+
+After the maze of Morris (1981), in which rats remember the place of a platform that the water hides; the simple
+variant of Yang & Nguyen 2021 (arXiv:2110.12628).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import WrapperSpec
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from offpcc.envs.registration import Environment, concatenate
+
+__all__ = ["ENVIRONMENTS", "WaterMaze"]
+
+POOL_RADIUS = 1.0
+PLATFORM_RADIUS = 0.30
+PLATFORM_DISTANCE = 0.7  # of its centre from the pool's, where the agent starts
+MAX_ACCELERATION = 0.03  # per axis
+MAX_VELOCITY = 0.1  # per axis
+STEPS_INSIDE = 5  # before the agent is put back
+
+FRAME_SIZE = 240  # pixels
+FRAME_HALF_WIDTH = 1.05
+AGENT_DRAWN_RADIUS = 0.05
+
+_CENTRES = (np.arange(FRAME_SIZE) + 0.5) / FRAME_SIZE * 2 * FRAME_HALF_WIDTH - FRAME_HALF_WIDTH
+_RIGHT, _UP = np.meshgrid(_CENTRES, -_CENTRES)
+
+
+class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+    """A unit disc of water, with a platform whose place is drawn anew each episode.
+
+    Observation, float32 (3,) or (5,): the agent's x and y, 1 while it is inside the platform and else 0, and, if
+    shown, the platform's centre.
+    Action, float32 (2,): acceleration in [-0.03, 0.03] per axis, clipped to it.
+    Reward: 1 on each step that ends inside the platform.
+
+    A move that would leave the disc is undone and stops the agent. After five steps inside it is put back at rest
+    to the origin, and the platform stays: remembering where it was pays. The observation of that step is the origin
+    with a 1. Only a time limit ends an episode.
+
+    Args:
+        show_platform: Whether the observation holds the platform's centre.
+        render_mode: None or "rgb_array".
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 (Gymnasium's convention)
+
+    def __init__(self, show_platform: bool = False, render_mode: str | None = None) -> None:
+        self._show_platform = show_platform
+        self.render_mode = render_mode
+        platform = [PLATFORM_DISTANCE] * 2 if show_platform else []
+        high = np.array([POOL_RADIUS, POOL_RADIUS, 1, *platform], np.float32)
+        low = np.array([-POOL_RADIUS, -POOL_RADIUS, 0, *(-bound for bound in platform)], np.float32)
+        self.observation_space = Box(low, high, dtype=np.float32)
+        self.action_space = Box(-MAX_ACCELERATION, MAX_ACCELERATION, (2,), np.float32)
+        self._platform, self._position, self._velocity = np.zeros(2), np.zeros(2), np.zeros(2)
+        self._num_steps_inside = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Starts an episode; see `gymnasium.Env.reset`. There are no options."""
+        super().reset(seed=seed)
+        angle = self.np_random.uniform(-np.pi, np.pi)
+        self._platform = PLATFORM_DISTANCE * np.array([np.cos(angle), np.sin(angle)])
+        self._return_to_start()
+        return self._observe(inside=False), {}
+
+    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Swims one step."""
+        acceleration = np.clip(np.asarray(action, np.float64), -MAX_ACCELERATION, MAX_ACCELERATION)
+        self._velocity = np.clip(self._velocity + acceleration, -MAX_VELOCITY, MAX_VELOCITY)
+        moved = self._position + self._velocity
+        if np.linalg.norm(moved) <= POOL_RADIUS:
+            self._position = moved
+        else:
+            self._velocity = np.zeros(2)
+        inside = bool(np.linalg.norm(self._position - self._platform) <= PLATFORM_RADIUS)
+        self._num_steps_inside += inside
+        if self._num_steps_inside == STEPS_INSIDE:
+            self._return_to_start()
+        return self._observe(inside), float(inside), False, False, {}
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """Returns the present frame, (240, 240, 3), seen from above, or None without a render mode."""
+        if self.render_mode is None:
+            return None
+        frame = np.full((FRAME_SIZE, FRAME_SIZE, 3), 255.0)
+        _paint(frame, np.zeros(2), POOL_RADIUS, (166, 206, 227))
+        _paint(frame, self._platform, PLATFORM_RADIUS, (253, 191, 111))
+        _paint(frame, self._position, AGENT_DRAWN_RADIUS, (31, 60, 120))
+        picture: NDArray[np.uint8] = np.rint(frame).astype(np.uint8)
+        return picture
+
+    def _return_to_start(self) -> None:
+        self._position, self._velocity = np.zeros(2), np.zeros(2)
+        self._num_steps_inside = 0
+
+    def _observe(self, inside: bool) -> NDArray[np.float32]:
+        platform = self._platform if self._show_platform else ()
+        return np.array([*self._position, inside, *platform], np.float32)
+
+
+def _paint(
+    frame: NDArray[np.float64], centre: NDArray[np.float64], radius: float, colour: tuple[int, int, int]
+) -> None:
+    pixel = 2 * FRAME_HALF_WIDTH / FRAME_SIZE
+    distance = np.hypot(_RIGHT - centre[0], _UP - centre[1])
+    coverage = np.clip((radius - distance) / pixel + 0.5, 0.0, 1.0)[..., np.newaxis]
+    frame += coverage * (colour - frame)
+
+
+def _rows() -> tuple[Environment, ...]:
+    def row(suffix: str, hidden: str, size: int, show_platform: bool, *wrappers: WrapperSpec) -> Environment:
+        return Environment(
+            name=f"water-maze-simple-{suffix}-v0",
+            family="water-maze-simple",
+            hidden=hidden,
+            entry_point="offpcc.envs.tasks.water_maze:WaterMaze",
+            max_episode_steps=200,
+            observation_shape=(size,),
+            action_size=2,
+            kwargs={"show_platform": show_platform},
+            wrappers=wrappers,
+        )
+
+    return (
+        row("mdp", "velocity, steps inside", 5, True),
+        row("pomdp", "the platform, velocity, steps inside", 3, False),
+        row("pomdp-concat10", "the platform; last 10 places shown", 30, False, concatenate(10)),
+    )
+
+
+ENVIRONMENTS = _rows()

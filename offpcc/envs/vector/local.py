@@ -1,0 +1,288 @@
+"""Environments side by side, in this process or in processes of their own, by one set of rules.
+
+Whatever runs them, a step gives the observation that truly followed, also at an episode's end, and an episode that is
+over starts anew at the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import gin
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from offpcc.config.validation import Flag, NumParts, check, rules_of
+from offpcc.envs.closing import close
+from offpcc.envs.faults import EnvironmentFault, deed, remedy_of
+from offpcc.envs.guard import Inspection, UnfitError, guarded
+from offpcc.envs.make import by_gin
+from offpcc.envs.resume import Recall
+from offpcc.envs.vector.base import (
+    MakeEnv,
+    Observations,
+    Outcome,
+    Recalled,
+    recalled,
+    resumed_seeds,
+    to_arrays,
+    to_tensors,
+)
+from offpcc.envs.vector.workers import WorkerEnvironments
+from offpcc.envs.wrapper_chain import name_of
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
+from offpcc.utils.foreign import ForeignCall
+
+DEAD = (BrokenPipeError, ConnectionResetError, EOFError)  # what a process that died is met with
+
+
+class LocalEnvironments:
+    """Environments in this process, one after the other.
+
+    Args:
+        make_env: builds one, at its first reset.
+        seeds: one for each.
+    """
+
+    loses_episodes = False
+    replay_on_resume = True
+    shared_with_tests = False
+
+    def __init__(self, make_env: MakeEnv, seeds: Sequence[int]) -> None:
+        self.make_env, self.seeds, self.num_envs = make_env, seeds, len(seeds)
+        self._envs: list[Recall] = []
+
+    @property
+    def envs(self) -> list[Recall]:
+        """The environments."""
+        if not self._envs:
+            self._envs = [
+                Recall(guarded(self.make_env(), f"environment {number}"), seed)
+                for number, seed in enumerate(self.seeds)
+            ]
+        return self._envs
+
+    @property
+    def name(self) -> str:
+        """Of the environment."""
+        return name_of(self.envs[0])
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """Of one environment."""
+        space = self.envs[0].action_space
+        assert isinstance(space, spaces.Box)
+        return space
+
+    def start(self, over: np.ndarray, observations: Observations) -> np.ndarray:
+        """See `Environments.start`."""
+        for number in np.flatnonzero(over):
+            observations[number] = np.array(self.envs[number].reset()[0])
+        return np.ones(self.num_envs, np.bool_)
+
+    def step(self, actions: np.ndarray) -> Outcome:
+        """See `Environments.step`."""
+        shape = self.action_space.shape
+        results = [env.step(action.reshape(shape)) for env, action in zip(self.envs, actions, strict=True)]
+        observations, rewards, terminated, truncated, _ = zip(*results, strict=True)
+        return Outcome(
+            [np.array(observation) for observation in observations],  # copies: some write into one array for ever
+            np.array(rewards, np.float64),
+            np.array(terminated, np.bool_),
+            np.array(truncated, np.bool_),
+        )
+
+    def note(self) -> list[dict[str, Any] | None]:
+        """See `Environments.note`."""
+        return [to_tensors(env.note()) for env in self._envs] or [None] * self.num_envs
+
+    def repeat(self, notes: list[dict[str, Any] | None]) -> Recalled:
+        """See `Environments.repeat`."""
+        return recalled([env.repeat(to_arrays(note)) for env, note in zip(self.envs, notes, strict=True)])
+
+    def begin_anew(self, num_steps: int) -> None:
+        """See `Environments.begin_anew`."""
+        self.seeds = resumed_seeds(self.seeds, num_steps)
+        for env, seed in zip(self._envs, self.seeds, strict=False):  # those that are made already
+            env.begin_anew(seed)
+
+    @contextmanager
+    def lent(self) -> Iterator[gymnasium.Env[Any, Any]]:
+        """Lend the first environment for test episodes; its generator is then what it was."""
+        recall = self.envs[0]
+        with recall.untouched() as env:
+            yield env
+
+    def close(self) -> None:
+        """See `Environments.close`."""
+        for env in self._envs:
+            env.close()
+
+
+class VectorEnvironments:
+    """A vector environment of Gymnasium's, whichever way it resets what is over.
+
+    One of your own takes the place of what `build` made, before the first step::
+
+        learner = offpcc.build("Pendulum-v1", "sac", environments={"num_envs": 4})
+        learner.interaction.environments = VectorEnvironments(my_envs, seeds=range(4))
+
+    Actions are scaled from [-1, 1] to its bounds, which are to be those of the environment that was built for.
+
+    Args:
+        envs: its metadata names its `autoreset_mode`.
+        seeds: one for each environment in it.
+
+    Raises:
+        UserError: it does not say how it resets, or its actions are no Box with bounds.
+    """
+
+    loses_episodes = False
+    replay_on_resume = False
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any], seeds: Sequence[int]) -> None:
+        self.envs, self.seeds, self.num_envs = envs, list(seeds), envs.num_envs
+        self.mode = envs.metadata.get("autoreset_mode")
+        self.name = name_of(envs)
+        if not isinstance(self.mode, AutoresetMode):
+            raise UserError(
+                f"the vector environment {self.name} does not say how it starts episodes anew: its "
+                f'metadata["autoreset_mode"] is {self.mode!r}; set it to one of gymnasium.vector.AutoresetMode'
+            )
+        space = envs.single_action_space
+        if not isinstance(space, spaces.Box) or not space.is_bounded():
+            raise UserError(f"the vector environment {self.name} has the actions {space}; it needs a Box with bounds")
+        self.action_space = space
+        seen = envs.single_observation_space
+        assert isinstance(seen, spaces.Box)
+        self._inspection = Inspection(seen)
+        self._centre, self._radius = space.high / 2 + space.low / 2, space.high / 2 - space.low / 2
+        self._has_started = False
+        self._following: Any = None  # first observations of episodes that began within the last step
+
+    def start(self, over: np.ndarray, observations: Observations) -> np.ndarray:
+        """See `Environments.start`."""
+        ready = np.ones(self.num_envs, np.bool_)
+        if not over.any():
+            return ready
+        if not self._has_started:
+            firsts, _ = self._guarded("reset", seed=self.seeds)
+            self._has_started = True
+        elif self.mode == AutoresetMode.DISABLED:
+            firsts, _ = self._guarded("reset", options={"reset_mask": over.copy()})
+        elif self.mode == AutoresetMode.SAME_STEP:
+            firsts = self._following
+        else:
+            return ~over
+        for number in np.flatnonzero(over):
+            observations[number] = np.array(firsts[number])
+        return ready
+
+    def step(self, actions: np.ndarray) -> Outcome:
+        """See `Environments.step`."""
+        shaped = self._centre + self._radius * actions.reshape(self.num_envs, *self.action_space.shape)
+        batch, rewards, terminated, truncated, infos = self._guarded("step", shaped)
+        observations = [np.array(observation) for observation in batch]
+        if self.mode == AutoresetMode.SAME_STEP and (ended := terminated | truncated).any():
+            self._following = batch
+            for number in np.flatnonzero(ended):
+                observations[number] = np.array(infos["final_obs"][number])
+        return Outcome(*self._fit(observations, np.asarray(rewards, np.float64)), terminated, truncated)
+
+    def _guarded(self, method: str, *given: Any, **named: Any) -> Any:
+        try:
+            with ForeignCall():
+                return getattr(self.envs, method)(*given, **named)
+        except DEAD as error:
+            raise EnvironmentFault(
+                self.name, f"lost a process ({type(error).__name__})", f"in a {method}", "see why it died", error
+            ) from error
+        except signals.ANYTHING as error:
+            signals.pass_on(error)
+            raise EnvironmentFault(self.name, deed(error), f"in a {method}", remedy_of(error), error) from error
+
+    def _fit(self, observations: Observations, rewards: np.ndarray) -> tuple[Observations, np.ndarray]:
+        for number in range(self.num_envs):
+            try:
+                observations[number] = self._inspection.observation(observations[number])
+                self._inspection.reward(rewards[number])
+            except UnfitError as unfit:
+                name = f"{self.name} (environment {number})"
+                raise EnvironmentFault(name, unfit.what, "in a step", unfit.remedy) from None
+        return observations, rewards
+
+    def note(self) -> None:
+        """Nothing finds episodes back that are somebody else's."""
+
+    def repeat(self, notes: list[dict[str, Any] | None]) -> Recalled:
+        """Never called, as there are no notes."""
+        raise NotImplementedError
+
+    def begin_anew(self, num_steps: int) -> None:
+        """See `Environments.begin_anew`."""
+        self.seeds, self._has_started = resumed_seeds(self.seeds, num_steps), False
+
+    def close(self) -> None:
+        """See `Environments.close`."""
+        close(self.envs)
+
+
+@gin.configurable(denylist=["make_env", "seed"])  # type: ignore[untyped-decorator]
+def environments(
+    make_env: MakeEnv,
+    seed: int,
+    *,
+    num_envs: NumParts = 1,
+    worker_processes: Flag = False,
+    replay_on_resume: Flag = True,
+    shared_with_tests: Flag = False,
+) -> LocalEnvironments | WorkerEnvironments:
+    """The environments an agent learns in.
+
+    Args:
+        make_env: builds one; for worker processes it can be pickled.
+        seed: of the run.
+        num_envs: environments side by side.
+        worker_processes: whether each gets a process of its own, for slow simulators and many cores: on two cores it
+            was slower for all tasks tried. One that dies, or takes longer than ``make.timeout``, is started anew, and
+            its unfinished episode is dropped and counted. Tests run in the training process. A
+            script uses them below ``if __name__ == "__main__":`` and registers its environments above it, as each
+            process imports it anew. Of a process's global
+            generators a resumed run knows nothing; an environment's own are found back.
+        replay_on_resume: whether a resumed run finds its unfinished episodes back by taking all their actions again,
+            so that it goes on exactly. On a machine these actions would be taken blindly: with False, the unfinished
+            episodes end as truncated ones, and new ones begin.
+        shared_with_tests: whether test episodes are played in the environment that the agent learns in, so that there
+            is never a second one, as of a machine. The training episode under way is truncated before each test, tests
+            are played one after another, and no video is recorded at the run's end.
+
+    Raises:
+        UserError: a setting makes no sense, or the processes do not start.
+    """
+    given = {"num_envs": num_envs, "worker_processes": worker_processes}
+    given |= {"replay_on_resume": replay_on_resume, "shared_with_tests": shared_with_tests}
+    check("environments", rules_of(environments), given)
+    if shared_with_tests and (num_envs > 1 or worker_processes):
+        raise UserError(
+            f"environments.shared_with_tests is for one environment in this process, but num_envs is {num_envs} and "
+            f"worker_processes is {worker_processes}; leave them at 1 and False"
+        )
+    seeds = [environment_seed(seed, number) for number in range(num_envs)]
+    made: LocalEnvironments | WorkerEnvironments
+    if worker_processes:
+        made = WorkerEnvironments(make_env, seeds, by_gin().timeout)
+    else:
+        made = LocalEnvironments(make_env, seeds)
+        made.shared_with_tests = shared_with_tests
+    made.replay_on_resume = replay_on_resume
+    return made
+
+
+def environment_seed(seed: int, number: int) -> int:
+    """The seed of environment `number` of a run; the first one's is the run's."""
+    return seed if number == 0 else int(np.random.SeedSequence((seed, number)).generate_state(1)[0] >> 1)

@@ -1,0 +1,111 @@
+"""What runs in a process of its own: an environment that does as it is told through a pipe.
+
+Here, so that a worker imports neither torch nor the agents.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import gin
+import gymnasium as gym
+import numpy as np
+
+from offpcc.envs.faults import EnvironmentFault
+from offpcc.envs.guard import Guard
+from offpcc.envs.make import cannot_be_made
+from offpcc.envs.resume import Recall
+from offpcc.envs.wrapper_chain import name_of
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
+
+__all__ = ["CLOSE", "Failure", "Made", "serve"]
+
+CLOSE = "close"
+
+
+class Made(NamedTuple):
+    """What is known of an environment once it is made."""
+
+    name: str
+    action_space: gym.Space[Any]
+
+
+class Failure(NamedTuple):
+    """An answer that is none: what the environment did instead."""
+
+    message: str
+    parts: tuple[str, str, str, str] | None  # of an `EnvironmentFault`
+    traceback: str
+
+
+def serve(
+    pipe: Connection[Any, Any], make_env: Callable[[], gym.Env[Any, Any]], seed: int, which: str, bindings: str
+) -> None:
+    """Make an environment, tell what it is, and answer until told to close, or until nobody is there to be told.
+
+    It is the other process that decides when to stop: signals that reach all of them are not heeded.
+
+    Args:
+        pipe: Takes (command, argument), gives an answer to each.
+        make_env: Makes it.
+        seed: See `Recall`; also of the process's global generators, which a user's environment may draw from.
+        which: See `Guard`.
+        bindings: Gin's, as text; those of agents are passed over.
+    """
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    random.seed(seed)
+    np.random.seed(seed)
+    gin.parse_config(bindings, skip_unknown=True)
+    try:
+        env = Recall(Guard(make_env(), which), seed)
+    except signals.ANYTHING as error:
+        _send_failure(pipe, error if isinstance(error, UserError) else cannot_be_made(which, error), error)
+        return
+    try:
+        pipe.send(Made(name_of(env), env.action_space))
+        while (message := pipe.recv())[0] != CLOSE:
+            pipe.send(_answer(env, *message))
+        env.close()
+    except (EOFError, ConnectionError):  # the other process is no more
+        return
+    except UserError as fault:
+        _send_failure(pipe, fault, fault.__cause__ or fault)
+    except OSError:  # the environment closed the pipe
+        os._exit(1)
+
+
+def _send_failure(pipe: Connection[Any, Any], fault: UserError, cause: BaseException) -> None:
+    parts = fault.parts if isinstance(fault, EnvironmentFault) else None
+    pipe.send(Failure(fault.message, parts, "".join(traceback.format_exception(cause))))
+
+
+def _answer(env: Recall, command: str, given: Any) -> Any:
+    match command:
+        case "reset":
+            return env.reset()[0]
+        case "step":
+            return env.step(given)[:4]
+        case "note":
+            return env.note()
+        case "begin_anew":
+            return env.begin_anew(given)
+        case _:
+            return env.repeat(given)
+
+
+def _end_with_parent() -> None:
+    """A process that does not come back from a step would outlive the one that waits for it."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,294 @@
+"""Environments in processes of their own, which may die, and are then started anew.
+
+The process of an environment, as it is seen from outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakSet
+
+import gin
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import CloudpickleWrapper
+
+from offpcc.envs.faults import EnvironmentFault, RemoteTracebackError
+from offpcc.envs.vector.base import (
+    MakeEnv,
+    Observations,
+    Outcome,
+    Recalled,
+    recalled,
+    resumed_seeds,
+    to_arrays,
+    to_tensors,
+)
+from offpcc.envs.vector.worker_main import CLOSE, Failure, Made, serve
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError, tell
+
+__all__ = ["DeadWorkerError", "Worker", "WorkerEnvironments", "end"]
+
+
+FAREWELL = 5.0  # seconds that a process is given to end by itself
+
+
+class DeadWorkerError(Exception):
+    """A process died, or does not answer; its message says what became of it."""
+
+
+class Worker:
+    """A process with an environment in it.
+
+    Args:
+        make_env: see `serve`.
+        seed: see `serve`.
+        which: see `serve`.
+        bindings: see `serve`.
+    """
+
+    def __init__(self, make_env: Callable[[], gym.Env[Any, Any]], seed: int, which: str, bindings: str) -> None:
+        # Not forked from this process: a fork in the midst of torch's threads may hang.
+        context = multiprocessing.get_context("forkserver")
+        self.pipe, theirs = context.Pipe()
+        given = (theirs, CloudpickleWrapper(make_env), seed, which, bindings)
+        self.process = context.Process(target=serve, args=given, name=which, daemon=True)
+        try:
+            self.process.start()
+        finally:
+            theirs.close()  # so that its end is noticed here
+        _running.add(self)
+
+    def send(self, command: str, given: Any = None) -> None:
+        """Ask for something; whether there is anybody to do it shows in the answer."""
+        try:
+            self.pipe.send((command, given))
+        except OSError:
+            return
+
+    def answer(self, timeout: float | None = None) -> Any:
+        """What it gave.
+
+        Args:
+            timeout: seconds to wait; None for any time.
+
+        Raises:
+            DeadWorkerError: the process is dead, or so good as.
+            UserError: the environment misbehaved.
+        """
+        try:
+            if timeout is not None and not self.pipe.poll(timeout):
+                raise DeadWorkerError("has not answered in the time of make.timeout")
+            answer = self.pipe.recv()
+        except (EOFError, OSError):
+            self.process.join(FAREWELL)
+            raise DeadWorkerError(_how_it_ended(self.process.exitcode)) from None
+        if isinstance(answer, Failure):
+            cause = RemoteTracebackError(answer.traceback)
+            if answer.parts is None:
+                raise UserError(answer.message) from cause
+            raise EnvironmentFault(*answer.parts, cause)
+        return answer
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        _running.discard(self)
+        self.process.kill()
+        with contextlib.suppress(OSError):  # an environment in this process may have closed what they use
+            self.process.join()
+            self.pipe.close()
+
+
+def _how_it_ended(exitcode: int | None) -> str:
+    if exitcode is None:
+        return "has closed its pipe"
+    if exitcode < 0:
+        return f"was killed by {signal.Signals(-exitcode).name}"
+    return f"ended with exit code {exitcode}"
+
+
+_running = WeakSet[Worker]()
+
+
+def _wake() -> None:
+    """Continue processes that were stopped, for a run that is asked to end waits for their answers."""
+    for worker in list(_running):
+        if worker.process.pid is not None:
+            with contextlib.suppress(OSError):
+                os.kill(worker.process.pid, signal.SIGCONT)
+
+
+signals.WHEN_ASKED.append(_wake)
+
+
+def end(workers: list[Worker], timeout: float | None = None) -> None:
+    """End processes, in order if they have nothing else to do.
+
+    Args:
+        workers: the processes.
+        timeout: seconds that an environment may take to close.
+    """
+    for worker in workers:
+        worker.send(CLOSE)
+    deadline = time.monotonic() + FAREWELL + (timeout or 0.0)
+    for worker in workers:
+        if worker.process.is_alive():
+            worker.process.join(max(deadline - time.monotonic(), 0.0))
+        worker.kill()
+    workers.clear()
+
+
+MOST_RESTARTS = 3  # of one environment, in a row without a finished step
+
+
+class WorkerEnvironments:
+    """Environments in processes of their own.
+
+    Args:
+        make_env: builds one; can be pickled.
+        seeds: one for each.
+        timeout: seconds that a reset, a step or the closing may take; None for any time.
+
+    Raises:
+        UserError: an environment cannot be made, or the processes do not start.
+    """
+
+    loses_episodes = True
+    replay_on_resume = True
+
+    def __init__(self, make_env: MakeEnv, seeds: Sequence[int], timeout: float | None = None) -> None:
+        self.make_env, self.seeds, self.num_envs, self.timeout = make_env, list(seeds), len(seeds), timeout
+        multiprocessing.set_forkserver_preload(["offpcc.envs.vector.worker_main"])
+        self.workers: list[Worker] = []
+        weakref.finalize(self, end, self.workers, timeout)  # also at exit, before they are waited for there
+        self.workers += [self._new(number) for number in range(self.num_envs)]
+        try:
+            made: list[Made] = [worker.answer() for worker in self.workers]
+        except DeadWorkerError as death:
+            raise UserError(
+                f"the worker processes did not start: one {death}; a script of yours starts them below "
+                f"`if __name__ == '__main__':`, and registers its environments above it"
+            ) from death
+        self.name = made[0].name
+        assert isinstance(made[0].action_space, spaces.Box)
+        self.action_space = made[0].action_space
+        self._restarts = [0] * self.num_envs  # in a row
+        self._firsts: Observations = [np.empty(0)] * self.num_envs  # of episodes that a restart began
+        self._lost = np.zeros(self.num_envs, np.bool_)  # whose episode is lost, which nobody was told yet
+
+    def start(self, over: np.ndarray, observations: Observations) -> np.ndarray:
+        """See `Environments.start`."""
+        numbers = np.flatnonzero(over).tolist()
+        firsts = self._ask("reset", dict.fromkeys(numbers), self.timeout)
+        for number in numbers:
+            observations[number] = firsts.get(number, self._firsts[number])
+        self._lost[over] = False
+        return np.ones(self.num_envs, np.bool_)
+
+    def step(self, actions: np.ndarray) -> Outcome:
+        """See `Environments.step`."""
+        shape = self.action_space.shape
+        given = {number: actions[number].reshape(shape) for number in np.flatnonzero(~self._lost).tolist()}
+        answers = self._ask("step", given, self.timeout)
+        for number in answers:
+            self._restarts[number] = 0
+        lost, self._lost = ~np.isin(np.arange(self.num_envs), list(answers)), np.zeros(self.num_envs, np.bool_)
+        results = [answers.get(number, (self._firsts[number], 0.0, False, False)) for number in range(self.num_envs)]
+        observations, rewards, terminated, truncated = zip(*results, strict=True)
+        return Outcome(
+            list(observations),
+            np.array(rewards, np.float64),
+            np.array(terminated, np.bool_),
+            np.array(truncated, np.bool_),
+            lost,
+        )
+
+    def note(self) -> list[dict[str, Any] | None]:
+        """See `Environments.note`."""
+        notes: dict[int, dict[str, Any] | None] = {}
+        while missing := [number for number in range(self.num_envs) if number not in notes]:
+            answers = self._ask("note", dict.fromkeys(missing))
+            self._lost[[number for number in missing if number not in answers]] = True
+            notes |= answers
+        told = [to_tensors(notes[number]) for number in range(self.num_envs)]
+        return [
+            {**note, "is_lost": True} if note and lost else note for note, lost in zip(told, self._lost, strict=True)
+        ]
+
+    def repeat(self, notes: list[dict[str, Any] | None]) -> Recalled:
+        """See `Environments.repeat`."""
+        arrays = dict(enumerate(to_arrays(note) for note in notes))
+        self.seeds = [note["seed"] for note in arrays.values()]
+        self._lost = np.array([note.get("is_lost", False) for note in arrays.values()], np.bool_)
+        answers = self._ask("repeat", arrays)
+        self._lost[[number for number in arrays if number not in answers]] = True
+        found = recalled([answers.get(number, (self._firsts[number], False, False)) for number in arrays])
+        self._firsts = list(found.observations)  # one that is lost has begun another
+        return found
+
+    def begin_anew(self, num_steps: int) -> None:
+        """See `Environments.begin_anew`."""
+        self.seeds = resumed_seeds(self.seeds, num_steps)
+        self._ask("begin_anew", dict(enumerate(self.seeds)))
+
+    def close(self) -> None:
+        """See `Environments.close`."""
+        end(self.workers, self.timeout)
+
+    def _new(self, number: int) -> Worker:
+        return Worker(self.make_env, self.seeds[number], f"environment {number}", gin.config_str())
+
+    def _ask(self, command: str, given: Mapping[int, Any], timeout: float | None = None) -> dict[int, Any]:
+        """Have the environments do something at the same time; the answers of those that did not die over it."""
+        for number, what in given.items():
+            self.workers[number].send(command, what)
+        deadline = time.monotonic() + (timeout or 0.0)
+        answers = {}
+        for number in given:
+            left = None if timeout is None else max(deadline - time.monotonic(), 0.0)
+            try:
+                answers[number] = self.workers[number].answer(left)
+            except DeadWorkerError as death:
+                self._restart(number, death)
+        return answers
+
+    def _restart(self, number: int, death: DeadWorkerError) -> None:
+        """Begin an episode in a new process, whose seed follows from the old one's.
+
+        Raises:
+            EnvironmentFault: none comes to a finished step.
+        """
+        env = f"{self.name} (environment {number})"
+        self.workers[number].kill()
+        self._restarts[number] += 1
+        if self._restarts[number] > MOST_RESTARTS:
+            raise EnvironmentFault(
+                env,
+                f"died {self._restarts[number]} times without a finished step between; at last its process {death}",
+                "in an episode's first steps",
+                "mend it, or see to the machine's memory",
+            ) from death
+        tell(f"the process of {env} {death}; it is started anew, and its unfinished episode is dropped")
+        self.seeds[number] = next_seed(self.seeds[number])
+        self.workers[number] = worker = self._new(number)
+        try:
+            worker.answer()
+            worker.send("reset")
+            self._firsts[number] = worker.answer(self.timeout)
+        except DeadWorkerError as another:
+            self._restart(number, another)
+
+
+def next_seed(seed: int) -> int:
+    """The seed of the environment that takes the place of one with this seed."""
+    # Of another length than what the seeds of environments side by side are made from.
+    return int(np.random.SeedSequence((seed, 0, 1)).generate_state(1)[0] >> 1)

@@ -1,0 +1,132 @@
+"""Wrappers that every environment is given: types, the units of actions, and the returns it is judged by.
+
+What wrappers ask of spaces.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+from gymnasium.utils import RecordConstructorArgs
+from numpy.typing import NDArray
+
+__all__ = ["ActionScale", "Array", "EpisodeReturn", "Float32Observation", "Info", "UnitAction", "action_bounds", "box"]
+
+
+Array = NDArray[Any]
+Info = dict[str, Any]
+
+
+def box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) -> Box:
+    """`space`, which `wrapper` needs to be a Box.
+
+    Raises:
+        ValueError: it is none, or has another number of axes.
+    """
+    if not isinstance(space, Box) or (num_axes is not None and len(space.shape) != num_axes):
+        wanted = "a Box" if num_axes is None else f"a Box with {num_axes} axis"
+        raise ValueError(f"{type(wrapper).__name__} needs {wanted}, not {space}; flatten or convert it before")
+    return space
+
+
+class Float32Observation(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
+    """Shows the observation in float32.
+
+    Args:
+        env: Its observation is a Box.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gym.ObservationWrapper.__init__(self, env)
+        space = box(env.observation_space, self)
+        with np.errstate(over="ignore"):  # the largest float64, some tasks' word for "no bound", becomes infinity
+            low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+        self.observation_space = Box(low, high, dtype=np.float32)
+
+    def observation(self, observation: Array) -> Array:
+        """Returns the same numbers in float32."""
+        return np.asarray(observation, dtype=np.float32)
+
+
+class ActionScale(NamedTuple):
+    """Stretches actions in [-1, 1] linearly to the bounds of a Box."""
+
+    low: Array
+    high: Array
+    centre: Array
+    radius: Array
+
+    @classmethod
+    def of(cls, low: Array, high: Array) -> ActionScale:
+        """The scale of these bounds, each of the shape of an action."""
+        # Halved before they are added or subtracted: wide bounds do not overflow.
+        return cls(low, high, high / 2 + low / 2, high / 2 - low / 2)
+
+    def stretch(self, unit: Array) -> Array:
+        """Returns actions in units of the bounds. An action outside of [-1, 1] is clipped to the bounds."""
+        clipped: Array = np.clip(self.centre + unit * self.radius, self.low, self.high)
+        return clipped
+
+
+class UnitAction(gym.ActionWrapper[Any, Array, Array], RecordConstructorArgs):
+    """Takes actions in [-1, 1], float32, and stretches them linearly to the bounds of `env`.
+
+    An action outside of [-1, 1] is clipped, and none leaves the bounds of `env`, not even by a rounding error
+    (as 1 and -1 may with Gymnasium's RescaleAction). Where the bounds are [-1, 1], actions pass unchanged.
+
+    Args:
+        env: Its action is a Box with finite bounds.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gym.ActionWrapper.__init__(self, env)
+        space = box(env.action_space, self)
+        self._scale = ActionScale.of(space.low, space.high)
+        self.action_space = Box(-1.0, 1.0, space.shape, np.float32)
+
+    def action(self, action: Array) -> Array:
+        """Returns the action in the units of `env`."""
+        return self._scale.stretch(np.asarray(action, dtype=np.float32))
+
+
+class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Puts the sum of an episode's rewards, and its length, into the `info` of the step that ends it.
+
+    ``info["final_eval_reward"]`` is the undiscounted return, ``info["episode_length"]`` counts its steps.
+    Time limits belong inside: an episode that a wrapper further out cuts short is not seen to end.
+
+    Args:
+        env: Any environment.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
+        self._return, self._length = 0.0, 0
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Starts an episode and its count."""
+        self._return, self._length = 0.0, 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
+        """Takes a step, and counts it."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._return += float(reward)
+        self._length += 1
+        if terminated or truncated:
+            info = {**info, "final_eval_reward": self._return, "episode_length": self._length}
+        return observation, reward, terminated, truncated, info
+
+
+def action_bounds(env: gym.Env[Any, Any]) -> tuple[Array, Array]:
+    """The lowest and the highest action that an environment takes, below the `UnitAction` if there is one."""
+    while isinstance(env, gym.Wrapper) and not isinstance(env, UnitAction):
+        env = env.env
+    space = box(env.env.action_space if isinstance(env, UnitAction) else env.action_space, env)
+    return space.low, space.high

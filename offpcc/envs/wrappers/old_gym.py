@@ -1,0 +1,127 @@
+"""Environments of the old gym, whose `step` returns four values, as Gymnasium environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from offpcc.utils.errors import UserError
+
+__all__ = ["OldGym"]
+
+Array = NDArray[Any]
+MAX_SEED = 2**31  # old generators take 32 bits, some of them with a sign
+
+
+class OldGym(gymnasium.Env[Array, Array]):
+    """An object of the old gym's interface, which needs no `gym` installed unless it imports it itself.
+
+    It has `reset()`, which returns an observation; `step(action)`, which returns observation, reward, done and
+    info; spaces with `low`, `high`, `shape` and `dtype`; and, if it likes, `seed(n)`, `render(mode=...)` and
+    `close()`. To train in one, register it in a file of your own, `my_lab.py`::
+
+        import gymnasium
+        from offpcc.envs.wrappers.old_gym import OldGym
+        from old_lab import OldRobot
+
+        gymnasium.register(
+            "old-robot-v0",
+            entry_point=lambda render_mode=None: OldGym(OldRobot(), render_mode=render_mode),
+            max_episode_steps=500,
+        )
+
+    Then `import my_lab` in a gin file makes it known to `--env old-robot-v0`, and `offpcc check --env
+    my_lab:old-robot-v0` examines it. Give `max_episode_steps` what the old environment's own time limit
+    was, and leave the old `TimeLimit` away where you can: it cannot always tell its end from the task's.
+
+    The end: `done` is a termination, unless info says ``TimeLimit.truncated``; then it is a truncation.
+
+    Randomness: `reset(seed=n)` calls the old `seed(n)`; each later reset gives it a number drawn from `np_random`, so
+    that an episode can be found again when a run is resumed. An old environment that has no `seed`, or draws from
+    a generator that its `seed` does not reach, cannot be found again: the run then says that its resume is not exact,
+    and `offpcc check` says so before.
+
+    Args:
+        env: The old environment.
+        time_limit: The length, in steps, at which the old environment ends an episode by itself without saying why
+            in info: such an end is a truncation. The old gym kept it in `env.spec.max_episode_steps` or
+            `env._max_episode_steps`.
+        render_mode: None, or one of the old environment's modes, such as "rgb_array" or "human".
+
+    Raises:
+        UserError: A space has no bounds (`Discrete`, `Dict`), or the environment is not of the old interface.
+    """
+
+    def __init__(self, env: Any, *, time_limit: int | None = None, render_mode: str | None = None) -> None:
+        self.old = env
+        self.observation_space = self._box("observation_space")
+        self.action_space = self._box("action_space")
+        old = getattr(env, "metadata", None) or {}
+        self.metadata = {
+            "render_modes": list(old.get("render.modes") or old.get("render_modes") or []),
+            "render_fps": old.get("video.frames_per_second") or old.get("render_fps") or 30,
+        }
+        self.render_mode = render_mode
+        self._time_limit = time_limit
+        self._length = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Starts an episode, seeded by `seed` or from `np_random`; there are no options."""
+        super().reset(seed=seed)
+        if callable(getattr(self.old, "seed", None)):
+            self.old.seed(int(self.np_random.integers(MAX_SEED)) if seed is None else seed)
+        self._length = 0
+        observation = self.old.reset()
+        if isinstance(observation, tuple):
+            raise UserError(f"{self._name}.reset returned a tuple: it is no old environment; register it as it is")
+        self._show()
+        return self._read(observation), {}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Takes a step, and tells a time limit from the task's end as well as the old environment does."""
+        result = self.old.step(action)
+        if len(result) != 4:
+            raise UserError(
+                f"{self._name}.step returned {len(result)} values, an old environment's returns 4; register it as it is"
+            )
+        observation, reward, done, info = result
+        self._length += 1
+        truncated = bool(done and info.get("TimeLimit.truncated", self._length == self._time_limit))
+        self._show()
+        return self._read(observation), float(np.asarray(reward).item()), bool(done and not truncated), truncated, info
+
+    def render(self) -> Any:
+        """Returns the old environment's frame, or None without a render mode."""
+        return None if self.render_mode is None else self.old.render(mode=self.render_mode)
+
+    def close(self) -> None:
+        """Closes the old environment, if it can be."""
+        if callable(getattr(self.old, "close", None)):
+            self.old.close()
+
+    def _show(self) -> None:
+        if self.render_mode == "human":
+            self.render()
+
+    def _read(self, observation: Any) -> Array:
+        """A copy: many an old environment writes into one array for ever."""
+        return np.array(observation, dtype=self.observation_space.dtype)
+
+    @property
+    def _name(self) -> str:
+        return type(self.old).__name__
+
+    def _box(self, name: str) -> Box:
+        space: Any = getattr(self.old, name, None)
+        if not (hasattr(space, "low") and hasattr(space, "high")):
+            raise UserError(
+                f"{self._name}.{name} is {space}, which has no bounds `low` and `high`; offpcc needs a Box of numbers"
+            )
+        dtype = np.dtype(getattr(space, "dtype", None) or np.float32)
+        shape = tuple(getattr(space, "shape", None) or np.shape(space.low))
+        low, high = (np.broadcast_to(np.asarray(bound, dtype), shape) for bound in (space.low, space.high))
+        return Box(low, high, dtype=dtype.type)

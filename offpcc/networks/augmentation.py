@@ -1,0 +1,57 @@
+"""Augmentation of images."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor
+
+from offpcc.algorithms.components import Noise
+from offpcc.config.registry import configurable
+from offpcc.config.validation import NonnegativeSize, Rule, with_parentheses
+
+
+@configurable
+class RandomShift:
+    """Images moved by up to `pad` pixels each way, borders repeated (DrQ, Kostrikov et al. 2020, section 3.1).
+
+    Args:
+        pad: largest shift, in pixels; 0 turns it off.
+    """
+
+    def __init__(self, pad: NonnegativeSize = 4) -> None:
+        self.pad = pad
+
+    def __call__(self, frames: Tensor, noise: Noise, *, one_per_row: bool) -> Tensor:
+        """`frames` (B, T, C, height, width), each shifted; with `one_per_row` a row's frames move together."""
+        if self.pad == 0:
+            return frames
+        rows, steps, _, height, width = frames.shape
+        shape = (rows, 1 if one_per_row else steps, 2, 1)
+        shifts = noise.integers(-self.pad, self.pad + 1, shape).expand(rows, steps, 2, 1).flatten(0, 1)
+        flat = frames.flatten(0, 1)
+        y = (torch.arange(height, device=flat.device) + shifts[:, 0]).clamp(0, height - 1)
+        x = (torch.arange(width, device=flat.device) + shifts[:, 1]).clamp(0, width - 1)
+        number = torch.arange(len(flat), device=flat.device)
+        shifted = flat[number[:, None, None], :, y[:, :, None], x[:, None, :]]  # (B*T, height, width, C)
+        return shifted.permute(0, 3, 1, 2).view_as(frames)
+
+
+def _is_augmentation(value: Any) -> bool:
+    """Whether `value` takes what `RandomShift` takes."""
+    if not callable(value) or isinstance(value, type):
+        return False
+    try:
+        inspect.signature(value).bind(None, None, one_per_row=True)
+    except TypeError:
+        return False
+    except ValueError:  # a function of another language, which does not tell what it takes
+        return True
+    return True
+
+
+Augmentation = Annotated[
+    RandomShift, Rule("an augmentation such as @RandomShift()", _is_augmentation, with_parentheses)
+]

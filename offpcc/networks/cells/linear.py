@@ -1,0 +1,62 @@
+"""Products with weights, whose gradients are taken in the order that costs least."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from offpcc.networks.numpy_inference import Mirror, mirror_of_linear
+
+
+def gradient_of_weight(gradient: Tensor, x: Tensor) -> Tensor:
+    """dL/dW (num_out, num_in) of x W^T, from dL/d(x W^T) (M, num_out) and x (M, num_in), where M is large."""
+    # With few inputs the processor's libraries take several times as long for the one order as for the other.
+    return (x.t() @ gradient).t() if x.shape[1] < gradient.shape[1] else gradient.t() @ x
+
+
+def in_full(x: Tensor) -> Tensor:
+    """`x` in float32 where products made it bfloat16, for what 8 bits would spoil."""
+    return x.float() if x.dtype == torch.bfloat16 else x
+
+
+class Linear(nn.Linear):
+    """A linear layer that may read vectors of few numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., num_in) -> (..., num_out)."""
+        return linear(x, self.weight, self.bias)
+
+    def mirror(self) -> Mirror:
+        """See `offpcc.networks.numpy_inference`."""
+        return mirror_of_linear(self)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W^T + b: of x (..., num_in) and W (num_out, num_in)."""
+    if x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+        return nn.functional.linear(x, weight, bias)
+    y: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _Linear(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return nn.functional.linear(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        for_x, for_weight, for_bias = ctx.needs_input_grad
+        flat = gradient.reshape(-1, gradient.shape[-1])
+        return (
+            (flat @ weight).view_as(x) if for_x else None,
+            gradient_of_weight(flat, x.reshape(-1, x.shape[-1])) if for_weight else None,
+            flat.sum(0) if for_bias else None,
+        )

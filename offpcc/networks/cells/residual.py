@@ -1,0 +1,83 @@
+"""Layers of memory in residual blocks with normalisation, so that several of them train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from offpcc.core import State
+from offpcc.networks.cells.base import Cell
+from offpcc.networks.cells.linear import Linear
+from offpcc.networks.numpy_inference import Array, Mirror, mirror_of
+
+
+class Layer(nn.Module):
+    """Base class of one layer of memory.
+
+    Attributes:
+        state_dim: numbers that its state has.
+    """
+
+    state_dim: int
+
+    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(B, T, num_in) and (B, state_dim) -> (B, T, hidden_dim), and the state after the last step."""
+        raise NotImplementedError
+
+    def mirror(self) -> Mirror | None:
+        """See `offpcc.networks.numpy_inference`; of arrays (N, num_in) and (N, state_dim)."""
+        raise NotImplementedError
+
+
+class Blocks(Cell):
+    """Layers one upon another: x + layer(norm(x)), and a normalisation of what the last one gives.
+
+    The first layer reads the inputs as they are: normalised, a vector of few numbers would lose most of what it says,
+    and a product in front would double what the layer's own costs. A linear layer stands beside it in place of x.
+
+    Args:
+        num_in: width of the inputs.
+        hidden_dim: width of what each layer gives.
+        layers: the first reads `num_in` numbers, the others `hidden_dim`.
+    """
+
+    def __init__(self, num_in: int, hidden_dim: int, layers: Sequence[Layer]) -> None:
+        super().__init__()
+        self.dim = hidden_dim
+        self.state_shape = len(layers), layers[0].state_dim
+        self.layers = nn.ModuleList(layers)
+        self.beside = Linear(num_in, hidden_dim)
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden_dim) for _ in self.layers)
+
+    def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """See `Cell`; the state is (B, num_layers, state_dim)."""
+        stream, after = self.beside(x), []
+        for number, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
+            h, left = layer(x, None if state is None else state[:, number])
+            stream = stream + h
+            x = norm(stream)
+            after.append(left)
+        return x, torch.stack(after, 1)
+
+    def mirror(self) -> Mirror | None:
+        """See `offpcc.networks.numpy_inference`."""
+        parts = self.beside, *self.layers, *self.norms
+        mirrors = [mirror for mirror in map(mirror_of, parts) if mirror is not None]
+        if len(mirrors) < len(parts):
+            return None
+        beside, *mirrors = mirrors
+        layers, norms, shape = mirrors[: len(self.layers)], mirrors[len(self.layers) :], self.state_shape
+
+        def step(x: Array, state: State) -> tuple[Array, State]:
+            before = state if state is not None else np.zeros((len(x), *shape), x.dtype)
+            after, stream = np.empty_like(before), beside(x)
+            for number, (layer, norm) in enumerate(zip(layers, norms, strict=True)):
+                h, after[:, number] = layer(x, before[:, number])
+                stream += h
+                x = norm(stream)
+            return x, after
+
+        return step

@@ -1,0 +1,118 @@
+"""PyTorch's own memories: LSTM and RNN; GRU has a page of its own.
+
+LSTM is Hochreiter & Schmidhuber 1997 ("Long short-term memory") with the forget gates of Gers et al. 2000 ("Learning to
+forget"), RNN is Elman 1990 ("Finding structure in time").
+
+Differs from the papers: gradients flow through all steps of a sequence, by all gates; there are no peephole
+connections; each gate has two biases, which are added; several layers stand one upon another.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Number
+from offpcc.core import State
+from offpcc.networks.cells.base import Cell
+from offpcc.networks.numpy_inference import Array, Mirror, view
+from offpcc.networks.states import map_state
+
+
+class TorchCell:
+    """In front of a module of PyTorch's, whose states have the layers first."""
+
+    hidden_size: int
+    num_layers: int
+    all_weights: list[list[Tensor]]
+
+    def __init__(self, num_in: int, hidden_dim: int, num_layers: int) -> None:
+        super().__init__(num_in, hidden_dim, num_layers, batch_first=True)  # type: ignore[call-arg]
+        self.dim = hidden_dim
+
+    def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """See `Cell`."""
+        layers_first = map_state(lambda s: s.transpose(0, 1).contiguous(), state)
+        h, after = super().forward(x, layers_first)  # type: ignore[misc]
+        return h, map_state(lambda s: s.transpose(0, 1), after)
+
+    def weights(self) -> list[tuple[Array, ...]]:
+        """Of each layer for `mirror`: what the input and the state are multiplied by, and both biases."""
+        return [(view(w).T, view(u).T, view(b), view(c)) for w, u, b, c in self.all_weights]
+
+    def nothing(self, x: Array) -> Array:
+        """The state at an episode's start for `x` (N, num_in): (N, num_layers, hidden_dim)."""
+        return np.zeros((len(x), self.num_layers, self.hidden_size), x.dtype)
+
+
+@configurable
+class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
+    """Long short-term memory: `num_layers` of `hidden_dim`.
+
+    Args:
+        num_in: see `Cell`.
+        hidden_dim: see `Cell`.
+        num_layers: see `Cell`.
+        forget_bias: added to the forget gates' initial biases; with 1 or more (Jozefowicz et al. 2015), a memory that
+            has learned nothing yet keeps what it holds for longer.
+    """
+
+    def __init__(self, num_in: int, hidden_dim: int, num_layers: int, *, forget_bias: Number = 0.0) -> None:
+        super().__init__(num_in, hidden_dim, num_layers)
+        with torch.no_grad():
+            for _, _, bias, _ in self.all_weights:
+                bias[hidden_dim : 2 * hidden_dim] += forget_bias
+
+    def mirror(self) -> Mirror:
+        """See `offpcc.networks.numpy_inference`."""
+        layers, size = self.weights(), self.hidden_size
+        # Of the gates i, f, o a sigmoid is wanted, of g the tanh: all at once, as sigmoid(x) = tanh(x / 2) / 2 + 1 / 2.
+        scale = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], layers[0][0].dtype), size)
+        shift = 1.0 - scale
+        shift[2 * size : 3 * size] = 0.0
+
+        def step(x: Array, state: State) -> tuple[Array, State]:
+            before, remembered = state if state is not None else (self.nothing(x), self.nothing(x))
+            h, c = np.empty_like(before), np.empty_like(remembered)
+            for layer, (weight, recurrent, bias, other_bias) in enumerate(layers):
+                gates = np.dot(x, weight)
+                gates += np.dot(before[:, layer], recurrent)
+                gates += bias
+                gates += other_bias
+                gates *= scale
+                np.tanh(gates, gates)
+                gates *= scale
+                gates += shift
+                kept = gates[:, size : 2 * size]
+                kept *= remembered[:, layer]
+                added = gates[:, :size]
+                added *= gates[:, 2 * size : 3 * size]
+                kept += added
+                c[:, layer] = kept
+                x = np.tanh(kept)
+                x *= gates[:, 3 * size :]
+                h[:, layer] = x
+            return x, (h, c)
+
+        return step
+
+
+@configurable
+class RNN(TorchCell, nn.RNN, Cell):  # type: ignore[misc]
+    """Elman's network: `num_layers` of `hidden_dim`, with tanh."""
+
+    def mirror(self) -> Mirror:
+        """See `offpcc.networks.numpy_inference`."""
+        layers = self.weights()
+
+        def step(x: Array, state: State) -> tuple[Array, State]:
+            before = state if state is not None else self.nothing(x)
+            h = np.empty_like(before)
+            for layer, (weight, recurrent, bias, other_bias) in enumerate(layers):
+                x = np.tanh(x @ weight + bias + before[:, layer] @ recurrent + other_bias)
+                h[:, layer] = x
+            return x, h
+
+        return step

@@ -1,0 +1,234 @@
+"""A causal transformer with a window.
+
+Its blocks are those of GPT-2 (Radford et al. 2019, "Language models are unsupervised multitask learners"; the
+transformer is Vaswani et al. 2017, arXiv:1706.03762), its positions are rotary (Su et al. 2021, arXiv:2104.09864).
+
+Differs from the papers:
+
+* In each block, attention reaches back `window` steps. So an episode may have any length, its cost grows with the
+  length and not with its square, and the state has one size. A summary can depend on `num_layers` x `window` steps.
+* GPT-2 adds a learned vector for each position; here queries and keys are rotated by their step, so that what one step
+  makes of another depends on how far they are apart, and on no step's number.
+* Inputs are vectors and are embedded by a linear layer; there are no words, no output layer and no dropout.
+* Initial weights are PyTorch's, with the output of each branch scaled by 1 / sqrt(2 num_layers), as GPT-2's are.
+* Attention farther back than learning sees together, `segment_len` + `burn_in` steps of the replay buffer, is never
+  trained, and spoils acting: `window` has to be less, best half of that.
+* After a burn-in a summary is what it would be without the cut if the burn-in has `num_layers` x `window` steps or
+  more; of a shorter segment the first steps are looked at as an episode's first.
+* The width of a head is hidden_dim / num_heads, rounded up to an even number, so that any `hidden_dim` will do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Size
+from offpcc.core import State
+from offpcc.networks.cells.base import Cell
+from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, view
+
+BASE = 10_000.0  # of the rotations' frequencies, as in the paper
+WIDENING = 4  # of a block's feed-forward part
+
+
+class Reach(NamedTuple):
+    """Who attends to whom, the same in every block.
+
+    Up to `window` steps are one chunk, which attends to what is remembered and to itself. More steps are chunks of
+    `window` each, and each attends to the one before it and to itself: more is out of its reach.
+    """
+
+    num_steps: int
+    chunk: int  # steps; the last chunk is filled up
+    attends: Tensor  # (B * chunks, 1, chunk, keys): whether this step of a chunk attends to this key
+    cos: Tensor  # (B, T, 1, head_dim / 2), of each step's rotation
+    sin: Tensor
+
+    @classmethod
+    def of(cls, count: Tensor, num_steps: int, num_past: int, window: int, head_dim: int) -> Reach:
+        """After `count` (B, 1) steps, of which the last `num_past` places of the state hold as many as there are."""
+        chunk = min(num_steps, window)
+        num_chunks = -(-num_steps // chunk)
+        place = torch.arange(num_chunks * chunk + num_past, device=count.device)
+        key, query = place[: num_past + chunk], place[num_past : num_past + chunk].unsqueeze(-1)
+        near = (key <= query) & (key >= query - window)
+        index = chunk * place[:num_chunks].unsqueeze(-1) + key
+        exists = index >= num_past - count.unsqueeze(-1)
+        attends = near & exists.unsqueeze(2)  # (B, chunks, chunk, keys)
+        step = count.double() + torch.arange(num_steps, device=count.device)
+        angle = step.unsqueeze(-1) * frequencies(head_dim, count.device)
+        cos, sin = (f(angle).to(count.dtype).unsqueeze(2) for f in (torch.cos, torch.sin))
+        return cls(num_steps, chunk, attends.flatten(0, 1).unsqueeze(1), cos, sin)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """(B, T, heads, D) -> (B * chunks, heads, chunk, D)."""
+        return self._chunks(x).flatten(0, 1).transpose(1, 2)
+
+    def keys(self, x: Tensor) -> Tensor:
+        """(B, past + T, heads, D) -> (B * chunks, heads, keys, D)."""
+        if self.num_steps > self.chunk:
+            chunks = self._chunks(x)
+            x = torch.cat([chunks[:, :-1], chunks[:, 1:]], 2).flatten(0, 1)
+        return x.transpose(1, 2)
+
+    def joined(self, x: Tensor, rows: int) -> Tensor:
+        """(B * chunks, heads, chunk, D) -> (B, T, heads * D)."""
+        return x.transpose(1, 2).flatten(2).reshape(rows, -1, x.shape[1] * x.shape[3])[:, : self.num_steps]
+
+    def rotated(self, x: Tensor) -> Tensor:
+        """(B, T, heads, head_dim), each pair of numbers turned by the step's angle."""
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * self.cos - b * self.sin, a * self.sin + b * self.cos], -1)
+
+    def _chunks(self, x: Tensor) -> Tensor:
+        """(B, T, heads, D) -> (B, chunks, chunk, heads, D), filled up at the end, which none but itself attends to."""
+        x = functional.pad(x, (0, 0, 0, 0, 0, -self.num_steps % self.chunk))
+        return x.reshape(len(x), -1, self.chunk, *x.shape[2:])
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward part, each behind a normalisation and added to what it reads."""
+
+    def __init__(self, dim: int, num_heads: int, head_dim: int, depth: int) -> None:
+        super().__init__()
+        self.num_heads, self.head_dim = num_heads, head_dim
+        self.attention_norm = nn.LayerNorm(dim)
+        self.project = nn.Linear(dim, 3 * num_heads * head_dim)
+        self.merge = nn.Linear(num_heads * head_dim, dim)
+        self.norm = nn.LayerNorm(dim)
+        self.widen = nn.Linear(dim, WIDENING * dim)
+        self.narrow = nn.Linear(WIDENING * dim, dim)
+        with torch.no_grad():
+            for branch in (self.merge, self.narrow):
+                branch.weight /= math.sqrt(2 * depth)
+
+    def forward(self, h: Tensor, past: Tensor, reach: Reach) -> tuple[Tensor, Tensor]:
+        """(B, T, dim) -> the same, and (B, past + T, heads, 2 head_dim): `past` and the new keys and values."""
+        projected = self.project(self.attention_norm(h)).unflatten(-1, (3 * self.num_heads, self.head_dim))
+        turning, value = projected.tensor_split((2 * self.num_heads,), 2)
+        query, key = reach.rotated(turning).chunk(2, 2)
+        known = torch.cat([past, torch.cat([key, value], -1)], 1)
+        keys, values = reach.keys(known).chunk(2, -1)
+        heard = functional.scaled_dot_product_attention(reach.queries(query), keys, values, attn_mask=reach.attends)
+        h = h + self.merge(reach.joined(heard, len(h)))
+        return h + self.narrow(functional.gelu(self.widen(self.norm(h)), approximate="tanh")), known
+
+    def mirror(self) -> Mirror | None:
+        """See `offpcc.networks.numpy_inference`; it writes the new key and value into the last place of `known`."""
+        parts = self.attention_norm, self.project, self.merge, self.norm, self.widen, self.narrow
+        mirrors = [mirror for mirror in map(mirror_of, parts) if mirror is not None]
+        if len(mirrors) < len(parts):
+            return None
+        attention_norm, project, merge, norm, widen, narrow = mirrors
+        heads, width = self.num_heads, self.head_dim
+
+        def step(h: Array, known: Array, absent: Array, cos: Array, sin: Array) -> Array:
+            projected = project(attention_norm(h)).reshape(len(h), 3 * heads, width)
+            first, second = projected[:, : 2 * heads, : width // 2], projected[:, : 2 * heads, width // 2 :]
+            turned = np.concatenate([first * cos - second * sin, first * sin + second * cos], -1)
+            known[:, -1, :, :width], known[:, -1, :, width:] = turned[:, heads:], projected[:, 2 * heads :]
+            by_head = known.swapaxes(1, 2)
+            scores = (by_head[..., :width] @ turned[:, :heads, :, np.newaxis])[..., 0]
+            scores *= width**-0.5
+            np.copyto(scores, -np.inf, where=absent)
+            scores -= scores.max(-1, keepdims=True)
+            np.exp(scores, scores)
+            scores /= scores.sum(-1, keepdims=True)
+            heard = scores[:, :, np.newaxis] @ by_head[..., width:]
+            h = h + merge(heard.reshape(len(h), heads * width))
+            wide = widen(norm(h))
+            wide *= 0.5 * np.tanh(math.sqrt(2.0 / math.pi) * (wide + 0.044715 * wide * wide * wide)) + 0.5
+            return h + narrow(wide)  # type: ignore[no-any-return]
+
+        return step
+
+
+@configurable
+class GPT(Cell):
+    """A causal transformer: `num_layers` blocks of width `hidden_dim`.
+
+    Its state is what each block remembers of the last `window` steps, their keys and values (B, num_layers, window,
+    num_heads, 2 head_dim), and how many steps there have been (B, 1): what lies before an episode's start is attended
+    to by none.
+
+    Args:
+        num_in: width of the inputs.
+        hidden_dim: width of a summary.
+        num_layers: number of blocks.
+        num_heads: attentions side by side in each block.
+        window: how many steps back each block can look.
+    """
+
+    window: int
+
+    def __init__(
+        self,
+        num_in: int,
+        hidden_dim: int,
+        num_layers: int,
+        *,
+        num_heads: Size = 4,
+        window: Size = 128,
+    ) -> None:
+        super().__init__()
+        self.dim, self.num_heads, self.window = hidden_dim, num_heads, window
+        self.head_dim = 2 * -(-hidden_dim // (2 * num_heads))
+        self.embedding = nn.Linear(num_in, hidden_dim)
+        self.blocks = nn.ModuleList(Block(hidden_dim, num_heads, self.head_dim, num_layers) for _ in range(num_layers))
+        self.norm = nn.LayerNorm(hidden_dim)
+
+    def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """(B, T, num_in) -> (B, T, hidden_dim)."""
+        rows, num_steps = x.shape[:2]
+        if state is None:
+            num_past = 0 if num_steps <= self.window else self.window
+            counting = torch.promote_types(x.dtype, torch.float32)  # bfloat16 would not count beyond 256
+            state = x.new_zeros(rows, *self._cache_shape(num_past)), x.new_zeros(rows, 1, dtype=counting)
+        cache, count = state
+        reach = Reach.of(count, num_steps, cache.shape[2], self.window, self.head_dim)
+        h, kept = self.embedding(x), []
+        for block, past in zip(self.blocks, cache.unbind(1), strict=True):
+            h, known = block(h, past, reach)
+            kept.append(known[:, -self.window :])
+        after = torch.stack(kept, 1)
+        after = functional.pad(after, (0, 0, 0, 0, self.window - after.shape[2], 0))
+        return self.norm(h), (after, count + num_steps)
+
+    def mirror(self) -> Mirror | None:
+        """See `offpcc.networks.numpy_inference`."""
+        embedding, norm = mirror_of(self.embedding), mirror_of(self.norm)
+        blocks = [block for block in map(mirror_of, self.blocks) if block is not None]
+        if embedding is None or norm is None or len(blocks) < len(self.blocks):
+            return None
+        turns, places = view(frequencies(self.head_dim, torch.device("cpu"))), np.arange(-self.window, 1)
+
+        def step(x: Array, state: State) -> tuple[Array, State]:
+            known = np.zeros((len(x), *self._cache_shape(self.window + 1)), x.dtype)
+            count = np.zeros((len(x), 1), x.dtype)
+            if state is not None:
+                known[:, :, :-1], count = state
+            angle = (count * turns)[:, np.newaxis]
+            cos, sin = np.cos(angle).astype(x.dtype), np.sin(angle).astype(x.dtype)
+            absent = (places < -count)[:, np.newaxis]
+            h = embedding(x)
+            for layer, block in enumerate(blocks):
+                h = block(h, known[:, layer], absent, cos, sin)
+            return norm(h), (known[:, :, 1:], count + 1)
+
+        return step
+
+    def _cache_shape(self, size: int) -> tuple[int, ...]:
+        return len(self.blocks), size, self.num_heads, 2 * self.head_dim
+
+
+def frequencies(head_dim: int, device: torch.device) -> Tensor:
+    """The angles (head_dim / 2,), in float64, by which each pair of numbers turns per step."""
+    pair = torch.arange(0, head_dim, 2, dtype=torch.float64, device=device)
+    return torch.pow(BASE, -pair / head_dim)

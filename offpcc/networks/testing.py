@@ -1,0 +1,103 @@
+"""Whether an encoder keeps what the library relies on, for those who write one, or a memory, of their own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from offpcc.config.registry import from_specification
+from offpcc.core import State
+from offpcc.networks.encoders import Encoder, EncoderBuilder, Inputs, InputShape, rebuilds
+from offpcc.networks.numpy_inference import mirror_of
+from offpcc.networks.states import keep_rows, map_state
+from offpcc.utils.errors import UserError
+
+ROWS, STEPS = 3, 7
+MANY_STEPS = 300  # more than most windows that a memory may have
+TOLERANCE = 1e-4  # for numbers of the size of one
+
+
+def check_encoder(build: EncoderBuilder, observation: tuple[int, ...] = (4,), action_dim: int = 2) -> None:
+    """Build an encoder, try it on sequences of random numbers, and build it again as an actor's file does.
+
+    It may be any that an algorithm takes, also a memory of one's own, by ``functools.partial(Recurrent, cell=Mine)``.
+
+    Args:
+        build: its class, or a partial application of one.
+        observation: the shape of an observation, images with channels first.
+        action_dim: the number of action dimensions.
+
+    Raises:
+        UserError: it breaks a promise; the first that is found is named.
+    """
+    shape = InputShape(observation, action_dim)
+    encoder = build(shape)
+    encoder.eval()
+    with torch.no_grad():
+        _try(encoder, _random(shape, STEPS))
+        if not encoder.memoryless:
+            _try(encoder, _random(shape, MANY_STEPS))
+        _try_again(encoder, shape)
+
+
+def _random(shape: InputShape, num_steps: int) -> Inputs:
+    draw = torch.Generator().manual_seed(0)
+    sizes = (*shape.observation,), (shape.action_dim,), (1,)
+    return Inputs(*(torch.randn(ROWS, num_steps, *size, generator=draw) for size in sizes))
+
+
+def _try(encoder: Encoder, inputs: Inputs) -> None:
+    name, steps = type(encoder).__name__, inputs.observation.shape[1]
+    h, last = encoder(inputs)
+    if (dim := getattr(encoder, "dim", None)) is None or h.shape != (ROWS, steps, dim):
+        expected = f"({ROWS}, {steps}, dim), with {name}.dim = {dim}"
+        raise UserError(f"summaries of {name} have the shape {tuple(h.shape)}; it has to be {expected}")
+    if encoder.memoryless != (last is None):
+        raise UserError(
+            f"{name}.memoryless is {encoder.memoryless}, but its state after a step is "
+            f"{'None' if last is None else 'not'}; a state is for encoders with a memory, and they always have one"
+        )
+    cut = steps // 2
+    changed = Inputs(*(torch.cat([x[:, :cut], -x[:, cut:]], 1) for x in inputs))
+    _compare(encoder(changed)[0][:, :cut], h[:, :cut], f"summaries of {name} depend on later steps")
+    others = Inputs(*(torch.cat([x[:1], -x[1:]]) for x in inputs))
+    _compare(encoder(others)[0][:1], h[:1], f"summaries of {name} depend on other rows of the batch")
+    begun = keep_rows(last, torch.tensor([0.0] + [1.0] * (ROWS - 1)))
+    _compare(_in_steps(encoder, inputs), h, f"summaries of {name} differ when it is fed step by step")
+    _compare(encoder(inputs, begun)[0][:1], h[:1], f"{name} does not start anew from a state of zeros")
+    if mirror := mirror_of(encoder):
+        state, seen = None, []
+        for t in range(steps):
+            summary, state = mirror(Inputs(*(x[:, t].numpy() for x in inputs)), state)
+            seen.append(torch.as_tensor(summary))
+        _compare(torch.stack(seen, 1), h, f"the mirror of {name} computes something else")
+
+
+def _in_steps(encoder: Encoder, inputs: Inputs) -> Tensor:
+    state: State = None
+    parts = []
+    for t in range(inputs.observation.shape[1]):
+        h, state = encoder(inputs.steps(t, t + 1), map_state(torch.clone, state))
+        parts.append(h)
+    return torch.cat(parts, 1)
+
+
+def _try_again(encoder: Encoder, shape: InputShape) -> None:
+    """What writing an actor's file and reading it does to the encoder in it."""
+    name, inputs = type(encoder).__name__, _random(shape, STEPS)
+    description = rebuilds(encoder)
+    try:
+        again: Encoder = from_specification(description)(shape)
+        again.load_state_dict(encoder.state_dict())
+    except Exception as error:  # what a user's class objects to may be anything
+        told = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{name} cannot be built again from an actor's file ({told})") from error
+    again.eval()
+    _compare(again(inputs)[0], encoder(inputs)[0], f"{name} gives something else once read from an actor's file")
+
+
+def _compare(found: Tensor, expected: Tensor, fault: str) -> None:
+    difference, allowed = (found - expected).abs().max().item(), TOLERANCE * max(expected.abs().max().item(), 1.0)
+    if not difference <= allowed:
+        steps = f"in {expected.shape[1]} steps"
+        raise UserError(f"{fault}: by up to {difference:.3g} {steps}, and rounding explains {allowed:g}")

@@ -1,0 +1,344 @@
+"""Checkpoints: all that a run needs to go on exactly, proven when it is written and when it is read.
+
+A checkpoint is a file, ``checkpoint.pt``, and the files in ``checkpoint_parts`` that it names, with the pieces of the
+replay buffer. The one before it is kept as ``checkpoint_before.pt``, with the pieces that it names.
+
+What happens beside the loop: checkpoints and actors.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import gin
+import numpy as np
+import torch
+
+from offpcc.algorithms.agent import save_actor
+from offpcc.config.loading import plain_values
+from offpcc.config.registry import REGISTRY
+from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
+from offpcc.data.buffers.snapshot import Part, Piece, check_part, read_part, remove_others, write_parts
+from offpcc.training.experiment import Learner
+from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_fns import Run
+from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
+from offpcc.utils.version import tell_changed, versions
+
+CHANGES_LEARNING = "ActorCritic.bad_numbers"  # from the first bad number on
+MAY_CHANGE = (
+    "train.num_epochs",
+    "make.timeout",
+    "environments.replay_on_resume",
+    *(f"Checkpoints.{name}" for name in ("every", "every_steps", "every_minutes")),
+    *(f"{name}.on_device" for name in ("ReplayBuffer", "RecurrentReplayBuffer")),
+    CHANGES_LEARNING,
+)
+CHECKPOINT_FORMAT = 8
+
+
+class Checkpoint(dict[str, Any]):
+    """A run as it was saved; the pieces of its buffer stay in their files until `resume` reads them.
+
+    Args:
+        content: of the file.
+        file: where it lies.
+
+    Raises:
+        FileError: it does not hold what a checkpoint does.
+    """
+
+    def __init__(self, content: dict[str, Any], file: Path) -> None:
+        super().__init__(content)
+        self.file = file
+        match content:
+            case {
+                "buffer": {"parts": list(parts)},
+                "loop": {"step": int(), "epoch": int(), "stopped": bool()},
+                "config": str(),
+                "num_epochs": int(),
+                "recorder": _,
+            }:
+                self.parts = [Part.of(described, file) for described in parts]
+            case _:
+                raise FileError(f"{file} does not hold what a checkpoint does", "put it back from a copy")
+
+
+def previous(file: Path) -> Path:
+    """Where the checkpoint before `file` is kept."""
+    return file.with_stem(f"{file.stem}_before")
+
+
+def parts_folder(file: Path) -> Path:
+    """Where the pieces of the buffer lie, of both checkpoints."""
+    return file.with_name("checkpoint_parts")
+
+
+def save_checkpoint(file: Path, learner: Learner, config: str, num_epochs: int) -> None:
+    """Write all that a run needs to go on exactly; of the buffer, what changed since the last time.
+
+    The checkpoint that was there is kept as `previous(file)`, unless nothing vouches for it: it was neither written by
+    this learner nor was the learner put back from it.
+
+    Raises:
+        OSError: a file cannot be written; what was there is.
+    """
+    folder, saved = parts_folder(file), learner.saved
+    parts = write_parts(folder, learner.buffer.pieces(), saved)
+    content = {
+        "kind": "checkpoint",
+        "format": CHECKPOINT_FORMAT,
+        "algorithm": learner.algorithm.state_dict(),
+        "buffer": {**learner.buffer.outline(), "parts": [list(part) for _, part in parts.values()]},
+        "interaction": None if learner.interaction is None else learner.interaction.state_dict(),
+        "recorder": None if learner.recorder is None else learner.recorder.state_dict(),
+        "loop": learner.loop.state_dict(),
+        "global_generators": global_generators(),
+        "config": config,
+        "num_epochs": num_epochs,
+        "threads": torch.get_num_threads(),
+        "device": learner.algorithm.device.type,
+        "versions": versions(),
+    }
+    before, known = previous(file), saved.checkpoints
+    write_tensors(file, content, before if file in known else None)
+    kept = known.get(file) or known.get(before)
+    if kept is None:
+        before.unlink(missing_ok=True)
+    saved.parts = parts
+    saved.checkpoints = {file: frozenset(part.name for _, part in parts.values())} | ({before: kept} if kept else {})
+    remove_others(folder, frozenset[str]().union(*saved.checkpoints.values()))
+
+
+def read_checkpoint(file: Path) -> Checkpoint:
+    """Read what `save_checkpoint` wrote, and prove it, the buffer's pieces too; nothing in it is executed.
+
+    Raises:
+        FileError: it is missing, damaged, foreign or of another format.
+    """
+    checkpoint = Checkpoint(read_tensors(file, "checkpoint", CHECKPOINT_FORMAT, needs_seal=True), file)
+    for part in checkpoint.parts:
+        check_part(parts_folder(file), part)
+    return checkpoint
+
+
+def read_latest(file: Path) -> tuple[Checkpoint, list[str]]:
+    """The checkpoint, or where it cannot be used the one before it; and what to tell of that.
+
+    Raises:
+        UserError: neither can be used.
+    """
+    try:
+        return read_checkpoint(file), []
+    except FileError as error:
+        newer = error
+    before = previous(file)
+    if not os.path.lexists(before):
+        raise UserError(f"{newer.fault}, and there is no checkpoint before it; {newer.remedy}, or start another run")
+    try:
+        checkpoint = read_checkpoint(before)
+    except FileError as older:
+        raise UserError(f"{newer.fault}, and {older.fault}; {newer.remedy}, or start another run") from older
+    return checkpoint, [f"{newer.fault}; going on from the one before it, at step {checkpoint['loop']['step']:,}"]
+
+
+def check_unchanged(before: str, now: str) -> list[str]:
+    """Refuse to resume with other bindings, save those that change nothing of what was learned so far.
+
+    Returns:
+        Messages about those that may change what will be.
+
+    Raises:
+        UserError: naming the first binding that differs.
+    """
+    old, new = plain_values(before), plain_values(now)
+    messages = []
+    # What both have comes first: another memory has other parameters, but what differs is the choice.
+    for name in sorted(old.keys() | new.keys(), key=lambda name: (name not in old or name not in new, name)):
+        short = ".".join(name.split(".")[-2:])
+        if old.get(name) == new.get(name):
+            continue
+        if (known := may_change(short)) is not None:
+            if known == CHANGES_LEARNING and name in new:
+                messages.append(f"{short} is {new[name]} from here on")
+            continue
+        raise UserError(
+            f"{short} is {new.get(name, 'not set')}, but the run was made with {old.get(name, 'no value')}: a "
+            f"resumed run keeps its bindings (save {', '.join(MAY_CHANGE)}); for a change, train another run, in "
+            f"another folder by --results"
+        )
+    return messages
+
+
+def may_change(binding: str) -> str | None:
+    """Which of `MAY_CHANGE` a binding is, if any; a child's parameter is its parents', too."""
+    owner, _, parameter = binding.rpartition(".")
+    family = REGISTRY[owner].__mro__ if owner in REGISTRY else ()
+    names = (f"{name}.{parameter}" for name in (owner, *(cls.__name__ for cls in family)))
+    return next((name for name in names if name in MAY_CHANGE), None)
+
+
+def is_over(checkpoint: Checkpoint, num_epochs: int) -> bool:
+    """Whether a checkpoint's run has nothing left to do."""
+    return bool(checkpoint["loop"]["stopped"]) or checkpoint["loop"]["epoch"] >= num_epochs
+
+
+def resume(checkpoint: Checkpoint, learner: Learner) -> list[str]:
+    """Put the parts where a checkpoint left them; messages about what is not exact.
+
+    Raises:
+        UserError: it is of a run that was put together otherwise.
+    """
+    try:
+        return _resume(checkpoint, learner)
+    except (OSError, UserError):
+        raise
+    except Exception as error:  # what is made of a file's content may object in any way
+        changed = tell_changed(checkpoint.get("versions"))
+        raise UserError(
+            f"{checkpoint.file} does not fit the run that is put together here ({first_line(error)}); use the code "
+            f"that wrote it{f' ({changed})' if changed else ''}, or start another run"
+        ) from error
+
+
+def _resume(checkpoint: Checkpoint, learner: Learner) -> list[str]:
+    learner.algorithm.load_state_dict(checkpoint["algorithm"])
+    load_buffer(checkpoint, learner)
+    learner.loop.load_state_dict(checkpoint["loop"])
+    messages = []
+    if (changed := tell_changed(checkpoint.get("versions"))) is not None:
+        messages.append(f"this resume is not exact: {changed}, and another version may round otherwise")
+    if checkpoint["threads"] != torch.get_num_threads():
+        messages.append(
+            f"this resume is not exact: the run used {checkpoint['threads']} threads, this process uses "
+            f"{torch.get_num_threads()}; --threads {checkpoint['threads']} makes it so"
+        )
+    if checkpoint["device"] != learner.algorithm.device.type:
+        messages.append(
+            f"this resume is not exact: the run used {checkpoint['device']}, this process uses "
+            f"{learner.algorithm.device.type}"
+        )
+    if learner.recorder is not None:  # before the interaction, which may truncate its episodes
+        learner.recorder.load_state_dict(checkpoint["recorder"])
+    if learner.interaction and (message := learner.interaction.load_state_dict(checkpoint["interaction"])):
+        messages.append(message)
+    set_global_generators(checkpoint["global_generators"])
+    return messages
+
+
+def load_buffer(checkpoint: Checkpoint, learner: Learner) -> None:
+    """Read the buffer's pieces, each into its place, and remember that they lie in files.
+
+    Raises:
+        UserError: they do not fit the buffer, or are no longer what they were.
+    """
+    buffer, parts, folder = learner.buffer, checkpoint.parts, parts_folder(checkpoint.file)
+    saved = learner.saved
+    saved.parts = {}
+
+    def fill(number: int, piece: Piece) -> None:
+        part = parts[number]
+        read_part(folder, part, piece)
+        saved.parts[piece.key] = piece.version, part
+
+    buffer.load(checkpoint["buffer"], sum(part.num_bytes for part in parts), fill)
+    saved.checkpoints = {checkpoint.file: frozenset(part.name for part in parts)}
+
+
+def global_generators() -> dict[str, Any]:
+    """The states of the generators that are everybody's: offpcc's own parts use none, a user's may."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state()  # a tuple, for the legacy generator
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [kind, torch.from_numpy(np.asarray(keys, np.int64)), position, has_gauss, gauss],
+        "python": repr(random.getstate()),
+    }
+
+
+def set_global_generators(states: dict[str, Any]) -> None:
+    """Put them where `global_generators` found them."""
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] and len(states["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(states["cuda"])
+    kind, keys, position, has_gauss, gauss = states["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    random.setstate(ast.literal_eval(states["python"]))
+
+
+@gin.configurable(allowlist=["every", "every_steps", "every_minutes"])
+class Checkpoints:
+    """Saves the run now and then and at its end, the best actor so far at the ends of epochs, the last when it is over.
+
+    A checkpoint is written when any of the three intervals has passed; the run comes to the same whatever they are.
+
+    Args:
+        folder: the run's.
+        learner: its parts.
+        config: its operative config, kept in the checkpoint.
+        last_epoch: after which a checkpoint is always written.
+        every: epochs between two checkpoints, written at their ends.
+        every_steps: environment steps.
+        every_minutes: minutes between the end of one and the beginning of the next.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        learner: Learner,
+        config: str,
+        last_epoch: int,
+        *,
+        every: PositiveInteger | None = None,
+        every_steps: PositiveInteger | None = None,
+        every_minutes: PositiveNumber | None = 1.0,
+    ) -> None:
+        given = {"every": every, "every_steps": every_steps, "every_minutes": every_minutes}
+        check("Checkpoints", rules_of(Checkpoints), given)
+        self.folder, self.learner, self.config = folder, learner, config
+        self.last_epoch, self.every = last_epoch, every
+        self.every_steps = every_steps or math.inf
+        self.every_seconds = math.inf if every_minutes is None else 60.0 * every_minutes
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """When the next one is due; steps count from the run's beginning, so that a stop moves none."""
+        self._due_step = (self.learner.loop.step // self.every_steps + 1) * self.every_steps
+        self._due_time = time.monotonic() + self.every_seconds
+
+    def on_start(self, run: Run) -> None:
+        """Nothing yet."""
+
+    def on_progress(self, run: Run) -> None:
+        """A checkpoint, if one is due by steps or minutes."""
+        if run.loop.step >= self._due_step or time.monotonic() >= self._due_time:
+            self.save()
+
+    def on_epoch(self, run: Run) -> None:
+        """The best actor first, so that it is never older than the checkpoint that knows its return.
+
+        Without tests there is no best one, and the last is saved.
+        """
+        if run.loop.is_best:
+            save_actor(self.learner.algorithm, self.folder.actor_best)
+        elif run.loop.best_return is None:
+            save_actor(self.learner.algorithm, self.folder.actor_last)
+        is_due = self.every is not None and run.loop.epoch % self.every == 0
+        if is_due or run.loop.epoch == self.last_epoch or run.loop.stopped:
+            self.save()
+
+    def on_end(self, run: Run) -> None:
+        """The actor after the last update."""
+        save_actor(self.learner.algorithm, self.folder.actor_last)
+
+    def save(self) -> None:
+        """Write a checkpoint now."""
+        save_checkpoint(self.folder.checkpoint, self.learner, self.config, self.last_epoch)
+        self._schedule()

@@ -1,0 +1,215 @@
+"""An agent in its environments: the episodes under way, and finding them back when a run is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from offpcc.core import Algorithm, Memory, Step, Store
+from offpcc.envs.faults import EnvironmentFault
+from offpcc.envs.vector.base import Environments, Observations, Outcome
+from offpcc.networks.states import map_state
+from offpcc.utils.errors import UserError
+from offpcc.utils.rng import NumpyGenerator
+
+LONGEST_EPISODE = 20_000  # steps; no task of the field comes near it
+
+
+class EpisodeResult(NamedTuple):
+    """How an episode went."""
+
+    episode_return: float  # sum of rewards, undiscounted
+    length: int  # environment steps
+
+
+class Interaction:
+    """N environments side by side, the episodes under way in them, and the agent's memory of those.
+
+    The agent's noise is drawn for all of them at once. So with several, a vector environment that takes a step to
+    start anew (NEXT_STEP) meets other noise than one that does not, though the same seed repeats either.
+
+    Args:
+        environments: are acted in.
+        algorithm: acts.
+        buffer: gets every transition, with the number of its environment; so does whatever else is put into `stores`.
+        seed: of random exploration.
+    """
+
+    def __init__(self, environments: Environments, algorithm: Algorithm, buffer: Store, seed: int = 0) -> None:
+        self.environments, self.algorithm, self.stores = environments, algorithm, [buffer]
+        self.num_envs = num_envs = environments.num_envs
+        # One each, so that when one environment's episode ends changes nothing in another's.
+        self.randomness = [NumpyGenerator(seed, 3, *([number] if number else [])) for number in range(num_envs)]
+        self.finished: list[EpisodeResult] = []  # since they were last taken
+        self.over = np.ones(num_envs, np.bool_)  # whose episode ended with the last step
+        self.observations: Observations = [np.empty(0)] * num_envs
+        self.actions: np.ndarray | None = None  # (N, A), executed last; zeros at an episode's start
+        self.rewards = np.zeros((num_envs, 1), np.float32)  # and what they brought
+        self.returns, self.lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self.memory: Memory = None
+        self.num_steps = 0  # of all environments
+        self.num_dropped = 0  # episodes of which the end was lost with their environment
+
+    def step(self, explore_at_random: bool) -> int:
+        """Act once in every environment; the number of environment steps that were taken.
+
+        Raises:
+            EnvironmentFault: an environment misbehaves.
+            UserError: an episode of an agent with memory does not end.
+        """
+        try:
+            ready = self._start() if self.over.any() else np.ones(self.num_envs, np.bool_)
+            actions = self._choose(explore_at_random, ready)
+            outcome = self.environments.step(actions)
+        except EnvironmentFault as fault:
+            raise fault.in_run(self.num_steps) from fault.cause
+        for number in range(self.num_envs):
+            if outcome.lost is not None and outcome.lost[number]:
+                self._drop(number, outcome.observations[number])
+                ready[number] = False
+            elif ready[number]:
+                self._take(number, actions[number], outcome)
+            else:
+                self.observations[number] = outcome.observations[number]
+        num_steps = int(ready.sum())
+        self.num_steps += num_steps
+        return num_steps
+
+    def _start(self) -> np.ndarray:
+        ready = self.environments.start(self.over, self.observations)
+        if self.actions is None:
+            self.actions = np.zeros((self.num_envs, int(np.prod(self.environments.action_space.shape))), np.float32)
+        self.actions[self.over], self.rewards[self.over] = 0.0, 0.0
+        self.returns[self.over], self.lengths[self.over] = 0.0, 0
+        self.over[:] = False
+        return ready
+
+    def _choose(self, explore_at_random: bool, ready: np.ndarray) -> np.ndarray:
+        if not ready.any():  # as nobody acts, no noise is drawn
+            return np.zeros_like(self.actions)
+        if explore_at_random:
+            random = np.zeros_like(self.actions)
+            for number in np.flatnonzero(ready):
+                random[number] = self.randomness[number].generator.uniform(-1.0, 1.0, random.shape[1])
+            if self.algorithm.memoryless:
+                return random
+        is_first = (self.lengths == 0).astype(np.float32)
+        assert self.actions is not None
+        seen = Step(np.stack(self.observations), self.actions.copy(), self.rewards.copy(), is_first)
+        chosen, self.memory = self.algorithm.act(seen, self.memory)  # a memory needs every step, random ones too
+        return random if explore_at_random else chosen
+
+    def _take(self, number: int, action: np.ndarray, outcome: Outcome) -> None:
+        """Record one environment's step."""
+        observation, reward = outcome.observations[number], float(outcome.rewards[number])
+        terminated, truncated = bool(outcome.terminated[number]), bool(outcome.truncated[number])
+        for store in self.stores:
+            store.push(self.observations[number], action, reward, observation, terminated, truncated, env=number)
+        assert self.actions is not None
+        self.observations[number], self.actions[number], self.rewards[number] = observation, action, reward
+        self.returns[number] += reward
+        self.lengths[number] += 1
+        self.over[number] = terminated or truncated
+        if self.over[number]:
+            self.finished.append(EpisodeResult(float(self.returns[number]), int(self.lengths[number])))
+        elif not self.algorithm.memoryless:  # which learns once an episode has ended
+            refuse_endless(lambda: self.environments.name, int(self.lengths[number]))
+
+    def _drop(self, number: int, observation: np.ndarray) -> None:
+        """Begin another episode, as one environment's was lost."""
+        for store in self.stores:
+            store.drop(number)
+        assert self.actions is not None
+        self.observations[number] = observation
+        self.actions[number], self.rewards[number] = 0.0, 0.0
+        self.returns[number], self.lengths[number] = 0.0, 0
+        self.num_dropped += 1
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.environments.close()
+
+    def take_finished(self) -> list[EpisodeResult]:
+        """Episodes that ended since the last call."""
+        finished, self.finished = self.finished, []
+        return finished
+
+    def state_dict(self) -> dict[str, Any]:
+        """What finds the episodes back, and what the agent knows of them."""
+        return {
+            "randomness": [generator.state_dict() for generator in self.randomness],
+            "finished": [tuple(result) for result in self.finished],
+            "notes": self.environments.note(),
+            # Of what has ended with an environment that then died, the note is of the episode begun in its place.
+            "over": torch.from_numpy(self.over.copy()),
+            "actions": None if self.actions is None else torch.from_numpy(self.actions.copy()),
+            "rewards": torch.from_numpy(self.rewards.copy()),
+            "returns": self.returns.tolist(),
+            "lengths": self.lengths.tolist(),
+            "memory": map_state(torch.as_tensor, self.memory),
+            "num_steps": self.num_steps,
+            "num_dropped": self.num_dropped,
+        }
+
+    def truncate(self) -> None:
+        """End the episodes under way, whose last transitions count as truncated; the next step begins new ones."""
+        for number in np.flatnonzero(~self.over & (self.lengths > 0)).tolist():
+            for store in self.stores:
+                store.truncate(number)
+        self.over[:] = True
+        self.memory = None
+
+    def _begin_anew(self, state: dict[str, Any]) -> str:
+        """Truncate the episodes that were under way, instead of finding them back; what to tell of that."""
+        self.over, self.lengths = state["over"].numpy(), np.array(state["lengths"])
+        unfinished = self.lengths[~self.over & (self.lengths > 0)].tolist()
+        self.actions, self.rewards = state["actions"].numpy(), state["rewards"].numpy()
+        self.returns = np.array(state["returns"])
+        self.truncate()
+        self.environments.begin_anew(self.num_steps)
+        steps = f" after {' and '.join(map(str, unfinished))} steps" if unfinished else ""
+        why = (
+            "environments.replay_on_resume is False"
+            if state["notes"] is not None
+            else "a vector environment of your own cannot find its unfinished episodes back"
+        )
+        return f"this resume is not exact: {why}, so unfinished episodes are truncated{steps}, and new ones begin"
+
+    def load_state_dict(self, state: dict[str, Any]) -> str | None:
+        """Find the episodes back; a message if the environments did not repeat them."""
+        for generator, saved in zip(self.randomness, state["randomness"], strict=True):
+            generator.load_state_dict(saved)
+        self.finished = [EpisodeResult(*result) for result in state["finished"]]
+        self.num_steps, self.num_dropped = state["num_steps"], state["num_dropped"]
+        if state["actions"] is None:  # nothing had been done yet
+            return None
+        if state["notes"] is None or not self.environments.replay_on_resume:
+            return self._begin_anew(state)
+        recalled = self.environments.repeat(state["notes"])
+        self.observations, self.over = recalled.observations, recalled.over | state["over"].numpy()
+        self.actions, self.rewards = state["actions"].numpy(), state["rewards"].numpy()
+        self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])
+        self.memory = state["memory"]
+        if recalled.same:
+            return None
+        return (
+            "this resume is not exact: the environment did not repeat its unfinished episode from the same seed "
+            "and actions, so the run goes on from where the repeated episode stands"
+        )
+
+
+def refuse_endless(name: Callable[[], str], length: int) -> None:
+    """Refuse an environment whose episode has not ended after `length` steps, if those are too many.
+
+    Raises:
+        UserError: naming the environment, and the wrapper that gives it an end.
+    """
+    if length >= LONGEST_EPISODE:
+        raise UserError(
+            f"an episode of {name()} has not ended after {length} steps; agents with memory learn by episodes, and all "
+            f"are tested by them: give it an end with gymnasium.wrappers.TimeLimit, or max_episode_steps when "
+            f"registering it"
+        )

@@ -1,0 +1,21 @@
+"""Where a run's numbers go: the terminal, a CSV file, TensorBoard, Weights & Biases, or all of them."""
+
+from offpcc.training.loggers.base import Logger, Loggers, Progress, Row
+from offpcc.training.loggers.console import ConsoleLogger
+from offpcc.training.loggers.csv_logger import CSVLogger
+from offpcc.training.loggers.failures import going_on_without
+from offpcc.training.loggers.tensorboard_logger import TensorBoardLogger
+from offpcc.training.loggers.wandb_logger import WandbLogger, tracking_wanted
+
+__all__ = [
+    "CSVLogger",
+    "ConsoleLogger",
+    "Logger",
+    "Loggers",
+    "Progress",
+    "Row",
+    "TensorBoardLogger",
+    "WandbLogger",
+    "going_on_without",
+    "tracking_wanted",
+]

@@ -1,0 +1,153 @@
+"""What a person sees while a run goes on."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import ParamSpec
+
+from rich import progress
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from offpcc.training.loggers.base import Progress, Row
+from offpcc.training.loggers.failures import going_on_without
+
+LONGEST = timedelta(days=10_000)  # that the display gives as a time left
+Given = ParamSpec("Given")
+
+
+class ConsoleLogger:
+    """Shows one live display in a terminal, and prints one plain line per epoch elsewhere.
+
+    The display holds the run's title and phase, a bar with the steps done, steps per second, time left, and
+    the latest training and test return. What other code prints to the standard streams while it is up
+    appears above it.
+
+    Args:
+        title: The run's name.
+        console: Where to write; the standard output by default.
+    """
+
+    def __init__(self, title: str, *, console: Console | None = None) -> None:
+        self._title = title
+        self._console = console or Console()
+        self._latest = Progress(0, 0, math.nan, math.nan, None, None, "starting")
+        self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
+        # Refreshed by hand: a drawing thread of its own would take time from learning and be unsafe to fork.
+        self._live = Live(console=self._console, auto_refresh=False, get_renderable=self._display)
+
+    def progress(self, progress: Progress) -> None:
+        """Redraw the display."""
+        self._latest = progress
+        if self._is_live:
+            self._live.start()
+            self._live.refresh()
+
+    def epoch(self, row: Row) -> None:
+        """Show the epoch's returns (`train/return` and `test/return`); without a terminal, print a line."""
+        step, train_return, test_return = row["step"], row.get("train/return"), row.get("test/return")
+        latest = self._latest._replace(
+            step=self._latest.step if step is None else int(step),
+            train_return=self._latest.train_return if train_return is None else train_return,
+            test_return=self._latest.test_return if test_return is None else test_return,
+        )
+        self.progress(latest)
+        if not self._is_live:
+            self.print("  ".join([self._title, _steps(latest), *_figures(latest)]))
+
+    def artifact(self, kind: str, file: Path) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Give the terminal back, the last state still in sight."""
+        self._live.stop()
+
+    def print(self, text: str) -> None:
+        """Print text as it is; while the display is up, above it."""
+        self._console.out(text, highlight=False)
+
+    def _display(self) -> Group:
+        bar = Table.grid(padding=(0, 2), expand=True)
+        bar.add_column(ratio=1)
+        bar.add_column(no_wrap=True)
+        bar.add_row(ProgressBar(total=self._latest.num_steps, completed=self._latest.step), _steps(self._latest))
+        title = Text.assemble((self._title, "bold"), "  ", (self._latest.phase, "cyan"))
+        figures = Text("   ".join(_figures(self._latest)))
+        for line in (title, figures):
+            # One row each, however narrow the terminal: a display that changes its height leaves debris.
+            line.no_wrap, line.overflow = True, "ellipsis"
+        return Group(title, bar, figures)
+
+
+@contextmanager
+def download_bar(console: Console | None = None) -> Iterator[Callable[[int, int | None], None]]:
+    """Shows in a terminal how far a download is, once there is one.
+
+    Args:
+        console: Where to write; the standard output by default.
+
+    Yields:
+        What is to be called with the bytes that came, and those of the whole file if they are known.
+    """
+    console = console or Console()
+    columns = (progress.TextColumn("downloading"), progress.BarColumn(), progress.DownloadColumn())
+    bar = progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("downloading", total=None, visible=False)
+    with started(bar, lambda done, whole: bar.update(task, completed=done, total=whole, visible=True)) as show:
+        yield show
+
+
+@contextmanager
+def started(bar: progress.Progress, show: Callable[Given, None]) -> Iterator[Callable[Given, None]]:
+    """Start a progress bar and in the end stop it; what it raises is reported once.
+
+    Args:
+        bar: With its task.
+        show: Updates the bar.
+
+    Yields:
+        `show`, which now never raises.
+    """
+    reported = set[str]()
+
+    def update(*given: Given.args, **named: Given.kwargs) -> None:
+        with going_on_without("the progress bar", reported):
+            show(*given, **named)
+
+    with going_on_without("the progress bar", reported):
+        bar.start()
+    try:
+        yield update
+    finally:
+        with going_on_without("the progress bar", reported):
+            bar.stop()
+
+
+def _steps(progress: Progress) -> str:
+    return f"{progress.step:,} of {progress.num_steps:,} steps"
+
+
+def _figures(progress: Progress) -> list[str]:
+    return [  # what is wanted most comes first, for narrow terminals
+        f"test return {_number(progress.test_return)}",
+        f"train return {_number(progress.train_return)}",
+        f"{_time_left(progress.seconds_left)} left",
+        f"{_number(progress.steps_per_second)} steps/s",
+    ]
+
+
+def _time_left(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "unknown time"
+    if seconds > LONGEST.total_seconds():  # which `timedelta` may not be able to hold
+        return f"more than {LONGEST.days:,} days"
+    return str(timedelta(seconds=max(round(seconds), 0)))
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else f"{value:,.1f}"

@@ -1,0 +1,295 @@
+"""What is counted and told of a run: where its loop stands, its statistics, its table's rows, its time."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from offpcc.core import Stats
+from offpcc.training.interaction import EpisodeResult
+from offpcc.training.loggers import Logger, Progress, going_on_without
+from offpcc.utils.errors import UserError
+
+REPORT_INTERVAL = 0.25  # seconds between two pictures of the progress display
+WINDOW, FEWEST = 30.0, 5  # seconds, and moments, of which a rate is taken
+EXPLORING = "exploring at random"
+K = TypeVar("K")
+SKIPPED = "skipped"  # the statistic that is 1 for an update that was not made
+
+
+class AverageStats:
+    """Statistics summed where they are computed and moved once, when they are read.
+
+    Those of a skipped update, whose statistic `skipped` is 1, are left out.
+    """
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, int] = {}
+        # How many of those that were counted, by the names that an update told: few additions for many names.
+        self.left_out: dict[tuple[str, ...], Tensor] = {}
+
+    def add(self, stats: Stats) -> None:
+        """Count one update's statistics."""
+        skipped = stats.get(SKIPPED)
+        if skipped is not None:
+            is_made = skipped == 0.0
+            stats = {name: torch.where(is_made, value, 0.0) for name, value in stats.items()} | {SKIPPED: skipped}
+            _add(self.left_out, tuple(name for name in stats if name != SKIPPED), skipped)
+        for name, value in stats.items():
+            _add(self.sums, name, value)
+            self.counts[name] = self.counts.get(name, 0) + 1
+
+    def num_skipped(self) -> tuple[int, int]:
+        """How many updates were skipped since `means` was last called, and of how many."""
+        if SKIPPED not in self.sums:
+            return 0, 0
+        return int(self.sums[SKIPPED]), self.counts[SKIPPED]
+
+    def means(self) -> dict[str, float]:
+        """The mean of each since the last call; of what all updates were skipped of, there is none."""
+        sums, left_out = _read(self.sums), _read(self.left_out)
+        numbers: dict[str, float] = dict(self.counts)
+        for names, number in left_out.items():
+            numbers |= {name: numbers[name] - number for name in names}
+        self.sums, self.counts, self.left_out = {}, {}, {}
+        return {name: total / numbers[name] for name, total in sums.items() if numbers[name] > 0.0}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sums so far."""
+        return {"sums": dict(self.sums), "counts": dict(self.counts), "left_out": dict(self.left_out)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`."""
+        self.sums, self.counts = dict(state["sums"]), dict(state["counts"])
+        self.left_out = dict(state["left_out"])
+
+
+def _add(sums: dict[K, Tensor], name: K, value: Tensor) -> None:
+    sums[name] = sums[name].to(value.device) + value if name in sums else value
+
+
+def _read(sums: dict[K, Tensor]) -> dict[K, float]:
+    """All numbers, moved at once."""
+    if not sums:
+        return {}
+    device = next(iter(sums.values())).device  # a checkpoint's sums may be elsewhere
+    values: list[float] = torch.stack([total.to(device).double() for total in sums.values()]).tolist()
+    return dict(zip(sums, values, strict=True))
+
+
+@dataclass
+class Loop:
+    """Where the loop stands; part of a checkpoint."""
+
+    step: int = 0  # environment steps taken (offline: steps of the loop)
+    epoch: int = 0  # epochs ended
+    epoch_start: int = 0  # at which step the last of them ended
+    num_updates: int = 0
+    owed: float = 0.0  # updates that wait for the episode's end, and the part of one that is not due yet
+    paying: bool = False  # whether they are being made
+    best_return: float | None = None  # mean test return of the best actor so far
+    is_best: bool = False  # whether that was this epoch's
+    stopped: bool = False  # whether `stop_return` has been reached
+    seconds: float = 0.0  # of training, over all resumes
+    train_return: float | None = None  # the latest ones, to be shown
+    test_return: float | None = None
+    rows: list[dict[str, float | None]] = field(default_factory=list)  # of the table, one for each epoch that ended
+    stats: AverageStats = field(default_factory=AverageStats, compare=False)  # of the epoch under way
+
+    def state_dict(self) -> dict[str, Any]:
+        """As plain data and tensors."""
+        return {**vars(self), "rows": [*self.rows], "stats": self.stats.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`.
+
+        Raises:
+            ValueError: it is of something else.
+        """
+        numbers = [value for name, value in state.items() if name not in ("rows", "stats")]
+        if state.keys() != vars(self).keys() or not all(isinstance(value, float | int | None) for value in numbers):
+            raise ValueError("it does not tell where a loop stands")
+        vars(self).update(state, rows=[*state["rows"]], stats=self.stats)
+        self.stats.load_state_dict(state["stats"])
+
+
+def tell_skipped(stats: AverageStats, epoch: int | None, algorithm: str) -> None:
+    """Tell how many updates were skipped, if any were.
+
+    Args:
+        stats: of the updates.
+        epoch: the one that they are of; None for those that are made after the last.
+        algorithm: the name of its class.
+
+    Raises:
+        UserError: all of an epoch's were.
+    """
+    skipped, number = stats.num_skipped()
+    if not skipped:
+        return
+    if epoch is None or skipped < number:
+        those = "last" if epoch is None else f"epoch {epoch:,}'s"
+        told = f"offpcc: of {those} {number:,} updates {skipped:,} were skipped, as they met NaN or infinity"
+        with going_on_without("a message"):
+            print(told, file=sys.stderr, flush=True)
+        return
+    raise UserError(
+        f"all updates of epoch {epoch:,}, {number:,}, met NaN or infinity and were skipped, so nothing was learned; a "
+        f"run with a smaller learning rate or with max_gradient_norm may be spared that, and --resume --gin "
+        f"\"{algorithm}.bad_numbers='stop'\" names the first bad tensor and saves its batch"
+    )
+
+
+def tell_untaught(loop: Loop, update_after: int, updates_per_step: float, has_data: bool) -> None:
+    """Tell why a run in environments ended without an update.
+
+    Args:
+        loop: where it stands at its end.
+        update_after: see `run_fns.train`.
+        updates_per_step: see `run_fns.train`.
+        has_data: whether the buffer had anything to learn from.
+    """
+    if not updates_per_step:
+        why = "as train.updates_per_step is 0"
+    elif not has_data:
+        why = (
+            f"as no episode ended in its {loop.step:,} steps, and an agent with memory learns from those that have; "
+            f"raise train.num_epochs, or give episodes an earlier end with gymnasium.wrappers.TimeLimit"
+        )
+    elif loop.stopped:
+        why = "as its tests came to train.stop_return before the first was due"
+    else:
+        why = (
+            f"as {loop.owed:g} of one was due after {loop.step:,} steps, with {updates_per_step:g} for each of those "
+            f"after train.update_after = {update_after:,}; raise train.num_epochs or train.updates_per_step"
+        )
+    with going_on_without("a message"):
+        print(f"offpcc: the run ended without an update, {why}", file=sys.stderr, flush=True)
+
+
+def columns(stat_names: Iterable[str], scored: bool = False, dropping: bool = False) -> list[str]:
+    """The columns of a run's table, known before it starts.
+
+    Args:
+        stat_names: what an update tells.
+        scored: whether returns of tests have a normalised score.
+        dropping: whether episodes may be lost.
+    """
+    return [
+        *(
+            "step",
+            "update",
+            "epoch",
+            "train/return",
+            "train/length",
+            *(("train/dropped_episodes",) if dropping else ()),
+        ),
+        *("test/return", "test/return_std", *(("test/normalized_score",) if scored else ()), "test/length"),
+        *(f"update/{name}" for name in stat_names),
+        *("time/hours", "time/steps_per_second"),
+    ]
+
+
+def summary(
+    kind: str, results: Sequence[EpisodeResult], references: tuple[float, float] | None = None
+) -> dict[str, float | None]:
+    """Mean return and length of episodes; for tests the standard deviation of returns and their normalised score.
+
+    The score is 100 (R - R_0) / (R_100 - R_0), for the `references` R_0 and R_100 (Fu et al. 2020, arXiv:2004.07219).
+    """
+    if not results:
+        return {}
+    returns = [result.episode_return for result in results]
+    row: dict[str, float | None] = {
+        f"{kind}/return": float(np.mean(returns)),
+        f"{kind}/length": float(np.mean([r.length for r in results])),
+    }
+    if kind == "test":
+        row["test/return_std"] = float(np.std(returns))
+        if references is not None:
+            lowest, highest = references
+            row["test/normalized_score"] = 100.0 * (float(np.mean(returns)) - lowest) / (highest - lowest)
+    return row
+
+
+class Clock:
+    """Time taken and time left.
+
+    A step whose updates are still owed is not done: with memory they are made at an episode's end, in minutes in which
+    no step is taken. So the rate is taken from one moment at which no update is owed to the present. Within an episode
+    what is done stays the same, up to rounding errors, of which no rate may be taken.
+    """
+
+    def __init__(self, loop: Loop, num_steps: int, updates_per_step: float, logger: Logger) -> None:
+        self.loop, self.num_steps, self.logger = loop, num_steps, logger
+        self.updates_per_step = updates_per_step
+        self.least = 0.5 * min(1.0, 1.0 / updates_per_step) if updates_per_step else -1.0  # steps that are progress
+        self.counted = self.epoch_started = time.monotonic()
+        self.steps_before = loop.step - loop.epoch_start  # of the epoch under way, in an earlier process
+        self.reported = 0.0
+        self.phase = ""
+        self.settled = self.counted, self._num_done()  # when no update was owed last, and the steps done by then
+        self.window = deque([self.settled])  # such moments
+        self.failed: set[str] = set()
+
+    def _num_done(self) -> float:
+        return self.loop.step - (self.loop.owed / self.updates_per_step if self.updates_per_step else 0.0)
+
+    def report(self, phase: str, now: bool = False) -> None:
+        """Tell the progress display, a few times a second at most."""
+        time_now = time.monotonic()
+        if self.loop.owed < 1.0 and (done := self._num_done()) - self.settled[1] > self.least:
+            self.settled = time_now, done
+        if time_now - self.reported < REPORT_INTERVAL and not now:
+            return
+        self.reported = time_now
+        self._count(time_now)
+        with going_on_without("the time-left display", self.failed):
+            loop, (rate, left) = self.loop, self._rate_and_seconds_left(phase, time_now)
+            self.logger.progress(
+                Progress(loop.step, self.num_steps, rate, left, loop.train_return, loop.test_return, phase)
+            )
+
+    def _rate_and_seconds_left(self, phase: str, now: float) -> tuple[float, float]:
+        """Steps per second of late, and the seconds that the others take; 0 and infinity where nothing was done."""
+        window = self.window
+        if self.phase == EXPLORING != phase:  # which is faster than learning
+            window.clear()
+        self.phase = phase
+        if not window or self.settled[0] > window[-1][0]:
+            window.append(self.settled)
+        while len(window) > FEWEST and window[1][0] < now - WINDOW:
+            window.popleft()
+        (since, done_then), done = window[0], self._num_done()
+        rate = (done - done_then) / max(now - since, 1e-3) if done - done_then > max(self.least, 0.0) else 0.0
+        return rate, (self.num_steps - done) / rate if rate > 0.0 else math.inf
+
+    def latest(self, row: Mapping[str, float | None]) -> None:
+        """Remember the returns to show, and show them."""
+        if row["train/return"] is not None:
+            self.loop.train_return = row["train/return"]
+        self.loop.test_return = row["test/return"]
+        self.report("learning", now=True)
+
+    def row(self) -> dict[str, float]:
+        """The time columns of the epoch that ends."""
+        now = time.monotonic()
+        self._count(now)
+        seconds, self.epoch_started = now - self.epoch_started, now
+        num_steps = self.loop.step - self.loop.epoch_start - self.steps_before
+        self.loop.epoch_start, self.steps_before = self.loop.step, 0
+        return {"time/hours": self.loop.seconds / 3600.0, "time/steps_per_second": num_steps / max(seconds, 1e-9)}
+
+    def _count(self, now: float) -> None:
+        self.loop.seconds += now - self.counted
+        self.counted = now

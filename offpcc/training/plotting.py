@@ -1,0 +1,377 @@
+"""Learning curves, as one would put them in a paper.
+
+What runs wrote down of their progress: finding it, reading it, and the curves that it holds.
+"""
+
+import csv
+import math
+import os
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from offpcc.training.settings import group_runs
+from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save
+from offpcc.utils.files import open_regular
+
+Array = npt.NDArray[np.float64]
+Progress = dict[str, list[float]]  # the columns of a `progress.csv`
+LARGEST = 2**30  # bytes of a `progress.csv`
+MOST_TOLD = 6  # runs or columns that a message tells of
+
+
+class NoRunsError(UserError, ValueError):
+    """There is nothing to plot."""
+
+
+class Curve(NamedTuple):
+    """A line and its band: environment steps, and a mean with a standard deviation at each."""
+
+    steps: Array
+    mean: Array
+    std: Array
+
+
+class Mean(NamedTuple):
+    """Several runs of one setting.
+
+    Attributes:
+        num_runs: Runs with at least one number.
+        curve: Mean and standard deviation over these runs, as far as all of them reach.
+        beyond: The runs that go on after its last step, each from there to its own end.
+    """
+
+    num_runs: int
+    curve: Curve
+    beyond: list[Curve]
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """Find the runs in a run's, an algorithm's or an environment's folder.
+
+    Args:
+        folder: Where to look, at any depth.
+
+    Returns:
+        The folders that hold a `progress.csv`, sorted.
+
+    Raises:
+        NoRunsError: If there are none.
+    """
+    runs = sorted(file.parent for file in folder.rglob("progress.csv") if file.is_file())
+    if not runs:
+        raise NoRunsError(f"no runs in {folder}: neither it nor a folder inside it holds a progress.csv")
+    return runs
+
+
+def read_progress(file: Path) -> Progress:
+    """Read a run's `progress.csv` as columns, with nan for empty cells.
+
+    Raises:
+        UserError: If it is damaged, or something else.
+    """
+    try:
+        if not file.is_file() or file.stat().st_size > LARGEST:
+            raise ValueError("it is no file of a reasonable size")
+        with open_regular(file, "r", encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream)
+            rows = list(reader)
+            columns = {name: [float(row[name] or "nan") for row in rows] for name in reader.fieldnames or ()}
+        if "step" not in columns:
+            raise ValueError("it has no column 'step'")
+        if not all(map(str.isprintable, columns)):
+            raise ValueError("it has a column whose name cannot be printed")
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise UserError(
+            f"{file} cannot be read as a run's progress ({first_line(error)}); put it back from a copy, or leave its "
+            f"run out"
+        ) from error
+    return columns
+
+
+def curve_of(progress: Progress, metric: str) -> Curve:
+    """A metric where it is known; its band, where the file has one, is the column named `<metric>_std`."""
+    steps, mean = np.asarray(progress["step"]), np.asarray(progress.get(metric, []))
+    if not len(mean):
+        return Curve(mean, mean, mean)
+    std = np.asarray(progress.get(f"{metric}_std", np.zeros_like(mean)))
+    known = ~np.isnan(mean)
+    return Curve(steps[known], mean[known], np.nan_to_num(std[known]))
+
+
+def mean_over_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Mean:
+    """Mean and standard deviation over runs, where all have a number; runs without any do not count.
+
+    Args:
+        group: what the runs are called together, for messages.
+        runs: their folders.
+        metric: a column of their tables.
+
+    Raises:
+        NoRunsError: there is no step where all have one.
+        KeyError: a run's `progress.csv` lacks the metric.
+    """
+    curves = []
+    for run in runs:
+        progress = read_progress(run / "progress.csv")
+        if metric not in progress:
+            raise KeyError(f"no column {metric!r} in the progress.csv of {run}; it has {', '.join(progress)}")
+        curves.append(curve_of(progress, metric))
+    known = [curve for curve in curves if len(curve.steps)]
+    if not known:
+        raise NoRunsError(f"no run in {group} has a number for {metric!r}; {_advice(runs)}")
+    values = [dict(zip(curve.steps, curve.mean, strict=True)) for curve in known]
+    common = sorted(set.intersection(*map(set, values)))
+    if not common:
+        told = [_extent(run.name, curve.steps) for run, curve in zip(runs, curves, strict=True)]
+        raise NoRunsError(
+            f"the runs in {group} have no number for {metric!r} at a common step: {_cut(told, '; ')}; name only "
+            f"folders of runs that share steps, or train on those that ended early"
+        )
+    table = np.array([[run[step] for step in common] for run in values])
+    beyond = [
+        Curve(*(column[curve.steps >= common[-1]] for column in curve))
+        for curve in known
+        if curve.steps[-1] > common[-1]
+    ]
+    return Mean(len(known), Curve(np.array(common), table.mean(axis=0), table.std(axis=0)), beyond)
+
+
+def _extent(name: str, steps: Array) -> str:
+    """At which steps a run has numbers."""
+    if not len(steps):
+        return f"run {name} has none"
+    if len(steps) == 1:
+        return f"run {name} has one, at {steps[0]:,.0f}"
+    return f"run {name} has {len(steps)}, from {steps[0]:,.0f} to {steps[-1]:,.0f}"
+
+
+def _advice(runs: Sequence[Path]) -> str:
+    """Which columns there are numbers of instead."""
+    tables = [read_progress(run / "progress.csv") for run in runs]
+    known = [name for name in dict.fromkeys(column for table in tables for column in table) if "/" in name]
+    full = [name for name in known if any(len(curve_of(table, name).steps) for table in tables)]
+    return f"there are some for --metric {_cut(full, ', ')}" if full else "train them first"
+
+
+def _cut(words: Sequence[str], between: str) -> str:
+    more = len(words) - MOST_TOLD
+    return between.join([*words[:MOST_TOLD], *([f"and {more} more"] if more > 0 else [])])
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+OFFLINE_STEPS = "steps of learning from recorded data"
+LABEL = 36  # letters in a line of a label
+UNBROKEN = "\0"  # a space at which a label is not broken
+THIN = 0.8  # points; a line of one run beside that of a mean
+
+
+class Summary(NamedTuple):
+    """How a group of runs ended.
+
+    Attributes:
+        environment: The environment's name.
+        label: The group's name in the legend.
+        num_runs: Runs with at least one number for the metric.
+        final_mean: Mean over runs at `steps`.
+        final_std: Standard deviation over runs at `steps` (divided by the number of runs, as NumPy does).
+        steps: The last environment step that all runs of the group have a number for.
+        longest: The last environment step of the run that goes on longest.
+    """
+
+    environment: str
+    label: str
+    num_runs: int
+    final_mean: float
+    final_std: float
+    steps: int
+    longest: int
+
+
+class Group(NamedTuple):
+    """Runs of one algorithm in one folder that have the same settings."""
+
+    folder: Path
+    settings: str  # what tells them from the other runs in the folder; "" where all are alike
+    runs: list[Path]
+
+
+def plot_run(folder: Path, file: Path) -> None:
+    """Plot a run's learning curve: test return with a band of one standard deviation, and training return.
+
+    Of a run without either, from recorded data and without an environment, the losses are plotted.
+
+    Args:
+        folder: The run's folder, `<environment>/<algorithm>/<run id>`.
+        file: The picture (PNG, PDF or SVG, by its suffix).
+    """
+    progress = read_progress(folder / "progress.csv")
+    environment, algorithm, run_id = folder.resolve().parts[-3:]
+    figure, ((axes,),) = _panels([f"{environment}, {algorithm}, run {run_id}"], "return")
+    train = curve_of(progress, "train/return")
+    if len(train.steps):
+        _draw(axes, train, COLORS[0], label="training", alpha=0.35)
+    test = curve_of(progress, "test/return")
+    if len(test.steps):
+        _draw(axes, test, COLORS[0], label="test (mean ± std over episodes)")
+    if not len(train.steps):
+        axes.set(xlabel=OFFLINE_STEPS)
+    if not len(train.steps) and not len(test.steps):
+        losses = [name for name in progress if name.endswith("_loss")]
+        for name, color in zip(losses, COLORS, strict=False):
+            _draw(axes, curve_of(progress, name), color, label=name.removeprefix("update/"))
+        axes.set(ylabel="loss")
+    save(figure, file)
+
+
+def plot_runs(
+    folders: Sequence[Path],
+    file: Path,
+    *,
+    metric: str = "test/return",
+    labels: Sequence[str] | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> list[Summary]:
+    """Compare groups of runs. A group are the runs of one folder that have the same settings.
+
+    Each group has a line for the mean over its runs and a band of one standard deviation, as far as all of its runs
+    reach. Thin lines show the runs that go on from there, each to its own end. Each environment has a panel of its own.
+
+    Args:
+        folders: Folders of runs, algorithms or environments.
+        file: The picture (PNG, PDF or SVG, by its suffix).
+        metric: The column of `progress.csv` to plot.
+        labels: Names for the legend, one per group in the order in which `folders` gives them; the
+            algorithms' names by default, with the settings that differ.
+        announce: Told which groups are left out, as none of their runs has the metric at a step that all have reached.
+
+    Returns:
+        A summary of each group.
+
+    Raises:
+        NoRunsError: If a folder holds no runs, or no group's runs have a number at a common step.
+        KeyError: If a run's `progress.csv` lacks the metric.
+        UserError: If a run's table or config cannot be read.
+        ValueError: If the number of labels is not that of groups.
+    """
+    groups = _groups(folders)
+    names = _labels(groups) if labels is None else list(labels)
+    if len(names) != len(groups):
+        told = ", ".join(f"{group.folder} {group.settings}".strip() for group in groups)
+        raise ValueError(f"{len(names)} labels for {len(groups)} groups of runs: {told}")
+
+    means: list[tuple[Group, str, Mean]] = []
+    missing = []
+    for group, name in zip(groups, names, strict=True):
+        told = f"{group.folder} with {group.settings}" if group.settings else str(group.folder)
+        try:
+            means.append((group, name, mean_over_runs(told, group.runs, metric)))
+        except NoRunsError as error:
+            missing.append(str(error))
+    if not means:
+        raise NoRunsError(missing[0])
+    for fault in missing:
+        (announce or (lambda text: None))(f"left out: {fault}")
+    environments = list(dict.fromkeys(group.folder.parent.name for group, *_ in means))
+    figure, panels = _panels(environments, metric.replace("/", " ").replace("_", " "))
+    axes_of = dict(zip(environments, panels.flat, strict=False))
+    for environment, axes in axes_of.items():
+        runs_there = [run for group, *_ in means if group.folder.parent.name == environment for run in group.runs]
+        if not any(_has_trained_online(run) for run in runs_there):
+            axes.set(xlabel=OFFLINE_STEPS)
+    styles = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    summaries = []
+    for group, name, (num_runs, curve, beyond) in means:
+        axes, environment = axes_of[group.folder.parent.name], group.folder.parent.name
+        color, line_style = COLORS[styles[name] % 6], LINE_STYLES[styles[name] // 6 % 4]
+        label = f"{name} ({num_runs}{UNBROKEN}{'run' if num_runs == 1 else 'runs'})"
+        label = textwrap.fill(label, LABEL).replace(UNBROKEN, " ")
+        for rest in beyond:
+            axes.plot(rest.steps, rest.mean, color=color, linestyle=line_style, linewidth=THIN, alpha=0.7)
+        _draw(axes, curve, color, linestyle=line_style, label=label)
+        last = int(curve.steps[-1]), float(curve.mean[-1]), float(curve.std[-1])
+        longest = max([last[0], *(int(rest.steps[-1]) for rest in beyond)])
+        summaries.append(Summary(environment, name, num_runs, last[1], last[2], last[0], longest))
+    save(figure, file)
+    return summaries
+
+
+def _groups(folders: Sequence[Path]) -> list[Group]:
+    """The runs in some folders, each once, by folder and settings."""
+    runs_of: dict[Path, dict[Path, None]] = {}
+    for folder in folders:
+        for run in find_runs(folder):
+            runs_of.setdefault(run.resolve().parent, {})[run.resolve()] = None
+    return [
+        Group(folder, settings, runs)
+        for folder, found in runs_of.items()
+        for settings, runs in group_runs(list(found)).items()
+    ]
+
+
+def _labels(groups: Sequence[Group]) -> list[str]:
+    """Names for groups: that of their folder, and the settings that differ within it."""
+    folders = list(dict.fromkeys(group.folder for group in groups))
+    name_of = dict(zip(folders, _names(folders), strict=True))
+    return [", ".join(filter(None, (name_of[group.folder], group.settings))) for group in groups]
+
+
+def _has_trained_online(run: Path) -> bool:
+    return len(curve_of(read_progress(run / "progress.csv"), "train/return").steps) > 0
+
+
+def _names(groups: Sequence[Path]) -> list[str]:
+    """The algorithms' names, or what tells their folders apart.
+
+    Where two folders of one environment have the same algorithm, it is what lies above the environments, such as `lstm`
+    of `lstm/pendulum-p-v0/rsac`, or where that is not enough the whole path.
+    """
+    algorithms = [group.name for group in groups]
+    paths = [Path(os.path.relpath(group, os.path.commonpath(groups))) for group in groups]
+    above = [path.parent.parent.as_posix() for path in paths]
+    for names in (algorithms, above):
+        if "." not in names and len({(g.parent.name, n) for g, n in zip(groups, names, strict=True)}) == len(groups):
+            return names
+    return [str(path) for path in paths]
+
+
+def _panels(titles: Sequence[str], ylabel: str) -> "tuple[Figure, npt.NDArray[Any]]":
+    """An empty figure with a panel per title, at most three side by side."""
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    num_columns = min(3, len(titles))
+    num_rows = math.ceil(len(titles) / num_columns)
+    with matplotlib.rc_context(STYLE):
+        # Without pyplot, a figure needs no display and is freed like any object.
+        figure = Figure(figsize=(4.8 * num_columns, 3.4 * num_rows), layout="constrained")
+        panels = figure.subplots(num_rows, num_columns, squeeze=False)
+        for axes, title in zip(panels.flat, titles, strict=False):
+            axes.set(title=title, xlabel="environment steps", ylabel=ylabel)
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        for axes in panels.flat[len(titles) :]:
+            axes.remove()
+    return figure, panels
+
+
+def _draw(axes: "Axes", curve: Curve, color: str, **line: Any) -> None:
+    """Draw a line and its band; a lone point, which neither shows, as a dot with a bar."""
+    if len(curve.steps) == 1:
+        line["alpha"] = line.get("alpha", 1.0)
+        axes.errorbar(curve.steps, curve.mean, yerr=curve.std, fmt="o", capsize=3, color=color, **line)
+        return
+    axes.plot(curve.steps, curve.mean, color=color, **line)
+    if curve.std.any():
+        axes.fill_between(
+            curve.steps, curve.mean - curve.std, curve.mean + curve.std, color=color, alpha=0.2, linewidth=0
+        )

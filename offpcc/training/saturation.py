@@ -1,0 +1,61 @@
+"""Whether a policy, or a decoder of actions, gives nearly nothing but the bounds, where it hardly learns any more."""
+
+from __future__ import annotations
+
+import sys
+
+from offpcc.algorithms import ActorCritic
+from offpcc.algorithms.base import AT_BOUND
+from offpcc.core import is_image
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.training.run_fns import Run
+
+NEARLY_ALL = 0.95  # of the numbers; good policies of bang-bang control come to 0.7
+FEWER_BETWEEN = 0.25  # numbers between the bounds, relative to those of the actions that it learns from
+
+
+class Saturation:
+    """Looks, at each epoch's end, at the outputs of tanh that actions are made of, and warns once if they saturate.
+
+    It looks at the batch that is drawn next, so a run comes to the same with it or without.
+
+    Args:
+        algorithm: acts.
+        buffer: is sampled from.
+    """
+
+    def __init__(self, algorithm: ActorCritic, buffer: ReplayBuffer | RecurrentReplayBuffer) -> None:
+        self.algorithm, self.buffer = algorithm, buffer
+        self.is_told = False
+
+    def on_start(self, run: Run) -> None:
+        """Nothing."""
+
+    def on_progress(self, run: Run) -> None:
+        """Nothing."""
+
+    def on_epoch(self, run: Run) -> None:
+        """Look, and warn."""
+        if self.is_told or not run.loop.num_updates or not len(self.buffer):
+            return
+        shares = self.algorithm.shares_at_bounds(self.buffer.peek())
+        if shares is None:
+            return
+        made, recorded = (float(share) for share in shares)
+        if made > NEARLY_ALL and 1.0 - made < FEWER_BETWEEN * (1.0 - recorded):
+            self.is_told = True
+            print(f"offpcc: {self._told(run.loop.epoch, made, recorded)}", file=sys.stderr, flush=True)
+
+    def on_end(self, run: Run) -> None:
+        """Nothing."""
+
+    def _told(self, epoch: int, made: float, recorded: float) -> str:
+        name = type(self.algorithm).__name__
+        remedies = [f"lower {name}.lr"]
+        if self.algorithm.normalization is None and not is_image(self.algorithm.observation_shape):
+            remedies.insert(0, f'normalise observations (--gin "{name}.normalize_observations=True")')
+        return (
+            f"after epoch {epoch:,}, {made:.1%} of {name}'s outputs of tanh lie beyond +/- {AT_BOUND}, but only "
+            f"{recorded:.1%} of the actions that it learns from: tanh is saturated and passes hardly any gradient, so "
+            f"the agent may learn no more; in a new run, {' or '.join(remedies)}"
+        )

@@ -1,0 +1,275 @@
+"""Files of tensors: written whole, sealed by a checksum of every byte, and read without executing anything.
+
+They are torch's archives, which `torch.load` reads as well. The seal is the archive's comment: a word, and the BLAKE2b
+digest of all that comes before it. torch itself checks none of an archive's own checksums.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import hashlib
+import io
+import math
+import os
+import pickle
+import pickletools
+import re
+import struct
+import zipfile
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.files import open_regular, replacing
+from offpcc.utils.paths import shown
+from offpcc.utils.system import available_bytes
+
+DIGEST_BYTES = 16
+WORD = b"offpcc:"
+SEAL_BYTES = len(WORD) + 2 * DIGEST_BYTES
+TEXT_BYTES = 1_000  # by which text is known
+PICKLE = "data.pkl"  # in an archive: what is no tensor, and how tensors lie in the other parts
+PROTOCOL = 2  # by which torch pickles
+MOST_SHARED = 16  # tensors may be views of the same numbers; this many times as many numbers in all are no damage
+NUMBER_BYTES = {  # by what torch calls the parts that hold the numbers of tensors
+    **dict.fromkeys(("torch.ByteStorage", "torch.CharStorage", "torch.BoolStorage", "torch.storage.UntypedStorage"), 1),
+    **dict.fromkeys(("torch.ShortStorage", "torch.HalfStorage", "torch.BFloat16Storage"), 2),
+    **dict.fromkeys(("torch.IntStorage", "torch.FloatStorage"), 4),
+    **dict.fromkeys(("torch.LongStorage", "torch.DoubleStorage", "torch.ComplexFloatStorage"), 8),
+    "torch.ComplexDoubleStorage": 16,
+}
+PLAIN = {  # what a pickle may name beside tensors; a bytearray, for one, could be asked for of any size
+    "collections.OrderedDict": OrderedDict,
+    **dict.fromkeys(("builtins.set", "__builtin__.set"), set),
+    **dict.fromkeys(("builtins.complex", "__builtin__.complex"), complex),
+    **dict.fromkeys(("torch.Size", "torch.device", "_codecs.encode"), lambda *told: told),
+}
+OTHERS = (  # how other files begin, and what they are
+    (rb"\x89HDF\r\n\x1a\n", "HDF5, as data sets are"),
+    (rb"PK\x03\x04.{26}[\w/]{1,100}\.npy", "NPZ, as data sets are"),
+    (rb"\x89PNG|\xff\xd8\xff|GIF8", "a picture"),
+    (rb".{4}ftyp", "a video"),
+)
+
+
+OF_OLDER_VERSIONS = "use that one, whose version is in run.json of the run's folder, or train anew"
+
+
+class FileError(UserError):
+    """A file that cannot be used: its fault, apart from the remedy."""
+
+    def __init__(self, fault: str, remedy: str) -> None:
+        super().__init__(f"{fault}; {remedy}")
+        self.fault, self.remedy = fault, remedy
+
+
+def write_tensors(file: Path, content: dict[str, Any], before: Path | None = None) -> None:
+    """Write tensors and plain data, and prove the file before it takes the place of the one that is there.
+
+    Args:
+        file: see `replacing`.
+        content: what `read_tensors` gives back; "kind" and "format" tell what it is.
+        before: see `replacing`.
+
+    Raises:
+        OSError: it cannot be written, or is not what was written.
+    """
+    stream = io.BytesIO()  # given a name, torch would write it into the file
+    torch.save(content, stream)
+    data = _sealed(bytearray(stream.getbuffer()))
+    with replacing(file, before) as temporary:
+        temporary.write_bytes(data)
+        if temporary.read_bytes() != data:
+            raise not_as_written(file)
+
+
+def not_as_written(file: Path) -> OSError:
+    """That a disk gives back something else than it was given."""
+    return OSError(errno.EIO, "what is read back is not what was written", str(file))
+
+
+def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool = False) -> dict[str, Any]:
+    """A file of tensors and plain data; nothing in it is executed.
+
+    Args:
+        file: written by `write_tensors`.
+        kind: what it has to be.
+        format_version: of which format.
+        needs_seal: whether a file without a checksum, which nothing proves, is refused.
+
+    Raises:
+        FileError: it is missing, damaged, foreign, of another format, or larger than the memory that is free.
+    """
+    try:
+        return _read_content(file, kind, format_version, needs_seal)
+    except MemoryError as error:
+        raise _too_large(file) from error
+
+
+def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) -> dict[str, Any]:
+    data = _read(file)
+    is_sealed = data[-SEAL_BYTES:].startswith(WORD)
+    if is_sealed and data != _sealed(bytearray(data[:-SEAL_BYTES])):
+        raise FileError(f"{file} is damaged (checksum)", "put it back from a copy")
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            parts = archive.infolist()
+            if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+                raise ValueError("it is compressed")  # and could become a thousand times as large
+            if sum(part.file_size for part in parts) > len(data):
+                raise ValueError("it declares more than it holds")
+            _check_pickle(archive)
+            copied = _copied(archive)
+        content = torch.load(copied, map_location="cpu", weights_only=True)
+        found, version = content["kind"], content["format"]
+    except MemoryError:
+        raise
+    except pickle.UnpicklingError as error:  # torch's own words advise to execute what is in the file
+        raise FileError(f"{file} is no {kind} of offpcc, or is damaged", "give the right file") from error
+    except Exception as error:
+        fault = f"{file} is no {kind} of offpcc, or is damaged ({first_line(error)})"
+        if (other := _other_kind(data)) is not None:
+            fault = f"{file} is {other}, and no {kind} of offpcc"
+        raise FileError(fault, "give the right file") from error
+    if found != kind:
+        raise FileError(f"{file} is not of the kind {kind!r} but {shown(repr(found))}", "give the right file")
+    if not isinstance(version, int):
+        raise FileError(
+            f"{file} is no {kind} of offpcc, or is damaged (its format is no number)", "give the right file"
+        )
+    if version != format_version:
+        age, remedy = ("a newer", "install that one") if version > format_version else ("an older", OF_OLDER_VERSIONS)
+        raise FileError(
+            f"{file} has format {shown(str(version))}, this offpcc reads {format_version}",
+            f"{age} offpcc wrote it: {remedy}",
+        )
+    if needs_seal and not is_sealed:
+        raise FileError(f"{file} has lost its checksum, so it may be damaged", "put it back from a copy")
+    return content  # type: ignore[no-any-return]
+
+
+class _Declared(pickle.Unpickler):
+    """Goes through the pickle of an archive and makes no tensor, but checks what is declared of each.
+
+    Args:
+        data: the pickle.
+        sizes: bytes of the archive's parts.
+        root: what their names begin with.
+
+    Attributes:
+        stored: how many numbers each part has.
+        shown: how many numbers all tensors have.
+    """
+
+    def __init__(self, data: bytes, sizes: Mapping[str, int], root: str) -> None:
+        super().__init__(io.BytesIO(data))
+        self._sizes, self._root = sizes, root
+        self.stored: dict[str, int] = {}
+        self.shown = 0
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What stands for something that the pickle names."""
+        named = f"{module}.{name}"
+        if named in ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"):
+            return self._tensor
+        if named == "torch._utils._rebuild_parameter":
+            return lambda tensor, *_: tensor
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return named
+        known = {**NUMBER_BYTES, **PLAIN}
+        if named not in known:
+            raise ValueError(f"it names {named}")
+        return known[named]
+
+    def persistent_load(self, told: Any) -> int:
+        """How many numbers a part has that the pickle refers to."""
+        match told:
+            case ("storage", int(num_bytes), str(key), _, int(numbers)):
+                if numbers < 0 or numbers * num_bytes != self._sizes[f"{self._root}data/{key}"]:
+                    raise ValueError(f"it declares {numbers:,} numbers in a part of another size")
+                self.stored[key] = numbers
+                return numbers
+        raise ValueError("it refers to something that is no tensor's")
+
+    def _tensor(self, stored: int, offset: int, size: tuple[int, ...], *_: Any) -> None:
+        numbers = math.prod(size)
+        if numbers > stored:
+            raise ValueError(f"it declares a tensor of {numbers:,} numbers, of which {stored:,} are there")
+        self.shown += numbers
+
+
+def _check_pickle(archive: zipfile.ZipFile) -> None:
+    """Refuse an archive whose tensors would be larger than it.
+
+    Raises:
+        Exception: of any kind; the pickle declares more than is there, or is none.
+    """
+    sizes = {part.filename: part.file_size for part in archive.infolist()}
+    name, *others = [name for name in sizes if name.endswith(f"/{PICKLE}")] or [PICKLE]
+    if others or len(sizes) < len(archive.infolist()):
+        raise ValueError("it has parts of one name")
+    data = archive.read(name)
+    for opcode, argument, _ in pickletools.genops(data):
+        # The unpickler takes memory for all places up to one that is named.
+        if opcode.proto > PROTOCOL or (opcode.name.endswith("PUT") and int(argument or 0) > len(data)):
+            raise ValueError(f"its pickle has a {opcode.name}")
+    declared = _Declared(data, sizes, name.removesuffix(PICKLE))
+    declared.load()
+    if declared.shown > MOST_SHARED * sum(declared.stored.values()):
+        raise ValueError(
+            f"its tensors have {declared.shown:,} numbers, of which {sum(declared.stored.values()):,} are there"
+        )
+
+
+def _copied(archive: zipfile.ZipFile) -> io.BytesIO:
+    """An archive written anew: torch finds in it what was checked, where another reader may find something else."""
+    copied = io.BytesIO()
+    with zipfile.ZipFile(copied, "w") as copy:
+        for part in archive.infolist():
+            copy.writestr(zipfile.ZipInfo(part.filename), archive.read(part))
+    copied.seek(0)
+    return copied
+
+
+def _read(file: Path) -> bytes:
+    if not os.path.lexists(file):
+        raise FileError(f"{file} does not exist", "train first, or correct the path")
+    if not file.is_file():
+        raise FileError(f"{file} is a folder, a pipe or a device, no file that could be read", "give the right file")
+    try:
+        available = available_bytes()
+        if available is not None and file.stat().st_size > available:
+            raise _too_large(file)
+        with open_regular(file) as opened:
+            data: bytes = opened.read()
+        return data
+    except OSError as error:
+        raise FileError(f"{file} cannot be read ({first_line(error)})", "mend that, or give another file") from error
+
+
+def _other_kind(data: bytes) -> str | None:
+    """What a file is that is none of torch's, if that can be seen."""
+    for beginning, meaning in OTHERS:
+        if re.match(beginning, data, re.DOTALL):
+            return meaning
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(data[:TEXT_BYTES])  # the last letter may be cut
+    except UnicodeDecodeError:
+        return None
+    return "text" if text.strip() and text.replace("\n", " ").replace("\t", " ").isprintable() else None
+
+
+def _too_large(file: Path) -> FileError:
+    fault = f"{file} has {file.stat().st_size:,} bytes, more than the memory that is free can take"
+    return FileError(fault, "give the right file, or free memory")
+
+
+def _sealed(archive: bytearray) -> bytes:
+    """An archive with its seal; a comment that it may have room for is the seal's already."""
+    archive[-2:] = struct.pack("<H", SEAL_BYTES)  # an archive ends with the length of its comment
+    return bytes(archive) + WORD + hashlib.blake2b(archive, digest_size=DIGEST_BYTES).hexdigest().encode()

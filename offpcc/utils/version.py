@@ -1,0 +1,40 @@
+"""Versions of what a run is computed by: its numbers are the same under the same versions alone."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+from offpcc import __version__
+from offpcc.utils.paths import shown
+
+SIMULATORS = ("pygame", "mujoco", "dm-control", "pybullet", "pybullet_envs_gymnasium")
+PACKAGES = ("torch", "numpy", "gymnasium", "gin-config", *SIMULATORS)
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """The versions of this process, by package; those of packages that are not installed are left out."""
+    found = {"offpcc": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def tell_changed(before: Any) -> str | None:
+    """What of the versions of a checkpoint is another one now; None if nothing is, or if none are known."""
+    if not isinstance(before, Mapping):
+        return None
+    now = versions()
+    changed = [name for name in ("offpcc", "python", *PACKAGES) if str(before.get(name)) != str(now.get(name))]
+    if not changed:
+        return None
+    used = ", ".join(f"{name} {shown(str(before.get(name, '(none)')))}" for name in changed)
+    uses = ", ".join(f"{name} {now.get(name, '(none)')}" for name in changed)
+    return f"the run used {used}, this process uses {uses}"
