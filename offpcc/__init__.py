@@ -8,22 +8,17 @@ agent = learner.train()
 agent.save("actor.pt")
 """
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
+
+from offpcc.utils.version import __version__
 
 if TYPE_CHECKING:
     from offpcc.algorithms.agent import Agent
-    from offpcc.config.loading import configure
     from offpcc.config.registry import configurable
     from offpcc.data.datasets.dataset import Dataset
     from offpcc.data.datasets.load import qlearning_dataset
     from offpcc.envs.make import make
-    from offpcc.training.experiment import build
-
-try:
-    __version__ = version("offpcc")
-except PackageNotFoundError:  # run from a checkout that is not installed
-    __version__ = "0.1.0"
+    from offpcc.training.experiment import build, configure
 
 __all__ = ["Agent", "Dataset", "__version__", "build", "configurable", "configure", "make", "qlearning_dataset"]
 
@@ -32,7 +27,7 @@ _HOMES = {
     "Dataset": "offpcc.data.datasets.dataset",
     "build": "offpcc.training.experiment",
     "configurable": "offpcc.config.registry",
-    "configure": "offpcc.config.loading",
+    "configure": "offpcc.training.experiment",
     "make": "offpcc.envs.make",
     "qlearning_dataset": "offpcc.data.datasets.load",
 }
@@ -44,6 +39,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'offpcc' has no attribute {name!r}")
     import importlib
 
+    if name == "make":  # D4RL's tasks read their data sets through it
+        importlib.import_module("offpcc.data.datasets.load")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

@@ -82,7 +82,7 @@ def test_the_command_line_gives_a_binding_once(tmp_path, first, second, name):
 @pytest.mark.parametrize("bindings", [(["SAC.lr = 1e-4"],), ("SAC.lr",), ({"SAC.lr": 1e-4},), (0.1,)])
 def test_in_python_bindings_are_strings_of_their_own(bindings):
     with pytest.raises(UserError) as told:
-        loading.configure(None, *bindings)
+        offpcc.configure(None, *bindings)
     assert repr(bindings[0]) in told.value.message
     assert 'as in offpcc.configure(FILE, "SAC.lr = 1e-4", ' in told.value.message
 
@@ -90,7 +90,7 @@ def test_in_python_bindings_are_strings_of_their_own(bindings):
 @pytest.mark.parametrize("bindings", [("SAC.lr =",), ("SAC.lr = x",), ("SAC.alfa = 1",), ("SAC.lr = 1", "SAC.lr = 2")])
 def test_in_python_nothing_is_said_of_the_command_line(bindings):
     with pytest.raises(UserError, match=r"^offpcc\.configure: ") as told:
-        loading.configure(None, *bindings)
+        offpcc.configure(None, *bindings)
     assert "--gin" not in told.value.message
 
 

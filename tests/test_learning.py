@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from offpcc.algorithms.components import Noise, PolyakAverage, RunningNormalization, Temperature
+from offpcc.algorithms.components import PolyakAverage, RunningNormalization, Temperature
 from offpcc.algorithms.optim import CosineDecay, LinearDecay, Optimizer
+from offpcc.utils.rng import Noise
 
 CPU = torch.device("cpu")
 

@@ -19,7 +19,6 @@ from gymnasium.wrappers import ClipReward
 
 import offpcc
 from offpcc.algorithms.agent import Agent
-from offpcc.config import loading
 from offpcc.data import Dataset, load
 from offpcc.data import offline as offline_module
 from offpcc.data.datasets import columns as data_columns
@@ -112,7 +111,7 @@ def test_arrays_of_ones_own_are_scaled_like_a_file(pendulum_file):
 
 
 def test_bounds_by_gin_are_those_of_ones_own_arrays_too(pendulum_file):
-    loading.configure(None, "recorded.action_range = (-4.0, 4.0)")
+    offpcc.configure(None, "recorded.action_range = (-4.0, 4.0)")
     for source in (pendulum_file, as_dataset(pendulum_file)):
         recording = read(source, offpcc.make("pendulum-v0"))
         assert recording.notices == ()
@@ -156,7 +155,7 @@ TINY = {"hidden_dims": (8,)}
 @pytest.mark.parametrize("algo", [*OFFLINE, "rbc", "riql_s"])
 def test_offline_algorithms_normalise_by_the_data_unless_they_are_told_not_to(pendulum_file, tmp_path, algo):
     """And to a seed it is one whether that was bound or is the default; the statistics go with the actor."""
-    loading.configure(None, "Recurrent.hidden_dim = 4", "Recurrent.num_layers = 1")
+    offpcc.configure(None, "Recurrent.hidden_dim = 4", "Recurrent.num_layers = 1")
     tiny = TINY | ({"vae_hidden_dims": (8,)} if algo == "bcq" else {})
     learners = [
         build("pendulum-v0", algo, dataset=pendulum_file, algorithm=tiny | given)
@@ -272,7 +271,7 @@ def test_a_fraction_is_of_whole_episodes_from_the_start(unit_file):
 
 
 def test_rewards_are_scaled_for_learning_by_the_range_of_returns(pendulum_file):
-    loading.configure(None, "recorded.return_range = 1000.0", "ActorCritic.reward_scale = 2.0")
+    offpcc.configure(None, "recorded.return_range = 1000.0", "ActorCritic.reward_scale = 2.0")
     learner = build("pendulum-v0", "iql", dataset=pendulum_file)
     returns = load(pendulum_file).returns
     factor = 1000.0 / (returns.max() - returns.min())
@@ -286,12 +285,12 @@ def test_a_piece_that_the_recordings_end_cut_counts_in_no_return(changed, unit_f
     with h5py.File(unit_file) as file:
         columns = {key: file[key][:-150] for key in file}
         returns = file["rewards"][:].reshape(6, 200).sum(1, dtype=np.float64)
-    loading.configure(None, "recorded.return_range = 1000.0")
+    offpcc.configure(None, "recorded.return_range = 1000.0")
     piece = read(changed(**columns))
     assert (piece.num_episodes, piece.num_transitions) == (6, 1050)
     assert piece.mean_return == pytest.approx(returns[:5].mean())
     assert piece.reward_scale == pytest.approx(1000.0 / (returns[:5].max() - returns[:5].min()))
-    loading.configure(None)
+    offpcc.configure(None)
     told = {"metadata/whole_episodes": 3, "metadata/offpcc": "1.0"}
     assert read(changed("own.hdf5", **told)).mean_return == pytest.approx(returns[:3].mean())
 
@@ -360,7 +359,7 @@ def test_what_changes_rewards_in_tests_is_told(pendulum_file):
 
 
 def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(unit_file):
-    loading.configure(None, "recorded.return_range = 1000.0")
+    offpcc.configure(None, "recorded.return_range = 1000.0")
     recording = read(unit_file)
     assert any("rewards are multiplied" in line for line in recording.lines())
     assert not any("drown" in line for line in recording.lines())
@@ -377,7 +376,7 @@ def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(unit_file):
 
 
 def test_what_the_wrappers_draw_follows_from_the_seed(pendulum_file):
-    loading.configure(None, "make.wrappers = [@ObservationNoise]", "ObservationNoise.std = 0.1")
+    offpcc.configure(None, "make.wrappers = [@ObservationNoise]", "ObservationNoise.std = 0.1")
     one, again, other = (read(pendulum_file, offpcc.make("pendulum-v0"), seed=seed) for seed in (1, 1, 2))
     assert one.identity == again.identity != other.identity
 
@@ -650,12 +649,12 @@ def test_data_without_ends_does_for_an_agent_without_memory_or_with_a_time_limit
 
 
 def test_returns_that_are_all_alike_have_no_range(changed):
-    loading.configure(None, "recorded.return_range = 1000.0")
+    offpcc.configure(None, "recorded.return_range = 1000.0")
     file = changed(rewards=np.zeros(STEPS))
     with pytest.raises(UserError, match="all whole episodes of odd have the return 0") as told:
         read(file)
     remedy = told.value.message.split("--gin ")[1]
-    loading.configure(None, remedy.replace("=", " = "))
+    offpcc.configure(None, remedy.replace("=", " = "))
     assert read(file).reward_scale == 1.0
 
 

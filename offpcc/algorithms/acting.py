@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from offpcc.algorithms.components import Noise, RunningNormalization
+from offpcc.algorithms.components import RunningNormalization
 from offpcc.algorithms.nonfinite import Watch, why_no_action
 from offpcc.algorithms.numpy_policy import MOST_MIRRORED, MirroredPolicy
 from offpcc.config.registry import specification
@@ -19,6 +19,7 @@ from offpcc.networks import Encoder, Inputs
 from offpcc.networks.encoders import rebuilds
 from offpcc.networks.states import keep_rows, map_state
 from offpcc.utils.errors import UserError
+from offpcc.utils.rng import Noise
 
 ACTOR_FORMAT = 2
 # Arguments that an actor's file leaves out: what only learning reads, and what is described by what it built.

@@ -18,9 +18,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from offpcc.algorithms.acting import Acting
-from offpcc.algorithms.components import Noise, PolyakAverage, RunningNormalization
+from offpcc.algorithms.components import PolyakAverage, RunningNormalization
 from offpcc.algorithms.execution import BadNumbers, Precision, as_chosen
-from offpcc.algorithms.fused.base import FusedUpdate, fused_update_of
 from offpcc.algorithms.nonfinite import Watch
 from offpcc.algorithms.optim import Optimizer, Rate
 from offpcc.config.registry import configurable
@@ -31,6 +30,7 @@ from offpcc.networks.augmentation import Augmentation, RandomShift
 from offpcc.networks.encoders import Builder, EncoderBuilder, built_encoder
 from offpcc.networks.sequences import encode, is_empty
 from offpcc.utils.errors import UserError
+from offpcc.utils.rng import Noise
 from offpcc.utils.system import keep_freed_memory
 
 MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
@@ -94,8 +94,9 @@ class ActorCritic(Acting):
     # encoder or a normalisation has bounds that hide them; they then take no look of their own.
     first_loss_reads_all: ClassVar[bool] = False
     has_target_actor: ClassVar[bool] = False
-    fused_update: ClassVar[type[FusedUpdate] | None] = None
-    written_by_hand: ClassVar[dict[str, Callable[..., Any]]]  # what it stands for
+    # Set by `offpcc.algorithms.fused`: the class of the fused update, and the methods that it replaces.
+    fused_update: ClassVar[Any] = None
+    written_by_hand: ClassVar[dict[str, Callable[..., Any]]]
     stat_names: tuple[str, ...] = ()
 
     def __init__(
@@ -161,7 +162,10 @@ class ActorCritic(Acting):
         if self.watch.skips:
             self.stat_names = (*self.stat_names, "skipped")
         self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
-        self._fused = fused_update_of(self, fused)
+        if fused and self.fused_update is None:
+            name = type(self).__name__
+            raise UserError(f"{name}.fused is True, but {name} has no fused update; leave fused out")
+        self._fused = None if self.fused_update is None or fused is False else self.fused_update.of(self, bool(fused))
 
     def _normalize(self, is_wanted: bool, skips: bool) -> None:
         """Normalise observations or leave them as they are, and watch updates accordingly."""
@@ -260,9 +264,6 @@ class ActorCritic(Acting):
         super().__init_subclass__(**kwargs)
         if "update_networks" in cls.__dict__:
             setattr(cls, "update_networks", as_chosen(cls.__dict__["update_networks"]))  # noqa: B010
-        fused = cls.__dict__.get("fused_update")
-        if fused is not None:
-            cls.written_by_hand = {name: getattr(cls, name) for name in fused.replaces}
 
     def update_networks(self, batch: Batch) -> Stats:
         """One update; the algorithm's page."""

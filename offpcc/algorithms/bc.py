@@ -14,7 +14,6 @@ from typing import TypedDict
 from torch import Tensor
 
 from offpcc.algorithms.base import DeterministicPolicy
-from offpcc.algorithms.fused import FusedBC
 from offpcc.config.registry import configurable
 from offpcc.core import Batch, Stats, Summaries
 
@@ -31,7 +30,6 @@ class BC(DeterministicPolicy):
 
     has_critics = False
     normalizes_recorded = True
-    fused_update = FusedBC  # this page by hand: a change to its losses is one there, too, or is made in a subclass
     first_loss_reads_all = True
     stat_names = tuple(BCStats.__annotations__)
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.base import DeterministicPolicy
-from offpcc.algorithms.fused import FusedDDPG
 from offpcc.config.registry import configurable
 from offpcc.core import Batch, Stats, Summaries
 
@@ -33,7 +32,6 @@ class DDPG(DeterministicPolicy):
     has_target_actor = True
     first_loss_reads_all = True
     stat_names = tuple(DDPGStats.__annotations__)
-    fused_update = FusedDDPG  # this page by hand: a change to its losses is one there, too, or is made in a subclass
 
     def update_networks(self, batch: Batch) -> Stats:
         """One step of critics, actor and targets (algorithm 1)."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import torch
 
 from offpcc.config.validation import one_of
 from offpcc.core import Batch, Stats
-
-if TYPE_CHECKING:
-    from offpcc.algorithms.base import ActorCritic
 
 PRECISIONS = ("float32", "bfloat16")
 BAD_NUMBERS = ("stop", "skip")
@@ -20,15 +17,16 @@ Precision = Annotated[str, one_of(PRECISIONS)]
 BadNumbers = Annotated[str, one_of(BAD_NUMBERS)]
 
 
-def as_chosen(update: Callable[[ActorCritic, Batch], Stats]) -> Callable[[ActorCritic, Batch], Stats]:
+def as_chosen(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], Stats]:
     """`update_networks`, fused or with matrix products in the agent's precision, and watched.
 
     Nothing that was cast is kept: weights change in the midst of an update.
     """
 
-    def chosen(agent: ActorCritic, batch: Batch) -> Stats:
+    def chosen(agent: Any, batch: Batch) -> Stats:
         if agent._fused is not None and agent._fused.fits(agent):
-            return agent._fused(agent, batch)
+            stats: Stats = agent._fused(agent, batch)
+            return stats
         if agent.compiled:
             compile_losses(agent)
         if agent.precision == "float32":
@@ -37,13 +35,14 @@ def as_chosen(update: Callable[[ActorCritic, Batch], Stats]) -> Callable[[ActorC
             return update(agent, batch)
 
     @functools.wraps(update)
-    def wrapped(self: ActorCritic, batch: Batch) -> Stats:
-        return self.watch.over(self, chosen, batch)
+    def wrapped(self: Any, batch: Batch) -> Stats:
+        stats: Stats = self.watch.over(self, chosen, batch)
+        return stats
 
     return wrapped
 
 
-def compile_losses(agent: ActorCritic) -> None:
+def compile_losses(agent: Any) -> None:
     """Put compiled ones in the place of the class's losses, which are pure functions of summaries."""
     for name in dir(type(agent)):
         if name.endswith("_loss") and name not in vars(agent):

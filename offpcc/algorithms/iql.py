@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.algorithms.base import ActorCritic
-from offpcc.algorithms.fused import FusedIQL
 from offpcc.algorithms.optim import Optimizer
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Fraction, NonnegativeNumber, PositiveNumber
@@ -59,7 +58,6 @@ class IQL(ActorCritic):
 
     actor: GaussianActor
     normalizes_recorded = True
-    fused_update = FusedIQL  # this page by hand: a change to its losses is one there, too, or is made in a subclass
     stat_names = tuple(IQLStats.__annotations__)
 
     def __init__(

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from offpcc.algorithms.base import ActorCritic
 from offpcc.algorithms.components import Temperature
-from offpcc.algorithms.fused import FusedSAC
 from offpcc.algorithms.optim import Optimizer, Rate
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Flag, NonnegativeNumber, Number
@@ -49,7 +48,6 @@ class SAC(ActorCritic):
     actor: SquashedGaussianActor
     first_loss_reads_all = True
     stat_names = tuple(SACStats.__annotations__)
-    fused_update = FusedSAC  # this page by hand: a change to its losses is one there, too, or is made in a subclass
 
     def __init__(
         self,

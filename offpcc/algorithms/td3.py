@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from offpcc.algorithms.ddpg import DDPG
-from offpcc.algorithms.fused import FusedTD3
 from offpcc.config.registry import configurable
 from offpcc.config.validation import NonnegativeNumber, PositiveInteger
 from offpcc.core import Batch, Stats, Summaries
@@ -40,7 +39,6 @@ class TD3(DDPG):
 
     default_num_critics = 2
     stat_names = tuple(TD3Stats.__annotations__)
-    fused_update = FusedTD3  # this page by hand: a change to its losses is one there, too, or is made in a subclass
 
     def __init__(
         self,

@@ -14,7 +14,6 @@ from typing import Any
 
 from torch import Tensor
 
-from offpcc.algorithms.fused import FusedTD3BC
 from offpcc.algorithms.td3 import TD3
 from offpcc.config.registry import configurable
 from offpcc.config.validation import NonnegativeNumber
@@ -33,7 +32,6 @@ class TD3BC(TD3):
     """
 
     default_normalize_observations = True
-    fused_update = FusedTD3BC  # this page by hand: a change to its losses is one there, too, or is made in a subclass
 
     def __init__(
         self, observation_space: Any, action_space: Any, *, bc_alpha: NonnegativeNumber = 2.5, **kwargs: Any

@@ -1,18 +1,20 @@
-"""Every algorithm with memory, with convolutions, with both; separate or shared encoders: construction, not code.
+"""The variants of each algorithm: with a memory, with convolutions, or with both.
 
 Recurrent agents are those of Yang & Nguyen 2021 (arXiv:2110.12628): each network reads its own summary of the whole
-history; "sharing" ones read one summary, trained by the critics. Convolutional agents share their convolutions,
-trained by the critics, and shift images at random (DrQ, Kostrikov et al. 2020, arXiv:2004.13649).
+history. In "sharing" agents all networks read one summary, which the critics train. Convolutional agents share their
+convolutions, which the critics train, and shift images at random (DrQ, Kostrikov et al. 2020, arXiv:2004.13649).
 
 Differs from the papers: an update encodes the history once, so the actor's loss reads the critics' summaries from
 before their step; the temperature's loss leaves padding out; updates wait for the end of an episode; with separate
-encoders the target critics' encoders run over the history from its start, and previous actions are inputs by choice.
+encoders the target critics' encoders run over the history from its start; previous actions are inputs by choice.
 """
 
 from __future__ import annotations
 
 import functools
+from typing import Any, NamedTuple, TypeVar, cast
 
+from offpcc.algorithms.base import ActorCritic
 from offpcc.algorithms.bc import BC
 from offpcc.algorithms.bcq import BCQ
 from offpcc.algorithms.cql import CQL
@@ -25,316 +27,130 @@ from offpcc.config.registry import configurable
 from offpcc.networks import Convolutional, Recurrent
 from offpcc.networks.augmentation import RandomShift
 
+__all__ = ["TABLE", "Entry"]
+
+A = TypeVar("A", bound=ActorCritic)
 RecurrentOnConvolutional = functools.partial(Recurrent, front=Convolutional)
-
-
-@configurable
-class RecurrentDDPG(DDPG):
-    """RDPG: each network has a memory of its own."""
-
-    default_encoder = Recurrent
-
-
-@configurable
-class RecurrentDDPGSharing(DDPG):
-    """RDPG-sharing: one memory for all networks."""
-
-    default_shared_encoder = Recurrent
-
-
-@configurable
-class ConvolutionalDDPG(DDPG):
-    """DDPG from images."""
-
-    default_shared_encoder = Convolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentDDPG(DDPG):
-    """RDPG from images: shared convolutions, and on them each network's own memory."""
-
-    default_shared_encoder = Convolutional
-    default_encoder = Recurrent
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentDDPGSharing(DDPG):
-    """RDPG-sharing from images: convolutions and memory for all networks."""
-
-    default_shared_encoder = RecurrentOnConvolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class RecurrentTD3(TD3):
-    """RTD3: each network has a memory of its own."""
-
-    default_encoder = Recurrent
-
-
-@configurable
-class RecurrentTD3Sharing(TD3):
-    """RTD3-sharing: one memory for all networks."""
-
-    default_shared_encoder = Recurrent
-
-
-@configurable
-class ConvolutionalTD3(TD3):
-    """TD3 from images."""
-
-    default_shared_encoder = Convolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentTD3(TD3):
-    """RTD3 from images: shared convolutions, and on them each network's own memory."""
-
-    default_shared_encoder = Convolutional
-    default_encoder = Recurrent
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentTD3Sharing(TD3):
-    """RTD3-sharing from images: convolutions and memory for all networks."""
-
-    default_shared_encoder = RecurrentOnConvolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class RecurrentSAC(SAC):
-    """RSAC: each network has a memory of its own."""
-
-    default_encoder = Recurrent
-
-
-@configurable
-class RecurrentSACSharing(SAC):
-    """RSAC-sharing: one memory for all networks."""
-
-    default_shared_encoder = Recurrent
-
-
-@configurable
-class ConvolutionalSAC(SAC):
-    """SAC from images."""
-
-    default_shared_encoder = Convolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentSAC(SAC):
-    """RSAC from images: shared convolutions, and on them each network's own memory."""
-
-    default_shared_encoder = Convolutional
-    default_encoder = Recurrent
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentSACSharing(SAC):
-    """RSAC-sharing from images: convolutions and memory for all networks."""
-
-    default_shared_encoder = RecurrentOnConvolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class RecurrentBC(BC):
-    """RBC: each network has a memory of its own."""
-
-    default_encoder = Recurrent
-
-
-@configurable
-class RecurrentBCSharing(BC):
-    """RBC-sharing: one memory for all networks."""
-
-    default_shared_encoder = Recurrent
-
-
-@configurable
-class ConvolutionalBC(BC):
-    """BC from images."""
-
-    default_shared_encoder = Convolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentBC(BC):
-    """RBC from images: shared convolutions, and on them each network's own memory."""
-
-    default_shared_encoder = Convolutional
-    default_encoder = Recurrent
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentBCSharing(BC):
-    """RBC-sharing from images: convolutions and memory for all networks."""
-
-    default_shared_encoder = RecurrentOnConvolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class RecurrentTD3BC(TD3BC):
-    """RTD3+BC: each network has a memory of its own."""
-
-    default_encoder = Recurrent
-
-
-@configurable
-class RecurrentTD3BCSharing(TD3BC):
-    """RTD3+BC-sharing: one memory for all networks."""
-
-    default_shared_encoder = Recurrent
-
-
-@configurable
-class ConvolutionalTD3BC(TD3BC):
-    """TD3+BC from images."""
-
-    default_shared_encoder = Convolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentTD3BC(TD3BC):
-    """RTD3+BC from images: shared convolutions, and on them each network's own memory."""
-
-    default_shared_encoder = Convolutional
-    default_encoder = Recurrent
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentTD3BCSharing(TD3BC):
-    """RTD3+BC-sharing from images: convolutions and memory for all networks."""
-
-    default_shared_encoder = RecurrentOnConvolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class RecurrentIQL(IQL):
-    """RIQL: each network has a memory of its own."""
-
-    default_encoder = Recurrent
-
-
-@configurable
-class RecurrentIQLSharing(IQL):
-    """RIQL-sharing: one memory for all networks."""
-
-    default_shared_encoder = Recurrent
-
-
-@configurable
-class ConvolutionalIQL(IQL):
-    """IQL from images."""
-
-    default_shared_encoder = Convolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentIQL(IQL):
-    """RIQL from images: shared convolutions, and on them each network's own memory."""
-
-    default_shared_encoder = Convolutional
-    default_encoder = Recurrent
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentIQLSharing(IQL):
-    """RIQL-sharing from images: convolutions and memory for all networks."""
-
-    default_shared_encoder = RecurrentOnConvolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class RecurrentCQL(CQL):
-    """RCQL: each network has a memory of its own."""
-
-    default_encoder = Recurrent
-
-
-@configurable
-class RecurrentCQLSharing(CQL):
-    """RCQL-sharing: one memory for all networks."""
-
-    default_shared_encoder = Recurrent
-
-
-@configurable
-class ConvolutionalCQL(CQL):
-    """CQL from images."""
-
-    default_shared_encoder = Convolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentCQL(CQL):
-    """RCQL from images: shared convolutions, and on them each network's own memory."""
-
-    default_shared_encoder = Convolutional
-    default_encoder = Recurrent
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentCQLSharing(CQL):
-    """RCQL-sharing from images: convolutions and memory for all networks."""
-
-    default_shared_encoder = RecurrentOnConvolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class RecurrentBCQ(BCQ):
-    """RBCQ: each network has a memory of its own."""
-
-    default_encoder = Recurrent
-
-
-@configurable
-class RecurrentBCQSharing(BCQ):
-    """RBCQ-sharing: one memory for all networks."""
-
-    default_shared_encoder = Recurrent
-
-
-@configurable
-class ConvolutionalBCQ(BCQ):
-    """BCQ from images."""
-
-    default_shared_encoder = Convolutional
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentBCQ(BCQ):
-    """RBCQ from images: shared convolutions, and on them each network's own memory."""
-
-    default_shared_encoder = Convolutional
-    default_encoder = Recurrent
-    default_augmentation = RandomShift
-
-
-@configurable
-class ConvolutionalRecurrentBCQSharing(BCQ):
-    """RBCQ-sharing from images: convolutions and memory for all networks."""
-
-    default_shared_encoder = RecurrentOnConvolutional
-    default_augmentation = RandomShift
+FROM_IMAGES = {"default_shared_encoder": Convolutional, "default_augmentation": RandomShift}
+
+
+class Entry(NamedTuple):
+    """What a name of ``--algo`` stands for."""
+
+    cls: type[ActorCritic]
+    algorithm: str  # the name of the algorithm without memory and convolutions
+    memory: str | None  # "separate": one for each network; "shared": one for all; None without
+    images: bool
+
+
+class Kind(NamedTuple):
+    """One kind of variant: its names, and what its class builds."""
+
+    class_name: str
+    name: str
+    memory: str | None
+    images: bool
+    attributes: dict[str, Any]
+    text: str
+
+
+KINDS = (
+    Kind("Recurrent{}", "r{}", "separate", False, {"default_encoder": Recurrent}, "Each network has its own memory."),
+    Kind("Recurrent{}Sharing", "r{}_s", "shared", False, {"default_shared_encoder": Recurrent}, "All share a memory."),
+    Kind("Convolutional{}", "c{}", None, True, FROM_IMAGES, "It sees images."),
+    Kind(
+        "ConvolutionalRecurrent{}",
+        "cr{}",
+        "separate",
+        True,
+        {**FROM_IMAGES, "default_encoder": Recurrent},
+        "It sees images; each network has its own memory, on shared convolutions.",
+    ),
+    Kind(
+        "ConvolutionalRecurrent{}Sharing",
+        "cr{}_s",
+        "shared",
+        True,
+        {**FROM_IMAGES, "default_shared_encoder": RecurrentOnConvolutional},
+        "It sees images; all networks share convolutions and memory.",
+    ),
+)
+
+TABLE: dict[str, Entry] = {}
+
+
+def variants(cls: type[A], name: str, recurrent: str | None = None) -> tuple[type[A], ...]:
+    """The variants of an algorithm, one of each of `KINDS`; they and the algorithm are added to `TABLE`.
+
+    Args:
+        cls: the algorithm.
+        name: its name for ``--algo``.
+        recurrent: the part of the name after "r", if the field has another one: RDPG is the recurrent DDPG.
+    """
+    TABLE[name] = Entry(cls, name, None, False)
+    made = []
+    for kind in KINDS:
+        attributes = {**kind.attributes, "__module__": __name__, "__doc__": f"{cls.__name__}. {kind.text}"}
+        variant = configurable(type(kind.class_name.format(cls.__name__), (cls,), attributes))
+        short = name if kind.memory is None or recurrent is None else recurrent
+        TABLE[kind.name.format(short)] = Entry(variant, name, kind.memory, kind.images)
+        made.append(cast(type[A], variant))
+    return tuple(made)
+
+
+(
+    RecurrentDDPG,
+    RecurrentDDPGSharing,
+    ConvolutionalDDPG,
+    ConvolutionalRecurrentDDPG,
+    ConvolutionalRecurrentDDPGSharing,
+) = variants(DDPG, "ddpg", recurrent="dpg")
+(
+    RecurrentTD3,
+    RecurrentTD3Sharing,
+    ConvolutionalTD3,
+    ConvolutionalRecurrentTD3,
+    ConvolutionalRecurrentTD3Sharing,
+) = variants(TD3, "td3")
+(
+    RecurrentSAC,
+    RecurrentSACSharing,
+    ConvolutionalSAC,
+    ConvolutionalRecurrentSAC,
+    ConvolutionalRecurrentSACSharing,
+) = variants(SAC, "sac")
+(
+    RecurrentBC,
+    RecurrentBCSharing,
+    ConvolutionalBC,
+    ConvolutionalRecurrentBC,
+    ConvolutionalRecurrentBCSharing,
+) = variants(BC, "bc")
+(
+    RecurrentTD3BC,
+    RecurrentTD3BCSharing,
+    ConvolutionalTD3BC,
+    ConvolutionalRecurrentTD3BC,
+    ConvolutionalRecurrentTD3BCSharing,
+) = variants(TD3BC, "td3_bc")
+(
+    RecurrentIQL,
+    RecurrentIQLSharing,
+    ConvolutionalIQL,
+    ConvolutionalRecurrentIQL,
+    ConvolutionalRecurrentIQLSharing,
+) = variants(IQL, "iql")
+(
+    RecurrentCQL,
+    RecurrentCQLSharing,
+    ConvolutionalCQL,
+    ConvolutionalRecurrentCQL,
+    ConvolutionalRecurrentCQLSharing,
+) = variants(CQL, "cql")
+(
+    RecurrentBCQ,
+    RecurrentBCQSharing,
+    ConvolutionalBCQ,
+    ConvolutionalRecurrentBCQ,
+    ConvolutionalRecurrentBCQSharing,
+) = variants(BCQ, "bcq")

@@ -209,7 +209,7 @@ def _results(command: argparse.ArgumentParser) -> None:
 
 
 def _version() -> str:
-    from offpcc import __version__
+    from offpcc.utils.version import __version__
 
     return f"offpcc {__version__}"
 

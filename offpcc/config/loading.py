@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +33,6 @@ from offpcc.utils.paths import as_path, import_own, shown
 
 __all__ = [
     "anticipate",
-    "configure",
     "load",
     "load_for_actor",
     "operative",
@@ -96,20 +94,6 @@ def load(
     check_references(bindings)
     check_flags(bindings)
     return bindings
-
-
-def configure(file: str | Path | None = None, *bindings: str) -> None:
-    """Settings by gin for all that is built after this, in place of what was set before.
-
-    Args:
-        file: a config, looked for as `--config` is; None for the defaults, which are the paper's.
-        bindings: such as "SAC.lr = 1e-4", each a string of its own; they win over the file's.
-
-    Raises:
-        UserError: a file is missing or malformed, or a binding names a class or parameter that does not exist.
-    """
-    importlib.import_module("offpcc.cli.train")  # all that gin can configure is known before configs are read
-    load(file, bindings, given_in=IN_PYTHON)
 
 
 def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = ()) -> None:

@@ -24,10 +24,10 @@ GOES_ON = "--resume goes on from where the run was last saved"
 LIBRARIES = ("site-packages", "dist-packages")
 # What stands between an environment and who calls it: an error that only these were in is about what was returned.
 BETWEEN = (
-    f"{OFFPCC / 'foreign.py'}",
-    *(f"{OFFPCC / 'domains' / name}" for name in ("closing.py", "guard.py", "making.py", "recall.py", "watchdog.py")),
+    f"{OFFPCC / 'utils' / 'foreign.py'}",
+    *(f"{OFFPCC / 'envs' / name}" for name in ("closing.py", "guard.py", "make.py", "resume.py", "watchdog.py")),
 )
-WRAPPERS = OFFPCC / "domains" / "wrappers"
+WRAPPERS = OFFPCC / "envs" / "wrappers"
 
 
 class EnvironmentFault(UserError):  # noqa: N818 (it is the environment that errs)

@@ -127,7 +127,6 @@ class Inspection:
         raise UnfitError(f"returned {shown} for {name}", f"return True or False: bool({name})")
 
 
-Array = NDArray[Any]
 Info = dict[str, Any]
 
 READABLE = (

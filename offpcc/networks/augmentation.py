@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from offpcc.algorithms.components import Noise
 from offpcc.config.registry import configurable
 from offpcc.config.validation import NonnegativeSize, Rule, with_parentheses
+from offpcc.utils.rng import Noise
 
 
 @configurable

@@ -26,7 +26,7 @@ from offpcc.config.registry import REGISTRY
 from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
 from offpcc.data.buffers.snapshot import Part, Piece, check_part, read_part, remove_others, write_parts
 from offpcc.training.experiment import Learner
-from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import Run
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
@@ -69,16 +69,6 @@ class Checkpoint(dict[str, Any]):
                 self.parts = [Part.of(described, file) for described in parts]
             case _:
                 raise FileError(f"{file} does not hold what a checkpoint does", "put it back from a copy")
-
-
-def previous(file: Path) -> Path:
-    """Where the checkpoint before `file` is kept."""
-    return file.with_stem(f"{file.stem}_before")
-
-
-def parts_folder(file: Path) -> Path:
-    """Where the pieces of the buffer lie, of both checkpoints."""
-    return file.with_name("checkpoint_parts")
 
 
 def save_checkpoint(file: Path, learner: Learner, config: str, num_epochs: int) -> None:

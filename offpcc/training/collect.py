@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from offpcc.algorithms import ActorCritic
-from offpcc.algorithms.components import Noise
 from offpcc.core import Memory, Step
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.training.interaction import refuse_endless
+from offpcc.utils.rng import Noise
 
 STREAM = 5  # tells what is drawn here from what else is drawn with the same seed
 

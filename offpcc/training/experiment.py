@@ -17,6 +17,7 @@ from gymnasium import spaces
 from offpcc.algorithms import ActorCritic, find_algorithm, short_name
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.nonfinite import BadNumberError
+from offpcc.config import loading
 from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, check, rules_of
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.snapshot import Saved
@@ -42,6 +43,19 @@ from offpcc.utils.errors import DataWarning, UserError, first_line
 from offpcc.utils.system import is_shortage
 
 
+def configure(file: str | Path | None = None, *bindings: str) -> None:
+    """Settings by gin for all that is built after this, in place of what was set before.
+
+    Args:
+        file: a config, looked for as `--config` is; None for the defaults, which are the paper's.
+        bindings: such as "SAC.lr = 1e-4", each a string of its own; they win over the file's.
+
+    Raises:
+        UserError: a file is missing or malformed, or a binding names a class or parameter that does not exist.
+    """
+    loading.load(file, bindings, given_in=loading.IN_PYTHON)
+
+
 @dataclass(frozen=True)
 class Learner:
     """The parts of a run, and where it stands."""
@@ -60,7 +74,7 @@ class Learner:
         """Train by `run_fns.train`; the trained agent. Called again with more epochs, it goes on.
 
         Args:
-            logger: by default, the progress is shown in the terminal; ``offpcc.training.loggers.Loggers([])`` shows nothing.
+            logger: by default, the progress is shown in the terminal; ``Loggers([])`` shows nothing.
             callbacks: see `run_fns.train`.
             settings: of `run_fns.train`, such as ``num_epochs``; they win over gin's.
 

@@ -19,7 +19,6 @@ import torch
 from offpcc.algorithms.agent import BEST
 from offpcc.config.gin_files import CHECKOUT
 from offpcc.envs.make import simulator
-from offpcc.training.checkpoint import parts_folder, previous
 from offpcc.training.experiment import Learner
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import open_regular, read_json, write_json, write_text
@@ -266,3 +265,13 @@ def _difference(other: Origin, origin: Origin) -> str | None:
         else f"name {shown(str(origin.source))} by --dataset, without --env"
     )
     return f"{there}, but this one {here}; {way}, or {elsewhere}"
+
+
+def previous(file: Path) -> Path:
+    """Where the checkpoint before `file` is kept."""
+    return file.with_stem(f"{file.stem}_before")
+
+
+def parts_folder(file: Path) -> Path:
+    """Where the pieces of the buffer lie, of both checkpoints."""
+    return file.with_name("checkpoint_parts")

@@ -96,7 +96,7 @@ def check_folder(path: Path, what: str) -> None:
         raise UserError(f"{what} {shown(path)} can hold nothing: {fault}; name another folder")
 
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def import_own(module: str, where: str, beside: Iterable[Path] = ()) -> None:

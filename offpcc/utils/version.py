@@ -8,8 +8,12 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
-from offpcc import __version__
 from offpcc.utils.paths import shown
+
+try:
+    __version__ = importlib.metadata.version("offpcc")
+except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+    __version__ = "0.1.0"
 
 SIMULATORS = ("pygame", "mujoco", "dm-control", "pybullet", "pybullet_envs_gymnasium")
 PACKAGES = ("torch", "numpy", "gymnasium", "gin-config", *SIMULATORS)

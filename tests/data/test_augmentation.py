@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from offpcc.algorithms.components import Noise
 from offpcc.data import RandomShift
+from offpcc.utils.rng import Noise
 
 CPU = torch.device("cpu")
 

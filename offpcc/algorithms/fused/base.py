@@ -85,6 +85,17 @@ class FusedUpdate:
     def __init__(self, is_wanted: bool) -> None:
         self.is_wanted = is_wanted
 
+    @classmethod
+    def of(cls, agent: ActorCritic, is_wanted: bool) -> FusedUpdate:
+        """The fused update of `agent`.
+
+        Raises:
+            UserError: it is wanted, but something of the agent does not fit.
+        """
+        if is_wanted:
+            refuse_unfit(agent)
+        return cls(is_wanted)
+
     def __getstate__(self) -> dict[str, Any]:
         """No view: a copy is of an agent with weights of its own."""
         return {"is_wanted": self.is_wanted}
@@ -130,16 +141,3 @@ class FusedUpdate:
         loss = batch.mean(rows.unflatten(error.square())).sum()
         agent.critic_optimizer.step(self.critics.gradients, loss=loss, held_in=self.critics.held_in)
         return loss, batch.mean(rows.unflatten(q)).mean()
-
-
-def fused_update_of(agent: ActorCritic, is_wanted: bool | None) -> FusedUpdate | None:
-    """What updates `agent` by hand; None if that is not wanted, or if nobody said so and nothing does.
-
-    Raises:
-        UserError: it is wanted, but something of the agent does not fit.
-    """
-    if is_wanted:
-        refuse_unfit(agent)
-    if agent.fused_update is None or is_wanted is False:
-        return None
-    return agent.fused_update(is_wanted is True)

@@ -79,8 +79,6 @@ def refuse_unfit(agent: ActorCritic) -> None:
 def unfit(agent: ActorCritic) -> str:
     """Why an agent cannot be updated by hand; "" if it can."""
     cls, fused = type(agent), agent.fused_update
-    if fused is None:
-        return "only SAC, DDPG, TD3, TD3+BC, IQL and BC have a fused update"
     changed = [name for name, method in agent.written_by_hand.items() if getattr(cls, name) is not method]
     own = [*changed, *(name for name in fused.replaces if name in vars(agent))]
     if own:

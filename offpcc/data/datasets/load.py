@@ -25,6 +25,7 @@ from offpcc.data.datasets.metadata import Notice
 from offpcc.data.datasets.minari import read_minari
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.d4rl.catalog import ADDRESS, FILES, SUFFIXES, why_not
+from offpcc.envs.d4rl.recorded_task import set_dataset_reader
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import as_path, why_no_folder
 
@@ -218,3 +219,12 @@ def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Array]:
         "rewards": data.rewards[mask],
         "terminals": data.terminations[mask],
     }
+
+
+def _read_recorded(name: str, path: Path | None) -> tuple[Path, dict[str, Array]]:
+    """The file of a data set and its arrays; `path` wins over the name."""
+    file = obtain(name) if path is None else path
+    return file, raw_arrays(file)
+
+
+set_dataset_reader(_read_recorded)

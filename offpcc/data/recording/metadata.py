@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from offpcc import __version__
 from offpcc.envs.make import simulator
 from offpcc.envs.relabel import observation_wrappers
 from offpcc.envs.wrappers import action_bounds
 from offpcc.utils.errors import UserError
+from offpcc.utils.version import __version__
 
 ONLY_TOLD = ("offpcc", "simulator", "device", "threads")  # another one may round otherwise, and does the same
 NOT_COMPARED = ("actor",)  # what it is called; `actor_sha256` tells whether it is the same

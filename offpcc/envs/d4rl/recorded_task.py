@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from offpcc.data.datasets.load import obtain, raw_arrays
 from offpcc.envs.d4rl import catalog
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path
@@ -17,6 +17,16 @@ from offpcc.utils.paths import as_path
 __all__ = ["RecordedTask"]
 
 Array = NDArray[Any]
+ReadDataset = Callable[[str, "Path | None"], "tuple[Path, dict[str, Array]]"]
+
+# Reads a data set, by its name or from a file. `offpcc.data.datasets.load` sets it: environments do not import data.
+read_dataset: ReadDataset | None = None
+
+
+def set_dataset_reader(reader: ReadDataset) -> None:
+    """Set what `RecordedTask.get_dataset` reads data sets with."""
+    global read_dataset
+    read_dataset = reader
 
 
 class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -58,8 +68,9 @@ class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         Raises:
             UserError: the data is not to be had, not whole, or not of this environment's sizes.
         """
-        path = obtain(self.dataset_name) if h5path is None else as_path(h5path)
-        arrays = raw_arrays(path)
+        if read_dataset is None:
+            raise UserError(f"no reader of data sets is set; import offpcc.data before you read {self.dataset_name}")
+        path, arrays = read_dataset(self.dataset_name, None if h5path is None else as_path(h5path))
         for key, space in (("observations", self.observation_space), ("actions", self.action_space)):
             if arrays[key].shape[1:] != space.shape:
                 raise UserError(
