@@ -3,9 +3,9 @@
 python -m benchmarks.memories --cells lstm,mingru --lengths 64,200 --rounds 3
 
 Learning is one pass forward and one backward over a batch of sequences, of the memory alone. Acting is one step of one
-environment by the memory's mirror (`offpcc.networks.numpy_inference`), as an agent acts on the CPU; beside it, the products of
-a vector with each of the memory's matrices, without which there is no step. Memories take turns, round after round, in
-this process. It writes memories.json, .md and .png.
+environment by the memory's mirror (`offpcc.networks.numpy_inference`), as an agent acts on the CPU; beside it, the
+products of a vector with each of the memory's matrices, without which there is no step. Memories take turns, round
+after round, in this process. It writes memories.json, .md and .png.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What holds the house together: imports point one way, and learning never waits for the device."""
+"""The structure of the package: imports point one way, and updates never wait for the device."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,36 +13,11 @@ import offpcc
 PACKAGE = Path(offpcc.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# A part imports parts below it and its own; parts of one level import each other only as ALLOWED_BESIDE says.
-LEVELS = [
-    {"errors", "checks", "files", "generators", "d4rl_names", "signals", "places", "modules", "memory", "foreign"},
-    {"core", "registry", "domains", "loggers", "allocation", "tensor_files"},
-    {"bad_numbers"},
-    {"watch"},
-    {"optimization", "side_by_side"},
-    {"learning", "networks", "data", "workers"},
-    {"environments", "offline"},
-    {"algorithms", "interaction"},
-    {"bookkeeping", "evaluation", "algorithm_names"},
-    {"run_fns", "agent"},
-    {"saturation"},
-    {"assembly"},
-]
-ALLOWED_BESIDE = {
-    ("checks", "errors"),
-    ("places", "errors"),
-    ("modules", "errors"),
-    ("modules", "foreign"),
-    ("signals", "errors"),
-    ("modules", "signals"),
-    ("data", "learning"),  # augmentation draws from the algorithm's noise
-}
-APART = {"domains", "loggers"}  # import none of the parts that learn
-
-
-def part(module):
-    """offpcc.networks.layers -> networks; a module of the command line is a part of its own."""
-    return module.split(".")[1] if "." in module else "offpcc"
+# Each layer imports the layers before it and itself. `algorithms` and `data` do not import each other.
+LAYERS = ["utils", "config", "core", "envs", "networks", "data", "algorithms", "training", "cli"]
+APART = {("data", "algorithms"), ("algorithms", "data")}
+TOP = {"__init__.py", "core.py", "launch.py", "py.typed", *LAYERS} - {"core"}
+ENTRY_POINT = re.compile(r"offpcc(?:\.\w+)+(?=:|$)")  # a module in a string: of Gymnasium's registry, or to be imported
 
 
 def module_name(file):
@@ -49,56 +25,72 @@ def module_name(file):
     return ".".join(names[:-1] if names[-1] == "__init__" else names)
 
 
+MODULES = {module_name(file): file for file in FILES}
+
+
+def layer(module):
+    """offpcc.networks.layers -> networks; the package itself and its entry point have none."""
+    names = module.split(".")
+    return names[1] if len(names) > 1 and names[1] in LAYERS else None
+
+
 def imported(tree):
-    """Modules of offpcc that a file imports, anywhere in it."""
+    """Modules of offpcc that a file imports, in functions and for type checks too, or names in a string."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "offpcc")
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"relative import in line {node.lineno}"
-            if node.module == "offpcc":
-                yield from (f"offpcc.{alias.name}" for alias in node.names if alias.name != "__version__")
-            elif (node.module or "").split(".")[0] == "offpcc":
-                yield node.module
+            if (node.module or "").split(".")[0] == "offpcc":
+                for alias in node.names:
+                    name = f"{node.module}.{alias.name}"
+                    yield name if name in MODULES else node.module
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found = ENTRY_POINT.match(node.value)
+            if found and found.group() in MODULES:
+                yield found.group()
 
 
-def level(name):
-    return next((number for number, parts in enumerate(LEVELS) if name in parts), len(LEVELS))
+def imports(module):
+    return set(imported(ast.parse(MODULES[module].read_text(encoding="utf-8")))) - {module}
 
 
-@pytest.mark.parametrize("file", FILES, ids=module_name)
-def test_imports_point_one_way(file):
-    here = part(module_name(file))
-    if here == "offpcc":  # the front door knows where everything is, and opens it on first use
-        return
-    for module in imported(ast.parse(file.read_text(encoding="utf-8"))):
-        there = part(module)
-        if there == here:
-            continue
-        if here in APART:
-            assert there in LEVELS[0], f"{module_name(file)} imports {module}"
-        elif level(here) < len(LEVELS):
-            below = level(there) < level(here) or (here, there) in ALLOWED_BESIDE
-            assert below, f"{module_name(file)} imports {module}"
+@pytest.mark.parametrize("module", [module for module in MODULES if layer(module)])
+def test_imports_point_one_way(module):
+    here = layer(module)
+    for other in imports(module):
+        there = layer(other)
+        assert there, f"{module} imports {other}, the top of the package, which knows all of its parts"
+        assert LAYERS.index(there) <= LAYERS.index(here), f"{module} imports {other}, of a later layer"
+        assert (here, there) not in APART, f"{module} imports {other}"
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {module: imports(module) for module in MODULES}
+    while leaves := [module for module, needs in graph.items() if not needs & graph.keys()]:
+        for module in leaves:
+            del graph[module]
+    assert not graph, f"a circle is among {sorted(graph)}"
+
+
+def test_the_top_of_the_package_is_small():
+    there = {file.relative_to(PACKAGE).parts[0] for file in (*FILES, PACKAGE / "py.typed")}
+    assert there == TOP
+    assert len(there) <= 12
 
 
 @pytest.mark.parametrize("file", FILES, ids=module_name)
 def test_names_of_modules(file):
-    """Started as a file, launch.py has its folder first on the path, where a name could hide the standard library's."""
+    """None is a name of the standard library."""
     names = file.relative_to(PACKAGE).with_suffix("").parts
     assert not set(names) & (sys.stdlib_module_names - {"__init__"})
-    assert names[-1] != "utils"
 
 
 # No waiting for the device ----------------------------------------------------------------------------------------
 
-LEARNS = {"algorithms", "networks", "learning", "optimization"}
-LEARNING = [
-    file
-    for file in FILES
-    # Mirrors are NumPy alone; promises are tried by who writes an encoder.
-    if part(module_name(file)) in LEARNS and "mirror" not in file.name and file.name != "promises.py"
-]
+LEARNS = {"algorithms", "networks"}
+NOT_IN_UPDATES = {"numpy_inference.py", "numpy_policy.py", "testing.py", "agent.py", "nonfinite.py"}
+LEARNING = [file for file in FILES if layer(module_name(file)) in LEARNS and file.name not in NOT_IN_UPDATES]
 MAY_WAIT = {  # not part of an update
     "__init__", "__getstate__", "act", "_act", "_inputs", "_mirrored", "mirror", "array", "state_dict",
     "load_state_dict", "actor_file", "compile_losses", "unfit", "_look",

@@ -28,7 +28,7 @@ from offpcc.utils import signals
 
 # Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.
 ODD = ("train.num_steps_per_epoch=130", "train.update_after=110", "train.updates_per_step=0.055", "train.num_epochs=3")
-LAUNCH = Path(signals.__file__).with_name("launch.py")
+LAUNCH = Path(signals.__file__).parents[1] / "launch.py"
 
 
 @pytest.fixture(autouse=True)

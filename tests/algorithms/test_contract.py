@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from offpcc.algorithms import ALGORITHMS, BCQ, CQL, DDPG, SAC, TD3, TD3BC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.optim import LinearDecay, Optimizer
+from offpcc.algorithms.variants import TABLE
 from offpcc.core import Batch, Step
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.vector.local import LocalEnvironments
@@ -34,9 +35,6 @@ SmallRecurrent = functools.partial(
 )
 
 
-# By length: "dpg" without its d ends the names of DDPG's kin, and "bc" ends "td3_bc".
-PLAIN = ("td3_bc", "ddpg", "dpg", "td3", "sac", "iql", "cql", "bcq", "bc")
-
 # Cases ----------------------------------------------------------------------------------------------------------
 
 
@@ -54,19 +52,15 @@ class Case(NamedTuple):
     @property
     def plain(self):
         """The algorithm's name without what it is built of."""
-        return next(plain for plain in PLAIN if self.name.removesuffix("_s").endswith(plain))
-
-    @property
-    def prefix(self):
-        return self.name.removesuffix("_s").removesuffix(self.plain)
+        return TABLE[self.name].algorithm
 
     @property
     def images(self):
-        return "c" in self.prefix
+        return TABLE[self.name].images
 
     @property
     def shared(self):
-        return self.name.endswith("_s")
+        return TABLE[self.name].memory == "shared"
 
     @property
     def delay(self):
@@ -135,7 +129,7 @@ class Case(NamedTuple):
 CASES = [
     Case(name, cell)
     for name, cls in ALGORITHMS.items()
-    for cell in (("lstm", "gru", "rnn") if "r" in Case(name).prefix else (None,))
+    for cell in (("lstm", "gru", "rnn") if TABLE[name].memory else (None,))
 ]
 # Of the other memories, one algorithm of each kind is enough: separate and shared encoders, images, no critics, a VAE.
 CASES += [

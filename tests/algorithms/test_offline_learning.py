@@ -8,6 +8,7 @@ import torch
 from gymnasium.spaces import Box
 
 from offpcc.algorithms import ALGORITHMS
+from offpcc.algorithms.variants import TABLE
 from offpcc.core import Batch, Step
 from offpcc.networks import Recurrent
 
@@ -43,7 +44,7 @@ def recorded(draw, num_steps, size):
 def learned(name, num_steps, num_updates, **options):
     """The last actions after the signs 1 and -1."""
     draw = torch.Generator().manual_seed(0)
-    plain = name.removeprefix("r").removesuffix("_s")
+    plain = TABLE[name].algorithm
     agent = ALGORITHMS[name](*SPACES, seed=1, lr=3e-3, hidden_dims=(32, 32), **OPTIONS[plain], **options)
     for _ in range(num_updates):
         agent.update_networks(recorded(draw, num_steps, 64))

@@ -22,7 +22,7 @@ from offpcc.data.datasets.metadata import Kind, Notice
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING
 
-SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data"))
 LIMIT = 60
 
 

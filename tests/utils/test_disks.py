@@ -19,7 +19,7 @@ from offpcc.utils import files
 from offpcc.utils.errors import UserError
 from offpcc.utils.files import telling_of_faults
 
-LAUNCH = Path(files.__file__).with_name("launch.py")
+LAUNCH = Path(files.__file__).parents[1] / "launch.py"
 BINDINGS = [*merged(*QUICK), "train.num_epochs=3", "Checkpoints.every=1"]
 
 

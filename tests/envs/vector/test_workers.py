@@ -25,7 +25,7 @@ from misbehaving import (
     ending_its_process,
     walk,
 )
-from test_environments import AtRandom, assert_same, episodes
+from test_local import AtRandom, assert_same, episodes
 
 import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer

@@ -566,7 +566,7 @@ def test_learning_from_recorded_data_records_nothing(offline, unit_file, tmp_pat
 
 
 def test_the_two_lines_of_the_readme(launch, tmp_path):
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     section = readme[readme.index("## From recorded data") :]
     record, learn = (shlex.split(line)[1:] for line in section.split("```")[1].strip().splitlines())
     record[record.index("--steps") + 1] = "400"

@@ -24,7 +24,7 @@ from offpcc.utils.signals import Interrupted
 
 STOP = Interrupted(2)
 
-PACKAGE = Path(collect.__file__).parents[1]
+PACKAGE = Path(collect.__file__).parents[2]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What is told beside recorded steps; tests/data/test_dataset_files.py reads it from files."""
+"""What is told beside recorded steps; tests/data/datasets/test_hdf5.py reads it from files."""
 
 import h5py
 import numpy as np

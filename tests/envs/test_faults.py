@@ -10,7 +10,7 @@ import pytest
 import offpcc
 from offpcc.envs.faults import kind_of, place_in
 
-DOMAINS = Path(offpcc.__file__).parent / "domains"
+ENVS = Path(offpcc.__file__).parent / "envs"
 
 
 def stack(*files):
@@ -20,13 +20,13 @@ def stack(*files):
 @pytest.mark.parametrize(
     "between",
     [
-        *sorted((DOMAINS / "wrappers").glob("*.py")),
-        DOMAINS / "guard.py",
-        DOMAINS / "making.py",
-        DOMAINS / "recall.py",
-        DOMAINS / "watchdog.py",
-        DOMAINS.parent / "foreign.py",
-        DOMAINS / "closing.py",
+        *sorted((ENVS / "wrappers").glob("*.py")),
+        ENVS / "guard.py",
+        ENVS / "make.py",
+        ENVS / "resume.py",
+        ENVS / "watchdog.py",
+        ENVS.parent / "foreign.py",
+        ENVS / "closing.py",
         Path(gymnasium.__file__).parent / "core.py",
     ],
     ids=lambda file: file.name,
@@ -38,7 +38,7 @@ def test_what_only_wrappers_were_in_is_no_place_in_an_environment(between):
 
 
 def test_a_line_of_the_users_own_is_named_before_a_librarys():
-    library = DOMAINS / "pendulum.py"
+    library = ENVS / "tasks" / "pendulum.py"
     assert place_in(stack("/lab/env.py", library)) == "/lab/env.py:1"
     assert place_in(stack(library)) == f"{library}:1"
 

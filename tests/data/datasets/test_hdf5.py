@@ -20,7 +20,7 @@ from offpcc.data.datasets.load import load, raw_arrays
 from offpcc.envs.d4rl.catalog import normalized_score
 from offpcc.utils.errors import UserError
 
-SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data"))
 
 
 def arrays(num_steps=250, length=100, dtype=np.float32):

@@ -18,7 +18,7 @@ from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.wrappers import Flicker
 from offpcc.utils.errors import UserError
 
-SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data"))
 
 # Ends -------------------------------------------------------------------------------------------------------------
 

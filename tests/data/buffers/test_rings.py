@@ -8,7 +8,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 from pushing import ENDS, OBSERVATIONS, Recorded, pushes, same, space_of, through_a_file
-from test_replay_buffer import made
+from test_replay import made
 
 from offpcc.data.buffers import replay
 from offpcc.utils.errors import UserError

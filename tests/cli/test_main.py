@@ -19,7 +19,7 @@ from offpcc.config.loading import plain_values
 from offpcc.networks import Recurrent, check_encoder
 from offpcc.training.settings import digest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 MY_LAB, MY_MEMORY = re.findall(r"```python\n(.*?)```", CONTRIBUTING, re.DOTALL)

@@ -2,7 +2,7 @@
 
 import gin
 import pytest
-from test_configuration import refused, write
+from test_loading import refused, write
 
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS, find, read_file

@@ -19,7 +19,7 @@ from offpcc.envs.d4rl import catalog
 from offpcc.envs.d4rl.recorded_task import RecordedTask
 from offpcc.envs.make import make
 
-SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data"))
 SIZES = {  # numbers of an observation and of an action in D4RL's files, as TensorFlow Datasets lists them
     "halfcheetah": (17, 6), "hopper": (11, 3), "walker2d": (17, 6), "ant": (111, 8),
     "bullet-halfcheetah": (26, 6), "bullet-hopper": (15, 3), "bullet-walker2d": (22, 6), "bullet-ant": (28, 8),

@@ -25,7 +25,7 @@ SMALL = {"hidden_dims": (8,), "encoder": functools.partial(Recurrent, hidden_dim
 
 def test_the_readmes_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     example = re.search(r"```python\n(import offpcc.*?)```", readme, re.DOTALL)[1]
     assert "learner.train()" in example
     names = {}
@@ -41,7 +41,7 @@ def test_the_readmes_example_runs(tmp_path, monkeypatch):
 
 
 def test_the_readmes_example_of_own_data_runs(pendulum_file):
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     example = re.search(r"```python\n(data = offpcc.Dataset.*?)```", readme, re.DOTALL)[1]
     data = offpcc.qlearning_dataset(pendulum_file)
     names = {"offpcc": offpcc, "observations": data["observations"], "actions": data["actions"] / 2.0}
@@ -147,7 +147,7 @@ def test_the_same_torques_wherever_an_actor_acts(tmp_path, monkeypatch):
     run_episodes(algorithm, [Torques(offpcc.make("pendulum-v0", scale_actions=True), trained)], [3])
     assert len(trained) == 200 and np.std(trained) > 0
 
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     loop = re.search(r"\n(agent = offpcc\.Agent\.load.*?)```", readme, re.DOTALL)[1]
     makers = {
         "gymnasium.make": lambda _: gymnasium.make("Pendulum-v1"),
