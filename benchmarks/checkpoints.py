@@ -23,7 +23,7 @@ from benchmarks.machine import in_words, machine
 from offpcc.algorithms import ALGORITHMS
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.training.checkpoint import Checkpoints, load_buffer, parts_folder, read_checkpoint, save_checkpoint
-from offpcc.training.experiment import Learner
+from offpcc.training.experiment import Experiment
 from offpcc.training.metrics import Loop
 
 OBSERVATIONS, ACTIONS = Box(-np.inf, np.inf, (11,), np.float32), Box(-1.0, 1.0, (3,), np.float32)  # Hopper's
@@ -31,9 +31,9 @@ EPISODE_LENGTH = 1_000
 Buffer = ReplayBuffer | RecurrentReplayBuffer
 
 
-def learner(algo: str, buffer: Buffer) -> Learner:
+def learner(algo: str, buffer: Buffer) -> Experiment:
     """An agent of two layers of 256 units, or with memory of the paper's size, that plays nowhere."""
-    return Learner(ALGORITHMS[algo](OBSERVATIONS, ACTIONS, hidden_dims=(256, 256)), buffer, None, None, Loop())
+    return Experiment(ALGORITHMS[algo](OBSERVATIONS, ACTIONS, hidden_dims=(256, 256)), buffer, None, None, Loop())
 
 
 def play(buffer: Buffer, num_steps: int, generator: np.random.Generator) -> None:
@@ -64,7 +64,7 @@ def written(file: Path, before: dict[Path, tuple[int, int]]) -> int:
     return sum(found[0] for path, found in sizes(file).items() if before.get(path) != found)
 
 
-def rate(trained: Learner, num_updates: int, rounds: int) -> float:
+def rate(trained: Experiment, num_updates: int, rounds: int) -> float:
     """Updates a second, of the fastest round."""
 
     def update() -> None:

@@ -27,7 +27,7 @@ from benchmarks import pictures
 from benchmarks.cases import MEMORIES
 from benchmarks.machine import in_words, machine, versions
 from benchmarks.results import number
-from offpcc.networks.cells import CELLS, Cell, fed
+from offpcc.networks.cells import CELLS, Cell, run_chunked
 from offpcc.networks.cells.base import PIECE
 from offpcc.networks.numpy_inference import Array, mirror_of, view
 from offpcc.utils.system import keep_freed_memory
@@ -87,7 +87,7 @@ def learns(cell: Cell, length: int, options: argparse.Namespace) -> Callable[[],
         cell.zero_grad(set_to_none=True)
         wait(options.device)
         started = time.perf_counter()
-        fed(cell, x)[0].backward(asked)
+        run_chunked(cell, x)[0].backward(asked)
         wait(options.device)
         return 1e3 * (time.perf_counter() - started)
 

@@ -60,11 +60,11 @@ class Unroll(NamedTuple):
         return 2.0 * self.copies * self.sequences * total / self.every
 
 
-Passes = list[Pass | Unroll]
+MLPKernel = list[Pass | Unroll]
 OBS, A = OBSERVATION_DIM, ACTION_DIM
 
 
-def sac(s: Sizes) -> Passes:
+def sac(s: Sizes) -> MLPKernel:
     """SAC on transitions: algorithms/sac.py."""
     B, N = s.batch_size, s.num_critics
     actor, critic = (OBS, *s.hidden_dims, 2 * A), (OBS + A, *s.hidden_dims, 1)
@@ -78,7 +78,7 @@ def sac(s: Sizes) -> Passes:
     ]
 
 
-def td3(s: Sizes) -> Passes:
+def td3(s: Sizes) -> MLPKernel:
     """TD3 on transitions: algorithms/td3.py; actor and targets every second time, by the first critic alone."""
     B, N = s.batch_size, s.num_critics
     actor, critic = (OBS, *s.hidden_dims, A), (OBS + A, *s.hidden_dims, 1)
@@ -91,14 +91,14 @@ def td3(s: Sizes) -> Passes:
     ]
 
 
-def cql(s: Sizes) -> Passes:
+def cql(s: Sizes) -> MLPKernel:
     """CQL: algorithms/cql.py. Samples come from the forward passes that SAC makes anyway."""
     B, N, critic = s.batch_size, s.num_critics, (OBS + A, *s.hidden_dims, 1)
     sampled = 3 * s.num_samples * B  # of the uniform policy, pi(.|o) and pi(.|o')
     return [*sac(s), Pass("critics", "o, sampled a", critic, N, sampled, sampled, weights=True)]
 
 
-def bcq(s: Sizes) -> Passes:
+def bcq(s: Sizes) -> MLPKernel:
     """BCQ: algorithms/bcq.py; z has 2A numbers, each with a mean and a deviation."""
     B, N, sampled = s.batch_size, s.num_critics, s.num_samples * s.batch_size
     encoder, decoder = (OBS + A, *s.hidden_dims, 4 * A), (OBS + 2 * A, *s.hidden_dims, A)
@@ -116,7 +116,7 @@ def bcq(s: Sizes) -> Passes:
     ]
 
 
-def iql(s: Sizes) -> Passes:
+def iql(s: Sizes) -> MLPKernel:
     """IQL: algorithms/iql.py; V is read again after its step, Q' of recorded actions once."""
     B, N = s.batch_size, s.num_critics
     actor, critic, value = (OBS, *s.hidden_dims, A), (OBS + A, *s.hidden_dims, 1), (OBS, *s.hidden_dims, 1)
@@ -130,12 +130,12 @@ def iql(s: Sizes) -> Passes:
     ]
 
 
-def bc(s: Sizes) -> Passes:
+def bc(s: Sizes) -> MLPKernel:
     """Behaviour cloning: algorithms/bc.py."""
     return [Pass("actor", "o", (OBS, *s.hidden_dims, A), 1, s.batch_size, s.batch_size, weights=True)]
 
 
-def rsac(s: Sizes) -> Passes:
+def rsac(s: Sizes) -> MLPKernel:
     """RSAC: SAC whose networks each have an LSTM; one reading of T + 1 steps gives the actor h and h'."""
     B, T, N, (H, _), lstm = s.batch_size, s.num_steps, s.num_critics, _memory(s), _lstm(s)
     actor, critic = (H, *s.hidden_dims, 2 * A), (H + A, *s.hidden_dims, 1)
@@ -151,7 +151,7 @@ def rsac(s: Sizes) -> Passes:
     ]
 
 
-def rsac_s(s: Sizes) -> Passes:
+def rsac_s(s: Sizes) -> MLPKernel:
     """RSAC-sharing: one LSTM for all, trained by the critics."""
     B, T, N, (H, _), lstm = s.batch_size, s.num_steps, s.num_critics, _memory(s), _lstm(s)
     actor, critic = (H, *s.hidden_dims, 2 * A), (H + A, *s.hidden_dims, 1)
@@ -165,7 +165,7 @@ def rsac_s(s: Sizes) -> Passes:
     ]
 
 
-def rdpg(s: Sizes, every: int = 1) -> Passes:
+def rdpg(s: Sizes, every: int = 1) -> MLPKernel:
     """RDPG: DDPG whose networks, the target actor too, each have an LSTM."""
     B, T, N, (H, _), lstm = s.batch_size, s.num_steps, s.num_critics, _memory(s), _lstm(s)
     actor, critic = (H, *s.hidden_dims, A), (H + A, *s.hidden_dims, 1)
@@ -182,7 +182,7 @@ def rdpg(s: Sizes, every: int = 1) -> Passes:
     ]
 
 
-def rtd3(s: Sizes) -> Passes:
+def rtd3(s: Sizes) -> MLPKernel:
     """RTD3: RDPG with more critics, whose actor learns every second time."""
     return rdpg(s, every=2)
 
@@ -197,7 +197,7 @@ def _lstm(s: Sizes) -> tuple[int, ...]:
     return (OBS, *(width,) * layers)
 
 
-PASSES: dict[str, Callable[[Sizes], Passes]] = {
+PASSES: dict[str, Callable[[Sizes], MLPKernel]] = {
     "sac": sac, "td3": td3, "td3_bc": td3, "cql": cql, "bcq": bcq, "iql": iql, "bc": bc,
     "rsac": rsac, "rsac_s": rsac_s, "rdpg": rdpg, "rtd3": rtd3,
 }  # fmt: skip

@@ -37,8 +37,8 @@ class Batch(NamedTuple):
     actions: Tensor  # (B, T, A)
     rewards: Tensor  # (B, T, 1)
     terminations: Tensor  # (B, T, 1): 1 if the task ended at t+1; a time limit is 0
-    real: Tensor  # (B, T+1, 1): 1 where the observation exists
-    mask: Tensor  # (B, T, 1): 1 where the step counts in losses; 0 for padding and burn-in
+    valid: Tensor  # (B, T+1, 1): 1 where the observation exists
+    loss_mask: Tensor  # (B, T, 1): 1 where the step counts in losses; 0 for padding and burn-in
     first_action: Tensor  # (B, A): the action before o_1, zeros at an episode's start
     first_reward: Tensor  # (B, 1)
     burn_in: int = 0  # leading steps that only warm a memory up
@@ -48,12 +48,12 @@ class Batch(NamedTuple):
         """Mean of `x` (..., B, T, D) over counted steps and D, keeping the leading axes; the library's only mean."""
         if self.complete:
             return x.mean((-3, -2, -1))
-        counted = torch.where(self.mask > 0, x, 0.0).sum((-3, -2)).mean(-1)
-        return counted / self.mask.sum()
+        counted = torch.where(self.loss_mask > 0, x, 0.0).sum((-3, -2)).mean(-1)
+        return counted / self.loss_mask.sum()
 
     def has_step(self) -> Tensor:
         """(B, T, 1), true where step t exists: both o_t and o_{t+1} do."""
-        return (self.real[:, :-1] > 0) & (self.real[:, 1:] > 0)
+        return (self.valid[:, :-1] > 0) & (self.valid[:, 1:] > 0)
 
     def without_padding(self) -> Batch:
         """The same batch with zeros in place of whatever padding holds, NaN included.
@@ -62,15 +62,15 @@ class Batch(NamedTuple):
         """
         if self.complete:
             return self
-        step, real = self.has_step(), self.real > 0
-        real = real.reshape(*real.shape[:2], *(1,) * (self.observations.dim() - 2))
+        step, valid = self.has_step(), self.valid > 0
+        valid = valid.reshape(*valid.shape[:2], *(1,) * (self.observations.dim() - 2))
         return self._replace(
-            observations=torch.where(real, self.observations, 0),
+            observations=torch.where(valid, self.observations, 0),
             actions=torch.where(step, self.actions, 0.0),
             rewards=torch.where(step, self.rewards, 0.0),
             terminations=torch.where(step, self.terminations, 0.0),
-            first_action=torch.where(self.real[:, 0] > 0, self.first_action, 0.0),
-            first_reward=torch.where(self.real[:, 0] > 0, self.first_reward, 0.0),
+            first_action=torch.where(self.valid[:, 0] > 0, self.first_action, 0.0),
+            first_reward=torch.where(self.valid[:, 0] > 0, self.first_reward, 0.0),
         )
 
     def to(self, device: torch.device) -> Batch:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
 from offpcc.algorithms import ActorCritic
-from offpcc.algorithms.nonfinite import BadNumberError
+from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.cli import main, plan
 from offpcc.config import loading
 from offpcc.config.bindings import configurables, parameters, passed_by_us
@@ -168,7 +168,7 @@ def test_whatever_is_bound_a_run_is_begun_or_refused_in_one_message(
         signal.alarm(PATIENCE)
         try:
             begun(tmp_path / "a.gin", bound, algo, env, owner != "train", data)
-        except BadNumberError:  # a run that tells which number was its first bad one
+        except NonFiniteError:  # a run that tells which number was its first bad one
             continue
         except UserError as error:
             refused += 1

@@ -26,8 +26,8 @@ def random_batch(B=3, T=4, lengths=(4, 2, 3), observation=(2,), seed=0, dtype=to
         actions=normal(B, T, 2) * mask,
         rewards=normal(B, T, 1) * mask,
         terminations=(steps[:, :-1] == ends - 1).to(dtype),
-        real=real,
-        mask=mask,
+        valid=real,
+        loss_mask=mask,
         first_action=normal(B, 2),
         first_reward=normal(B, 1),
     )
@@ -44,10 +44,10 @@ def padded(batch, k, value=math.nan):
             name: append_padding(getattr(batch, name), k, value)
             for name in ("observations", "actions", "rewards", "terminations")
         },
-        real=append_padding(batch.real, k, 0.0),
-        mask=append_padding(batch.mask, k, 0.0),
+        valid=append_padding(batch.valid, k, 0.0),
+        loss_mask=append_padding(batch.loss_mask, k, 0.0),
     )
-    missing = longer.real == 0
+    missing = longer.valid == 0
     step_missing = missing[:, :-1] | missing[:, 1:]
     return longer._replace(
         observations=longer.observations.masked_fill(
@@ -67,7 +67,7 @@ def test_mean_is_over_counted_steps_and_the_last_axis(leading, dim):
     x = random.normal(size=(*leading, 3, 4, dim))
     expected = np.zeros(leading)
     for index in np.ndindex(*leading):
-        counted = [x[(*index, b, t)] for b in range(3) for t in range(4) if batch.mask[b, t, 0]]
+        counted = [x[(*index, b, t)] for b in range(3) for t in range(4) if batch.loss_mask[b, t, 0]]
         assert len(counted) == 9
         expected[index] = np.concatenate(counted).mean()
     mean = batch.mean(torch.from_numpy(x))
@@ -77,27 +77,27 @@ def test_mean_is_over_counted_steps_and_the_last_axis(leading, dim):
 
 def test_mean_and_its_gradient_ignore_nan_where_nothing_counts():
     batch = random_batch()
-    x = torch.ones(2, 3, 4, 2).masked_fill(batch.mask == 0, math.nan).requires_grad_()
+    x = torch.ones(2, 3, 4, 2).masked_fill(batch.loss_mask == 0, math.nan).requires_grad_()
     mean = batch.mean(x.square())
     torch.testing.assert_close(mean.detach(), torch.ones(2))
     mean.sum().backward()
-    expected = (batch.mask * 2 / (9 * 2)).expand(2, 3, 4, 2)
-    torch.testing.assert_close(torch.where(batch.mask > 0, x.grad, 0.0), expected)
+    expected = (batch.loss_mask * 2 / (9 * 2)).expand(2, 3, 4, 2)
+    torch.testing.assert_close(torch.where(batch.loss_mask > 0, x.grad, 0.0), expected)
 
 
 def test_mean_leaves_burn_in_out():
     batch = random_batch(lengths=(4, 4, 4))
-    batch = batch._replace(mask=batch.mask.index_fill(1, torch.tensor([0, 1]), 0.0), burn_in=2)
+    batch = batch._replace(loss_mask=batch.loss_mask.index_fill(1, torch.tensor([0, 1]), 0.0), burn_in=2)
     x = torch.arange(4.0).view(1, 4, 1).expand(3, 4, 1)
     assert batch.mean(x).item() == 2.5
 
 
 def test_has_step_needs_both_observations():
     batch = random_batch(lengths=(4, 2, 3))
-    real = batch.real.clone()
+    real = batch.valid.clone()
     real[2, 0] = 0.0  # a row that is padded on the left
     expected = [[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1, 0]]
-    assert batch._replace(real=real).has_step()[..., 0].int().tolist() == expected
+    assert batch._replace(valid=real).has_step()[..., 0].int().tolist() == expected
 
 
 @pytest.mark.parametrize("k", [0, 1, 5])
@@ -117,10 +117,10 @@ def test_what_padding_holds_is_gone(k, observation, value):
 
 def test_padding_on_the_left_is_gone_too():
     batch = random_batch(lengths=(4, 4, 4))
-    real = batch.real.clone()
+    real = batch.valid.clone()
     real[0, :2] = 0.0
     poisoned = batch._replace(
-        real=real,
+        valid=real,
         observations=batch.observations.masked_fill(real == 0, math.nan),
         actions=batch.actions.index_put((torch.tensor([0, 0]), torch.tensor([0, 1])), torch.tensor(math.nan)),
     )
@@ -136,7 +136,7 @@ def test_without_padding_keeps_bytes_bytes():
     batch = batch._replace(observations=torch.full((3, 5, 1, 8, 8), 9, dtype=torch.uint8))
     clean = batch.without_padding()
     assert clean.observations.dtype == torch.uint8
-    assert torch.equal(clean.observations[:, :, 0, 0, 0], (9 * batch.real[..., 0]).to(torch.uint8))
+    assert torch.equal(clean.observations[:, :, 0, 0, 0], (9 * batch.valid[..., 0]).to(torch.uint8))
 
 
 def test_to_keeps_every_field():

@@ -89,7 +89,7 @@ def test_resuming_is_exact_for_every_algorithm(algo, tmp_path):
 @pytest.mark.parametrize(
     "bindings",
     [
-        ["RecurrentSAC.lr=@LinearDecay()", "LinearDecay.num_updates=10", "SAC.max_gradient_norm=0.5"],
+        ["RecurrentSAC.lr=@LinearDecay()", "LinearDecay.num_updates=10", "SAC.max_grad_norm=0.5"],
         ["SAC.normalize_observations=True", "SAC.n_step=3", "Recurrent.cell='gru'"],
         ["RecurrentReplayBuffer.segment_len=None", "RecurrentReplayBuffer.burn_in=0", "train.updates_per_step=0.013"],
         ["environments.num_envs=3", "make.wrappers=[@Flicker]", "Flicker.probability=0.1"],
@@ -364,7 +364,7 @@ def test_of_a_table_that_is_as_it_was_nothing_is_told(quick, tmp_path, monkeypat
     bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
     assert quick("sac", bindings=[*bindings, "train.num_epochs=1"])[0] == 0
     for number, choice in ((2, "'skip'"), (3, "'skip'"), (4, "'stop'")):  # with which a column comes
-        given = [*bindings, f"train.num_epochs={number}", f"ActorCritic.bad_numbers={choice}"]
+        given = [*bindings, f"train.num_epochs={number}", f"ActorCritic.nonfinite={choice}"]
         code, out, err = quick("sac", "--resume", bindings=given)
         assert code == 0, err
         assert "progress.csv" not in out

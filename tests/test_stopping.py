@@ -202,8 +202,10 @@ def test_what_is_paid_at_the_end_is_paid_after_the_last_checkpoint(quick, tmp_pa
     def on_epoch(self, run):
         original(self, run)
         if run.loop.epoch == 2:
-            owed = run.loop.owed
-            monkeypatch.setattr(signals, "poll", lambda: stop() if run.loop.owed == owed - 2.0 else None)
+            pending_updates = run.loop.pending_updates
+            monkeypatch.setattr(
+                signals, "poll", lambda: stop() if run.loop.pending_updates == pending_updates - 2.0 else None
+            )
 
     def stop():
         monkeypatch.setattr(signals, "poll", lambda: None)

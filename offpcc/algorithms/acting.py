@@ -11,8 +11,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from offpcc.algorithms.components import RunningNormalization
-from offpcc.algorithms.nonfinite import Watch, why_no_action
-from offpcc.algorithms.numpy_policy import MOST_MIRRORED, MirroredPolicy
+from offpcc.algorithms.nonfinite import NonFiniteGuard, why_no_action
+from offpcc.algorithms.numpy_policy import MOST_MIRRORED, NumpyPolicy
 from offpcc.config.registry import specification
 from offpcc.core import Memory, Step, channels_first
 from offpcc.networks import Encoder, Inputs
@@ -25,8 +25,8 @@ ACTOR_FORMAT = 2
 # Arguments that an actor's file leaves out: what only learning reads, and what is described by what it built.
 BUILT = {"encoder", "shared_encoder"}
 LEARNING_ONLY = {
-    *("lr", "actor_lr", "encoder_lr", "alpha_lr", "max_gradient_norm"),
-    *("augmentation", "precision", "fused", "compiled", "bad_numbers"),
+    *("lr", "actor_lr", "encoder_lr", "alpha_lr", "max_grad_norm"),
+    *("augmentation", "precision", "fused", "compile", "nonfinite"),
 }
 
 
@@ -53,19 +53,19 @@ class Acting:
     actor: nn.Module
     normalization: RunningNormalization | None
     noise: Noise
-    watch: Watch
+    watch: NonFiniteGuard
     action_dim: int
-    compiled: bool
+    compile: bool
     noise_scale: float = 1.0  # standard deviation of the numbers by which the actor explores
-    _moody: list[nn.Module]
+    _train_mode_layers: list[nn.Module]
     _arguments: dict[str, Any]
-    _mirror: MirroredPolicy | Literal["unknown"] | None = "unknown"
+    _mirror: NumpyPolicy | Literal["unknown"] | None = "unknown"
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the mirror and losses that are compiled, which would show a copy the weights of this agent."""
         state = dict(vars(self))
         for name in vars(self):
-            if name == "_mirror" or (self.compiled and name.endswith("_loss")):
+            if name == "_mirror" or (self.compile and name.endswith("_loss")):
                 del state[name]
         return state
 
@@ -111,7 +111,7 @@ class Acting:
     @torch.no_grad()
     def _act(self, known: Inputs, begins: np.ndarray, memory: Memory, deterministic: bool) -> tuple[np.ndarray, Memory]:
         """By the networks themselves."""
-        for module in self._moody:
+        for module in self._train_mode_layers:
             module.eval()
         inputs = Inputs(*(torch.as_tensor(x, device=self.device).unsqueeze(1) for x in known))
         if self.normalization is not None:
@@ -145,7 +145,7 @@ class Acting:
             np.asarray(step.previous_reward, np.float32),
         )
 
-    def _mirrored(self, num_envs: int, any_begins: bool) -> MirroredPolicy | None:
+    def _mirrored(self, num_envs: int, any_begins: bool) -> NumpyPolicy | None:
         """What acts for few environments on the CPU, if there is a mirror of all that acts.
 
         It is made anew when an episode begins, in case that someone has changed the networks, and when weights lie
@@ -157,7 +157,7 @@ class Acting:
         if mirror is None and not any_begins:
             return None
         if mirror is None or mirror == "unknown" or any_begins or mirror.is_stale:
-            mirror = MirroredPolicy.of(self.actor_parts(), self.memoryless) if self.acts_by_actor else None
+            mirror = NumpyPolicy.of(self.actor_parts(), self.memoryless) if self.acts_by_actor else None
             self._mirror = mirror
         return mirror
 
@@ -167,9 +167,9 @@ class Acting:
         """The state of every attribute that has one.
 
         Raises:
-            BadNumberError: a recent update had one.
+            NonFiniteError: a recent update had one.
         """
-        self.watch.settle(self)
+        self.watch.synchronize(self)
         return {name: part.state_dict() for name, part in vars(self).items() if hasattr(part, "state_dict")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

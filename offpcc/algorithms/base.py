@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from offpcc.algorithms.acting import Acting
 from offpcc.algorithms.components import PolyakAverage, RunningNormalization
-from offpcc.algorithms.execution import BadNumbers, Precision, as_chosen
-from offpcc.algorithms.nonfinite import Watch
+from offpcc.algorithms.execution import NonFinitePolicy, Precision, with_execution_mode
+from offpcc.algorithms.nonfinite import NonFiniteGuard
 from offpcc.algorithms.optim import Optimizer, Rate
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Flag, Fraction, NonnegativeNumber, Number, NumParts, PositiveNumber, Size, Sizes
@@ -33,7 +33,7 @@ from offpcc.utils.errors import UserError
 from offpcc.utils.rng import Noise
 from offpcc.utils.system import keep_freed_memory
 
-MOODY = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
+TRAIN_MODE_LAYERS = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 AT_BOUND = 0.99  # beyond it, tanh passes less than 2% of a gradient
 CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
 
@@ -63,7 +63,7 @@ class ActorCritic(Acting):
         layer_norm: whether critics normalise their hidden layers.
         encoder: builds each network's own encoder; by default the class's.
         shared_encoder: builds the one for all.
-        max_gradient_norm: clips gradients of each optimizer, if given.
+        max_grad_norm: clips gradients of each optimizer, if given.
         normalize_observations: whether observations are shifted and scaled: by the mean and the standard deviation of a
             data set, or online by running ones. By default, offline algorithms (BC, TD3+BC, IQL, CQL, BCQ) normalise
             vectors of a data set; online, only TD3+BC normalises. The statistics are saved with the actor.
@@ -76,9 +76,9 @@ class ActorCritic(Acting):
             bfloat16, and of a cue that it keeps for hundreds of steps it may lose a fifth.
         fused: whether updates are those written out by hand, which take less time on the CPU; of SAC, DDPG, TD3,
             TD3+BC, IQL and BC with plain perceptrons, without memory. By default where they fit.
-        compiled: whether losses are compiled by `torch.compile`, which takes a C++ compiler and, at the first updates,
+        compile: whether losses are compiled by `torch.compile`, which takes a C++ compiler and, at the first updates,
             a minute or more; encoders, optimizers and targets are left as they are.
-        bad_numbers: what is done about NaN and infinity in an update: "stop" with an error that names the first of
+        nonfinite: what is done about NaN and infinity in an update: "raise" an error that names the first of
             them, or "skip" the update, whose statistics are NaN but for `skipped`, which is 1. Nothing is learned from
             them. A run may be gone on with by the other.
     """
@@ -92,11 +92,11 @@ class ActorCritic(Acting):
     has_critics: ClassVar[bool] = True
     # Whether NaN and infinity in observations and actions show in an update's first loss, or in its gradient, unless an
     # encoder or a normalisation has bounds that hide them; they then take no look of their own.
-    first_loss_reads_all: ClassVar[bool] = False
+    loss_covers_batch: ClassVar[bool] = False
     has_target_actor: ClassVar[bool] = False
     # Set by `offpcc.algorithms.fused`: the class of the fused update, and the methods that it replaces.
     fused_update: ClassVar[Any] = None
-    written_by_hand: ClassVar[dict[str, Callable[..., Any]]]
+    fused_methods: ClassVar[dict[str, Callable[..., Any]]]
     stat_names: tuple[str, ...] = ()
 
     def __init__(
@@ -116,7 +116,7 @@ class ActorCritic(Acting):
         layer_norm: Flag = False,
         encoder: Builder | None = None,
         shared_encoder: Builder | None = None,
-        max_gradient_norm: PositiveNumber | None = None,
+        max_grad_norm: PositiveNumber | None = None,
         normalize_observations: Flag | None = None,
         n_step: Size = 1,
         reward_scale: Number = 1.0,
@@ -124,8 +124,8 @@ class ActorCritic(Acting):
         augmentation: Augmentation | None = None,
         precision: Precision = "float32",
         fused: Flag | None = None,
-        compiled: Flag = False,
-        bad_numbers: BadNumbers = "stop",
+        compile: Flag = False,
+        nonfinite: NonFinitePolicy = "raise",
     ) -> None:
         self.device = torch.device(device)
         if self.device.type == "cpu":
@@ -136,7 +136,7 @@ class ActorCritic(Acting):
         self.observation_shape = channels_first_shape(observation_space.shape)
         self.action_space, self.action_dim = action_space, int(np.prod(action_space.shape))
         self.noise = Noise(seed, self.device)
-        self.lr, self.max_gradient_norm, self.precision, self.compiled = lr, max_gradient_norm, precision, compiled
+        self.lr, self.max_grad_norm, self.precision, self.compile = lr, max_grad_norm, precision, compile
         if augmentation is None and self.default_augmentation is not None:
             augmentation = self.default_augmentation()
         self.augmentation = augmentation if is_image(self.observation_shape) else None
@@ -155,10 +155,12 @@ class ActorCritic(Acting):
                 layer_norm,
             )
         # Modules of a user's that behave otherwise while they learn; `act` is never learning.
-        self._moody = [m for part in self.networks() for m in part.modules() if isinstance(m, MOODY)]
+        self._train_mode_layers = [
+            m for part in self.networks() for m in part.modules() if isinstance(m, TRAIN_MODE_LAYERS)
+        ]
         self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
         self.encoders_are_empty = is_empty(self.shared_encoder) and is_empty(self.actor_encoder) and self.memoryless
-        self._normalize(normalize_observations, skips=bad_numbers == "skip")
+        self._normalize(normalize_observations, skips=nonfinite == "skip")
         if self.watch.skips:
             self.stat_names = (*self.stat_names, "skipped")
         self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
@@ -171,10 +173,10 @@ class ActorCritic(Acting):
         """Normalise observations or leave them as they are, and watch updates accordingly."""
         self.normalization = RunningNormalization(self.observation_shape).to(self.device) if is_wanted else None
         statistics = [] if self.normalization is None else [*self.normalization.buffers()]
-        statistics += [statistic for module in self._moody for statistic in module.buffers()]
-        self.watch = Watch(self.device, statistics, skips=skips)
-        shown = self.first_loss_reads_all and self.encoders_are_empty and self.normalization is None
-        self._looked_at = ("rewards",) if shown else ("observations", "actions", "rewards")
+        statistics += [statistic for module in self._train_mode_layers for statistic in module.buffers()]
+        self.watch = NonFiniteGuard(self.device, statistics, skips=skips)
+        shown = self.loss_covers_batch and self.encoders_are_empty and self.normalization is None
+        self.checked_fields = ("rewards",) if shown else ("observations", "actions", "rewards")
 
     def expect_recorded_data(self) -> None:
         """Normalise observations if that is this algorithm's default for data sets; called before the first update."""
@@ -223,11 +225,11 @@ class ActorCritic(Acting):
         shared = [(self.shared_encoder.parameters(), encoder_lr)]
         actors = [(self.actor_encoder.parameters(), encoder_lr), (self.actor.parameters(), actor_lr)]
         if not self.has_critics:
-            self.actor_optimizer = Optimizer(shared + actors, self.max_gradient_norm)
+            self.actor_optimizer = Optimizer(shared + actors, self.max_grad_norm)
             return
-        self.actor_optimizer = Optimizer(actors, self.max_gradient_norm)
+        self.actor_optimizer = Optimizer(actors, self.max_grad_norm)
         critics = [(self.critic_encoders.parameters(), encoder_lr), (self.critics.parameters(), self.lr)]
-        self.critic_optimizer = Optimizer(shared + critics, self.max_gradient_norm)
+        self.critic_optimizer = Optimizer(shared + critics, self.max_grad_norm)
         pairs = [
             (self.target_shared_encoder, self.shared_encoder),
             (self.target_critic_encoders, self.critic_encoders),
@@ -242,7 +244,7 @@ class ActorCritic(Acting):
         critics = (self.critic_encoders, self.critics) if self.has_critics else ()
         return self.shared_encoder, self.actor_encoder, self.actor, *critics
 
-    def without_effect(self) -> dict[str, str]:
+    def unused_parameters(self) -> dict[str, str]:
         """Parameters that change nothing of this agent, as it is built, and why."""
         reasons = {}
         if is_empty(self.shared_encoder) and is_empty(self.actor_encoder):
@@ -263,7 +265,7 @@ class ActorCritic(Acting):
         """Have a class's own updates made as the agent's options say."""
         super().__init_subclass__(**kwargs)
         if "update_networks" in cls.__dict__:
-            setattr(cls, "update_networks", as_chosen(cls.__dict__["update_networks"]))  # noqa: B010
+            setattr(cls, "update_networks", with_execution_mode(cls.__dict__["update_networks"]))  # noqa: B010
 
     def update_networks(self, batch: Batch) -> Stats:
         """One update; the algorithm's page."""
@@ -271,23 +273,23 @@ class ActorCritic(Acting):
 
     def prepare(self, batch: Batch) -> Batch:
         """The batch without padding's contents, with observations shifted (images) and normalised (vectors)."""
-        for module in self._moody:
+        for module in self._train_mode_layers:
             module.train()
         batch = batch.to(self.device).without_padding()
-        self.watch.look_at(*[getattr(batch, name) for name in self._looked_at])
+        self.watch.check_batch(*[getattr(batch, name) for name in self.checked_fields])
         observations = batch.observations
         if self.augmentation is not None:
             observations = self.augmentation(observations, self.noise, one_per_row=not self.memoryless)
         if self.normalization is not None:
-            self.normalization.update(batch.observations[:, :-1].flatten(0, 1), batch.mask.flatten())
+            self.normalization.update(batch.observations[:, :-1].flatten(0, 1), batch.loss_mask.flatten())
         return batch._replace(observations=self._normalized(batch, observations))
 
     def _normalized(self, batch: Batch, observations: Tensor) -> Tensor:
         """`observations` of a batch, normalised if that is wanted; zeros in padding."""
         if self.normalization is None:
             return observations
-        real = batch.real.view(*batch.real.shape[:2], *(1,) * len(self.observation_shape))
-        return torch.where(real > 0, self.normalization(observations), 0.0)
+        valid = batch.valid.view(*batch.valid.shape[:2], *(1,) * len(self.observation_shape))
+        return torch.where(valid > 0, self.normalization(observations), 0.0)
 
     def summarize(self, batch: Batch) -> Summaries:
         """Encode once; from here on, everything is feed-forward."""
@@ -311,7 +313,7 @@ class ActorCritic(Acting):
             next_pi = read(self.target_actor_encoder, features=target_shared) if self.has_target_actor else pi
         return Summaries(pi[:, :-1], next_pi[:, 1:].detach(), q[:, :, :-1], target_q, pi.detach())
 
-    def backup(self, batch: Batch, next_value: Tensor) -> Tensor:
+    def td_target(self, batch: Batch, next_value: Tensor) -> Tensor:
         """Targets (B, T, 1) from the value (B, T, 1) of each next observation.
 
         y_t = r_t + gamma (1 - d_t) V(o_{t+1}), the reward scaled and shifted; with n steps, y_t sums n rewards,
@@ -332,7 +334,7 @@ class ActorCritic(Acting):
 
         There is none for an agent of one's own whose actions are not the actor's.
         """
-        for module in self._moody:
+        for module in self._train_mode_layers:
             module.eval()
         batch = batch.to(self.device).without_padding()
         h = self.summarize(batch._replace(observations=self._normalized(batch, batch.observations)))

@@ -30,7 +30,7 @@ class BC(DeterministicPolicy):
 
     has_critics = False
     normalizes_recorded = True
-    first_loss_reads_all = True
+    loss_covers_batch = True
     stat_names = tuple(BCStats.__annotations__)
 
     def update_networks(self, batch: Batch) -> Stats:

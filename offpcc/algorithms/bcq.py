@@ -25,7 +25,7 @@ from offpcc.config.registry import configurable
 from offpcc.config.validation import Fraction, NonnegativeNumber, Size, Sizes
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import DeterministicActor, VariationalAutoencoder
-from offpcc.networks.layers import beside
+from offpcc.networks.layers import concat_inputs
 
 
 class BCQStats(TypedDict):
@@ -45,7 +45,7 @@ class BCQ(ActorCritic):
         observation_space: see `ActorCritic`.
         action_space: see `ActorCritic`.
         phi: largest perturbation, in the units of actions in [-1, 1].
-        soft_minimum: lambda: the weight of the lowest critic in targets, beside that of the highest.
+        lmbda: lambda: the weight of the lowest critic in targets, beside that of the highest.
         num_samples: next actions that a target takes the best of.
         num_acting_samples: actions that acting takes the best of.
         vae_hidden_dims: widths of the autoencoder's two MLPs.
@@ -62,7 +62,7 @@ class BCQ(ActorCritic):
         action_space: Any,
         *,
         phi: NonnegativeNumber = 0.05,
-        soft_minimum: Fraction = 0.75,
+        lmbda: Fraction = 0.75,
         num_samples: Size = 10,
         num_acting_samples: Size = 100,
         vae_hidden_dims: Sizes = (750, 750),
@@ -70,8 +70,8 @@ class BCQ(ActorCritic):
     ) -> None:
         self.vae_hidden_dims, self.num_acting_samples = vae_hidden_dims, num_acting_samples  # the networks' sizes
         super().__init__(observation_space, action_space, **kwargs)
-        self.phi, self.soft_minimum, self.num_samples = phi, soft_minimum, num_samples
-        self.vae_optimizer = Optimizer([(self.vae.parameters(), self.lr)], self.max_gradient_norm)
+        self.phi, self.lmbda, self.num_samples = phi, lmbda, num_samples
+        self.vae_optimizer = Optimizer([(self.vae.parameters(), self.lr)], self.max_grad_norm)
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
         """The perturbation, which reads an action as well."""
@@ -104,7 +104,7 @@ class BCQ(ActorCritic):
 
     def perturbed(self, actor: nn.Module, summary: Tensor, action: Tensor) -> Tensor:
         """`action` (..., [S,] A) moved by at most phi in each dimension, inside the box."""
-        moved: Tensor = action + self.phi * actor(beside(summary, action))
+        moved: Tensor = action + self.phi * actor(concat_inputs(summary, action))
         return moved.clamp(-1.0, 1.0)
 
     def latent(self, like: Tensor) -> Tensor:
@@ -146,8 +146,8 @@ class BCQ(ActorCritic):
             like = after.new_empty(*after.shape[:-1], self.num_samples, self.vae.latent_dim)
             actions = self.perturbed(self.target_actor, h.next_pi, self.vae.decode(after, self.latent(like)))
             next_q = self.target_critics(h.target_q[:, :, 1:], actions)  # (N, B, T, S, 1)
-            soft = self.soft_minimum * next_q.amin(0) + (1.0 - self.soft_minimum) * next_q.amax(0)
-            y = self.backup(batch, soft.amax(-2))
+            soft = self.lmbda * next_q.amin(0) + (1.0 - self.lmbda) * next_q.amax(0)
+            y = self.td_target(batch, soft.amax(-2))
         q = self.critics(h.q, batch.actions)
         return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
 
@@ -156,4 +156,4 @@ class BCQ(ActorCritic):
         now = h.v[:, :-1]
         with torch.no_grad():
             action = self.vae.decode(now, self.latent(now.new_empty(*now.shape[:-1], self.vae.latent_dim)))
-        return -batch.mean(self.critics.of_policy(h.q, self.perturbed(self.actor, h.pi, action), 1)[0])
+        return -batch.mean(self.critics.forward_frozen(h.q, self.perturbed(self.actor, h.pi, action), 1)[0])

@@ -32,15 +32,15 @@ class PolyakAverage:
         if not self.targets:
             return
         watch, whole = current(), 1.0 - self.polyak
-        if watch is not None and watch.forbids:
+        if watch is not None and watch.blocks_update:
             return
-        flag = None if watch is None else watch.flag
-        if flag is None:
+        found_inf = None if watch is None else watch.found_inf
+        if found_inf is None:
             torch._foreach_lerp_(self.targets, self.sources, whole)
             return
         # A lerp by tensors would be an operation for each target.
         ways = torch._foreach_sub(self.sources, self.targets)
-        torch._foreach_mul_(ways, (flag * -whole).add_(whole))
+        torch._foreach_mul_(ways, (found_inf * -whole).add_(whole))
         torch._foreach_add_(self.targets, ways)
 
 
@@ -72,7 +72,7 @@ class Temperature(nn.Module):
         return self.log_alpha * (entropy.detach() - self.target_entropy)
 
 
-class Multiplier(nn.Module):
+class LagrangeMultiplier(nn.Module):
     """CQL's Lagrange multiplier alpha', learned if there is a threshold, else 1 (Kumar et al. 2020, arXiv:2006.04779).
 
     Args:

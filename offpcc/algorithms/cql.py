@@ -1,6 +1,6 @@
 """Conservative Q-Learning, Kumar et al. 2020 (arXiv:2006.04779): the H form (eq. 4), on SAC.
 
-Differs from SAC: the target leaves the next action's entropy out (`entropy_backup` puts it back).
+Differs from SAC: the target leaves the next action's entropy out (`backup_entropy` puts it back).
 
 Differs from the paper: the soft maximum over actions is not divided by the number of samples, as in the authors' code,
 to which the threshold belongs (with 30 samples it is larger by log 30); it has a third group of samples, of the policy
@@ -22,7 +22,7 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
-from offpcc.algorithms.components import Multiplier
+from offpcc.algorithms.components import LagrangeMultiplier
 from offpcc.algorithms.optim import Optimizer
 from offpcc.algorithms.sac import SAC
 from offpcc.config.registry import configurable
@@ -52,11 +52,11 @@ class CQL(SAC):
         action_space: see `ActorCritic`.
         conservative_weight: the paper's alpha: of the gap between the soft maximum of Q and Q of recorded actions.
         num_samples: actions of each of the three groups that the soft maximum is estimated from.
-        sharpness: temperature of the soft maximum; near 0 it is the maximum.
-        threshold: tau, which the weighted gap is held to by a multiplier that is learned; None for none.
-        max_backup: whether targets take the best of `num_samples` next actions.
-        entropy_backup: whether targets contain the next action's entropy; not with `max_backup`.
-        num_imitating_updates: updates at the start in which the actor imitates instead of seeking high Q.
+        temperature: temperature of the soft maximum; near 0 it is the maximum.
+        lagrange_threshold: tau, which the weighted gap is held to by a multiplier that is learned; None for none.
+        max_q_backup: whether targets take the best of `num_samples` next actions.
+        backup_entropy: whether targets contain the next action's entropy; not with `max_q_backup`.
+        bc_steps: updates at the start in which the actor imitates instead of seeking high Q.
         kwargs: see `SAC` and `ActorCritic`.
     """
 
@@ -70,33 +70,37 @@ class CQL(SAC):
         *,
         conservative_weight: NonnegativeNumber = 5.0,
         num_samples: Size = 10,
-        sharpness: PositiveNumber = 1.0,
-        threshold: NonnegativeNumber | None = None,
-        max_backup: Flag = False,
-        entropy_backup: Flag = False,
-        num_imitating_updates: NonnegativeInteger = 0,
+        temperature: PositiveNumber = 1.0,
+        lagrange_threshold: NonnegativeNumber | None = None,
+        max_q_backup: Flag = False,
+        backup_entropy: Flag = False,
+        bc_steps: NonnegativeInteger = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(observation_space, action_space, **kwargs)
-        self.conservative_weight, self.num_samples, self.sharpness = conservative_weight, num_samples, sharpness
-        self.max_backup, self.entropy_backup = max_backup, entropy_backup
-        self.num_imitating_updates = num_imitating_updates
-        self.multiplier = Multiplier(threshold).to(self.device)
+        self.conservative_weight, self.num_samples, self.softmax_temperature = (
+            conservative_weight,
+            num_samples,
+            temperature,
+        )
+        self.max_q_backup, self.backup_entropy = max_q_backup, backup_entropy
+        self.bc_steps = bc_steps
+        self.multiplier = LagrangeMultiplier(lagrange_threshold).to(self.device)
         self.multiplier_optimizer = Optimizer([(self.multiplier.learned_parameters(), self.lr)])
 
-    def without_effect(self) -> dict[str, str]:
+    def unused_parameters(self) -> dict[str, str]:
         """See `ActorCritic`."""
-        idle = ("entropy_backup",) if self.max_backup else ()
-        return super().without_effect() | dict.fromkeys(idle, "max_backup leaves the entropy out")
+        idle = ("backup_entropy",) if self.max_q_backup else ()
+        return super().unused_parameters() | dict.fromkeys(idle, "max_q_backup leaves the entropy out")
 
     def about_updates(self, num_updates: float) -> str:
         """See `ActorCritic`."""
-        if not 0 < num_updates <= self.num_imitating_updates:
+        if not 0 < num_updates <= self.bc_steps:
             return ""
         return (
-            f"the actor will only imitate and never seek high Q: CQL.num_imitating_updates is "
-            f"{self.num_imitating_updates:,}, and the run has {num_updates:,.0f} updates; lower it, such as --gin "
-            f'"{type(self).__name__}.num_imitating_updates={num_updates // 10:.0f}", or raise train.num_epochs'
+            f"the actor will only imitate and never seek high Q: CQL.bc_steps is "
+            f"{self.bc_steps:,}, and the run has {num_updates:,.0f} updates; lower it, such as --gin "
+            f'"{type(self).__name__}.bc_steps={num_updates // 10:.0f}", or raise train.num_epochs'
         )
 
     def update_networks(self, batch: Batch) -> Stats:
@@ -144,7 +148,7 @@ class CQL(SAC):
         # One pass for all of them takes less time than one for the recorded action and one for the others.
         q = self.critics(h.q, torch.cat([batch.actions.unsqueeze(-2), uniform, *actions], -2))  # (N, B, T, 1 + S, 1)
         weighted = q[..., 1:, :] - torch.cat([log_density, *log_probs], -2)
-        return q[..., 0, :], self.sharpness * torch.logsumexp(weighted / self.sharpness, -2)
+        return q[..., 0, :], self.softmax_temperature * torch.logsumexp(weighted / self.softmax_temperature, -2)
 
     def samples(self, summary: Tensor, num: int) -> tuple[Tensor, Tensor]:
         """So many actions (B, T, S, A) for each summary (B, T, H), and their log-probabilities (B, T, S, 1)."""
@@ -154,15 +158,15 @@ class CQL(SAC):
 
     def next_value(self, h: Summaries) -> Tensor:
         """Min over critics of Q'(o', a'), or of its maximum over several a', (B, T, 1)."""
-        if self.entropy_backup and not self.max_backup:
+        if self.backup_entropy and not self.max_q_backup:
             return super().next_value(h)
-        actions, _ = self.samples(h.next_pi, self.num_samples if self.max_backup else 1)
+        actions, _ = self.samples(h.next_pi, self.num_samples if self.max_q_backup else 1)
         q: Tensor = self.target_critics(h.target_q[:, :, 1:], actions)  # (N, B, T, S, 1)
         return q.amax(-2).amin(0)
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """SAC's; in the first updates mean (alpha log pi(a'|o) - log pi(a|o)) with recorded a."""
-        if self.critic_optimizer.num_updates > self.num_imitating_updates:
+        if self.critic_optimizer.num_updates > self.bc_steps:
             return super().actor_loss(h, batch)
         _, log_prob = self.sample(h.pi)
         imitation = self.actor.log_prob(h.pi, batch.actions)

@@ -30,7 +30,7 @@ class DDPG(DeterministicPolicy):
 
     default_num_critics = 1
     has_target_actor = True
-    first_loss_reads_all = True
+    loss_covers_batch = True
     stat_names = tuple(DDPGStats.__annotations__)
 
     def update_networks(self, batch: Batch) -> Stats:
@@ -48,7 +48,7 @@ class DDPG(DeterministicPolicy):
         """L = mean (y - Q(o, a))^2 with y = r + gamma (1 - d) Q'(o', mu'(o')), summed over critics; and mean Q."""
         with torch.no_grad():
             next_q = self.target_critics(h.target_q[:, :, 1:], self.target_action(h))
-            y = self.backup(batch, next_q.amin(0))
+            y = self.td_target(batch, next_q.amin(0))
         q = self.critics(h.q, batch.actions)
         return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
 
@@ -59,4 +59,4 @@ class DDPG(DeterministicPolicy):
 
     def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
         """-mean Q_1(o, mu(o)): the deterministic policy gradient (eq. 6)."""
-        return -batch.mean(self.critics.of_policy(h.q, self.actor(h.pi), 1)[0])
+        return -batch.mean(self.critics.forward_frozen(h.q, self.actor(h.pi), 1)[0])

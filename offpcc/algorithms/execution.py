@@ -12,12 +12,12 @@ from offpcc.config.validation import one_of
 from offpcc.core import Batch, Stats
 
 PRECISIONS = ("float32", "bfloat16")
-BAD_NUMBERS = ("stop", "skip")
+NONFINITE_POLICIES = ("raise", "skip")
 Precision = Annotated[str, one_of(PRECISIONS)]
-BadNumbers = Annotated[str, one_of(BAD_NUMBERS)]
+NonFinitePolicy = Annotated[str, one_of(NONFINITE_POLICIES)]
 
 
-def as_chosen(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], Stats]:
+def with_execution_mode(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], Stats]:
     """`update_networks`, fused or with matrix products in the agent's precision, and watched.
 
     Nothing that was cast is kept: weights change in the midst of an update.
@@ -27,7 +27,7 @@ def as_chosen(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], S
         if agent._fused is not None and agent._fused.fits(agent):
             stats: Stats = agent._fused(agent, batch)
             return stats
-        if agent.compiled:
+        if agent.compile:
             compile_losses(agent)
         if agent.precision == "float32":
             return update(agent, batch)
@@ -36,7 +36,7 @@ def as_chosen(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], S
 
     @functools.wraps(update)
     def wrapped(self: Any, batch: Batch) -> Stats:
-        stats: Stats = self.watch.over(self, chosen, batch)
+        stats: Stats = self.watch.run(self, chosen, batch)
         return stats
 
     return wrapped

@@ -52,7 +52,7 @@ class IQL(ActorCritic):
         action_space: see `ActorCritic`.
         expectile: tau; 0.5 gives the mean over recorded actions, near 1 their best.
         beta: how sharply recorded actions are weighed by their advantage; 0 imitates.
-        max_weight: largest weight of an action.
+        max_advantage_weight: largest weight of an action.
         kwargs: see `ActorCritic`.
     """
 
@@ -67,12 +67,12 @@ class IQL(ActorCritic):
         *,
         expectile: Fraction = 0.7,
         beta: NonnegativeNumber = 3.0,
-        max_weight: PositiveNumber = 100.0,
+        max_advantage_weight: PositiveNumber = 100.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(observation_space, action_space, **kwargs)
-        self.expectile, self.beta, self.max_weight = expectile, beta, max_weight
-        self.value_optimizer = Optimizer([(self.value.parameters(), self.lr)], self.max_gradient_norm)
+        self.expectile, self.beta, self.max_advantage_weight = expectile, beta, max_advantage_weight
+        self.value_optimizer = Optimizer([(self.value.parameters(), self.lr)], self.max_grad_norm)
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> GaussianActor:
         """A Gaussian policy that is not squashed, but for its mean."""
@@ -117,7 +117,7 @@ class IQL(ActorCritic):
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """L_Q = mean (r + gamma (1 - d) V(o') - Q(o, a))^2, summed over critics; and mean Q."""
         with torch.no_grad():
-            y = self.backup(batch, self.value(h.v[:, 1:]))
+            y = self.td_target(batch, self.value(h.v[:, 1:]))
         q = self.critics(h.q, batch.actions)
         return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
 
@@ -126,7 +126,7 @@ class IQL(ActorCritic):
         with torch.no_grad():
             recorded = self.recorded_value(h, batch) if recorded is None else recorded
             advantage = recorded - self.value(h.v[:, :-1])
-            weight = (self.beta * advantage).exp().clamp(max=self.max_weight)
+            weight = (self.beta * advantage).exp().clamp(max=self.max_advantage_weight)
         return -batch.mean(weight * self.actor.log_prob(h.pi, batch.actions)), batch.mean(weight)
 
     @torch.no_grad()

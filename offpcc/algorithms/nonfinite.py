@@ -29,10 +29,10 @@ from offpcc.utils.tensor_files import write_tensors
 GIVEN = ("observations", "actions", "rewards", "terminations", "first_action", "first_reward")  # of a batch
 IN_DATA = "`offpcc check` looks for such numbers in an environment (--env) or in recorded data (--dataset)"
 IN_WEIGHTS = "no update makes them so: go on from a checkpoint, or load other weights"
-IN_LEARNING = "a smaller learning rate, max_gradient_norm or a smaller reward_scale may keep it in bounds"
+IN_LEARNING = "a smaller learning rate, max_grad_norm or a smaller reward_scale may keep it in bounds"
 
 
-class Look(NamedTuple):
+class GradientCheck(NamedTuple):
     """What a step of an optimizer was to be made of."""
 
     loss: Tensor | None  # 0-d
@@ -40,7 +40,7 @@ class Look(NamedTuple):
     gradients: Sequence[Tensor | None]
 
 
-class BadNumberError(UserError):
+class NonFiniteError(UserError):
     """An update met NaN or infinity, and from there on changed nothing.
 
     Args:
@@ -56,9 +56,9 @@ class BadNumberError(UserError):
         self.kept = "the batch is this error's `batch`, to be written by `save(file)`"
         super().__init__(self._told())
 
-    def at(self, step: int) -> BadNumberError:
+    def at(self, step: int) -> NonFiniteError:
         """This error with its step; another object, as gin hands on a proxy of what passes through it."""
-        return BadNumberError(self.update, self.finding, self.remedy, self.batch, step)
+        return NonFiniteError(self.update, self.finding, self.remedy, self.batch, step)
 
     def save(self, file: Path) -> None:
         """Write the batch to `file`, a dict of plain tensors and facts, and tell so."""
@@ -82,7 +82,7 @@ class BadNumberError(UserError):
         return f"update {self.update:,}{at}: {self.finding}, so nothing more was learned; {self.remedy}; {self.kept}"
 
 
-def find(agent: Any, batch: Batch, looks: Sequence[Look]) -> tuple[str, str]:
+def find(agent: Any, batch: Batch, looks: Sequence[GradientCheck]) -> tuple[str, str]:
     """What the first tensor of an update with a bad number is called and holds; and the remedy.
 
     The batch comes first, then weights, which were there before any loss, then losses and gradients as they came.
@@ -146,15 +146,15 @@ MOST_SKIPPED = 100  # updates in a row; more are no accident
 UNDER_WAY = ("_looks", "_awaiting_a_look", "_update", "_batches", "_num_bytes", "_reported")
 
 Update = Callable[[Any, Batch], Stats]
-_CURRENT: ContextVar[Watch | None] = ContextVar("watch", default=None)
+_CURRENT: ContextVar[NonFiniteGuard | None] = ContextVar("watch", default=None)
 
 
-def current() -> Watch | None:
+def current() -> NonFiniteGuard | None:
     """The watch of the agent whose update is being made; None outside of updates."""
     return _CURRENT.get()
 
 
-class Watch:
+class NonFiniteGuard:
     """Looks at the updates of one agent.
 
     Args:
@@ -169,7 +169,7 @@ class Watch:
         is_awaited: whether that is known before each step, as on a CPU, where it takes no time.
     """
 
-    _looks: list[Look]  # of the latest update
+    _looks: list[GradientCheck]  # of the latest update
     _awaiting_a_look: list[Tensor]
     _update: Update
     _batches: deque[Batch]  # of updates of which it is not known whether they were bad
@@ -185,11 +185,11 @@ class Watch:
         self._count = torch.zeros((), device=device)  # bad updates in a row, where that is not awaited
         self._begin_reports()
 
-    def over(self, agent: Any, update: Update, batch: Batch) -> Stats:
+    def run(self, agent: Any, update: Update, batch: Batch) -> Stats:
         """The statistics of `update(agent, batch)`, watched.
 
         Raises:
-            BadNumberError: there was one, in this update or in one not long ago, or in too many in a row.
+            NonFiniteError: there was one, in this update or in one not long ago, or in too many in a row.
         """
         if _CURRENT.get() is self:  # an update that calls its parent's
             return update(agent, batch)
@@ -202,7 +202,7 @@ class Watch:
         if self.is_awaited:
             self.bad_in_a_row = self.bad_in_a_row + 1 if self.found.item() else 0
             if self._are_too_many:
-                self._judge(agent, update, batch, self.num_updates)
+                self._raise_error(agent, update, batch, self.num_updates)
         else:
             self._count.add_(self._one).mul_(self.found)
             self._batches.append(batch)
@@ -212,11 +212,11 @@ class Watch:
                 self._report(agent)
         return stats
 
-    def settle(self, agent: Any) -> None:
+    def synchronize(self, agent: Any) -> None:
         """Wait for what is not known yet of the updates of `agent`, before it is saved.
 
         Raises:
-            BadNumberError: there was one.
+            NonFiniteError: there was one.
         """
         if self._batches:
             self._report(agent)
@@ -225,22 +225,22 @@ class Watch:
     # What is asked in an update ------------------------------------------------------------------------------
 
     @property
-    def forbids(self) -> bool:
-        """Whether it is known that nothing is to be changed any more; see `flag`, where that is not awaited."""
+    def blocks_update(self) -> bool:
+        """Whether it is known that nothing is to be changed any more; see `found_inf`, where that is not awaited."""
         return self.is_awaited and self.found.item() > 0.0
 
     @property
-    def flag(self) -> Tensor | None:
-        """`found`, for what is changed on a device without waiting for it; None where `forbids` tells all."""
+    def found_inf(self) -> Tensor | None:
+        """`found`, for what is changed on a device without waiting for it; None where `blocks_update` tells all."""
         return None if self.is_awaited else self.found
 
-    def look_at(self, *given: Tensor) -> None:
+    def check_batch(self, *given: Tensor) -> None:
         """Look at what is to be learned from, without padding; that is done before the first step."""
         if _CURRENT.get() is self:
             numbers = [x for x in given if x.is_floating_point()]
             self._awaiting_a_look += numbers if self.is_awaited else [x.sum() for x in numbers]
 
-    def look_at_step(self, look: Look, gradients: Sequence[Tensor]) -> None:
+    def check_gradients(self, look: GradientCheck, gradients: Sequence[Tensor]) -> None:
         """Look at what an optimizer is about to take: `gradients`, or tensors that hold all of them.
 
         They may be those from before they were clipped, for clipping makes no bad number good.
@@ -292,7 +292,7 @@ class Watch:
     def _are_too_many(self) -> bool:
         return self.bad_in_a_row >= (MOST_SKIPPED if self.skips else 1)
 
-    def _judge(self, agent: Any, update: Update, batch: Batch, number: int) -> None:
+    def _raise_error(self, agent: Any, update: Update, batch: Batch, number: int) -> None:
         """Refuse to go on; the update to tell of has this number and learned from `batch`."""
         if not self.is_awaited:  # others have followed; as nothing is changed, it can be made again
             self.found.fill_(1.0)
@@ -302,14 +302,14 @@ class Watch:
             finding = f"{MOST_SKIPPED} updates in a row were skipped, and in this one {finding}"
         elif remedy != IN_WEIGHTS:
             remedy += (
-                f'; bad_numbers = "skip" leaves such updates out, also of this run from its last checkpoint on: '
-                f"--resume --gin \"{type(agent).__name__}.bad_numbers='skip'\""
+                f'; nonfinite = "skip" leaves such updates out, also of this run from its last checkpoint on: '
+                f"--resume --gin \"{type(agent).__name__}.nonfinite='skip'\""
             )
         self.bad_in_a_row = 0  # who catches the error may go on
         self.found.zero_()
         self._count.zero_()
         self._begin_reports()
-        raise BadNumberError(number, finding, remedy, batch)
+        raise NonFiniteError(number, finding, remedy, batch)
 
     def _report(self, agent: Any) -> None:
         """Read the last report, and have the next one made."""
@@ -321,7 +321,7 @@ class Watch:
             if self._are_too_many:
                 if not self.skips:  # after a first bad update, all are
                     number -= self.bad_in_a_row - 1
-                self._judge(agent, self._update, self._batches[number - self.num_updates - 1], number)
+                self._raise_error(agent, self._update, self._batches[number - self.num_updates - 1], number)
             while len(self._batches) > self.num_updates - number:  # what has been judged is let go of
                 self._batches.popleft()
         count = self._count.clone().to("cpu", non_blocking=True)

@@ -15,11 +15,11 @@ from offpcc.networks.states import map_state
 MOST_MIRRORED = 8  # environments side by side; with more, the products themselves are the cost, and threads pay
 
 
-class Remembered(tuple[State, ...]):
+class NumpyState(tuple[State, ...]):
     """A memory that is of arrays already: a resumed run's is of tensors."""
 
 
-class MirroredPolicy:
+class NumpyPolicy:
     """What `act` does with an agent's networks, by their mirrors.
 
     Args:
@@ -35,7 +35,7 @@ class MirroredPolicy:
         self.places: list[int] = []
 
     @classmethod
-    def of(cls, parts: Mapping[str, nn.Module], memoryless: bool) -> MirroredPolicy | None:
+    def of(cls, parts: Mapping[str, nn.Module], memoryless: bool) -> NumpyPolicy | None:
         """The mirror of an agent's `actor_parts`; None if one of them has none."""
         found = {name: mirror_of(part) for name, part in parts.items()}
         mirrors = {name: mirror for name, mirror in found.items() if mirror is not None}
@@ -65,13 +65,13 @@ class MirroredPolicy:
             memory = None, None
         elif begins is not None:
             memory = _kept(memory, begins)
-        elif type(memory) is not Remembered:
+        elif type(memory) is not NumpyState:
             memory = map_state(np.asarray, memory)
         shared_state, own_state = memory
         features, shared_state = self.shared(inputs, shared_state)
         summary, own_state = self.own(Inputs(features, *past), own_state)
         action = self.choose(summary, noise)
-        return action, None if self.memoryless else Remembered((shared_state, own_state))
+        return action, None if self.memoryless else NumpyState((shared_state, own_state))
 
 
 def _kept(memory: Memory, begins: Array) -> Memory:

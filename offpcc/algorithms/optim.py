@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from offpcc.algorithms.nonfinite import Look, Watch, current
+from offpcc.algorithms.nonfinite import GradientCheck, NonFiniteGuard, current
 from offpcc.config.registry import configurable
 from offpcc.config.validation import (
     NONNEGATIVE,
@@ -84,56 +84,56 @@ class Optimizer:
 
     Args:
         groups: pairs of parameters and their learning rate, a number or a schedule.
-        max_gradient_norm: if given, gradients of all groups together are clipped to this norm.
+        max_grad_norm: if given, gradients of all groups together are clipped to this norm.
     """
 
     def __init__(
         self,
         groups: Sequence[tuple[Iterable[Tensor], float | Schedule]],
-        max_gradient_norm: float | None = None,
+        max_grad_norm: float | None = None,
     ) -> None:
         filled = [(list(parameters), rate) for parameters, rate in groups]
         self.groups = [Group(parameters, rate) for parameters, rate in filled if parameters]
         self.parameters = [parameter for group in self.groups for parameter in group.parameters]
-        self.max_gradient_norm = max_gradient_norm
+        self.max_grad_norm = max_grad_norm
         self.num_updates = 0
 
-    def minimize(self, loss: Tensor, made: int | None = None) -> None:
+    def minimize(self, loss: Tensor, num_updates: int | None = None) -> None:
         """One step down the gradient of `loss` with respect to the own parameters; without any, nothing.
 
         Args:
             loss: 0-d.
-            made: updates that the algorithm has made, for schedules; by default the own steps.
+            num_updates: updates that the algorithm has made, for schedules; by default the own steps.
         """
         if not self.parameters:
             return
         with torch.autocast(loss.device.type, enabled=False):  # each product's gradient is of its own precision
             gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        self.step(gradients, made, loss)
+        self.step(gradients, num_updates, loss)
 
     def step(
         self,
         gradients: Sequence[Tensor | None],
-        made: int | None = None,
+        num_updates: int | None = None,
         loss: Tensor | None = None,
-        held_in: Sequence[Tensor] | None = None,
+        flat_gradients: Sequence[Tensor] | None = None,
     ) -> None:
         """One step down these gradients of the own parameters, None where there is none; see `minimize`.
 
         In an agent's update, nothing is changed if they, or the loss, or anything before has bad numbers; see `watch`.
-        That is seen in less time of fewer tensors, `held_in`, if these hold all gradients and else only zeros.
+        That is seen in less time of fewer tensors, `flat_gradients`, if these hold all gradients and else only zeros.
         """
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = laid_out(gradient, parameter)
-        if self.max_gradient_norm is not None:
-            clip(self.parameters, self.max_gradient_norm)
+        if self.max_grad_norm is not None:
+            clip(self.parameters, self.max_grad_norm)
         watch = current()
         if watch is not None:
-            if held_in is None:
-                held_in = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-            watch.look_at_step(Look(loss, self.parameters, gradients), held_in)
+            if flat_gradients is None:
+                flat_gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+            watch.check_gradients(GradientCheck(loss, self.parameters, gradients), flat_gradients)
         for group in self.groups:
-            group.step(self.num_updates if made is None else made, watch)
+            group.step(self.num_updates if num_updates is None else num_updates, watch)
         self.num_updates += 1
 
     @property
@@ -181,22 +181,22 @@ class Group:
         self._count_together()
 
     @torch.no_grad()
-    def step(self, made: int, watch: Watch | None = None) -> None:
-        """Move the parameters that have a gradient, once `made` updates have been made, unless `watch` found fault."""
+    def step(self, num_updates: int, watch: NonFiniteGuard | None = None) -> None:
+        """Move the parameters that have a gradient, once `num_updates` updates have been made, unless `watch` found fault."""
         reached = [number for number, parameter in enumerate(self.parameters) if parameter.grad is not None]
         if not reached:
             return
         parts = self.parameters, self.means, self.squares, self.steps
         parameters, means, squares, steps = ([part[number] for number in reached] for part in parts)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        self.latest_rate = self.rate(made) if callable(self.rate) else self.rate
-        if watch is not None and watch.forbids:
+        self.latest_rate = self.rate(num_updates) if callable(self.rate) else self.rate
+        if watch is not None and watch.blocks_update:
             return
-        flag = None if watch is None else watch.flag
+        found_inf = None if watch is None else watch.found_inf
         counts = [self._counts] if len(reached) == len(self.parameters) else steps
         torch._foreach_add_(counts, 1.0)
-        if flag is not None:
-            torch._foreach_add_(counts, flag, alpha=-1.0)
+        if found_inf is not None:
+            torch._foreach_add_(counts, found_inf, alpha=-1.0)
         torch._fused_adam_(
             parameters,
             gradients,
@@ -211,7 +211,7 @@ class Group:
             eps=self.EPSILON,
             amsgrad=False,
             maximize=False,
-            found_inf=flag,
+            found_inf=found_inf,
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -39,14 +39,14 @@ class SAC(ActorCritic):
         observation_space: see `ActorCritic`.
         action_space: see `ActorCritic`.
         alpha: the temperature at the start, or for good when it is not learned.
-        learn_alpha: whether it follows the target entropy.
+        autotune: whether it follows the target entropy.
         target_entropy: in nats; by default minus the number of action dimensions.
         alpha_lr: the temperature's learning rate.
         kwargs: see `ActorCritic`.
     """
 
     actor: SquashedGaussianActor
-    first_loss_reads_all = True
+    loss_covers_batch = True
     stat_names = tuple(SACStats.__annotations__)
 
     def __init__(
@@ -55,26 +55,26 @@ class SAC(ActorCritic):
         action_space: Any,
         *,
         alpha: NonnegativeNumber = 1.0,
-        learn_alpha: Flag = True,
+        autotune: Flag = True,
         target_entropy: Number | None = None,
         alpha_lr: Rate = 3e-4,
         **kwargs: Any,
     ) -> None:
         super().__init__(observation_space, action_space, **kwargs)
-        if learn_alpha and alpha == 0.0:
+        if autotune and alpha == 0.0:
             raise UserError(
                 f"{type(self).__name__}.alpha is 0; a temperature that is learned has to start above 0, for one that "
-                f"stays 0 set learn_alpha = False"
+                f"stays 0 set autotune = False"
             )
         entropy = -float(self.action_dim) if target_entropy is None else target_entropy
-        self.temperature = Temperature(alpha, learn_alpha, entropy).to(self.device)
+        self.temperature = Temperature(alpha, autotune, entropy).to(self.device)
         self.alpha_optimizer = Optimizer([(self.temperature.learned_parameters(), alpha_lr)])
 
-    def without_effect(self) -> dict[str, str]:
+    def unused_parameters(self) -> dict[str, str]:
         """See `ActorCritic`."""
         learned = self.temperature.learned_parameters()
         idle = () if learned else ("target_entropy", "alpha_lr")
-        return super().without_effect() | dict.fromkeys(idle, "learn_alpha is False, so alpha stays as it is")
+        return super().unused_parameters() | dict.fromkeys(idle, "autotune is False, so alpha stays as it is")
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> SquashedGaussianActor:
         """A squashed Gaussian policy."""
@@ -111,7 +111,7 @@ class SAC(ActorCritic):
     @torch.no_grad()
     def target(self, h: Summaries, batch: Batch) -> Tensor:
         """What Q(o, a) is to be, y = r + gamma (1 - d) V(o'), (B, T, 1)."""
-        return self.backup(batch, self.next_value(h))
+        return self.td_target(batch, self.next_value(h))
 
     def next_value(self, h: Summaries) -> Tensor:
         """V(o') = min Q'(o', a') - alpha log pi(a'|o') (eq. 3), (B, T, 1)."""
@@ -123,5 +123,5 @@ class SAC(ActorCritic):
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """J_pi = mean (alpha log pi(a|o) - min Q(o, a)), a sampled by reparametrisation (eq. 9); and the entropy."""
         action, log_prob = self.sample(h.pi)
-        q = self.critics.of_policy(h.q, action).amin(0)
+        q = self.critics.forward_frozen(h.q, action).amin(0)
         return batch.mean(self.temperature() * log_prob - q), -batch.mean(log_prob.detach())

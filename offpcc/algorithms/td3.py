@@ -60,10 +60,10 @@ class TD3(DDPG):
         critic_loss, q = self.critic_loss(h, batch)
         self.critic_optimizer.minimize(critic_loss)
         stats = {"critic_loss": critic_loss.detach(), "q": q}
-        made = self.critic_optimizer.num_updates
-        if made % self.policy_delay == 0:
+        num_updates = self.critic_optimizer.num_updates
+        if num_updates % self.policy_delay == 0:
             actor_loss = self.actor_loss(h, batch)
-            self.actor_optimizer.minimize(actor_loss, made - 1)
+            self.actor_optimizer.minimize(actor_loss, num_updates - 1)
             self.update_targets()
             stats["actor_loss"] = actor_loss.detach()
         return stats

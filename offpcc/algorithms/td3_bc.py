@@ -42,6 +42,6 @@ class TD3BC(TD3):
     def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
         """Mean of -lambda Q_1(o, pi(o)) + (pi(o) - a)^2, where lambda = alpha / mean |Q_1(o, pi(o))|."""
         action = self.actor(h.pi)
-        q = self.critics.of_policy(h.q, action, 1)[0]
+        q = self.critics.forward_frozen(h.q, action, 1)[0]
         weight = self.bc_alpha / batch.mean(q.detach().abs())
         return -weight * batch.mean(q) + batch.mean((action - batch.actions).square())

@@ -30,7 +30,7 @@ from offpcc.networks.augmentation import RandomShift
 __all__ = ["TABLE", "Entry"]
 
 A = TypeVar("A", bound=ActorCritic)
-RecurrentOnConvolutional = functools.partial(Recurrent, front=Convolutional)
+RecurrentOnConvolutional = functools.partial(Recurrent, feature_extractor=Convolutional)
 FROM_IMAGES = {"default_shared_encoder": Convolutional, "default_augmentation": RandomShift}
 
 

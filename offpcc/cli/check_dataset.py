@@ -14,13 +14,13 @@ from rich.text import Text
 
 from offpcc.cli import train  # noqa: F401 (all that gin can configure is known before configs are read)
 from offpcc.cli.arguments import imported
-from offpcc.cli.commands import refuse_idle, tell
+from offpcc.cli.commands import reject_unused_options, tell
 from offpcc.config import loading
 from offpcc.data.checks.check import examine, refused
 from offpcc.data.checks.summary_stats import Spread
 from offpcc.data.datasets.columns import SpoiledData
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.offline import load_by_gin
+from offpcc.data.offline import load_configured
 from offpcc.envs.closing import opened
 from offpcc.envs.make import make
 from offpcc.training.loggers.console import download_bar
@@ -40,7 +40,7 @@ def check_dataset(options: argparse.Namespace) -> int:
         UserError: there is no such data, or it cannot be read.
     """
     if not options.env:
-        refuse_idle(options, "--env", steps=None, seed=None)
+        reject_unused_options(options, "--env", steps=None, seed=None)
     if options.output:
         check_picture(options.output, "--output", "returns.png")
     loading.load(options.config, [], modules=imported(options))
@@ -49,7 +49,7 @@ def check_dataset(options: argparse.Namespace) -> int:
         env = stack.enter_context(opened(make(options.env))) if options.env else None
         try:
             with download_bar(console) as bar:
-                data = load_by_gin(options.dataset, bar)
+                data = load_configured(options.dataset, bar)
         except SpoiledData as error:
             diagnosis = refused(options.dataset, error)
         else:

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from offpcc.algorithms import ActorCritic, short_name
 from offpcc.algorithms.agent import load_actor
 from offpcc.cli.arguments import imported
-from offpcc.cli.commands import choose_device, find_actor, place
+from offpcc.cli.commands import choose_device, env_label, find_actor
 from offpcc.cli.messages import program
 from offpcc.config import loading
 from offpcc.core import is_image
@@ -77,7 +77,7 @@ def collect(options: argparse.Namespace) -> int:
             remove_leftovers(shards_folder(file))  # of a process that was killed in its last moments
             print(f"{file} is finished, with {there:,} steps; there is nothing left to record")
         else:
-            print(f"recording {name} in {place(options.env)}", flush=True)
+            print(f"recording {name} in {env_label(options.env)}", flush=True)
             with closing(Recorder(file, env, metadata=facts, resume=options.resume)) as recorder:
                 if recorder.message is not None:
                     print(recorder.message, flush=True)
@@ -126,7 +126,7 @@ def who_acts(options: argparse.Namespace) -> tuple[str, ActorCritic | None, dict
     algorithm = short_name(type(actor).__name__)
     told = {
         "algorithm": algorithm,
-        "actor": called(run, file),
+        "actor": actor_label(run, file),
         "actor_sha256": sha256(file),
         "device": device.type,
         "threads": torch.get_num_threads(),
@@ -150,7 +150,7 @@ def refuse_without_effect(options: argparse.Namespace) -> None:
         raise UserError(f"{idle[0]} has no effect on random actions; leave it out, or name an actor")
 
 
-def called(run: RunFolder, file: Path) -> str:
+def actor_label(run: RunFolder, file: Path) -> str:
     """What a recording calls an actor: by its run and its file, and never by where these lie."""
     details = run.details()
     known = [str(details[key]) for key in ("env", "algo", "run_id") if details.get(key) is not None]

@@ -16,13 +16,13 @@ from offpcc.algorithms.agent import load_actor
 from offpcc.cli.arguments import imported
 from offpcc.cli.gallery import gallery
 from offpcc.config import loading
-from offpcc.data.offline import told_score
+from offpcc.data.offline import format_score
 from offpcc.envs import ENVIRONMENTS
 from offpcc.envs.check import examine
 from offpcc.envs.make import describe, simulator
 from offpcc.envs.rendering import has_screen
 from offpcc.training.evaluation import evaluate_actor, lines, overview, record_episodes, watch_episodes
-from offpcc.training.experiment import run_name, what_is_named
+from offpcc.training.experiment import resolve_env_and_dataset, run_label
 from offpcc.training.interaction import EpisodeResult
 from offpcc.training.plotting import find_runs, plot_runs
 from offpcc.training.run_dir import RunFolder
@@ -68,7 +68,7 @@ def check(options: argparse.Namespace) -> int:
     """Print what is odd about an environment; the exit code says whether anything would spoil learning."""
     if options.env is None:
         raise UserError("there is nothing to check; name an environment with --env, or recorded data with --dataset")
-    refuse_idle(options, "--dataset", output=None, dataset_fraction=1.0)
+    reject_unused_options(options, "--dataset", output=None, dataset_fraction=1.0)
     loading.load(options.config, [], modules=imported(options))
     diagnosis = examine(options.env, options.steps or STEPS, options.seed or 0)
     console = Console()
@@ -130,7 +130,7 @@ def evaluate(options: argparse.Namespace) -> int:
     if env is None:
         raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
     results = evaluate_actor(actor, env, options.episodes, options.num_envs, options.seed)
-    print(f"{file} in {place(env)}", overview(results) + _score(env, results), sep="\n")
+    print(f"{file} in {env_label(env)}", overview(results) + _score(env, results), sep="\n")
     return 0
 
 
@@ -157,10 +157,10 @@ def find_actor(options: argparse.Namespace, given: str | Path, or_else: str = ""
 
 
 def _score(env: str, results: list[EpisodeResult]) -> str:
-    return told_score(env, sum(result.episode_return for result in results) / len(results))
+    return format_score(env, sum(result.episode_return for result in results) / len(results))
 
 
-def place(env: str) -> str:
+def env_label(env: str) -> str:
     """An environment as scores name it: with the simulator's version, which moves them."""
     return f"{env} ({version})" if (version := simulator()) else env
 
@@ -186,7 +186,7 @@ def choose_device(options: argparse.Namespace) -> torch.device:
     return device
 
 
-def refuse_idle(options: argparse.Namespace, needed: str, **defaults: Any) -> None:
+def reject_unused_options(options: argparse.Namespace, needed: str, **defaults: Any) -> None:
     """Refuse options that do nothing unless another is given.
 
     Args:
@@ -210,8 +210,8 @@ def show(options: argparse.Namespace, run_id: int) -> None:
         if value:
             told = f"--{name}" if value is True else f"--{name} {str(value)!r}"
             raise UserError(f"{told} has no effect on a saved actor; leave it out")
-    env, dataset = what_is_named(options.env, options.dataset)
-    name = run_name(env, dataset, options.dataset_fraction)
+    env, dataset = resolve_env_and_dataset(options.env, options.dataset)
+    name = run_label(env, dataset, options.dataset_fraction)
     folder = RunFolder(loading.results_folder(options.results), name, options.algo, run_id)
     if env is None:
         raise UserError(f"{folder.path} has no environment to be shown in: name one to `offpcc evaluate --env`")
@@ -219,7 +219,7 @@ def show(options: argparse.Namespace, run_id: int) -> None:
     loading.load_for_actor(options.config, folder.config, imported(options))
     file = folder.actor()
     actor = load_actor(file, choose_device(options))
-    print(f"{file} in {place(env)}")
+    print(f"{file} in {env_label(env)}")
     videos: list[Path] = []
     if options.render and has_screen():
         results = watch_episodes(actor, env, options.episodes or 3)

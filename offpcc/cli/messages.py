@@ -25,7 +25,7 @@ from offpcc.core import is_image
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.rendering import backend
 from offpcc.training.evaluation import frames_per_second
-from offpcc.training.experiment import Learner, what_is_named
+from offpcc.training.experiment import Experiment, resolve_env_and_dataset
 from offpcc.training.plotting import read_progress
 from offpcc.training.run_dir import RunFolder, path_part
 from offpcc.training.settings import Settings, are_same, name_settings, settings_of
@@ -38,7 +38,7 @@ MOST_NEAR = 3  # folders that a message names
 LONGEST_FOLDER = 60  # letters of a folder's name that is proposed
 
 
-def about_config(options: argparse.Namespace, config: str, file: Path) -> list[str]:
+def describe_config(options: argparse.Namespace, config: str, file: Path) -> list[str]:
     """What the configs and the command line bound of what is in use, a line for each class, and where all values are.
 
     Args:
@@ -58,13 +58,13 @@ def about_config(options: argparse.Namespace, config: str, file: Path) -> list[s
     return [f"settings by {source} ({len(used):,} values in all, the others are defaults: {file})", *lines]
 
 
-def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) -> list[str]:
+def describe_data(options: argparse.Namespace, learner: Experiment, num_steps: int) -> list[str]:
     """What there is to learn from: the recorded data, or what the buffer can come to.
 
     Raises:
         UserError: more than the machine has free.
     """
-    env, _ = what_is_named(options.env, options.dataset)
+    env, _ = resolve_env_and_dataset(options.env, options.dataset)
     available, buffer = available_bytes(), learner.buffer
     of_batch = buffer.batch_size * buffer.bytes_per_step
     if available is not None and of_batch > available:
@@ -95,7 +95,7 @@ def about_data(options: argparse.Namespace, learner: Learner, num_steps: int) ->
     return [f"the replay buffer can come to {planned:,} bytes in {num_steps:,} steps", *about_frames(env, learner)]
 
 
-def about_frames(env: str | None, learner: Learner) -> list[str]:
+def about_frames(env: str | None, learner: Experiment) -> list[str]:
     """How images are drawn that a simulator draws."""
     if learner.tests is not None and learner.tests.shared is not None:
         return []  # there is to be no second environment

@@ -15,33 +15,33 @@ import torch
 
 from offpcc.cli.arguments import imported
 from offpcc.cli.commands import choose_device
-from offpcc.cli.messages import about_data, nothing_there, refusal, tell_finished
+from offpcc.cli.messages import describe_data, nothing_there, refusal, tell_finished
 from offpcc.config import loading
-from offpcc.config.bindings import check_effects
+from offpcc.config.bindings import check_unused_bindings
 from offpcc.config.gin_files import text_of
 from offpcc.config.validation import check, rules_of
 from offpcc.data import offline
 from offpcc.training import checkpoint as checkpoints
 from offpcc.training.checkpoint import Checkpoints
-from offpcc.training.experiment import Learner, about_segments, build, what_is_named
+from offpcc.training.experiment import Experiment, build, check_context_length, resolve_env_and_dataset
 from offpcc.training.loggers import tracking_wanted
 from offpcc.training.run_dir import Origin, RunFolder, check_origin
 from offpcc.training.run_fns import (
-    about_teaching,
     check_num_envs,
     check_settings,
+    explain_no_updates,
     planned_updates,
     train,
-    without_effect,
+    unused_parameters,
 )
 from offpcc.utils.errors import DataWarning, UserError
 from offpcc.utils.version import tell_changed
 
 
-class Beginning(NamedTuple):
+class RunPlan(NamedTuple):
     """What a run begins from."""
 
-    learner: Learner  # as it was put together; nothing of the checkpoint is in it yet
+    learner: Experiment  # as it was put together; nothing of the checkpoint is in it yet
     file: str | Path  # the config
     config: str  # the bindings in use
     settings: dict[str, Any]  # of `train`
@@ -50,7 +50,7 @@ class Beginning(NamedTuple):
     messages: list[str]
 
 
-def decide(options: argparse.Namespace, folder: RunFolder) -> Beginning | None:
+def plan_run(options: argparse.Namespace, folder: RunFolder) -> RunPlan | None:
     """Decide what a run begins from; nothing is made.
 
     Returns:
@@ -59,7 +59,7 @@ def decide(options: argparse.Namespace, folder: RunFolder) -> Beginning | None:
     Raises:
         UserError: the first thing that stands against it.
     """
-    env, data = what_is_named(options.env, options.dataset)
+    env, data = resolve_env_and_dataset(options.env, options.dataset)
     origin, status = Origin(env, None if data is None else str(data)), folder.status()
     refuse_place(options, folder, status, origin)
     file = find_config(options, folder, status)
@@ -67,11 +67,11 @@ def decide(options: argparse.Namespace, folder: RunFolder) -> Beginning | None:
     if learner.recording is not None:
         refuse_place(options, folder, status, origin._replace(fingerprint=learner.recording.fingerprint), config)
     num_steps = settings["num_epochs"] * settings["num_steps_per_epoch"]
-    messages = about_data(options, learner, num_steps)
+    messages = describe_data(options, learner, num_steps)
     plan = (learner.interaction, num_steps, settings["update_after"], settings["updates_per_step"])
     warned = (
-        about_segments(learner.algorithm, learner.buffer),
-        about_teaching(*plan),
+        check_context_length(learner.algorithm, learner.buffer),
+        explain_no_updates(*plan),
         learner.algorithm.about_updates(planned_updates(*plan)),
     )
     messages += filter(None, warned)
@@ -85,7 +85,7 @@ def decide(options: argparse.Namespace, folder: RunFolder) -> Beginning | None:
         check_resumable(options, checkpoint, settings["num_epochs"])
     if options.save_dataset is not None:
         learner.check_recording(options.save_dataset, options.resume)
-    return Beginning(learner, file, config, settings, status, checkpoint, [*messages, *changes])
+    return RunPlan(learner, file, config, settings, status, checkpoint, [*messages, *changes])
 
 
 def refuse_place(
@@ -131,13 +131,13 @@ def find_config(options: argparse.Namespace, folder: RunFolder, status: str | No
     raise UserError("training needs --config FILE.gin, such as --config configs/quickstart.gin; see configs/")
 
 
-def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tuple[Learner, str, dict[str, Any]]:
+def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tuple[Experiment, str, dict[str, Any]]:
     """The parts of a run, the bindings in use, and the settings of `train`.
 
     Raises:
         UserError: something given is at fault.
     """
-    env, dataset = what_is_named(options.env, options.dataset)
+    env, dataset = resolve_env_and_dataset(options.env, options.dataset)
     if dataset is None and options.dataset_fraction != 1.0:
         raise UserError(f"--dataset_fraction {options.dataset_fraction} has no effect without a data set; leave it out")
     if tracking_wanted(options.track) and importlib.util.find_spec("wandb") is None:
@@ -149,21 +149,21 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(run_id)  # for users' environments and networks; offpcc's own parts have generators of their own
     data = {"dataset": dataset, "dataset_fraction": options.dataset_fraction}
-    with warnings.catch_warnings(action="ignore", category=DataWarning):  # printed by `decide`
+    with warnings.catch_warnings(action="ignore", category=DataWarning):  # printed by `plan_run`
         learner = build(env, options.algo, seed=run_id, device=device, threads=None, **data)
-    settings = loading.anticipate(train)
-    check("Checkpoints", rules_of(Checkpoints), loading.anticipate(Checkpoints))
+    settings = loading.resolve_bindings(train)
+    check("Checkpoints", rules_of(Checkpoints), loading.resolve_bindings(Checkpoints))
     check_settings(**settings)
     check_num_envs(learner.interaction, settings["num_steps_per_epoch"])
     algorithm, buffer = learner.algorithm, learner.buffer
     idle = {
-        type(algorithm): algorithm.without_effect(),
-        **{type(part): part.without_effect() for part in (algorithm.shared_encoder, algorithm.actor_encoder)},
-        type(buffer): buffer.without_effect(),
-        train: without_effect(algorithm, learner.interaction, learner.tests, settings),
-        offline.by_gin: offline.without_effect(algorithm),
+        type(algorithm): algorithm.unused_parameters(),
+        **{type(part): part.unused_parameters() for part in (algorithm.shared_encoder, algorithm.actor_encoder)},
+        type(buffer): buffer.unused_parameters(),
+        train: unused_parameters(algorithm, learner.interaction, learner.tests, settings),
+        offline.dataset_options: offline.unused_parameters(algorithm),
     }
-    check_effects(bound, idle)
+    check_unused_bindings(bound, idle)
     algorithm.actor_file()  # what could not be saved is refused now, not after an epoch
     return learner, loading.operative(), settings
 

@@ -19,16 +19,16 @@ import torch
 
 from offpcc.algorithms import short_name
 from offpcc.algorithms.agent import load_actor
-from offpcc.algorithms.nonfinite import BadNumberError
-from offpcc.cli.commands import refuse_idle, show
-from offpcc.cli.messages import about_config, command, refusal, tell_result
-from offpcc.cli.plan import Beginning, decide
+from offpcc.algorithms.nonfinite import NonFiniteError
+from offpcc.cli.commands import reject_unused_options, show
+from offpcc.cli.messages import command, describe_config, refusal, tell_result
+from offpcc.cli.plan import RunPlan, plan_run
 from offpcc.config import gin_files, loading
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.training import checkpoint, run_dir
 from offpcc.training.checkpoint import Checkpoints
 from offpcc.training.evaluation import record_episodes
-from offpcc.training.experiment import Learner, run_name, what_is_named
+from offpcc.training.experiment import Experiment, resolve_env_and_dataset, run_label
 from offpcc.training.loggers import (
     ConsoleLogger,
     CSVLogger,
@@ -52,7 +52,9 @@ from offpcc.utils.locks import FolderLock
 from offpcc.utils.paths import check_folder
 
 
-def open_loggers(options: argparse.Namespace, folder: RunFolder, learner: Learner, console: ConsoleLogger) -> Loggers:
+def open_loggers(
+    options: argparse.Namespace, folder: RunFolder, learner: Experiment, console: ConsoleLogger
+) -> Loggers:
     """All that is told of the run's progress; of a run that goes on, what was told before is there, too."""
     loop = learner.loop
     columns = columns_of(learner.algorithm, learner.tests, learner.interaction)
@@ -76,7 +78,7 @@ def open_weights_and_biases(options: argparse.Namespace, folder: RunFolder, cons
     details = folder.details()
     return WandbLogger(
         folder.path,
-        environment=run_name(*what_is_named(options.env, options.dataset), options.dataset_fraction),
+        environment=run_label(*resolve_env_and_dataset(options.env, options.dataset), options.dataset_fraction),
         algorithm=options.algo,
         # Weights & Biases averages over a group, so runs of other settings are of another one.
         config_name=f"{details['config_name']} {digest(loading.plain_values(loading.operative()))}",
@@ -101,8 +103,8 @@ def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row])
     expected = [table_text(names, rows).encode() for names in (own, joined_columns(columns, rows))]
     if table.is_file():
         with open_regular(table) as stream:
-            beginning = stream.read(max(map(len, expected)))
-        if any(beginning.startswith(text) for text in expected):
+            plan = stream.read(max(map(len, expected)))
+        if any(plan.startswith(text) for text in expected):
             return ""
     table.replace(folder.progress_before)
     return (
@@ -125,7 +127,7 @@ def train_all(options: argparse.Namespace) -> int:
         gin_files.find(options.config)  # whatever is wrong with a run, a name that is misspelt comes first
     is_shown = options.render or options.record
     if not is_shown:
-        refuse_idle(options, "--render", episodes=None)
+        reject_unused_options(options, "--render", episodes=None)
         check_folder(loading.results_folder(options.results), "the folder of results")
     options.algo = short_name(options.algo)  # a run's folder is the same, whichever name is given
     run = show if is_shown else train_one
@@ -155,7 +157,7 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
             its folder cannot be written.
         Interrupted: the command line was asked to stop.
     """
-    name = run_name(*what_is_named(options.env, options.dataset), options.dataset_fraction)
+    name = run_label(*resolve_env_and_dataset(options.env, options.dataset), options.dataset_fraction)
     folder = RunFolder(loading.results_folder(options.results), name, options.algo, run_id)
     try:
         with closing(FolderLock(folder.path)) as lock:
@@ -172,24 +174,24 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
 def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLock) -> None:
     """Train one run in a folder that no other process trains in; see `train_one`."""
     folder.refuse_links()
-    beginning = decide(options, folder)
-    if beginning is None:
+    plan = plan_run(options, folder)
+    if plan is None:
         return
-    take(options, folder, lock, beginning)
-    learner, messages = begin(options, folder, beginning)
+    lock_run(options, folder, lock, plan)
+    learner, messages = create_experiment(options, folder, plan)
     if lock.message:
         messages.append(lock.message)
     with signals.deferred(), telling_of_faults(folder.path):
-        if beginning.status and beginning.checkpoint is None:
+        if plan.status and plan.checkpoint is None:
             messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
-        print(*about_config(options, beginning.config, folder.config), *messages, sep="\n", flush=True)
-        env, _ = what_is_named(options.env, options.dataset)
-        facts = run_dir.facts(env, options.algo, folder.run_id, Path(beginning.file).stem, learner)
-        folder.create(beginning.config, facts)
-        train_in(folder, options, learner, beginning.config, beginning.settings)
+        print(*describe_config(options, plan.config, folder.config), *messages, sep="\n", flush=True)
+        env, _ = resolve_env_and_dataset(options.env, options.dataset)
+        facts = run_dir.facts(env, options.algo, folder.run_id, Path(plan.file).stem, learner)
+        folder.create(plan.config, facts)
+        run_training(folder, options, learner, plan.config, plan.settings)
 
 
-def take(options: argparse.Namespace, folder: RunFolder, lock: FolderLock, beginning: Beginning) -> None:
+def lock_run(options: argparse.Namespace, folder: RunFolder, lock: FolderLock, plan: RunPlan) -> None:
     """Make a run's folder, if need be, and lock it.
 
     Raises:
@@ -199,36 +201,36 @@ def take(options: argparse.Namespace, folder: RunFolder, lock: FolderLock, begin
     with telling_of_faults(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
         lock.take()
-        if (now := folder.status()) != beginning.status:
-            raise UserError(refusal(options, folder, now or "unfinished", beginning.config))
+        if (now := folder.status()) != plan.status:
+            raise UserError(refusal(options, folder, now or "unfinished", plan.config))
 
 
-def begin(options: argparse.Namespace, folder: RunFolder, beginning: Beginning) -> tuple[Learner, list[str]]:
+def create_experiment(options: argparse.Namespace, folder: RunFolder, plan: RunPlan) -> tuple[Experiment, list[str]]:
     """The learner where the run begins, recording if it is to; and what there is to tell of it.
 
     Raises:
         UserError: the checkpoint is of another run, or the recording cannot be begun.
     """
-    learner, messages = beginning.learner, [*beginning.messages]
+    learner, messages = plan.learner, [*plan.messages]
     if options.save_dataset is not None:  # from here on, files are made beside the one that is to be
         learner = learner.record(options.save_dataset, options.env, folder.run_id, options.resume)
     if learner.recorder is not None and learner.recorder.message:
         messages.append(learner.recorder.message)
-    if beginning.checkpoint is not None:
-        messages += checkpoint.resume(beginning.checkpoint, learner)
+    if plan.checkpoint is not None:
+        messages += checkpoint.resume(plan.checkpoint, learner)
         if learner.loop.best_return is not None and not folder.actor_best.is_file():
             learner.loop.best_return = None
             messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the tests to come")
         messages.append(f"going on in {folder.path} after epoch {learner.loop.epoch}, step {learner.loop.step:,}")
     elif learner.recorder is not None:  # what was recorded before the first checkpoint is played again
         learner.recorder.keep(0)
-    if options.resume and not beginning.status:
+    if options.resume and not plan.status:
         messages.append(f"there is no run in {folder.path} to go on with, so one is begun")
     return learner, messages
 
 
-def train_in(
-    folder: RunFolder, options: argparse.Namespace, learner: Learner, config: str, settings: dict[str, Any]
+def run_training(
+    folder: RunFolder, options: argparse.Namespace, learner: Experiment, config: str, settings: dict[str, Any]
 ) -> None:
     """Train to the end, and tell the result; or save all and stop, if that is asked for."""
     num_epochs, loop = settings["num_epochs"], learner.loop
@@ -245,7 +247,7 @@ def train_in(
                 if learner.recorder is not None:
                     learner.recorder.cut()
                     learner.recorder.merge()
-                env, _ = what_is_named(options.env, options.dataset)
+                env, _ = resolve_env_and_dataset(options.env, options.dataset)
                 if learner.tests is not None and learner.tests.shared is not None:
                     env = None  # a video would need a second environment
                 picture(env, folder, learner.algorithm.device, logger, console.print)
@@ -259,7 +261,7 @@ def train_in(
                     saving.save()  # which may be the first to meet a bad number
                 folder.note(status="stopped")
                 raise
-        except BadNumberError as error:
+        except NonFiniteError as error:
             told = error.at(loop.step)
             told.save(folder.bad_batch)
             raise told from None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import gin
 
 from offpcc.config.limits import DEEPEST, MOST_VALUES, parts_of, too_deep, too_many
-from offpcc.config.validation import FOR_NUMBERS, has_flags, takes_numbers, told
+from offpcc.config.validation import FOR_NUMBERS, format_value, has_flags, takes_numbers
 from offpcc.utils.errors import UserError
 
 COMMAND_LINE = "--gin"
@@ -167,7 +167,7 @@ def check_flags(bindings: list[Binding]) -> None:
         if binding.selector in classes and has_flags(value):
             declared = _declaration(classes[binding.selector], binding.parameter)
             if declared is not None and takes_numbers(declared):
-                raise UserError(f"{binding.where}: {binding.given} is {told(value)}; {FOR_NUMBERS}")
+                raise UserError(f"{binding.where}: {binding.given} is {format_value(value)}; {FOR_NUMBERS}")
 
 
 def _declaration(function: Any, parameter: str) -> inspect.Parameter | None:
@@ -179,7 +179,9 @@ def _declaration(function: Any, parameter: str) -> inspect.Parameter | None:
     return next((each for each in known if each is not None), None)
 
 
-def check_effects(bindings: list[Binding], without_effect: Mapping[Any, Mapping[str, str]] | None = None) -> None:
+def check_unused_bindings(
+    bindings: list[Binding], unused_parameters: Mapping[Any, Mapping[str, str]] | None = None
+) -> None:
     """Refuse bindings that did nothing, once all that the run uses has been built.
 
     In files, a class that takes no part in the run may be bound (shared configs), a child's binding may override
@@ -187,7 +189,7 @@ def check_effects(bindings: list[Binding], without_effect: Mapping[Any, Mapping[
 
     Args:
         bindings: what was bound.
-        without_effect: parameters that change nothing in this run, and why, by the class or function that has them.
+        unused_parameters: parameters that change nothing in this run, and why, by the class or function that has them.
 
     Raises:
         UserError: naming the binding.
@@ -198,7 +200,7 @@ def check_effects(bindings: list[Binding], without_effect: Mapping[Any, Mapping[
     referenced = {part.config_key for part in gin.config.iterate_references(gin.config._CONFIG)}
     for binding in bindings:
         if _is_used(binding, operative):
-            reason = _why_idle(binding, classes, without_effect or {})
+            reason = _why_idle(binding, classes, unused_parameters or {})
             if reason and binding.where == COMMAND_LINE:
                 raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; take it out")
             continue
@@ -235,9 +237,11 @@ def _is_used(binding: Binding, operative: dict[tuple[str, str], dict[str, Any]])
     )
 
 
-def _why_idle(binding: Binding, classes: dict[str, Any], without_effect: Mapping[Any, Mapping[str, str]]) -> str | None:
+def _why_idle(
+    binding: Binding, classes: dict[str, Any], unused_parameters: Mapping[Any, Mapping[str, str]]
+) -> str | None:
     """Why the bound parameter, though it was taken, changes nothing; None if it does."""
-    for owner, reasons in without_effect.items():
+    for owner, reasons in unused_parameters.items():
         family = owner.__mro__ if inspect.isclass(owner) else (inspect.unwrap(owner),)
         if binding.parameter in reasons and classes.get(binding.selector) in family:
             return reasons[binding.parameter]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from offpcc.config.validation import LARGEST_COUNT, told
+from offpcc.config.validation import LARGEST_COUNT, format_value
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import shown
 
@@ -102,7 +102,7 @@ def check_value(value: Any, where: str) -> None:
     for _ in range(DEEPEST + 1):
         for part in level:
             if isinstance(part, int) and abs(part) > LARGEST_COUNT:
-                raise UserError(f"{where} has {told(part)}; the largest whole number is {LARGEST_COUNT:,}")
+                raise UserError(f"{where} has {format_value(part)}; the largest whole number is {LARGEST_COUNT:,}")
             check_name(getattr(part, "scoped_selector", ""), where)
             if isinstance(part, str | bytes) and len(repr(part)) > LONGEST_STRING:
                 raise UserError(f"{where} has a string of more than {LONGEST_STRING:,} letters; shorten it")

@@ -32,11 +32,11 @@ from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import as_path, import_own, shown
 
 __all__ = [
-    "anticipate",
     "load",
     "load_for_actor",
     "operative",
     "plain_values",
+    "resolve_bindings",
     "results_folder",
     "values",
     "write_plainly",
@@ -285,7 +285,7 @@ def results_folder(given: str | None) -> Path:
     return (CHECKOUT or Path.cwd()) / "results"
 
 
-def anticipate(function: Any) -> dict[str, Any]:
+def resolve_bindings(function: Any) -> dict[str, Any]:
     """What gin will give `function` when it is called, taken into the operative config at once.
 
     Raises:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from offpcc.config.validation import check, rules_of, told
+from offpcc.config.validation import check, format_value, rules_of
 from offpcc.utils.errors import UserError
 
 LARGEST_BOX = 2**26  # numbers of an observation
@@ -97,7 +97,7 @@ def specification(value: Any) -> Any:
         return {"class": type(value).__name__, "arguments": specification(value._arguments)}
     decorated = "it" if isinstance(value, type) else "its class"
     raise UserError(
-        f"{told(value)} cannot be written into an actor's file; decorate {decorated} with offpcc.configurable"
+        f"{format_value(value)} cannot be written into an actor's file; decorate {decorated} with offpcc.configurable"
     )
 
 

@@ -163,7 +163,9 @@ def check(owner: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> No
     """
     for name, rule in rules.items():
         if name in given and not rule.holds(value := given[name]):
-            raise UserError(f"{owner}.{name} is {told(value)}; {rule.remedy(value) or f'it has to be {rule.words}'}")
+            raise UserError(
+                f"{owner}.{name} is {format_value(value)}; {rule.remedy(value) or f'it has to be {rule.words}'}"
+            )
 
 
 @functools.cache
@@ -188,7 +190,7 @@ def _rule(hint: Any) -> Rule | None:
     return either(rules[0], NOTHING) if optional else rules[0]
 
 
-def told(value: Any) -> str:
+def format_value(value: Any) -> str:
     """`value` in one line."""
     if isinstance(value, type):
         return f"the class {value.__name__}"

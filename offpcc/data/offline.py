@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
 from offpcc.core import is_image
-from offpcc.data.buffers.storage import Rows, bytes_per_row
+from offpcc.data.buffers.storage import TransitionTable, bytes_per_row
 from offpcc.data.checks.env_fit import bounds_for, told_of_rewards
 from offpcc.data.checks.episodes import told_of_lengths
 from offpcc.data.checks.summary_stats import unlike_scales
@@ -24,7 +24,7 @@ from offpcc.data.datasets.columns import BLOCK_BYTES, BYTES_PER_EPISODE, COPIES,
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.download import Progress
 from offpcc.data.datasets.load import load
-from offpcc.data.datasets.metadata import Notice, recorded_in, seen_through
+from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.relabel import view
 from offpcc.envs.wrapper_chain import name_of
@@ -34,7 +34,7 @@ SMALL_SPREAD = 0.05  # of returns, relative to their mean; in D4RL's data sets f
 
 
 @dataclass(frozen=True)
-class OfflineData:
+class OfflineDataset:
     """Recorded data, ready for a buffer.
 
     Attributes:
@@ -55,7 +55,7 @@ class OfflineData:
         fingerprint: what tells it from other data, whatever environment shows a part of it, and with whatever noise.
     """
 
-    rows: Rows = field(repr=False)
+    rows: TransitionTable = field(repr=False)
     name: str
     source: str
     num_transitions: int
@@ -91,7 +91,7 @@ class OfflineData:
         low, high = self.action_range
         return spaces.Box(np.asarray(low), np.asarray(high), dtype=np.float32)
 
-    def for_agent(self, algorithm: Any) -> OfflineData:
+    def for_agent(self, algorithm: Any) -> OfflineDataset:
         """The same, with notices of what does not suit the agent that is to learn from it."""
         notices = [*self.notices]
         if not algorithm.memoryless:
@@ -123,9 +123,9 @@ class OfflineData:
             return ""
         return (
             f"returns of whole episodes differ by {spread:.3g} at most, {spread / size:.1%} of their mean "
-            f"{self.mean_return:.1f}, and recorded.return_range={self.return_range:g} multiplies rewards by "
+            f"{self.mean_return:.1f}, and dataset.return_range={self.return_range:g} multiplies rewards by "
             f"{self.reward_scale:.3g} to make that {self.return_range:g}: advantages so large may drown what is "
-            f"learned; --gin recorded.return_range=None leaves rewards as they are"
+            f"learned; --gin dataset.return_range=None leaves rewards as they are"
         )
 
     def facts(self) -> dict[str, Any]:
@@ -141,17 +141,17 @@ class OfflineData:
         """
         yield (
             f"learning from {self.name}: {self.num_transitions:,} transitions in {self.num_episodes:,} episodes, mean "
-            f"return {self.mean_return:.1f}{told_score(self.name, self.mean_return)}; {self.num_bytes:,} bytes"
+            f"return {self.mean_return:.1f}{format_score(self.name, self.mean_return)}; {self.num_bytes:,} bytes"
         )
         if reads_rewards and self.reward_scale != 1.0:
-            yield f"rewards are multiplied by {self.reward_scale:.6g} (recorded.return_range)"
+            yield f"rewards are multiplied by {self.reward_scale:.6g} (dataset.return_range)"
             if told := self.told_of_scale():
                 yield f"note: {told}"
         yield from (f"note: {notice.text}" for notice in self.notices)
 
 
-@gin.configurable("recorded", module="offpcc")  # type: ignore[untyped-decorator]
-def by_gin(
+@gin.configurable("dataset", module="offpcc")  # type: ignore[untyped-decorator]
+def dataset_options(
     *,
     return_range: PositiveNumber | None = None,
     max_episode_steps: PositiveInteger | None = None,
@@ -159,16 +159,16 @@ def by_gin(
 ) -> Mapping[str, Any]:
     """What gin says of recorded data; see `read`."""
     settings = {"return_range": return_range, "max_episode_steps": max_episode_steps, "action_range": action_range}
-    check("recorded", rules_of(by_gin), settings)
+    check("dataset", rules_of(dataset_options), settings)
     return settings
 
 
-def without_effect(algorithm: Any) -> dict[str, str]:
+def unused_parameters(algorithm: Any) -> dict[str, str]:
     """Bindings of ``recorded`` that change nothing for an algorithm, and why."""
     return {} if algorithm.has_critics else {"return_range": f"{type(algorithm).__name__} reads no rewards"}
 
 
-def load_by_gin(source: str | Path | Dataset, progress: Progress | None = None) -> Dataset:
+def load_configured(source: str | Path | Dataset, progress: Progress | None = None) -> Dataset:
     """Recorded data as it was recorded, read as gin has it.
 
     Args:
@@ -178,7 +178,7 @@ def load_by_gin(source: str | Path | Dataset, progress: Progress | None = None) 
     Raises:
         UserError: it is not to be had, is not whole, or does not fit what gin binds.
     """
-    settings = by_gin()
+    settings = dataset_options()
     action_range = settings["action_range"]
     if isinstance(source, Dataset):
         return source.with_range(action_range)
@@ -193,12 +193,12 @@ def read(
     fraction: float = 1.0,
     seed: int = 0,
     progress: Progress | None = None,
-) -> OfflineData:
+) -> OfflineDataset:
     """Recorded data as an agent learns from it.
 
-    gin may bind ``recorded.return_range``, the difference that the largest and the smallest return of a whole episode
-    are scaled to for learning (1000 in IQL, arXiv:2110.06169), ``recorded.max_episode_steps`` and
-    ``recorded.action_range`` (see `offpcc.data.load`).
+    gin may bind ``dataset.return_range``, the difference that the largest and the smallest return of a whole episode
+    are scaled to for learning (1000 in IQL, arXiv:2110.06169), ``dataset.max_episode_steps`` and
+    ``dataset.action_range`` (see `offpcc.data.load`).
 
     Args:
         source: what `offpcc.data.load` takes, or what it gave.
@@ -211,12 +211,12 @@ def read(
     Raises:
         UserError: it is not to be had, is not whole, cannot be learned from, or does not fit the environment.
     """
-    data = load_by_gin(source, progress)
+    data = load_configured(source, progress)
     called = data.name if isinstance(source, Dataset) else str(source)
     _check_actions(data, env, called)
     data = data.fraction(fraction)
     bounds = bounds_for(data, env)
-    about, wrappers = _about(data, env, bounds), seen_through(data.metadata, data.name)
+    about, wrappers = _about(data, env, bounds), recorded_wrappers(data.metadata, data.name)
     passing = COPIES * min(BLOCK_BYTES, data.bytes_of_rows) + BYTES_PER_EPISODE * data.num_episodes
     check_room(data.bytes_of_rows + passing, f"{data.name}: {data.num_transitions:,} transitions, as agents draw them,")
     rows = data.rows(bounds)
@@ -229,12 +229,12 @@ def read(
         if notice.kind == "unknown range":
             raise UserError(f"{called}: {notice.text}")
     about |= {"num_transitions": int(rows.is_start.sum()), "num_episodes": len(rows.starts)}
-    return OfflineData(rows, **about, identity=_identity(about["name"], rows))
+    return OfflineDataset(rows, **about, identity=_identity(about["name"], rows))
 
 
 def _about(data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | None) -> dict[str, Any]:
-    """What `OfflineData` tells of recorded data beside its transitions."""
-    notices = [*data.notices, *data.told_of_actions(bounds), *([] if env is None else told_of_rewards(env))]
+    """What `OfflineDataset` tells of recorded data beside its transitions."""
+    notices = [*data.notices, *data.action_warnings(bounds), *([] if env is None else told_of_rewards(env))]
     return {
         "name": data.name,
         "source": data.source,
@@ -242,14 +242,14 @@ def _about(data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | N
         "has_ends": bool((data.terminations | data.truncations)[data.stops - 1].any()),
         "recorded_in": recorded_in(data.metadata, data.name),
         "fingerprint": _hash([data.observations, data.actions, data.rewards, data.terminations, data.stops]),
-        "return_range": by_gin()["return_range"],
-        "reward_scale": _reward_scale(data, by_gin()["return_range"]),
+        "return_range": dataset_options()["return_range"],
+        "reward_scale": _reward_scale(data, dataset_options()["return_range"]),
         "notices": tuple(notices),
         "action_range": bounds if data.action_range is None else data.action_range,
     }
 
 
-def told_score(name: str, mean_return: float) -> str:
+def format_score(name: str, mean_return: float) -> str:
     """D4RL's score of a return in words, empty where the name has no reference."""
     score = catalog.normalized_score(name, mean_return)
     return "" if score is None else f", D4RL score {score:.1f}"
@@ -259,7 +259,7 @@ def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: s
     if data.discrete_actions:
         raise UserError(
             f"{called}: its actions are whole numbers, choices as it seems, and agents for continuous control "
-            f"cannot learn from them; if they are no choices, bind recorded.action_range"
+            f"cannot learn from them; if they are no choices, bind dataset.action_range"
         )
     recorded = data.actions.shape[1]
     wanted = recorded if env is None else int(np.prod(env.action_space.shape or (1,)))
@@ -270,7 +270,9 @@ def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: s
         )
 
 
-def _seen(rows: Rows, env: gymnasium.Env[Any, Any], seed: int, wrappers: Sequence[str] | None, name: str) -> Array:
+def _seen(
+    rows: TransitionTable, env: gymnasium.Env[Any, Any], seed: int, wrappers: Sequence[str] | None, name: str
+) -> Array:
     """What the agent sees of the recorded observations."""
     space = env.observation_space
     if space.shape and (space.shape, space.dtype) != (rows.observations.shape[1:], rows.observations.dtype):
@@ -281,7 +283,7 @@ def _seen(rows: Rows, env: gymnasium.Env[Any, Any], seed: int, wrappers: Sequenc
             f"{name}: the observations of {name_of(env)}",
         )
     observations, actions, rewards = rows.observations, rows.actions, rows.rewards
-    return view(env, observations, actions, rewards, rows.starts, rows.stops, seed=seed, seen_through=wrappers)
+    return view(env, observations, actions, rewards, rows.starts, rows.stops, seed=seed, recorded_wrappers=wrappers)
 
 
 def _reward_scale(data: Dataset, return_range: float | None) -> float:
@@ -291,13 +293,13 @@ def _reward_scale(data: Dataset, return_range: float | None) -> float:
     difference = float(returns.max() - returns.min())
     if difference <= 0.0:
         raise UserError(
-            f"recorded.return_range is {return_range}, but all whole episodes of {data.name} have the return "
-            f"{returns[0]:.6g}; leave rewards as they are by --gin recorded.return_range=None"
+            f"dataset.return_range is {return_range}, but all whole episodes of {data.name} have the return "
+            f"{returns[0]:.6g}; leave rewards as they are by --gin dataset.return_range=None"
         )
     return return_range / difference
 
 
-def _identity(name: str, rows: Rows) -> str:
+def _identity(name: str, rows: TransitionTable) -> str:
     return f"{name} ({int(rows.is_start.sum()):,} transitions, {_hash(rows.arrays)})"
 
 

@@ -24,15 +24,15 @@ from offpcc.envs.check_rollout import (
     BrokenEnvironment,
     Event,
     Mark,
-    Watch,
+    RolloutRecord,
     as_made,
     box_in_words,
-    told,
+    format_error,
     walk,
     watched,
 )
 from offpcc.envs.closing import opened
-from offpcc.envs.make import by_gin, cannot_be_made, make
+from offpcc.envs.make import cannot_be_made, env_options, make
 from offpcc.envs.rendering import backend
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
@@ -84,7 +84,9 @@ def resumes(env: gymnasium.Env[Any, Any], fresh: gymnasium.Env[Any, Any], num_st
         state = copy.deepcopy(env.unwrapped.np_random.bit_generator.state)
         fresh.unwrapped.np_random.bit_generator.state = state
     except Exception as error:
-        return Finding("resume", WARNING, f"np_random's state cannot be restored ({told(error)})", OWN_GENERATOR)
+        return Finding(
+            "resume", WARNING, f"np_random's state cannot be restored ({format_error(error)})", OWN_GENERATOR
+        )
     marks = [event.mark for event in itertools.islice(walk(env, None, seed), num_steps + 1)]
     if when := _first_difference(walk(fresh, None, seed), marks):
         text = f"np_random's state gives something else from {when} on, so that resuming a run is not exact"
@@ -109,7 +111,7 @@ def extremes(env: gymnasium.Env[Any, Any], seed: int, is_finite: bool) -> Findin
         except signals.ANYTHING as error:
             signals.pass_on(error)
             remedy = "accept every action in action_space, its bounds included"
-            return Finding("actions", FAULT, f"actions of {value:g} failed with {told(error)}", remedy)
+            return Finding("actions", FAULT, f"actions of {value:g} failed with {format_error(error)}", remedy)
     return Finding("actions", OK, "the bounds are accepted; beyond [-1, 1] actions are clipped")
 
 
@@ -150,7 +152,7 @@ def examine(name: str, num_steps: int = 2_000, seed: int = 0) -> Diagnosis:
 
         def bared() -> gymnasium.Env[Any, Any]:
             return stack.enter_context(
-                opened(gymnasium.make(name, disable_env_checker=True, **(by_gin().kwargs or {})))
+                opened(gymnasium.make(name, disable_env_checker=True, **(env_options().kwargs or {})))
             )
 
         try:
@@ -165,10 +167,10 @@ def examine(name: str, num_steps: int = 2_000, seed: int = 0) -> Diagnosis:
             again, bare = made, made()
         short = max(1, num_steps // 4)
         limit = _limit(bare) or _limit(ready)
-        watch = Watch(bare, limit, num_steps, short, seed)
+        watch = RolloutRecord(bare, limit, num_steps, short, seed)
         findings = [_versions(), _spaces(bare), *watched(watch, limit)]
         if not watch.is_broken:
-            wrapped = Watch(ready, _limit(ready), short, 0, seed)
+            wrapped = RolloutRecord(ready, _limit(ready), short, 0, seed)
             findings += [
                 as_made(wrapped, set(watch.troubles), ready),
                 _guarded("seed", lambda: repeats(bare, again(), watch.marks, seed)),

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from offpcc.envs.faults import kind_of, told
+from offpcc.envs.faults import format_error, kind_of
 from offpcc.envs.make import OLD_GYM
 from offpcc.utils import signals
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Finding
@@ -30,10 +30,10 @@ __all__ = [
     "End",
     "Event",
     "Mark",
-    "Watch",
+    "RolloutRecord",
     "as_made",
     "box_in_words",
-    "told",
+    "format_error",
     "walk",
     "watched",
 ]
@@ -96,7 +96,7 @@ def walk(env: gymnasium.Env[Any, Any], seed: int | None, actions_seed: int) -> I
                 event = Event(when, _observation(*_values(env.reset(seed=seed), 2)))
         except signals.ANYTHING as error:
             signals.pass_on(error)
-            raise BrokenEnvironment(f"{when} failed with {told(error)}") from error
+            raise BrokenEnvironment(f"{when} failed with {format_error(error)}") from error
         yield event
         seed = None
         for step in itertools.count(1):
@@ -108,7 +108,7 @@ def walk(env: gymnasium.Env[Any, Any], seed: int | None, actions_seed: int) -> I
                 event = Event(when, _observation(observation, info), reward, bool(terminated), bool(truncated))
             except signals.ANYTHING as error:
                 signals.pass_on(error)
-                raise BrokenEnvironment(f"{when} failed with {told(error)}") from error
+                raise BrokenEnvironment(f"{when} failed with {format_error(error)}") from error
             yield event
             if event.terminated or event.truncated:
                 break
@@ -141,7 +141,7 @@ def _speaks_old(env: gymnasium.Env[Any, Any]) -> str:
         return ""
 
 
-class Watch:
+class RolloutRecord:
     """A walk, and the first of each kind of trouble on it.
 
     Attributes:
@@ -289,7 +289,7 @@ TROUBLES = {
 }
 
 
-def watched(watch: Watch, limit: int | None) -> Iterable[Finding]:
+def watched(watch: RolloutRecord, limit: int | None) -> Iterable[Finding]:
     """What the longest walk shows; `limit` is the time limit, in steps."""
     space = watch.space
     has_reset = bool(watch.marks)
@@ -307,7 +307,7 @@ def watched(watch: Watch, limit: int | None) -> Iterable[Finding]:
         yield _episodes(watch, limit)
 
 
-def as_made(watch: Watch, known: set[str], env: gymnasium.Env[Any, Any]) -> Finding:
+def as_made(watch: RolloutRecord, known: set[str], env: gymnasium.Env[Any, Any]) -> Finding:
     """What is odd about the environment as offpcc makes it, but not as Gymnasium does."""
     for kind, (_, level, remedy) in TROUBLES.items():
         if kind in watch.troubles and kind not in known:
@@ -325,7 +325,7 @@ def box_in_words(space: gymnasium.Space[Any]) -> str:
     return f"{space.shape} {space.dtype} {'in' if same else 'within'} {bounds}"
 
 
-def _trouble(watch: Watch, check: str) -> Finding | None:
+def _trouble(watch: RolloutRecord, check: str) -> Finding | None:
     for kind, (whose, level, remedy) in TROUBLES.items():
         if whose == check and kind in watch.troubles:
             return Finding(check, level, watch.troubles[kind], remedy)
@@ -340,7 +340,7 @@ def _reward(rewards: list[float]) -> Finding:
     return Finding("reward", OK, f"from {lowest:.4g} to {highest:.4g}, mean {np.mean(rewards):.4g}")
 
 
-def _episodes(watch: Watch, limit: int | None) -> Finding:
+def _episodes(watch: RolloutRecord, limit: int | None) -> Finding:
     ends = watch.ends
     if limit is not None and limit > LONGEST_EPISODE:
         return Finding("episodes", FAULT, f"a time limit of {limit:,} steps", LIMIT)

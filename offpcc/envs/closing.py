@@ -11,7 +11,7 @@ from weakref import WeakSet
 import gymnasium as gym
 
 from offpcc.envs.faults import deed, place_in, remedy_of
-from offpcc.envs.make import by_gin
+from offpcc.envs.make import env_options
 from offpcc.envs.watchdog import SLOW, OverdueError, Watchdog, overdue
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
@@ -32,7 +32,7 @@ def close(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any], timeout:
         env: the environment.
         timeout: seconds that it may take; None for gin's `make.timeout`.
     """
-    seconds = timeout or by_gin().timeout
+    seconds = timeout or env_options().timeout
     watchdog: Watchdog | None = None
     watched: AbstractContextManager[None] = nullcontext()
 

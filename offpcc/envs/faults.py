@@ -16,7 +16,7 @@ from offpcc.utils.errors import UserError, named
 from offpcc.utils.files import open_regular
 from offpcc.utils.foreign import MisuseError
 
-__all__ = ["EnvironmentFault", "RemoteTracebackError", "deed", "kind_of", "place_in", "remedy_of", "told"]
+__all__ = ["EnvironmentFault", "RemoteTracebackError", "deed", "format_error", "kind_of", "place_in", "remedy_of"]
 
 FILE = "environment_faults.txt"
 OFFPCC, GYMNASIUM = Path(__file__).parents[1], Path(gymnasium.__file__).parent
@@ -92,14 +92,14 @@ def place_in(stack: Sequence[traceback.FrameSummary]) -> str | None:
     return next(iter(reversed(own or [place for _, place in inside])), None)
 
 
-def told(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """An exception in one line."""
     return named(error)
 
 
 def deed(error: BaseException) -> str:
     """What code did that ended in an exception, such as "raised ValueError: too far"."""
-    return error.what if isinstance(error, MisuseError) else f"raised {told(error)}"
+    return error.what if isinstance(error, MisuseError) else f"raised {format_error(error)}"
 
 
 def remedy_of(error: BaseException) -> str:

@@ -19,8 +19,8 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from offpcc.envs.closing import close
-from offpcc.envs.faults import EnvironmentFault, deed, kind_of, place_in, remedy_of, told
-from offpcc.envs.make import by_gin
+from offpcc.envs.faults import EnvironmentFault, deed, format_error, kind_of, place_in, remedy_of
+from offpcc.envs.make import env_options
 from offpcc.envs.watchdog import SLOW, OverdueError, Watchdog, overdue
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
@@ -232,7 +232,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         if isinstance(error, OverdueError):
             raise self._fault(overdue(self._watchdog.timeout, place), SLOW, error)
         if place is None and isinstance(error, Exception):
-            raise self._fault(f"returned what cannot be read ({told(error)})", READABLE, error)
+            raise self._fault(f"returned what cannot be read ({format_error(error)})", READABLE, error)
         raise self._fault(deed(error) + (f" ({place})" if place else ""), remedy_of(error), error)
 
     def _fault(self, what: str, remedy: str, cause: BaseException | None = None) -> EnvironmentFault:
@@ -260,4 +260,4 @@ def _check_picture(drawn: Any) -> None:
 
 def guarded(env: gym.Env[Any, Any], which: str = "") -> Guard:
     """An environment in a `Guard`, with gin's timeout; see `Guard`."""
-    return Guard(env, which, by_gin().timeout)
+    return Guard(env, which, env_options().timeout)

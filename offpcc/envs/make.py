@@ -16,11 +16,10 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from offpcc.config.validation import FOR_NUMBERS, above, check, has_flags, rules_of, takes_numbers, told
+from offpcc.config.validation import FOR_NUMBERS, above, check, format_value, has_flags, rules_of, takes_numbers
 from offpcc.envs import ENVIRONMENTS, missing_package
 from offpcc.envs.d4rl import catalog
-from offpcc.envs.faults import place_in
-from offpcc.envs.faults import told as told_error
+from offpcc.envs.faults import format_error, place_in
 from offpcc.envs.rendering import choose_opengl
 from offpcc.envs.wrappers import EpisodeReturn, Float32Observation, UnitAction
 from offpcc.utils import signals
@@ -51,7 +50,7 @@ class ByGin(NamedTuple):
 
 
 @gin.configurable("make", module="offpcc")  # type: ignore[untyped-decorator]
-def by_gin(
+def env_options(
     wrappers: Sequence[Wrap] = (), kwargs: Mapping[str, Any] | None = None, timeout: Timeout | None = None
 ) -> ByGin:
     """What gin has `make` do with every environment; apart from it, so that gin adds nothing to its messages.
@@ -99,22 +98,24 @@ def make(
     """
     choose_opengl()
     try:
-        given_by_gin = by_gin()
+        given_by_gin = env_options()
     except (TypeError, RecursionError) as error:  # a wrapper that gin was to build, without an environment
         raise UserError(
             f"make.wrappers cannot be read: {first_line(error)}; write its references without parentheses, as in "
             f"[@Flicker]"
         ) from error
-    check("make", rules_of(by_gin), {"timeout": given_by_gin.timeout})
+    check("make", rules_of(env_options), {"timeout": given_by_gin.timeout})
     wrappers = given_by_gin.wrappers if wrappers is None else wrappers
     if not isinstance(wrappers, list | tuple) or not all(map(callable, wrappers)):
-        raise UserError(f"make.wrappers is {told(wrappers)}; it has to be a list of references, such as [@Flicker]")
+        raise UserError(
+            f"make.wrappers is {format_value(wrappers)}; it has to be a list of references, such as [@Flicker]"
+        )
     if len(wrappers) > MOST_WRAPPERS:
         raise UserError(f"make.wrappers has {len(wrappers):,} wrappers; the most are {MOST_WRAPPERS}: take some out")
     arguments_given = (given_by_gin.kwargs if kwargs is None else kwargs) or {}
     if not isinstance(arguments_given, Mapping) or not all(isinstance(key, str) for key in arguments_given):
         raise UserError(
-            f"make.kwargs is {told(arguments_given)}; it has to be a dictionary of arguments by name, such as "
+            f"make.kwargs is {format_value(arguments_given)}; it has to be a dictionary of arguments by name, such as "
             f"{{'max_episode_steps': 100}}"
         )
     given = dict(arguments_given)
@@ -171,7 +172,7 @@ def make(
             raise UnsuitableEnvironment(f"{name} cannot be wrapped by {wrapper}: {first_line(error)}") from error
         if not isinstance(env, gymnasium.Env):
             raise UnsuitableEnvironment(
-                f"{name} cannot be wrapped by {getattr(wrap, '__name__', wrap)}: it gives {told(env)}, which is no "
+                f"{name} cannot be wrapped by {getattr(wrap, '__name__', wrap)}: it gives {format_value(env)}, which is no "
                 f"environment; correct make.wrappers"
             )
     _check_actions(name, env.action_space)
@@ -243,7 +244,7 @@ def cannot_be_made(name: str, error: BaseException) -> UnsuitableEnvironment:
     if "must inherit from" in text_of(error) or "incompatible with Gymnasium" in text_of(error):
         remedy = f"if it is of the old gym, {OLD_GYM}"
     place = place_in(extract_tb(error.__traceback__))
-    what = told_error(error)
+    what = format_error(error)
     if isinstance(error, MisuseError):
         what, remedy = f"it {error.what}", error.remedy
     return UnsuitableEnvironment(f"{name} cannot be made: {what}{f' ({place})' if place else ''}; {remedy}")

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from offpcc.envs.wrapper_chain import (
     ANT,
-    changes,
     describe,
+    find_recorded_level,
     in_words,
     is_left_out,
+    is_observation_wrapper,
     levels,
     name_of,
     observation_wrappers,
-    recorded_level,
 )
 from offpcc.envs.wrappers import KeepIndices, UnitAction
 from offpcc.utils.errors import UserError, first_line
@@ -122,11 +122,11 @@ def view(
     stops: Array,
     *,
     seed: int,
-    seen_through: Sequence[str] | None = None,
+    recorded_wrappers: Sequence[str] | None = None,
 ) -> Array:
     """What an agent in `env` would have seen of recorded episodes.
 
-    The recorded observation is the one that the wrappers of `seen_through` show; if that is not known, the innermost
+    The recorded observation is the one that the wrappers of `recorded_wrappers` show; if that is not known, the innermost
     one of its shape; or, in Ant, the first 27 numbers are, if 111 were recorded. Of wrappers that select numbers alone
     the columns are taken at once; others are shown all episodes step by step. Randomness of theirs is drawn once for
     each episode, from `seed` and its number. Of a recorded action it is taken that it was executed: StickyAction
@@ -143,7 +143,7 @@ def view(
         starts: (N,), each episode's first row.
         stops: (N,), the row after each episode's last.
         seed: Of what wrappers draw.
-        seen_through: `observation_wrappers` of the environment that the episodes were recorded in.
+        recorded_wrappers: `observation_wrappers` of the environment that the episodes were recorded in.
 
     Returns:
         (R, *env.observation_space.shape), in its dtype.
@@ -160,11 +160,11 @@ def view(
     chain = levels(env)
     if not any(isinstance(level, UnitAction) for level in chain):
         chain = levels(UnitAction(env))
-    cut = recorded_level(env, observations, seen_through)
+    cut = find_recorded_level(env, observations, recorded_wrappers)
     if observations.shape[1:] != chain[cut].observation_space.shape:  # Ant's, with contact forces
         observations = np.ascontiguousarray(observations[:, :ANT])
     above: list[Any] = [level for level in chain[cut + 1 :] if not is_left_out(level)]
-    changing = [wrapper for wrapper in above if changes(wrapper)]
+    changing = [wrapper for wrapper in above if is_observation_wrapper(wrapper)]
     if not all(_selects(wrapper) for wrapper in changing):
         episodes = _Episodes(observations, actions, rewards, starts, stops)
         return _played(episodes, Playback(chain[cut]), above, seed)
@@ -256,7 +256,7 @@ def _who_raised(error: Exception, wrappers: Sequence[Env]) -> str:
 
 
 def _among(wrappers: Sequence[Env]) -> str:
-    suspects = [describe(wrapper) for wrapper in wrappers if changes(wrapper)]
+    suspects = [describe(wrapper) for wrapper in wrappers if is_observation_wrapper(wrapper)]
     return suspects[0] if len(suspects) == 1 else f"one of {', '.join(suspects)}"
 
 

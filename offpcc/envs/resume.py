@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from offpcc.utils.rng import generator_state, set_generator_state
 
-__all__ = ["Recall", "checksum"]
+__all__ = ["EpisodeReplay", "checksum"]
 
 Array = NDArray[Any]
 Info = dict[str, Any]
 
 
-class Recall(gym.Wrapper[Array, Array, Array, Array]):
+class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
     """Notes what an episode came from, and repeats it when asked to.
 
     A simulator cannot be saved. So at each reset the environment's generator is noted, then the executed actions;
@@ -59,7 +59,7 @@ class Recall(gym.Wrapper[Array, Array, Array, Array]):
         """Has the next reset take a seed, as the first one does."""
         self._seed, self._num_episodes = seed, 0
 
-    def note(self) -> Info | None:
+    def snapshot(self) -> Info | None:
         """What finds the episode back, plain data and an array of actions; None before the first reset."""
         if not self._num_episodes:
             return None
@@ -82,11 +82,11 @@ class Recall(gym.Wrapper[Array, Array, Array, Array]):
         finally:
             self._set_generator(generator)
 
-    def repeat(self, note: Info) -> tuple[Array, bool, bool]:
+    def restore(self, note: Info) -> tuple[Array, bool, bool]:
         """Finds back the episode that a note tells of.
 
         Args:
-            note: As `note` gave it; of the environment's whole past, its seed included.
+            snapshot: As `snapshot` gave it; of the environment's whole past, its seed included.
 
         Returns:
             The observation where the episode stands, whether it is over, and whether it is the same as before.

@@ -18,14 +18,14 @@ from offpcc.utils.errors import UserError
 
 __all__ = [
     "ANT",
-    "changes",
     "describe",
+    "find_recorded_level",
     "in_words",
     "is_left_out",
+    "is_observation_wrapper",
     "levels",
     "name_of",
     "observation_wrappers",
-    "recorded_level",
     "shapes",
 ]
 
@@ -68,17 +68,17 @@ def levels(env: Env) -> list[Env]:
 
 def is_left_out(level: Env) -> bool:
     """Whether it has no part in showing recorded episodes."""
-    return _takes_after(level, LEFT_OUT)
+    return _same_methods(level, LEFT_OUT)
 
 
-def changes(level: Env) -> bool:
+def is_observation_wrapper(level: Env) -> bool:
     """Whether it is a wrapper that changes what is observed; converting floats to other floats does not."""
-    return isinstance(level, gym.Wrapper) and not _takes_after(level, UNCHANGING) and not _casts(level)
+    return isinstance(level, gym.Wrapper) and not _same_methods(level, UNCHANGING) and not _casts(level)
 
 
 def observation_wrappers(env: Env) -> list[str]:
     """The wrappers that change what is observed, from the inside out, such as ``KeepIndices(indices=[0, 1])``."""
-    return [describe(level) for level in levels(env) if changes(level)]
+    return [describe(level) for level in levels(env) if is_observation_wrapper(level)]
 
 
 def shapes(env: Env) -> list[Shape]:
@@ -101,23 +101,23 @@ def describe(wrapper: Env) -> str:
     return f"{type(wrapper).__name__}({arguments if is_told else UNKNOWN})"
 
 
-def recorded_level(env: Env, observations: Array, seen_through: Sequence[str] | None) -> int:
+def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequence[str] | None) -> int:
     """Which of the `levels` showed the observations, (R, *obs), that were recorded.
 
     Args:
         env: What they are to be seen in.
-        observations: The innermost level of their shape showed them, if `seen_through` is not known; or, in Ant, the
+        observations: The innermost level of their shape showed them, if `recorded_wrappers` is not known; or, in Ant, the
             one of their first 27 numbers, if they are 111.
-        seen_through: `observation_wrappers` of the environment that they were recorded in.
+        recorded_wrappers: `observation_wrappers` of the environment that they were recorded in.
 
     Raises:
         UserError: They fit none, or were seen through other wrappers than these, or maybe others.
     """
     chain, name, recorded = levels(env), name_of(env), observations.shape[1:]
     stages = _stages(chain)
-    if seen_through is not None:
-        _check_same(name, seen_through, observation_wrappers(env))
-        stages = [stages[len(seen_through)]]
+    if recorded_wrappers is not None:
+        _check_same(name, recorded_wrappers, observation_wrappers(env))
+        stages = [stages[len(recorded_wrappers)]]
     for stage in stages:
         space = chain[stage].observation_space
         # Numbers are numbers, but an image of floats is in other units than one of bytes.
@@ -146,10 +146,10 @@ def in_words(shape: Shape) -> str:
 
 def _stages(chain: Sequence[Env]) -> list[int]:
     """Places in the chain where an observation is a new one."""
-    return [0, *(place for place, level in enumerate(chain) if changes(level))]
+    return [0, *(place for place, level in enumerate(chain) if is_observation_wrapper(level))]
 
 
-def _takes_after(wrapper: Env, parents: Sequence[Any]) -> bool:
+def _same_methods(wrapper: Env, parents: Sequence[Any]) -> bool:
     """Whether it resets and steps as one of `parents` does; a child that does so in a way of its own does not."""
     methods = (type(wrapper).reset, type(wrapper).step)
     return methods in [(parent.reset, parent.step) for parent in parents]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, beside, is_plain
+from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, concat_inputs, is_plain
 from offpcc.networks.mlp_kernels import perceptrons, rows_of_block
 
 
@@ -42,7 +42,7 @@ class Critics(nn.Module):
         """
         return self._values(summary, action, list(self.net.parameters()))
 
-    def of_policy(self, summary: Tensor, action: Tensor, num: int | None = None) -> Tensor:
+    def forward_frozen(self, summary: Tensor, action: Tensor, num: int | None = None) -> Tensor:
         """What `forward` gives, of the first `num` critics, for a policy to learn from.
 
         The gradient reaches the actions alone, neither the summaries nor the critics.
@@ -52,7 +52,7 @@ class Critics(nn.Module):
 
     def _values(self, summary: Tensor, action: Tensor, weights: list[Tensor]) -> Tensor:
         num, rows = len(weights[0]), action.shape[:-1]
-        x = beside(summary, action.expand(len(summary), *action.shape))
+        x = concat_inputs(summary, action.expand(len(summary), *action.shape))
         x = x.expand(num, *x.shape[1:]).reshape(num, -1, x.shape[-1])
         fits = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
         if fits and x.shape[1] > self.rows_at_once and is_plain(self.net, EnsembleLinear):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.config.registry import configurable, specification
-from offpcc.config.validation import Flag, Rule, told
+from offpcc.config.validation import Flag, Rule, format_value
 from offpcc.core import Batch, State, is_image
 from offpcc.networks.cells.base import Cell
 from offpcc.networks.numpy_inference import Array, Mirror
@@ -69,13 +69,13 @@ class Encoder(nn.Module):
 
     Attributes:
         dim: width of a summary.
-        window: see `Cell`.
+        context_length: see `Cell`.
     """
 
     memoryless = True
     sizes: ClassVar[frozenset[str]] = frozenset({"shape"})
     dim: int
-    window: int | None = None
+    context_length: int | None = None
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -108,7 +108,7 @@ class Encoder(nn.Module):
         """Summaries (B, T, dim) and the state after the last step."""
         raise NotImplementedError
 
-    def without_effect(self) -> dict[str, str]:
+    def unused_parameters(self) -> dict[str, str]:
         """Parameters that change nothing of this encoder, as it is built, and why."""
         return {}
 
@@ -132,7 +132,7 @@ def built_encoder(build: EncoderBuilder, shape: InputShape, name: str) -> Encode
     """
     encoder: Any = build(shape)
     if not isinstance(encoder, Encoder):
-        raise UserError(f"{name} gives {told(encoder)}; it has to be a class of encoders such as @Recurrent")
+        raise UserError(f"{name} gives {format_value(encoder)}; it has to be a class of encoders such as @Recurrent")
     return encoder
 
 
@@ -194,7 +194,7 @@ def vector_dim(shape: tuple[int, ...]) -> int:
     if is_image(shape):
         raise UserError(
             f"observations of shape {shape} are images, which need a convolutional encoder: choose an algorithm "
-            f"with c in front, such as csac, or bind an encoder, or Recurrent.front, to @Convolutional"
+            f"with c in front, such as csac, or bind an encoder, or Recurrent.feature_extractor, to @Convolutional"
         )
     return torch.Size(shape).numel()
 

@@ -57,7 +57,7 @@ def is_plain(layers: nn.Sequential, linear: type[nn.Module]) -> bool:
     return all(of_kind) and not any(hooked) and all(getattr(layer, "bias", True) is not None for layer in layers)
 
 
-def beside(summary: Tensor, x: Tensor) -> Tensor:
+def concat_inputs(summary: Tensor, x: Tensor) -> Tensor:
     """`summary` (..., H) and `x` (..., D) joined; several x (..., S, D) for one summary each have it: (..., S, H+D)."""
     summary = summary if x.dim() == summary.dim() else summary.unsqueeze(-2)
     return torch.cat([summary.expand(*x.shape[:-1], summary.shape[-1]), x], -1)

@@ -11,7 +11,7 @@ from torch import Tensor
 from offpcc.config.registry import configurable
 from offpcc.config.validation import NumParts, Rule, Size, either, one_of
 from offpcc.core import State
-from offpcc.networks.cells import CELLS, Cell, CellBuilder, fed
+from offpcc.networks.cells import CELLS, Cell, CellBuilder, run_chunked
 from offpcc.networks.encoders import (
     Builder,
     Encoder,
@@ -47,7 +47,7 @@ class Recurrent(Encoder):
         cell: what remembers: a name of `offpcc.networks.cells`, or a class of your own, see `Cell`.
         hidden_dim: width of every layer.
         num_layers: depth.
-        front: an encoder without memory that sees each observation first, such as `Convolutional`.
+        feature_extractor: an encoder without memory that sees each observation first, such as `Convolutional`.
         kwargs: the extra inputs, see `Encoder`.
     """
 
@@ -60,40 +60,42 @@ class Recurrent(Encoder):
         cell: CellChoice = "lstm",
         hidden_dim: Size = 256,
         num_layers: NumParts = 2,
-        front: Builder = PassThrough,
+        feature_extractor: Builder = PassThrough,
         **kwargs: bool,
     ) -> None:
         super().__init__(shape, **kwargs)
-        self.front = built_encoder(front, shape, "Recurrent.front")
-        if not self.front.memoryless:
-            raise UserError("Recurrent.front has a memory of its own, which would be lost; choose one without")
-        num_in = vector_dim(self.front.output_shape) + self.extra_dim
+        self.feature_extractor = built_encoder(feature_extractor, shape, "Recurrent.feature_extractor")
+        if not self.feature_extractor.memoryless:
+            raise UserError(
+                "Recurrent.feature_extractor has a memory of its own, which would be lost; choose one without"
+            )
+        num_in = vector_dim(self.feature_extractor.output_shape) + self.extra_dim
         build = CELLS[cell] if isinstance(cell, str) else cell
         self.cell = _built(build, num_in=num_in, hidden_dim=hidden_dim, num_layers=num_layers)
         if not isinstance(getattr(self.cell, "dim", None), int):
             raise UserError(
                 f"{type(self.cell).__name__}.dim is not set; a memory has to say how wide its summaries are"
             )
-        self.dim, self.window = self.cell.dim, self.cell.window
+        self.dim, self.context_length = self.cell.dim, self.cell.context_length
 
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
         """(B, T, *obs) -> (B, T, dim)."""
-        features, _ = self.front(inputs)
-        h, after = fed(self.cell, self.with_extras(vector(features), inputs), state)
+        features, _ = self.feature_extractor(inputs)
+        h, after = run_chunked(self.cell, self.with_extras(vector(features), inputs), state)
         return h, after
 
-    def without_effect(self) -> dict[str, str]:
+    def unused_parameters(self) -> dict[str, str]:
         """See `Encoder`."""
-        return self.cell.without_effect()
+        return self.cell.unused_parameters()
 
     def mirror(self) -> Mirror | None:
         """See `offpcc.networks.numpy_inference`."""
-        front, cell = mirror_of(self.front), mirror_of(self.cell)
-        if front is None or cell is None:
+        feature_extractor, cell = mirror_of(self.feature_extractor), mirror_of(self.cell)
+        if feature_extractor is None or cell is None:
             return None
 
         def step(inputs: Inputs, state: State) -> tuple[Array, State]:
-            features, _ = front(inputs, None)
+            features, _ = feature_extractor(inputs, None)
             found: tuple[Array, State] = cell(self.extended(features, inputs), state)
             return found
 

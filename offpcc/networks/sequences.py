@@ -29,7 +29,7 @@ def encode(encoder: nn.Module, inputs: Inputs, batch: Batch, features: Tensor | 
         return _first(encoder(inputs))
     with torch.no_grad():
         before, state = encoder(inputs.steps(None, batch.burn_in))
-        state = keep_rows(state, batch.real[:, batch.burn_in - 1, 0])
+        state = keep_rows(state, batch.valid[:, batch.burn_in - 1, 0])
     return torch.cat([before, _first(encoder(inputs.steps(batch.burn_in, None), state))], 1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from offpcc.networks.layers import beside, mlp
+from offpcc.networks.layers import concat_inputs, mlp
 
 LOG_STD_MIN, LOG_STD_MAX = -4.0, 15.0
 LARGEST_LATENT = 0.5  # of samples
@@ -34,12 +34,12 @@ class VariationalAutoencoder(nn.Module):
 
     def encode(self, summary: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation of the latent numbers, (..., 2A) each, of (..., H) and (..., A)."""
-        mean, log_std = self.encoder(beside(summary, action)).chunk(2, -1)
+        mean, log_std = self.encoder(concat_inputs(summary, action)).chunk(2, -1)
         return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def decode(self, summary: Tensor, latent: Tensor) -> Tensor:
         """Actions (..., [S,] A) of `summary` (..., H) and `latent` (..., [S,] 2A)."""
-        return torch.tanh(self.decoder(beside(summary, latent)))
+        return torch.tanh(self.decoder(concat_inputs(summary, latent)))
 
     @staticmethod
     def clip(latent: Tensor) -> Tensor:

@@ -24,15 +24,15 @@ from offpcc.algorithms.agent import save_actor
 from offpcc.config.loading import plain_values
 from offpcc.config.registry import REGISTRY
 from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
-from offpcc.data.buffers.snapshot import Part, Piece, check_part, read_part, remove_others, write_parts
-from offpcc.training.experiment import Learner
+from offpcc.data.buffers.snapshot import Chunk, ChunkFile, check_part, read_part, remove_others, write_parts
+from offpcc.training.experiment import Experiment
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import Run
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 from offpcc.utils.version import tell_changed, versions
 
-CHANGES_LEARNING = "ActorCritic.bad_numbers"  # from the first bad number on
+CHANGES_LEARNING = "ActorCritic.nonfinite"  # from the first bad number on
 MAY_CHANGE = (
     "train.num_epochs",
     "make.timeout",
@@ -66,12 +66,12 @@ class Checkpoint(dict[str, Any]):
                 "num_epochs": int(),
                 "recorder": _,
             }:
-                self.parts = [Part.of(described, file) for described in parts]
+                self.parts = [ChunkFile.of(described, file) for described in parts]
             case _:
                 raise FileError(f"{file} does not hold what a checkpoint does", "put it back from a copy")
 
 
-def save_checkpoint(file: Path, learner: Learner, config: str, num_epochs: int) -> None:
+def save_checkpoint(file: Path, learner: Experiment, config: str, num_epochs: int) -> None:
     """Write all that a run needs to go on exactly; of the buffer, what changed since the last time.
 
     The checkpoint that was there is kept as `previous(file)`, unless nothing vouches for it: it was neither written by
@@ -86,7 +86,7 @@ def save_checkpoint(file: Path, learner: Learner, config: str, num_epochs: int) 
         "kind": "checkpoint",
         "format": CHECKPOINT_FORMAT,
         "algorithm": learner.algorithm.state_dict(),
-        "buffer": {**learner.buffer.outline(), "parts": [list(part) for _, part in parts.values()]},
+        "buffer": {**learner.buffer.metadata(), "parts": [list(part) for _, part in parts.values()]},
         "interaction": None if learner.interaction is None else learner.interaction.state_dict(),
         "recorder": None if learner.recorder is None else learner.recorder.state_dict(),
         "loop": learner.loop.state_dict(),
@@ -180,7 +180,7 @@ def is_over(checkpoint: Checkpoint, num_epochs: int) -> bool:
     return bool(checkpoint["loop"]["stopped"]) or checkpoint["loop"]["epoch"] >= num_epochs
 
 
-def resume(checkpoint: Checkpoint, learner: Learner) -> list[str]:
+def resume(checkpoint: Checkpoint, learner: Experiment) -> list[str]:
     """Put the parts where a checkpoint left them; messages about what is not exact.
 
     Raises:
@@ -198,7 +198,7 @@ def resume(checkpoint: Checkpoint, learner: Learner) -> list[str]:
         ) from error
 
 
-def _resume(checkpoint: Checkpoint, learner: Learner) -> list[str]:
+def _resume(checkpoint: Checkpoint, learner: Experiment) -> list[str]:
     learner.algorithm.load_state_dict(checkpoint["algorithm"])
     load_buffer(checkpoint, learner)
     learner.loop.load_state_dict(checkpoint["loop"])
@@ -223,7 +223,7 @@ def _resume(checkpoint: Checkpoint, learner: Learner) -> list[str]:
     return messages
 
 
-def load_buffer(checkpoint: Checkpoint, learner: Learner) -> None:
+def load_buffer(checkpoint: Checkpoint, learner: Experiment) -> None:
     """Read the buffer's pieces, each into its place, and remember that they lie in files.
 
     Raises:
@@ -233,7 +233,7 @@ def load_buffer(checkpoint: Checkpoint, learner: Learner) -> None:
     saved = learner.saved
     saved.parts = {}
 
-    def fill(number: int, piece: Piece) -> None:
+    def fill(number: int, piece: Chunk) -> None:
         part = parts[number]
         read_part(folder, part, piece)
         saved.parts[piece.key] = piece.version, part
@@ -282,7 +282,7 @@ class Checkpoints:
     def __init__(
         self,
         folder: RunFolder,
-        learner: Learner,
+        learner: Experiment,
         config: str,
         last_epoch: int,
         *,

@@ -16,13 +16,13 @@ from gymnasium import spaces
 
 from offpcc.algorithms import ActorCritic, find_algorithm, short_name
 from offpcc.algorithms.agent import Agent
-from offpcc.algorithms.nonfinite import BadNumberError
+from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, check, rules_of
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
-from offpcc.data.buffers.snapshot import Saved
+from offpcc.data.buffers.snapshot import Manifest
 from offpcc.data.datasets.load import MINARI
-from offpcc.data.offline import OfflineData, read
+from offpcc.data.offline import OfflineDataset, read
 from offpcc.data.recording.hdf5_writer import check_new, check_output
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.closing import close
@@ -57,7 +57,7 @@ def configure(file: str | Path | None = None, *bindings: str) -> None:
 
 
 @dataclass(frozen=True)
-class Learner:
+class Experiment:
     """The parts of a run, and where it stands."""
 
     algorithm: ActorCritic
@@ -66,9 +66,9 @@ class Learner:
     tests: Evaluation | None  # None where there is no environment
     loop: Loop
     title: str = ""
-    recording: OfflineData | None = None  # the recorded data in the buffer
+    recording: OfflineDataset | None = None  # the recorded data in the buffer
     recorder: Recorder | None = None  # records all that is played
-    saved: Saved = field(default_factory=Saved)  # what of it lies in files
+    saved: Manifest = field(default_factory=Manifest)  # what of it lies in files
 
     def train(self, logger: Logger | None = None, callbacks: Sequence[Callback] = (), **settings: Any) -> Agent:
         """Train by `run_fns.train`; the trained agent. Called again with more epochs, it goes on.
@@ -79,7 +79,7 @@ class Learner:
             settings: of `run_fns.train`, such as ``num_epochs``; they win over gin's.
 
         Raises:
-            BadNumberError: an update met NaN or infinity.
+            NonFiniteError: an update met NaN or infinity.
             EnvironmentFault: an environment misbehaves; what it raised is the cause.
             UserError: a setting makes no sense.
         """
@@ -90,8 +90,8 @@ class Learner:
                 logger = stack.enter_context(contextlib.closing(Loggers([ConsoleLogger(self.title)])))
             try:
                 train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
-                self.algorithm.watch.settle(self.algorithm)
-            except BadNumberError as error:
+                self.algorithm.watch.synchronize(self.algorithm)
+            except NonFiniteError as error:
                 raise error.at(self.loop.step) from None
             except EnvironmentFault as fault:
                 raise fault.without_gin() from fault.cause
@@ -110,7 +110,7 @@ class Learner:
             if part is not None:
                 part.close()
 
-    def record(self, file: Path, env: str, seed: int, resume: bool = False) -> Learner:
+    def record(self, file: Path, env: str, seed: int, resume: bool = False) -> Experiment:
         """This learner, which from now on records all that it plays; `recorder.merge` writes the file.
 
         Args:
@@ -167,7 +167,7 @@ def build(
     environments: Mapping[str, Any] | None = None,
     dataset: str | Path | Dataset | None = None,
     dataset_fraction: Fraction = 1.0,
-) -> Learner:
+) -> Experiment:
     """Put a run together from names; what is not given comes from gin's bindings, else from defaults.
 
     Args:
@@ -197,7 +197,7 @@ def build(
     if threads is not None:
         torch.set_num_threads(threads)
     algorithm_class = find_algorithm(algo)
-    env, dataset = what_is_named(env, dataset)
+    env, dataset = resolve_env_and_dataset(env, dataset)
     example, recording = None if env is None else make(env), None
     if dataset is not None:
         with download_bar() as bar:
@@ -215,7 +215,7 @@ def build(
     stored = {"frame_stack": frames, "device": device, "seed": seed, **(buffer or {})}
     make_env = functools.partial(make, env, scale_actions=True) if env else None
     tests = Evaluation(make_env, catalog.reference_returns(env)) if env and make_env else None
-    title = f"{run_name(env, dataset, dataset_fraction)} {short_name(algo)}"
+    title = f"{run_label(env, dataset, dataset_fraction)} {short_name(algo)}"
     storage: ReplayBuffer | RecurrentReplayBuffer
     if recording is not None:
         learner.expect_recorded_data()
@@ -225,7 +225,7 @@ def build(
             warnings.warn(f"{recording.name}: {text}", DataWarning, stacklevel=2)
         storage = _storage(learner, observations, actions, {"num_envs": 1, **stored})
         _learn_from(recording, learner, storage)
-        return Learner(learner, storage, None, tests, Loop(), title, recording)
+        return Experiment(learner, storage, None, tests, Loop(), title, recording)
     assert make_env is not None
     with telling_what_is_wrong("environments", "num_envs"):
         acted_in = build_environments(make_env, seed, **(environments or {}))
@@ -233,7 +233,7 @@ def build(
     interaction = Interaction(acted_in, learner, storage, seed)
     if tests is not None and isinstance(acted_in, LocalEnvironments) and acted_in.shared_with_tests:
         tests.shared = interaction
-    return Learner(learner, storage, interaction, tests, Loop(), title)
+    return Experiment(learner, storage, interaction, tests, Loop(), title)
 
 
 @contextlib.contextmanager
@@ -269,27 +269,29 @@ def _storage(
             return ReplayBuffer(observations, actions, num_steps=algorithm.n_step, **arguments)
     with telling_what_is_wrong("RecurrentReplayBuffer", "capacity or batch_size"):
         storage = RecurrentReplayBuffer(observations, actions, **arguments)
-    if told := about_segments(algorithm, storage):
+    if told := check_context_length(algorithm, storage):
         warnings.warn(told, DataWarning, stacklevel=3)
     return storage
 
 
-def about_segments(algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer) -> str:
+def check_context_length(algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer) -> str:
     """What a person should know of segments that are too short for a memory's window, "" if they are not."""
     if isinstance(storage, ReplayBuffer) or storage.segment_len is None:
         return ""
     seen = storage.segment_len + storage.burn_in
-    window = max(encoder.window or 0 for encoder in (algorithm.shared_encoder, algorithm.actor_encoder))
-    if window <= seen:
+    context_length = max(encoder.context_length or 0 for encoder in (algorithm.shared_encoder, algorithm.actor_encoder))
+    if context_length <= seen:
         return ""
     return (
-        f"the memory looks back {window} steps, but learning sees {seen} of them together "
+        f"the memory looks back {context_length} steps, but learning sees {seen} of them together "
         f"(RecurrentReplayBuffer.segment_len and burn_in), so that in acting it meets what it never learned; lower its "
-        f"window, such as GPT.window={max(seen // 2, 1)}, or raise segment_len or burn_in"
+        f"window, such as GPT.context_length={max(seen // 2, 1)}, or raise segment_len or burn_in"
     )
 
 
-def _learn_from(recording: OfflineData, algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer) -> None:
+def _learn_from(
+    recording: OfflineDataset, algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer
+) -> None:
     """Fill the buffer, and let the algorithm know what it needs to know of the data as a whole.
 
     Raises:
@@ -299,7 +301,7 @@ def _learn_from(recording: OfflineData, algorithm: ActorCritic, storage: ReplayB
         raise UserError(
             f"{recording.name} does not say where any episode ends (no terminals, no timeouts), and an agent with "
             f"memory learns from whole episodes; give the time limit, --gin "
-            f'"recorded.max_episode_steps=N", or mark the ends in the data'
+            f'"dataset.max_episode_steps=N", or mark the ends in the data'
         )
     algorithm.reward_scale *= recording.reward_scale
     if algorithm.normalization is not None:
@@ -307,7 +309,7 @@ def _learn_from(recording: OfflineData, algorithm: ActorCritic, storage: ReplayB
     storage.fill(recording.rows, recording.identity)
 
 
-def what_is_named(
+def resolve_env_and_dataset(
     env: str | None, dataset: str | Path | Dataset | None
 ) -> tuple[str | None, str | Path | Dataset | None]:
     """The environment and the data that are meant: a name of D4RL's stands for both."""
@@ -316,7 +318,7 @@ def what_is_named(
     return env if catalog.task(env) else None, env if dataset is None else dataset
 
 
-def run_name(env: str | None, dataset: str | Path | Dataset | None, fraction: float = 1.0) -> str:
+def run_label(env: str | None, dataset: str | Path | Dataset | None, fraction: float = 1.0) -> str:
     """What a run is called by: its environment, its data, or both, as in "pendulum-p-v0_from_medium_0.1"."""
     if isinstance(dataset, Dataset):
         dataset = dataset.name

@@ -10,7 +10,7 @@ import torch
 
 from offpcc.core import Algorithm, Memory, Step, Store
 from offpcc.envs.faults import EnvironmentFault
-from offpcc.envs.vector.base import Environments, Observations, Outcome
+from offpcc.envs.vector.base import Environments, Observations, StepResult
 from offpcc.networks.states import map_state
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
@@ -63,17 +63,17 @@ class Interaction:
         try:
             ready = self._start() if self.over.any() else np.ones(self.num_envs, np.bool_)
             actions = self._choose(explore_at_random, ready)
-            outcome = self.environments.step(actions)
+            result = self.environments.step(actions)
         except EnvironmentFault as fault:
             raise fault.in_run(self.num_steps) from fault.cause
         for number in range(self.num_envs):
-            if outcome.lost is not None and outcome.lost[number]:
-                self._drop(number, outcome.observations[number])
+            if result.crashed is not None and result.crashed[number]:
+                self._drop(number, result.observations[number])
                 ready[number] = False
             elif ready[number]:
-                self._take(number, actions[number], outcome)
+                self._take(number, actions[number], result)
             else:
-                self.observations[number] = outcome.observations[number]
+                self.observations[number] = result.observations[number]
         num_steps = int(ready.sum())
         self.num_steps += num_steps
         return num_steps
@@ -102,10 +102,10 @@ class Interaction:
         chosen, self.memory = self.algorithm.act(seen, self.memory)  # a memory needs every step, random ones too
         return random if explore_at_random else chosen
 
-    def _take(self, number: int, action: np.ndarray, outcome: Outcome) -> None:
+    def _take(self, number: int, action: np.ndarray, result: StepResult) -> None:
         """Record one environment's step."""
-        observation, reward = outcome.observations[number], float(outcome.rewards[number])
-        terminated, truncated = bool(outcome.terminated[number]), bool(outcome.truncated[number])
+        observation, reward = result.observations[number], float(result.rewards[number])
+        terminated, truncated = bool(result.terminated[number]), bool(result.truncated[number])
         for store in self.stores:
             store.push(self.observations[number], action, reward, observation, terminated, truncated, env=number)
         assert self.actions is not None
@@ -142,7 +142,7 @@ class Interaction:
         return {
             "randomness": [generator.state_dict() for generator in self.randomness],
             "finished": [tuple(result) for result in self.finished],
-            "notes": self.environments.note(),
+            "notes": self.environments.snapshot(),
             # Of what has ended with an environment that then died, the note is of the episode begun in its place.
             "over": torch.from_numpy(self.over.copy()),
             "actions": None if self.actions is None else torch.from_numpy(self.actions.copy()),
@@ -188,7 +188,7 @@ class Interaction:
             return None
         if state["notes"] is None or not self.environments.replay_on_resume:
             return self._begin_anew(state)
-        recalled = self.environments.repeat(state["notes"])
+        recalled = self.environments.restore(state["notes"])
         self.observations, self.over = recalled.observations, recalled.over | state["over"].numpy()
         self.actions, self.rewards = state["actions"].numpy(), state["rewards"].numpy()
         self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])

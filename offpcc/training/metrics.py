@@ -95,8 +95,8 @@ class Loop:
     epoch: int = 0  # epochs ended
     epoch_start: int = 0  # at which step the last of them ended
     num_updates: int = 0
-    owed: float = 0.0  # updates that wait for the episode's end, and the part of one that is not due yet
-    paying: bool = False  # whether they are being made
+    pending_updates: float = 0.0  # updates that wait for the episode's end, and the part of one that is not due yet
+    updating: bool = False  # whether they are being made
     best_return: float | None = None  # mean test return of the best actor so far
     is_best: bool = False  # whether that was this epoch's
     stopped: bool = False  # whether `stop_return` has been reached
@@ -123,7 +123,7 @@ class Loop:
         self.stats.load_state_dict(state["stats"])
 
 
-def tell_skipped(stats: AverageStats, epoch: int | None, algorithm: str) -> None:
+def report_skipped_updates(stats: AverageStats, epoch: int | None, algorithm: str) -> None:
     """Tell how many updates were skipped, if any were.
 
     Args:
@@ -145,12 +145,12 @@ def tell_skipped(stats: AverageStats, epoch: int | None, algorithm: str) -> None
         return
     raise UserError(
         f"all updates of epoch {epoch:,}, {number:,}, met NaN or infinity and were skipped, so nothing was learned; a "
-        f"run with a smaller learning rate or with max_gradient_norm may be spared that, and --resume --gin "
-        f"\"{algorithm}.bad_numbers='stop'\" names the first bad tensor and saves its batch"
+        f"run with a smaller learning rate or with max_grad_norm may be spared that, and --resume --gin "
+        f"\"{algorithm}.nonfinite='raise'\" names the first bad tensor and saves its batch"
     )
 
 
-def tell_untaught(loop: Loop, update_after: int, updates_per_step: float, has_data: bool) -> None:
+def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_data: bool) -> None:
     """Tell why a run in environments ended without an update.
 
     Args:
@@ -170,7 +170,7 @@ def tell_untaught(loop: Loop, update_after: int, updates_per_step: float, has_da
         why = "as its tests came to train.stop_return before the first was due"
     else:
         why = (
-            f"as {loop.owed:g} of one was due after {loop.step:,} steps, with {updates_per_step:g} for each of those "
+            f"as {loop.pending_updates:g} of one was due after {loop.step:,} steps, with {updates_per_step:g} for each of those "
             f"after train.update_after = {update_after:,}; raise train.num_epochs or train.updates_per_step"
         )
     with going_on_without("a message"):
@@ -243,12 +243,12 @@ class Clock:
         self.failed: set[str] = set()
 
     def _num_done(self) -> float:
-        return self.loop.step - (self.loop.owed / self.updates_per_step if self.updates_per_step else 0.0)
+        return self.loop.step - (self.loop.pending_updates / self.updates_per_step if self.updates_per_step else 0.0)
 
     def report(self, phase: str, now: bool = False) -> None:
         """Tell the progress display, a few times a second at most."""
         time_now = time.monotonic()
-        if self.loop.owed < 1.0 and (done := self._num_done()) - self.settled[1] > self.least:
+        if self.loop.pending_updates < 1.0 and (done := self._num_done()) - self.settled[1] > self.least:
             self.settled = time_now, done
         if time_now - self.reported < REPORT_INTERVAL and not now:
             return

@@ -19,7 +19,7 @@ import torch
 from offpcc.algorithms.agent import BEST
 from offpcc.config.gin_files import CHECKOUT
 from offpcc.envs.make import simulator
-from offpcc.training.experiment import Learner
+from offpcc.training.experiment import Experiment
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import open_regular, read_json, write_json, write_text
 from offpcc.utils.paths import refuse_link, shown
@@ -163,7 +163,7 @@ def path_part(name: str) -> str:
     return part
 
 
-def facts(env: str | None, algo: str, run_id: int, config: str, learner: Learner) -> dict[str, Any]:
+def facts(env: str | None, algo: str, run_id: int, config: str, learner: Experiment) -> dict[str, Any]:
     """What run.json tells of a run's origin."""
     device = learner.algorithm.device
     return {

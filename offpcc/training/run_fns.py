@@ -22,7 +22,7 @@ from offpcc.core import Algorithm, Buffer
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Logger, Loggers
-from offpcc.training.metrics import EXPLORING, Clock, Loop, columns, summary, tell_skipped, tell_untaught
+from offpcc.training.metrics import EXPLORING, Clock, Loop, columns, report_skipped_updates, summary, warn_no_updates
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 
@@ -139,24 +139,24 @@ def train(
         exploring = interaction is not None and loop.step < update_after
         num_steps = interaction.step(exploring) if interaction else 1
         loop.step += num_steps
-        loop.owed += updates_per_step * num_steps * (not exploring)
+        loop.pending_updates += updates_per_step * num_steps * (not exploring)
         round_ends = loop.step // update_every > (loop.step - num_steps) // update_every
-        loop.paying = interaction is None or bool(round_ends if algorithm.memoryless else interaction.over.any())
+        loop.updating = interaction is None or bool(round_ends if algorithm.memoryless else interaction.over.any())
         clock.report(EXPLORING if exploring else "learning")
 
     def update() -> None:
         loop.stats.add(algorithm.update_networks(buffer.sample()))
-        loop.owed -= 1.0
+        loop.pending_updates -= 1.0
         loop.num_updates += 1
         clock.report("learning")
 
     def end_epoch() -> None:
-        tell_skipped(loop.stats, loop.epoch + 1, type(algorithm).__name__)
+        report_skipped_updates(loop.stats, loop.epoch + 1, type(algorithm).__name__)
         clock.report("testing", now=True)
         # First, since they change nothing of the run: one that is stopped here tests anew when it goes on.
         tested = tests.run(algorithm, num_test_episodes_per_epoch, num_test_envs) if tests else []
         if interaction is not None and not algorithm.memoryless and interaction.over.any():
-            loop.paying = True  # a test in the training environment has truncated its episode
+            loop.updating = True  # a test in the training environment has truncated its episode
         loop.epoch += 1
         told: dict[str, float | None] = {
             "step": loop.step,
@@ -187,7 +187,7 @@ def train(
     while True:
         signals.poll()
         is_last = loop.epoch >= num_epochs or loop.stopped
-        is_due = (loop.paying or is_last) and loop.owed >= ALMOST_ONE
+        is_due = (loop.updating or is_last) and loop.pending_updates >= ALMOST_ONE
         if is_due and len(buffer):  # before a first episode has ended there is nothing to learn from
             update()
         elif is_last:
@@ -200,9 +200,9 @@ def train(
             continue
         for callback in callbacks:
             callback.on_progress(run)
-    tell_skipped(loop.stats, None, type(algorithm).__name__)
+    report_skipped_updates(loop.stats, None, type(algorithm).__name__)
     if interaction is not None and not loop.num_updates:
-        tell_untaught(loop, update_after, updates_per_step, has_data=len(buffer) > 0)
+        warn_no_updates(loop, update_after, updates_per_step, has_data=len(buffer) > 0)
     for callback in callbacks:
         callback.on_end(run)
     return loop
@@ -230,7 +230,9 @@ def check_num_envs(interaction: Interaction | None, num_steps_per_epoch: int) ->
         )
 
 
-def about_teaching(interaction: Interaction | None, num_steps: int, update_after: int, updates_per_step: float) -> str:
+def explain_no_updates(
+    interaction: Interaction | None, num_steps: int, update_after: int, updates_per_step: float
+) -> str:
     """What a person should know of a run in environments that ends before its first update, "" if it does not.
 
     Args:
@@ -250,7 +252,7 @@ def about_teaching(interaction: Interaction | None, num_steps: int, update_after
 def planned_updates(
     interaction: Interaction | None, num_steps: int, update_after: int, updates_per_step: float
 ) -> float:
-    """How many updates a run comes to, if nothing stops it; see `about_teaching`."""
+    """How many updates a run comes to, if nothing stops it; see `explain_no_updates`."""
     return updates_per_step * max(num_steps - (update_after if interaction else 0), 0)
 
 
@@ -263,7 +265,7 @@ def columns_of(algorithm: Algorithm, tests: Evaluation | None, interaction: Inte
     )
 
 
-def without_effect(
+def unused_parameters(
     algorithm: Algorithm, interaction: Interaction | None, tests: Evaluation | None, settings: Mapping[str, Any]
 ) -> dict[str, str]:
     """Settings of `train` that change nothing for this run, among all of them, and why."""

@@ -14,7 +14,7 @@ import torch
 from conftest import rows, run_folder
 
 import offpcc.utils.tensor_files
-from offpcc.algorithms.nonfinite import BadNumberError, bad
+from offpcc.algorithms.nonfinite import NonFiniteError, bad
 from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.training.checkpoint import Checkpoints
@@ -110,7 +110,7 @@ def test_a_stop_that_is_the_first_to_meet_one_keeps_batch_and_step(quick, tmp_pa
 
 def test_skipped_updates_are_a_column(quick, tmp_path, spoil):
     spoil(ReplayBuffer, 12, 15)
-    code, _, err = quick("sac", bindings=("train.num_epochs=2", 'SAC.bad_numbers="skip"'))
+    code, _, err = quick("sac", bindings=("train.num_epochs=2", 'SAC.nonfinite="skip"'))
     assert code == 0, err
     with (run_folder(tmp_path) / "progress.csv").open() as file:
         first, second = csv.DictReader(file)
@@ -124,7 +124,7 @@ def test_skipped_updates_are_a_column(quick, tmp_path, spoil):
 
 
 def test_a_run_whose_updates_are_all_skipped_stops(quick, tmp_path, no_pictures, monkeypatch):
-    bindings = ("train.num_epochs=2", "SAC.bad_numbers='skip'", "Checkpoints.every_steps=100")
+    bindings = ("train.num_epochs=2", "SAC.nonfinite='skip'", "Checkpoints.every_steps=100")
     assert quick("sac", bindings=bindings)[0] == 0
     folder = run_folder(tmp_path)
     undisturbed = rows(folder)
@@ -154,7 +154,7 @@ def test_a_run_whose_updates_are_all_skipped_stops(quick, tmp_path, no_pictures,
 def test_a_run_that_stopped_may_skip_from_there_on(algo, name, owner, quick, tmp_path, no_pictures, monkeypatch):
     """It comes to what it would have come to, had it been begun so."""
     buffer, folder = ReplayBuffer if algo == "sac" else RecurrentReplayBuffer, run_folder(tmp_path, algo=algo)
-    bindings, skip = ("train.num_epochs=3", "Checkpoints.every=1"), f"{owner}.bad_numbers='skip'"
+    bindings, skip = ("train.num_epochs=3", "Checkpoints.every=1"), f"{owner}.nonfinite='skip'"
 
     def run(bad, *extra, bindings=bindings):
         with monkeypatch.context() as patch:
@@ -172,7 +172,7 @@ def test_a_run_that_stopped_may_skip_from_there_on(algo, name, owner, quick, tmp
     folder.rename(tmp_path / "begun_so")
     code, _, err = run(25)
     assert code == 2
-    assert f"--resume --gin \"{name}.bad_numbers='skip'\"" in err
+    assert f"--resume --gin \"{name}.nonfinite='skip'\"" in err
     (first,) = csv.DictReader((folder / "progress.csv").open())
     code, out, err = run(25 - int(first["update"]), "--resume", bindings=(*bindings, skip))
     assert code == 0, err
@@ -188,14 +188,14 @@ def test_a_run_that_stopped_may_skip_from_there_on(algo, name, owner, quick, tmp
         assert (folder / actor).read_bytes() == (tmp_path / "begun_so" / actor).read_bytes()
     code, out, err = quick(algo, "--resume", bindings=("train.num_epochs=4", "Checkpoints.every=1"))
     assert code == 0, err
-    assert "bad_numbers is 'stop' from here on" in out and rows(folder)[-1].endswith(",")
+    assert "nonfinite is 'raise' from here on" in out and rows(folder)[-1].endswith(",")
 
 
 def test_a_library_user_gets_the_error(spoil):
     spoil(ReplayBuffer, 5)
     learner = build("pendulum-v0", "sac", algorithm={"hidden_dims": (8,)}, buffer={"batch_size": 4})
     settings = {"num_epochs": 1, "num_steps_per_epoch": 60, "num_test_episodes_per_epoch": 0, "update_after": 30}
-    with pytest.raises(BadNumberError, match=r"update 5 at step 35: the batch's rewards .*`save\(file\)`") as caught:
+    with pytest.raises(NonFiniteError, match=r"update 5 at step 35: the batch's rewards .*`save\(file\)`") as caught:
         learner.train(Loggers([]), **settings)
     assert caught.value.batch.rewards.isnan().any()
     learner.train(Loggers([]), **settings)
@@ -206,7 +206,7 @@ def test_a_library_user_gets_the_error(spoil):
 def test_a_saved_batch_is_plain_and_a_full_disk_is_told(tmp_path, monkeypatch):
     large = torch.zeros(1_000_000)
     batch = Batch(large[:6].view(1, 2, 3), *(large[:1].view(1, 1, 1) for _ in range(5)), *(large[:1].view(1, 1),) * 2)
-    error, file = BadNumberError(1_204, "the loss is nan", "mend it", batch).at(12_040), tmp_path / "bad_batch.pt"
+    error, file = NonFiniteError(1_204, "the loss is nan", "mend it", batch).at(12_040), tmp_path / "bad_batch.pt"
     error.save(file)
     assert str(error) == error.message and error.message.startswith("update 1,204 at step 12,040: the loss is nan")
     assert str(file) in error.message and file.stat().st_size < 20_000, "not all that the batch is a view of"

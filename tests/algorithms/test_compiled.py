@@ -36,19 +36,19 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("td3", "iql", "c
 
 @pytest.mark.parametrize("name", ["sac", "rsac", *SLOW])
 def test_updates_are_those_of_plain_losses(name):
-    compiled, plain = built(name, compiled=True), built(name, fused=False)
+    compile, plain = built(name, compile=True), built(name, fused=False)
     steps = {"num_steps": 3, "complete": False} if name.startswith("r") else {}
     for seed in range(3):
-        ours, theirs = (agent.update_networks(batch(seed, **steps)) for agent in (compiled, plain))
+        ours, theirs = (agent.update_networks(batch(seed, **steps)) for agent in (compile, plain))
         assert ours.keys() == theirs.keys()
         for key, expected in theirs.items():
             torch.testing.assert_close(ours[key], expected, rtol=1e-4, atol=1e-5)
-    assert_near(weights(compiled), weights(plain), 1e-4)
-    assert any(key.endswith("_loss") for key in vars(compiled)), "nothing was compiled"
+    assert_near(weights(compile), weights(plain), 1e-4)
+    assert any(key.endswith("_loss") for key in vars(compile)), "nothing was compiled"
 
 
 def test_a_copy_and_an_actors_file_are_of_their_own(tmp_path):
-    agent = built("sac", compiled=True)
+    agent = built("sac", compile=True)
     agent.update_networks(batch(0))
     other, before = copy.deepcopy(agent), weights(agent)
     other.update_networks(batch(1))
@@ -62,4 +62,4 @@ def test_a_copy_and_an_actors_file_are_of_their_own(tmp_path):
 
 def test_what_was_asked_for_twice_is_refused():
     with pytest.raises(UserError, match=r"SAC\.fused is True, but compiled is True"):
-        built("sac", compiled=True, fused=True)
+        built("sac", compile=True, fused=True)

@@ -71,8 +71,10 @@ class Case(NamedTuple):
         given = builder.keywords if isinstance(builder, functools.partial) else {}
         kind = builder.func if isinstance(builder, functools.partial) else builder
         if kind is Recurrent:
-            front = {"front": self.small(given["front"])} if "front" in given else {}
-            return functools.partial(SmallRecurrent, cell=self.cell, **front)
+            feature_extractor = (
+                {"feature_extractor": self.small(given["feature_extractor"])} if "feature_extractor" in given else {}
+            )
+            return functools.partial(SmallRecurrent, cell=self.cell, **feature_extractor)
         return SmallConvolutional if kind is Convolutional else kind
 
     def build(self, seed=0, **options):
@@ -83,7 +85,7 @@ class Case(NamedTuple):
             "lr": 1e-2,
             **({"polyak": 0.9} if self.cls.has_critics else {}),
             **({"vae_hidden_dims": (10,), "num_acting_samples": 20} if issubclass(self.cls, BCQ) else {}),
-            **({"threshold": 1.0} if issubclass(self.cls, CQL) else {}),
+            **({"lagrange_threshold": 1.0} if issubclass(self.cls, CQL) else {}),
             **options,
         }
         return self.cls(IMAGES if self.images else VECTORS, ACTIONS, seed=seed, **options)
@@ -375,7 +377,7 @@ class Waiting(TorchDispatchMode):
 @pytest.mark.parametrize("case", [case for case in CASES if case in ONE_CELL or case.name == "rsac"], ids=str)
 def test_an_update_does_not_wait_for_the_device(case):
     options = {} if case.images else {"normalize_observations": True}
-    agent = case.build(max_gradient_norm=1.0, fused=False, **options)
+    agent = case.build(max_grad_norm=1.0, fused=False, **options)
     agent.watch.is_awaited = False  # as on a GPU, where no update is made by hand: a CPU's numbers are there at once
     with Waiting(), pytest.raises(AssertionError):
         torch.ones(()).item()
@@ -433,7 +435,7 @@ def test_padding_changes_nothing(case, extra):
     padded = Batch(
         longer(batch.observations, 255 if case.images else NAN),
         *(longer(x, NAN) for x in (batch.actions, batch.rewards, batch.terminations)),
-        *(longer(x, 0.0) for x in (batch.real, batch.mask)),
+        *(longer(x, 0.0) for x in (batch.valid, batch.loss_mask)),
         batch.first_action,
         batch.first_reward,
     )
@@ -475,7 +477,7 @@ def with_burn_in_of_padding(case, batch, before):
     return Batch(
         later(batch.observations, 255 if case.images else NAN),
         *(later(x, NAN) for x in (batch.actions, batch.rewards, batch.terminations)),
-        *(later(x, 0.0) for x in (batch.real, batch.mask)),
+        *(later(x, 0.0) for x in (batch.valid, batch.loss_mask)),
         torch.full_like(batch.first_action, before),
         torch.full_like(batch.first_reward, before),
         burn_in=2,
@@ -489,7 +491,7 @@ def test_burn_in_of_rows_that_have_none_changes_nothing(case):
     padded = with_burn_in_of_padding(case, batch, 0.0)
     agent.augmentation = None
     h, expected = agent.summarize(agent.prepare(padded)), agent.summarize(agent.prepare(batch))
-    counted = batch.mask[..., 0] > 0
+    counted = batch.loss_mask[..., 0] > 0
     torch.testing.assert_close(h.pi[:, 2:][counted], expected.pi[counted])
     torch.testing.assert_close(h.q[:, :, 2:][:, counted], expected.q[:, counted])
     torch.testing.assert_close(h.next_pi[:, 2:][counted], expected.next_pi[counted])
@@ -518,8 +520,8 @@ def make_blind(memory):
 def test_burn_in_warms_the_memory_up(case):
     """Summaries after burn-in are those of the whole history; the burn-in itself counts in no loss."""
     whole = case.batch(lengths=[6, 4, 5])
-    warmed = whole._replace(burn_in=2, mask=whole.mask.clone())
-    warmed.mask[:, :2] = 0.0
+    warmed = whole._replace(burn_in=2, loss_mask=whole.loss_mask.clone())
+    warmed.loss_mask[:, :2] = 0.0
     agent = case.build(normalize_observations=False)
     agent.augmentation = None
     h, expected = agent.summarize(agent.prepare(warmed)), agent.summarize(agent.prepare(whole))
@@ -674,17 +676,17 @@ def test_the_previous_action_is_the_executed_one_also_at_random(name, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "case, learn_alpha",
-    [(case, learn_alpha) for case in ONE_CELL for learn_alpha in ((True, False) if case in SACS else (None,))],
+    "case, autotune",
+    [(case, autotune) for case in ONE_CELL for autotune in ((True, False) if case in SACS else (None,))],
     ids=str,
 )
-def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, learn_alpha):
+def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
     options, tried = {}, {"encoder_lr": 0.3, "augmentation": RandomShift(9), "gamma": 0.5, "polyak": 0.1}
     tried |= {"num_critics": 3, "layer_norm": True, "n_step": 2, "reward_scale": 3.0, "reward_shift": 1.0}
     if issubclass(case.cls, CQL):
-        tried |= {"max_backup": True, "entropy_backup": True, "threshold": 9.0, "num_imitating_updates": 1}
+        tried |= {"max_q_backup": True, "backup_entropy": True, "lagrange_threshold": 9.0, "bc_steps": 1}
     if issubclass(case.cls, SAC):
-        options, tried = {"learn_alpha": learn_alpha}, {**tried, "target_entropy": -9.0, "alpha_lr": 0.3}
+        options, tried = {"autotune": autotune}, {**tried, "target_entropy": -9.0, "alpha_lr": 0.3}
 
     def learned(**more):
         agent = case.build(**{**options, **more})
@@ -693,7 +695,7 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, learn_alpha
         return parameters(agent)
 
     expected = learned()
-    idle = case.build(**options).without_effect()
+    idle = case.build(**options).unused_parameters()
     for name, value in tried.items():
         found = learned(**{name: value})
         same = found.keys() == expected.keys() and all(
@@ -705,13 +707,13 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, learn_alpha
 
 # Saving ---------------------------------------------------------------------------------------------------------
 
-OPTIONS = {"lr": LinearDecay(1e-2, 1e-3, 10), "actor_lr": 3e-3, "max_gradient_norm": 1.0}
+OPTIONS = {"lr": LinearDecay(1e-2, 1e-3, 10), "actor_lr": 3e-3, "max_grad_norm": 1.0}
 OPTIONS_OF_CRITICS = {"layer_norm": True, "n_step": 3, "reward_scale": 0.5}
 
 
 def options_of(case):
     options = OPTIONS | OPTIONS_OF_CRITICS if case.cls.has_critics else OPTIONS
-    options = options | {"max_backup": True} if issubclass(case.cls, CQL) else options
+    options = options | {"max_q_backup": True} if issubclass(case.cls, CQL) else options
     return options if case.images else {**options, "normalize_observations": True}
 
 
@@ -785,7 +787,7 @@ def test_normalization_learns_while_learning_alone(case):
 
     agent = case.build(normalize_observations=True)
     agent.update_networks(batch)
-    counted = batch.observations[:, :-1][batch.mask[..., 0] > 0]
+    counted = batch.observations[:, :-1][batch.loss_mask[..., 0] > 0]
     torch.testing.assert_close(agent.normalization.mean, counted.mean(0))
     torch.testing.assert_close(agent.normalization.variance, counted.var(0, correction=0))
     assert agent.normalization.count == len(counted)
@@ -799,7 +801,7 @@ def test_the_temperature(case):
         assert stats[-1]["alpha"] == agent.temperature()
         return agent.temperature().item()
 
-    assert after(learn_alpha=False, target_entropy=100.0) == pytest.approx(0.4)
+    assert after(autotune=False, target_entropy=100.0) == pytest.approx(0.4)
     assert after(target_entropy=100.0, alpha_lr=0.1) == pytest.approx(0.4 * np.exp(0.3), rel=1e-3)
     assert after(target_entropy=-100.0, alpha_lr=0.1) == pytest.approx(0.4 * np.exp(-0.3), rel=1e-3)
     assert after(target_entropy=100.0, alpha_lr=0.0) == pytest.approx(0.4)
@@ -835,8 +837,8 @@ def test_gradients_are_clipped_to_their_norm(case):
 
     free = list(norms())
     assert max(free) > 0.01
-    assert list(norms(max_gradient_norm=1e-5)) == pytest.approx([1e-5] * len(free), rel=0.1)
-    assert list(norms(max_gradient_norm=1e6)) == pytest.approx(free)
+    assert list(norms(max_grad_norm=1e-5)) == pytest.approx([1e-5] * len(free), rel=0.1)
+    assert list(norms(max_grad_norm=1e6)) == pytest.approx(free)
 
 
 @every_name

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 from offpcc.algorithms import BC, BCQ, CQL, DDPG, IQL, SAC, TD3, TD3BC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.components import Temperature
-from offpcc.algorithms.fused.kernels import Passes
+from offpcc.algorithms.fused.kernels import MLPKernel
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC, RecurrentTD3Sharing
 from offpcc.config import loading
@@ -97,19 +97,19 @@ OPTIONS = [
     {"num_critics": 5},
     {"hidden_dims": (16,)},
     {"hidden_dims": (8, 16, 24)},
-    {"max_gradient_norm": 0.1},
+    {"max_grad_norm": 0.1},
     {"normalize_observations": True},
     {"encoder": WITH_PAST},
     {"lr": LinearDecay(1e-3, 0.0, 30), "actor_lr": LinearDecay(3e-3, 1e-4, 40)},
     {"gamma": 0.7, "reward_scale": 0.3, "reward_shift": -1.0},
 ]
 OF_SAC = [
-    {"learn_alpha": False, "alpha": 0.3},
-    {"learn_alpha": False, "alpha": 0.0},
+    {"autotune": False, "alpha": 0.3},
+    {"autotune": False, "alpha": 0.0},
     {"target_entropy": 1.0, "alpha": 0.2, "alpha_lr": LinearDecay(1e-2, 0.0, 30)},
 ]
 OF_TD3 = [{"policy_delay": 1}, {"policy_delay": 3, "target_noise": 0.7, "noise_clip": 0.3}]
-OF_IQL = [{"expectile": 0.9, "beta": 10.0, "max_weight": 2.0}, {"expectile": 0.5, "beta": 0.0}]
+OF_IQL = [{"expectile": 0.9, "beta": 10.0, "max_advantage_weight": 2.0}, {"expectile": 0.5, "beta": 0.0}]
 OF_TD3_BC = [{"bc_alpha": 0.0}, {"bc_alpha": 7.0, "normalize_observations": False}]
 CASES = [(cls, options) for cls in FUSED for options in OPTIONS]
 CASES += [(SAC, options) for options in OF_SAC] + [(TD3, options) for options in OF_TD3]
@@ -275,8 +275,8 @@ class OwnCloning(TD3BC):
 
 
 class OwnBackup(SAC):
-    def backup(self, batch, next_value):
-        return super().backup(batch, next_value) + 1.0
+    def td_target(self, batch, next_value):
+        return super().td_target(batch, next_value) + 1.0
 
 
 class OtherActor(SAC):
@@ -557,7 +557,7 @@ def test_gradients_are_those_of_autograd(sizes, num_rows):
     gradient = torch.randn(num_rows, sizes[-1])
     parameters, x_with = list(net.parameters()), x.clone().requires_grad_()
     expected = torch.autograd.grad(net(x_with), [*parameters, x_with], gradient)
-    passes = Passes(parameters)
+    passes = MLPKernel(parameters)
     torch.testing.assert_close(passes.forward(x)[0], net(x).detach())
     with torch.no_grad():
         passes.backward(x, gradient.unsqueeze(0))

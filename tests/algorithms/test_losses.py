@@ -160,7 +160,7 @@ def test_backup_is_a_plain_loop(n_step):
     rows.append(random_row(draw, 7)._replace(terminations=[t == 3 for t in range(7)]))
     batch = padded(rows).without_padding()
     values = torch.randn(batch.rewards.shape, generator=draw, dtype=torch.float64)
-    y = agent.backup(batch, values)
+    y = agent.td_target(batch, values)
     for i, row in enumerate(rows):
         for t in range(len(row.actions)):
             expected = n_step_target(row, values[i, :, 0], t, n_step, 2.0, 0.5)
@@ -171,7 +171,7 @@ def test_backup_bootstraps_after_a_time_limit_but_not_after_the_end():
     agent = build(DDPG)
     draw = torch.Generator().manual_seed(0)
     batch = padded([random_row(draw, 1), random_row(draw, 1, True)]).without_padding()
-    y = agent.backup(batch, torch.full((2, 1, 1), 10.0, dtype=torch.float64))
+    y = agent.td_target(batch, torch.full((2, 1, 1), 10.0, dtype=torch.float64))
     assert_same(y, batch.rewards + GAMMA * torch.tensor([10.0, 0.0], dtype=torch.float64).view(2, 1, 1))
 
 
@@ -194,7 +194,7 @@ def test_backup_of_sampled_windows_stays_inside_the_episode(n_step):
     agent = build(DDPG, n_step=n_step)
     batch = agent.prepare(buffer.sample())
     values = batch.observations[:, 1:, :1].double()  # a value that only the right observation has
-    y = agent.backup(batch, values)
+    y = agent.td_target(batch, values)
     seen = set()
     for i, observation in enumerate(batch.observations[:, 0].numpy()):
         row, t = rows[observation.tobytes()]

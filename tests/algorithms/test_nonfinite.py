@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 from torch import nn
 
 from offpcc.algorithms import ALGORITHMS, SAC, nonfinite
-from offpcc.algorithms.nonfinite import INTERVAL, MOST_SKIPPED, BadNumberError, find
+from offpcc.algorithms.nonfinite import INTERVAL, MOST_SKIPPED, NonFiniteError, find
 from offpcc.algorithms.optim import Optimizer
 from offpcc.core import Batch, Step
 from offpcc.networks import Recurrent
@@ -24,10 +24,10 @@ VAE = {"vae_hidden_dims": (8,), "num_acting_samples": 3}
 KINDS = {
     "sac": {}, "sac fused": {"fused": True}, "sac normalized": {"normalize_observations": True},
     "sac bfloat16": {"precision": "bfloat16"}, "td3": {}, "td3 fused": {"fused": True},
-    "ddpg": {"max_gradient_norm": 1.0},
-    "rsac": {}, "rsac_s": {"max_gradient_norm": 1.0}, "rtd3 bfloat16": {"precision": "bfloat16"},
+    "ddpg": {"max_grad_norm": 1.0},
+    "rsac": {}, "rsac_s": {"max_grad_norm": 1.0}, "rtd3 bfloat16": {"precision": "bfloat16"},
     **{f"{name} page": {"fused": False} for name in ("sac", "td3", "td3_bc", "iql", "bc")},
-    "bc": {}, "rbc": {}, "td3_bc": {}, "iql": {}, "cql": {"threshold": 1.0, "num_samples": 2}, "bcq": VAE, "rbcq": VAE,
+    "bc": {}, "rbc": {}, "td3_bc": {}, "iql": {}, "cql": {"lagrange_threshold": 1.0, "num_samples": 2}, "bcq": VAE, "rbcq": VAE,
 }  # fmt: skip
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -99,12 +99,12 @@ def trained(kind, number=3, **options):
 def test_a_bad_batch_is_named_and_changes_nothing(kind, name, number):
     agent = trained(kind)
     before, given = tensors(agent), with_number(batch(kind, 9), name, number)
-    with pytest.raises(BadNumberError, match=rf"update 4: the batch's {name} is {number} at \[1, 0, 0\]") as caught:
+    with pytest.raises(NonFiniteError, match=rf"update 4: the batch's {name} is {number} at \[1, 0, 0\]") as caught:
         agent.update_networks(given)
     assert_same(tensors(agent), before)
     assert caught.value.batch is given and caught.value.update == 4
-    assert "`offpcc check`" in caught.value.message and 'bad_numbers = "skip"' in caught.value.message
-    assert f"--resume --gin \"{type(agent).__name__}.bad_numbers='skip'\"" in caught.value.message
+    assert "`offpcc check`" in caught.value.message and 'nonfinite = "skip"' in caught.value.message
+    assert f"--resume --gin \"{type(agent).__name__}.nonfinite='skip'\"" in caught.value.message
     agent.update_networks(batch(kind, 10))  # who catches the error may go on
     assert all(torch.isfinite(x).all() for name, x in tensors(agent).items() if not name.endswith("count"))
 
@@ -116,7 +116,7 @@ def test_an_infinite_last_observation_is_found(kind):
         return
     agent = trained(kind)
     before = tensors(agent)
-    with pytest.raises(BadNumberError, match="observations is inf"):
+    with pytest.raises(NonFiniteError, match="observations is inf"):
         agent.update_networks(with_number(batch(kind, 9), "observations", INF, (1, -1)))
     assert_same(tensors(agent), before)
 
@@ -129,7 +129,7 @@ def test_bad_weights_are_named(kind):
         weight.view(-1)[1] = NAN
     before = tensors(agent)
     name = next(name for name, _ in agent.actor.named_parameters())
-    with pytest.raises(BadNumberError, match=rf"actor\.{name} is nan at .*load other weights") as caught:
+    with pytest.raises(NonFiniteError, match=rf"actor\.{name} is nan at .*load other weights") as caught:
         for seed in range(2):  # TD3's actor is read by every second update
             agent.update_networks(batch(kind, seed))
     assert "skip" not in caught.value.message, "all updates would be"
@@ -143,7 +143,7 @@ def test_a_loss_that_overflows(kind):
     agent = trained(kind)
     before = tensors(agent)
     agent.reward_scale = 1e20
-    with pytest.raises(BadNumberError, match=r"the loss of critic_optimizer is inf.*smaller learning rate"):
+    with pytest.raises(NonFiniteError, match=r"the loss of critic_optimizer is inf.*smaller learning rate"):
         agent.update_networks(batch(kind, 9))
     after = tensors(agent)
     assert_same({n: x for n, x in after.items() if "crit" in n}, {n: x for n, x in before.items() if "crit" in n})
@@ -171,11 +171,11 @@ class Rooted(SAC):
 @pytest.mark.parametrize("limit", [None, 1.0])
 @pytest.mark.parametrize("where", ["critic", "actor"])
 def test_a_bad_gradient_of_a_finite_loss(where, limit):
-    agent = Rooted(OBSERVATIONS, ACTIONS, hidden_dims=(8,), max_gradient_norm=limit)
+    agent = Rooted(OBSERVATIONS, ACTIONS, hidden_dims=(8,), max_grad_norm=limit)
     agent.where = None
     agent.update_networks(batch())
     agent.where, before = where, tensors(agent)
-    with pytest.raises(BadNumberError, match=rf"update 2: the gradient of {where}s?\.net\.0\.weight is nan"):
+    with pytest.raises(NonFiniteError, match=rf"update 2: the gradient of {where}s?\.net\.0\.weight is nan"):
         agent.update_networks(batch(seed=1))
     after = tensors(agent)
     # The critics have stepped before the actor's gradient was known; nothing moves after it.
@@ -203,15 +203,15 @@ def test_large_gradients_whose_sum_is_infinite_are_none_that_are_bad(together, n
 
     def update(agent, batch):
         gradients = [torch.full_like(parameter, number) for parameter in agent.critic_optimizer.parameters]
-        held_in = [torch.cat([gradient.flatten() for gradient in gradients])] if together else None
-        agent.critic_optimizer.step(gradients, held_in=held_in)
+        flat_gradients = [torch.cat([gradient.flatten() for gradient in gradients])] if together else None
+        agent.critic_optimizer.step(gradients, flat_gradients=flat_gradients)
         return {}
 
     if number == number:
         agent.watch.over(agent, update, batch())
         assert agent.watch.found == 0
     else:
-        with pytest.raises(BadNumberError, match=r"the gradient of critics\.net\.0\.weight is nan"):
+        with pytest.raises(NonFiniteError, match=r"the gradient of critics\.net\.0\.weight is nan"):
             agent.watch.over(agent, update, batch())
         assert_same(tensors(agent), before)
 
@@ -224,9 +224,9 @@ def test_large_numbers_of_a_batch_are_named_by_their_sum():
 
 
 def test_padding_and_a_temperature_of_zero_are_not_bad():
-    trained("rsac", alpha=0.0, learn_alpha=False)
-    agent = trained("sac", alpha=0.0, learn_alpha=False)
-    with pytest.raises(BadNumberError, match="the batch's rewards"):
+    trained("rsac", alpha=0.0, autotune=False)
+    agent = trained("sac", alpha=0.0, autotune=False)
+    with pytest.raises(NonFiniteError, match="the batch's rewards"):
         agent.update_networks(with_number(batch(), "rewards", NAN))
 
 
@@ -242,7 +242,7 @@ def test_statistics_of_a_users_normalisation_stay():
     agent.watch.over(agent, update, batch())
     before = mean.clone(), variance.clone(), count.clone()
     assert mean.abs().sum() > 0 and count == 1
-    with pytest.raises(BadNumberError):
+    with pytest.raises(NonFiniteError):
         agent.watch.over(agent, update, with_number(batch(), "observations", NAN))
     assert all(torch.equal(a, b) for a, b in zip((mean, variance, count), before, strict=True))
 
@@ -256,7 +256,7 @@ def test_an_update_that_calls_its_parents_is_one():
     agent = Twice(OBSERVATIONS, ACTIONS, hidden_dims=(8,))
     agent.update_networks(batch())
     assert agent.watch.num_updates == 1 and agent.critic_optimizer.num_updates == 2
-    with pytest.raises(BadNumberError, match="update 2"):
+    with pytest.raises(NonFiniteError, match="update 2"):
         agent.update_networks(with_number(batch(), "rewards", INF))
     assert nonfinite.current() is None
 
@@ -272,7 +272,7 @@ def test_an_optimizer_outside_of_an_update_is_not_watched():
 
 @every_kind
 def test_a_skipped_update_is_counted_and_leaves_no_trace(kind):
-    agent = trained(kind, bad_numbers="skip")
+    agent = trained(kind, nonfinite="skip")
     assert agent.stat_names == (*type(agent).stat_names, "skipped")
     before = tensors(agent)
     latest = agent.update_networks(batch(kind, 9))
@@ -288,7 +288,7 @@ def test_a_skipped_update_is_counted_and_leaves_no_trace(kind):
 
 
 def test_steps_of_adam_that_are_skipped_are_not_counted():
-    agent = trained("td3", 4, bad_numbers="skip")
+    agent = trained("td3", 4, nonfinite="skip")
     agent.update_networks(with_number(batch(), "rewards", NAN))
     assert {float(steps) for group in agent.critic_optimizer.groups for steps in group.steps} == {4.0}
     assert agent.critic_optimizer.num_updates == 5
@@ -297,10 +297,10 @@ def test_steps_of_adam_that_are_skipped_are_not_counted():
 @pytest.mark.parametrize("copied", ["deepcopy", "pickle", "resume"])
 @pytest.mark.parametrize("kind", ["sac", "sac fused", "rsac", "td3_bc", "cql"])
 def test_going_on_is_exact_while_updates_are_skipped(kind, copied):
-    agent = trained(kind, bad_numbers="skip")
+    agent = trained(kind, nonfinite="skip")
     agent.update_networks(with_number(batch(kind), "actions", INF))
     if copied == "resume":
-        other = built(kind, bad_numbers="skip")
+        other = built(kind, nonfinite="skip")
         other.load_state_dict(pickle.loads(pickle.dumps(agent.state_dict())))
     else:
         other = copy.deepcopy(agent) if copied == "deepcopy" else pickle.loads(pickle.dumps(agent))
@@ -315,20 +315,20 @@ def test_going_on_is_exact_while_updates_are_skipped(kind, copied):
 
 
 def test_too_many_in_a_row_are_no_accident():
-    agent = trained("bc", bad_numbers="skip")
+    agent = trained("bc", nonfinite="skip")
     bad = with_number(batch("bc"), "actions", NAN)
     for _ in range(MOST_SKIPPED - 1):
         agent.update_networks(bad)
     agent.update_networks(batch("bc"))
     for _ in range(MOST_SKIPPED - 1):
         agent.update_networks(bad)
-    with pytest.raises(BadNumberError, match="100 updates in a row were skipped, and in this one the batch's actions"):
+    with pytest.raises(NonFiniteError, match="100 updates in a row were skipped, and in this one the batch's actions"):
         agent.update_networks(bad)
 
 
 def test_what_may_be_done_about_bad_numbers_is_held():
-    with pytest.raises(UserError, match=r"SAC\.bad_numbers is 'ignore'; it has to be one of stop, skip"):
-        SAC(OBSERVATIONS, ACTIONS, bad_numbers="ignore")
+    with pytest.raises(UserError, match=r"SAC\.nonfinite is 'ignore'; it has to be one of raise, skip"):
+        SAC(OBSERVATIONS, ACTIONS, nonfinite="ignore")
 
 
 # A device that is not waited for --------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def test_late_reports_name_the_update_that_was_bad(at):
     agent = built("sac page")
     agent.watch.is_awaited = False
     bad, before = with_number(batch(), "rewards", NAN), None
-    with pytest.raises(BadNumberError, match=rf"update {at}: the batch's rewards is nan") as caught:
+    with pytest.raises(NonFiniteError, match=rf"update {at}: the batch's rewards is nan") as caught:
         for update in range(1, 101):
             if update == at:
                 before = tensors(copy.deepcopy(agent))
@@ -358,7 +358,7 @@ def test_large_batches_are_reported_sooner_and_not_kept(num_kept, at, monkeypatc
     agent, most = built("sac page"), 0
     agent.watch.is_awaited = False
     bad = with_number(batch(), "rewards", NAN)
-    with pytest.raises(BadNumberError, match=rf"update {at}: the batch's rewards is nan") as caught:
+    with pytest.raises(NonFiniteError, match=rf"update {at}: the batch's rewards is nan") as caught:
         for update in range(1, 101):
             if update in (4, 17):
                 agent.state_dict()  # a report out of turn
@@ -376,7 +376,7 @@ def test_a_save_waits_for_what_is_not_known_yet():
     agent.state_dict()
     agent.update_networks(with_number(batch(), "rewards", NAN))
     agent.update_networks(batch())
-    with pytest.raises(BadNumberError, match="update 4: the batch's rewards"):
+    with pytest.raises(NonFiniteError, match="update 4: the batch's rewards"):
         agent.state_dict()
     agent.state_dict()
     for _ in range(5 * INTERVAL):
@@ -384,13 +384,13 @@ def test_a_save_waits_for_what_is_not_known_yet():
 
 
 def test_late_reports_of_skipped_updates():
-    agent = built("bc page", bad_numbers="skip")
+    agent = built("bc page", nonfinite="skip")
     agent.watch.is_awaited = False
     bad = with_number(batch("bc"), "actions", NAN)
     for _ in range(4 * INTERVAL):
         agent.update_networks(bad)
     agent.update_networks(batch("bc"))
-    with pytest.raises(BadNumberError, match="100 updates in a row"):
+    with pytest.raises(NonFiniteError, match="100 updates in a row"):
         for _ in range(MOST_SKIPPED + 3 * INTERVAL):
             agent.update_networks(bad)
     assert agent.watch.num_updates > 4 * INTERVAL + MOST_SKIPPED, "those before the good one do not count"

@@ -37,9 +37,9 @@ LOCOMOTION = {
         "IQL.expectile": 0.7,
         "IQL.normalize_observations": False,
         "IQL.beta": 3.0,
-        "IQL.max_weight": 100.0,
+        "IQL.max_advantage_weight": 100.0,
         "IQL.lr": 3e-4,
-        "recorded.return_range": 1000.0,
+        "dataset.return_range": 1000.0,
         "ReplayBuffer.batch_size": 256,
     },
     "cql": {
@@ -49,17 +49,17 @@ LOCOMOTION = {
         "CQL.actor_lr": 1e-4,
         "CQL.alpha_lr": 1e-4,
         "CQL.lr": 3e-4,
-        "CQL.entropy_backup": False,
-        "CQL.max_backup": False,
-        "CQL.threshold": None,
-        "CQL.num_imitating_updates": 40_000,
+        "CQL.backup_entropy": False,
+        "CQL.max_q_backup": False,
+        "CQL.lagrange_threshold": None,
+        "CQL.bc_steps": 40_000,
         "CQL.num_samples": 10,
         "ReplayBuffer.batch_size": 256,
     },
     "bcq": {
         "BCQ.phi": 0.05,
         "BCQ.normalize_observations": False,
-        "BCQ.soft_minimum": 0.75,
+        "BCQ.lmbda": 0.75,
         "BCQ.num_samples": 10,
         "BCQ.num_acting_samples": 100,
         "BCQ.vae_hidden_dims": (750, 750),
@@ -77,21 +77,21 @@ VARIANTS = {
     "bc_adroit": {"BC.normalize_observations": True},
     "td3_bc_adroit": {},
     "td3_bc_antmaze": {"TD3BC.reward_shift": -1.0, **RARE_TESTS},
-    "iql_adroit": {"IQL.beta": 0.5, "recorded.return_range": None},
+    "iql_adroit": {"IQL.beta": 0.5, "dataset.return_range": None},
     "iql_antmaze": {
         "IQL.expectile": 0.9,
         "IQL.beta": 10.0,
         "IQL.reward_shift": -1.0,
-        "recorded.return_range": None,
+        "dataset.return_range": None,
         **RARE_TESTS,
     },
     "cql_adroit": {
         "CQL.conservative_weight": 1.0,
-        "CQL.num_imitating_updates": 0,
+        "CQL.bc_steps": 0,
         "CQL.normalize_observations": True,
     },
     "cql_antmaze": {
-        "CQL.threshold": 5.0,
+        "CQL.lagrange_threshold": 5.0,
         "CQL.reward_scale": 4.0,
         "CQL.reward_shift": -2.0,
         **RARE_TESTS,
@@ -146,7 +146,7 @@ def test_which_algorithms_normalise_recorded_observations(file, normalizing, pen
     stem = file.rpartition("/")[2].removesuffix(".gin")
     for algo in [stem] if stem in LOCOMOTION else LOCOMOTION:
         small = [f"{CLASSES[algo].__name__}.{text}" for text in tiny if algo == "bcq" or "vae" not in text]
-        loading.load(file, [*small, "recorded.return_range = None"])
+        loading.load(file, [*small, "dataset.return_range = None"])
         learner = build(None, algo, dataset=pendulum_file)
         assert (learner.algorithm.normalization is not None) == (algo in normalizing), algo
 

@@ -26,7 +26,7 @@ from torch.distributions import Normal, kl_divergence
 
 from offpcc.algorithms import BC, BCQ, CQL, IQL, TD3BC
 from offpcc.algorithms.agent import load_actor, save_actor
-from offpcc.algorithms.components import Multiplier
+from offpcc.algorithms.components import LagrangeMultiplier
 from offpcc.core import Step
 
 DOUBLE = {"dtype": torch.float64}
@@ -140,7 +140,7 @@ def iql_reference(agent, rows, draws):
                 u = all_target_q(agent, seen, t, action).min() - v[t]
             error = (u + v[t].detach() - v[t]) ** 2
             v_terms.append(error * (agent.expectile if u > 0 else 1 - agent.expectile))
-            weight = min(math.exp(agent.beta * u), agent.max_weight)
+            weight = min(math.exp(agent.beta * u), agent.max_advantage_weight)
             policy = Normal(torch.tanh(actor_output(agent.actor, seen.pi[t])), agent.actor.log_std.exp())
             actor_terms.append(-weight * policy.log_prob(action).sum())
     return {"value": mean(v_terms), "actor": mean(actor_terms), "critic": mean(errors)}
@@ -148,21 +148,21 @@ def iql_reference(agent, rows, draws):
 
 def cql_reference(agent, rows, draws):
     num = agent.num_samples
-    if agent.max_backup or not agent.entropy_backup:
-        next_noise = draws.normal(num if agent.max_backup else 1, ACTION_DIM)
+    if agent.max_q_backup or not agent.backup_entropy:
+        next_noise = draws.normal(num if agent.max_q_backup else 1, ACTION_DIM)
     else:
         next_noise = draws.normal(ACTION_DIM).unsqueeze(-2)
     noises = draws.normal(num, ACTION_DIM), draws.normal(num, ACTION_DIM)
     uniform, actor_noise = draws.uniform(num, ACTION_DIM), draws.normal(ACTION_DIM)
     errors, gaps, actor_terms, multiplier = [], [], [], agent.multiplier.log_alpha.exp().item()
-    imitating = agent.critic_optimizer.num_updates <= agent.num_imitating_updates
+    imitating = agent.critic_optimizer.num_updates <= agent.bc_steps
     for seen in rows_read(agent, rows):
         values = []
         for t in range(len(seen.row.actions)):
             with torch.no_grad():
                 drawn = [gaussian(agent.actor, seen.pi[t + 1], x) for x in next_noise[seen.place, seen.begin + t]]
                 best = torch.stack([all_target_q(agent, seen, t + 1, action) for action, _ in drawn]).amax(0).min()
-                entropy = -drawn[0][1] if agent.entropy_backup and not agent.max_backup else 0.0
+                entropy = -drawn[0][1] if agent.backup_entropy and not agent.max_q_backup else 0.0
                 values.append(best + agent.temperature() * entropy)
         errors += squared_errors(agent, seen, values)
         for t in seen.row.counted:
@@ -172,8 +172,8 @@ def cql_reference(agent, rows, draws):
                 for x in noise[at]:
                     action, log_prob = (part.detach() for part in gaussian(agent.actor, h, x))
                     ratios.append(all_q(agent, seen, t, action).exp() / log_prob.exp())
-            powers = torch.stack(ratios) ** (1.0 / agent.sharpness)
-            soft = agent.sharpness * powers.sum(0).log()
+            powers = torch.stack(ratios) ** (1.0 / agent.softmax_temperature)
+            soft = agent.softmax_temperature * powers.sum(0).log()
             gaps.append(soft - all_q(agent, seen, t, seen.row.actions[t]))
             action, log_prob = gaussian(agent.actor, seen.pi[t], actor_noise[at])
             if imitating:
@@ -202,7 +202,7 @@ def bcq_reference(agent, rows, draws):
     latent_dim, vae = 2 * ACTION_DIM, agent.vae
     encoding, sampling = draws.normal(latent_dim), draws.normal(agent.num_samples, latent_dim).clamp(-0.5, 0.5)
     acting = draws.normal(latent_dim).clamp(-0.5, 0.5)
-    errors, vae_terms, actor_terms, weight = [], [], [], agent.soft_minimum
+    errors, vae_terms, actor_terms, weight = [], [], [], agent.lmbda
     for seen in rows_read(agent, rows):
         values = []
         for t in range(len(seen.row.actions)):
@@ -248,12 +248,12 @@ VARIATIONS = [
     (TD3BC, {}),
     (TD3BC, {"bc_alpha": 0.7, "num_critics": 1, **STEPS}),
     (IQL, {}),
-    (IQL, {"expectile": 0.9, "beta": 10.0, "max_weight": 2.0, "num_critics": 3, **STEPS}),
+    (IQL, {"expectile": 0.9, "beta": 10.0, "max_advantage_weight": 2.0, "num_critics": 3, **STEPS}),
     (CQL, {"alpha": 0.3}),
-    (CQL, {"alpha": 0.3, "sharpness": 0.5, "threshold": 2.0, "max_backup": True, **STEPS}),
-    (CQL, {"alpha": 0.3, "entropy_backup": True, "num_critics": 3, "conservative_weight": 0.5}),
+    (CQL, {"alpha": 0.3, "temperature": 0.5, "lagrange_threshold": 2.0, "max_q_backup": True, **STEPS}),
+    (CQL, {"alpha": 0.3, "backup_entropy": True, "num_critics": 3, "conservative_weight": 0.5}),
     (BCQ, {}),
-    (BCQ, {"phi": 0.4, "soft_minimum": 0.6, "num_samples": 3, "num_critics": 3, **STEPS}),
+    (BCQ, {"phi": 0.4, "lmbda": 0.6, "num_samples": 3, "num_critics": 3, **STEPS}),
 ]
 
 
@@ -287,7 +287,7 @@ def test_losses_and_gradients_are_the_papers(cls, options, kind, made):
 @pytest.mark.parametrize("border", [-1.0, 1.0])
 def test_recorded_actions_at_the_border_leave_all_finite(cls, border):
     """ray#15814, garage#2129: atanh(1) is infinite."""
-    agent = cls(*SPACES, hidden_dims=(5,), seed=1, **({"num_imitating_updates": 10} if cls is CQL else {}))
+    agent = cls(*SPACES, hidden_dims=(5,), seed=1, **({"bc_steps": 10} if cls is CQL else {}))
     _, batch = data("memoryless", 1)
     batch = batch.without_padding()._replace(actions=torch.full_like(batch.actions, border))
     batch = type(batch)(*(x.float() if isinstance(x, torch.Tensor) else x for x in batch))
@@ -375,7 +375,7 @@ def test_v_comes_to_the_expectile_of_recorded_values(tau):
     agent.target_critics = lambda summary, action: torch.stack([recorded, recorded + 1.0])
     _, batch = data("memoryless", 1)
     batch = type(batch)(*(x[:4].float() if isinstance(x, torch.Tensor) else x for x in batch))
-    batch = batch._replace(observations=torch.zeros(4, 2, 3), mask=torch.ones(4, 1, 1), real=torch.ones(4, 2, 1))
+    batch = batch._replace(observations=torch.zeros(4, 2, 3), loss_mask=torch.ones(4, 1, 1), valid=torch.ones(4, 2, 1))
     for _ in range(600):
         h = agent.summarize(batch)
         agent.value_optimizer.minimize(agent.value_loss(h, batch)[0])
@@ -471,7 +471,7 @@ def test_the_soft_maximum_is_the_log_of_the_integral(width, center, num):
 
 
 def test_a_sharp_soft_maximum_is_the_maximum():
-    agent = build(CQL, sharpness=1e-3, num_samples=5)
+    agent = build(CQL, temperature=1e-3, num_samples=5)
     _, batch = data("memoryless", 1)
     h = agent.summarize(agent.prepare(batch))
     agent.critics = lambda summary, actions: torch.zeros(2, *actions.shape[:-1], 1, **DOUBLE)
@@ -487,7 +487,7 @@ def test_a_sharp_soft_maximum_is_the_maximum():
 
 @pytest.mark.parametrize("excess, direction", [(-0.5, -1), (0.5, 1), (0.0, 0)])
 def test_the_multiplier_rises_while_the_gap_is_above_its_threshold(excess, direction):
-    agent = CQL(*SPACES, threshold=3.0, conservative_weight=2.0, hidden_dims=(4,), seed=1)
+    agent = CQL(*SPACES, lagrange_threshold=3.0, conservative_weight=2.0, hidden_dims=(4,), seed=1)
     for _ in range(3):
         before = agent.multiplier().item()
         gap = torch.tensor((3.0 + excess) / 2.0)
@@ -496,15 +496,15 @@ def test_the_multiplier_rises_while_the_gap_is_above_its_threshold(excess, direc
 
 
 def test_the_multiplier_is_bounded_fixed_without_threshold_and_moved_by_its_loss_alone():
-    multiplier = Multiplier(1.0)
+    multiplier = LagrangeMultiplier(1.0)
     for number, expected in ((1e3, 1e6), (-1e3, 0.0), (0.0, 1.0)):
         with torch.no_grad():
             multiplier.log_alpha.fill_(number)
         assert multiplier().item() == expected and not multiplier().requires_grad
     assert multiplier.loss(torch.tensor(2.0)).item() == -2.0
-    assert Multiplier(None).learned_parameters() == [] and Multiplier(None)().item() == 1.0
+    assert LagrangeMultiplier(None).learned_parameters() == [] and LagrangeMultiplier(None)().item() == 1.0
 
-    agent = build(CQL, threshold=1.0, num_samples=2)
+    agent = build(CQL, lagrange_threshold=1.0, num_samples=2)
     _, batch = data("memoryless", 1)
     batch = agent.prepare(batch)
     agent.critic_loss(agent.summarize(batch), batch)[0].backward()
@@ -514,7 +514,7 @@ def test_the_multiplier_is_bounded_fixed_without_threshold_and_moved_by_its_loss
 
 def test_the_maximal_backup_is_each_critics_own_and_then_the_least():
     """As the authors' code: max over next actions first; of critics that disagree, both orders differ."""
-    agent = build(CQL, max_backup=True, num_samples=6)
+    agent = build(CQL, max_q_backup=True, num_samples=6)
     _, batch = data("memoryless", 1)
     h = agent.summarize(agent.prepare(batch))
     agent.target_critics = lambda summary, actions: torch.stack([actions[..., :1], -actions[..., :1]])
@@ -526,7 +526,7 @@ def test_the_maximal_backup_is_each_critics_own_and_then_the_least():
 
 
 def test_cql_is_sac_where_it_is_not_conservative():
-    agent = build(CQL, conservative_weight=0.0, entropy_backup=True, num_samples=2)
+    agent = build(CQL, conservative_weight=0.0, backup_entropy=True, num_samples=2)
     _, batch = data("memoryless", 1)
     batch = agent.prepare(batch)
     h, state = agent.summarize(batch), agent.noise.state_dict()

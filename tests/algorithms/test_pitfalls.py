@@ -140,7 +140,7 @@ class OneState(gymnasium.Env):
 )
 def test_a_time_limit_is_no_end(name, mortal, value):
     """gym#1230, stable-baselines3#829, cleanrl#457: the value of a step goes on beyond the time limit."""
-    options = {"alpha": 0.0, "learn_alpha": False} if name.endswith("sac") else {}
+    options = {"alpha": 0.0, "autotune": False} if name.endswith("sac") else {}
     agent = build(name, gamma=0.9, polyak=0.8, lr=1e-2, **options)
     buffer = storage(agent, batch_size=64 if agent.memoryless else 4)
     learn(agent, lambda: TimeLimit(OneState(mortal), 5), 450, update_after=50, buffer=buffer)
@@ -160,7 +160,7 @@ def test_what_is_over_and_cut_at_once_is_over(name, terminated):
     buffer.push(observation, np.zeros(1), 2.0, observation, terminated, True)
     batch = agent.prepare(buffer.sample())
     assert (batch.terminations == terminated).all()
-    y = agent.backup(batch, torch.full_like(batch.rewards, 100.0))
+    y = agent.td_target(batch, torch.full_like(batch.rewards, 100.0))
     torch.testing.assert_close(y, torch.full_like(y, 6.0 + 99.0 * (not terminated)))
 
 
@@ -318,7 +318,7 @@ def test_targets_depend_on_no_network_that_learns(name, monkeypatch):
     agent = build(name)
     _, buffer = learn(agent, functools.partial(Walk, [3, 5]), 20, update_after=20, updates_per_step=0)
     batch = agent.prepare(buffer.sample())
-    targets, backup, state = [], agent.backup, agent.noise.state_dict()
+    targets, backup, state = [], agent.td_target, agent.noise.state_dict()
     monkeypatch.setattr(agent, "backup", lambda b, v: (targets.append(backup(b, v)), targets[-1])[1])
 
     def perturbed(*names):

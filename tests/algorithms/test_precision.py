@@ -81,8 +81,8 @@ def test_an_update_sees_the_weights_of_its_own_steps():
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=False), torch.no_grad():
         summary = data.observations[None, :, :1]
         now = values(summary, data.actions, list(agent.critics.net.parameters()))
-    before, of_policy = seen[0], seen[1]
-    assert (of_policy.mean() - now.mean()).abs() < 0.5 * (before.mean() - now.mean()).abs()
+    before, forward_frozen = seen[0], seen[1]
+    assert (forward_frozen.mean() - now.mean()).abs() < 0.5 * (before.mean() - now.mean()).abs()
 
 
 @pytest.mark.parametrize("name", ["rsac", "rsac_s", "rbcq"])
@@ -137,7 +137,7 @@ def test_gru_learns_in_float32_where_products_are_of_bfloat16():
 def test_a_transformer_on_convolutions_counts_beyond_256_steps(burn_in):
     """What convolutions give is of 8 bits; a count of 8 bits would turn queries by other steps than their keys."""
     torch.manual_seed(0)
-    cell = GPT(6, 16, 1, window=300)
+    cell = GPT(6, 16, 1, context_length=300)
     with torch.no_grad():
         cell.blocks[0].project.weight *= 4.0
     features = torch.randn(2, 300, 6).bfloat16()

@@ -175,7 +175,7 @@ COMMANDS = [
     ("TRAIN --gin train.logger=3", "train.logger"),
     ("TRAIN --gin Checkpoints.every=0", "Checkpoints.every is 0"),
     ("TRAIN --gin Checkpoints.every=0.5", "Checkpoints.every is 0.5"),
-    ("TRAIN --gin recorded.max_episode_steps=5", "recorded.max_episode_steps", "no effect"),
+    ("TRAIN --gin dataset.max_episode_steps=5", "dataset.max_episode_steps", "no effect"),
     ("TRAIN --algo rsac --gin Recurrent.cell=\"'lsmt'\"", "lsmt", "lstm"),
     ("TRAIN --algo rsac --gin Recurrent.cell=@SAC", "Recurrent.cell", "@LSTM"),
     (

@@ -61,8 +61,8 @@ FAULTS = {
     "form_feed": (f"{SHORT}\f\v SAC.lr = \n", "form_feed.gin"),
     "n_step": (f"{SHORT}SAC.n_step = 10000000000000\n", "SAC.n_step is 10000000000000", "1,048,576 or less"),
     "window": (
-        f"{SHORT}Recurrent.cell = 'gpt'\nGPT.window = 1000000000000\n",
-        "GPT.window is 1000000000000",
+        f"{SHORT}Recurrent.cell = 'gpt'\nGPT.context_length = 1000000000000\n",
+        "GPT.context_length is 1000000000000",
         "1,048,576 or less",
     ),
     "updates": (f"{SHORT}train.updates_per_step = 1e12\n", "train.updates_per_step is 1000000000000", "10,000 or less"),

@@ -46,8 +46,8 @@ def batch_of(sizes):
         actions=torch.rand(B, T, ACTION_DIM) * 2 - 1,
         rewards=torch.randn(B, T, 1),
         terminations=torch.zeros(B, T, 1),
-        real=torch.ones(B, T + 1, 1),
-        mask=torch.ones(B, T, 1),
+        valid=torch.ones(B, T + 1, 1),
+        loss_mask=torch.ones(B, T, 1),
         first_action=torch.zeros(B, ACTION_DIM),
         first_reward=torch.zeros(B, 1),
     )

@@ -11,9 +11,9 @@ from conftest import run_folder
 
 import offpcc
 from offpcc.cli.main import parse
-from offpcc.cli.messages import about_config, command
+from offpcc.cli.messages import command, describe_config
 from offpcc.config import loading
-from offpcc.training.experiment import build, run_name
+from offpcc.training.experiment import build, run_label
 from offpcc.training.run_dir import RunFolder
 
 SHORT = ("--config", "test/offline_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=3")
@@ -62,8 +62,8 @@ def test_a_part_of_the_data_has_a_folder_of_its_own(launch, pendulum_file, tmp_p
     for extra in ((), ("--dataset_fraction", "0.5")):
         assert launch("--dataset", pendulum_file, "--algo", "bc", *SHORT, *extra)[0] == 0
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["swings", "swings_0.5"]
-    assert run_name("pendulum-p-v0", "data/without_suffix") == "pendulum-p-v0_from_without_suffix"
-    assert run_name("pendulum-p-v0", "minari:mine/swings-v0") == "pendulum-p-v0_from_minari:mine/swings-v0"
+    assert run_label("pendulum-p-v0", "data/without_suffix") == "pendulum-p-v0_from_without_suffix"
+    assert run_label("pendulum-p-v0", "minari:mine/swings-v0") == "pendulum-p-v0_from_minari:mine/swings-v0"
 
 
 def test_going_on_where_there_is_nothing_is_told(quick, tmp_path):
@@ -114,7 +114,7 @@ def told_of_config(config, *bindings):
     bound = loading.load(config, list(bindings))
     build("pendulum-p-v0", "sac")
     options = argparse.Namespace(config=config, gin=list(bindings))
-    return bound, about_config(options, loading.operative(), Path("results/config.gin"))
+    return bound, describe_config(options, loading.operative(), Path("results/config.gin"))
 
 
 def test_of_the_settings_those_are_told_that_were_bound_and_are_in_use(monkeypatch, tmp_path):
@@ -135,7 +135,7 @@ def test_a_config_that_comes_along_is_told_in_few_lines():
 
 def test_of_a_run_that_goes_on_by_its_own_config_what_is_given_anew_is_told():
     options = argparse.Namespace(config=None, gin=["train.num_epochs=9"])
-    given, rest = about_config(options, "", Path("results/config.gin"))
+    given, rest = describe_config(options, "", Path("results/config.gin"))
     assert given == "train.num_epochs=9" and rest.endswith("results/config.gin")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
 from offpcc.cli.main import parse
-from offpcc.cli.plan import decide
+from offpcc.cli.plan import plan_run
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError
 
@@ -27,7 +27,7 @@ def begin(tmp_path):
             (folder.path / "progress.csv").write_text("step,test/return\n")
         before = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
         try:
-            return decide(parse([*words, "--algo", algo, "--results", str(results)]), folder)
+            return plan_run(parse([*words, "--algo", algo, "--results", str(results)]), folder)
         finally:
             assert {path: path.read_bytes() for path in results.rglob("*") if path.is_file()} == before
             assert folder.path.exists() == (facts is not None)
@@ -45,7 +45,7 @@ def test_a_new_run_begins_from_nothing(begin):
 def test_a_window_beyond_what_learning_sees_is_told(begin, recwarn):
     words = ("--env", "pendulum-p-v0", *CONFIG, "--gin", "Recurrent.cell='gpt'")
     assert not any("looks back" in message for message in begin(*words, algo="rsac").messages)
-    messages = begin(*words, "GPT.window=26", algo="rsac").messages
+    messages = begin(*words, "GPT.context_length=26", algo="rsac").messages
     assert "looks back 26 steps, but learning sees 25 of them together" in messages[-1]
     assert not recwarn.list, "it is told once"
 
@@ -62,11 +62,11 @@ def test_a_run_that_will_end_before_its_first_update_is_told(begin):
 def test_an_actor_that_will_only_imitate_is_told_of(begin, pendulum_file, algo):
     words = ("--dataset", str(pendulum_file), "--config", "test/offline_short.gin", "--gin", "train.num_epochs=2")
     words = (*words, "train.num_steps_per_epoch=30", "train.updates_per_step=0.5")
-    *_, told = begin(*words, "CQL.num_imitating_updates=30", algo=algo, name="swings").messages
-    assert told.startswith("the actor will only imitate") and "num_imitating_updates is 30" in told
+    *_, told = begin(*words, "CQL.bc_steps=30", algo=algo, name="swings").messages
+    assert told.startswith("the actor will only imitate") and "bc_steps is 30" in told
     assert "the run has 30 updates" in told
     remedy = told.split('--gin "')[1].split('"')[0]
-    for enough in ("CQL.num_imitating_updates=29", remedy):
+    for enough in ("CQL.bc_steps=29", remedy):
         messages = begin(*words, enough, algo=algo, name="swings").messages
         assert not any("imitate" in message for message in messages)
 

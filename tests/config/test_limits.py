@@ -76,7 +76,10 @@ BOMBS = {  # by name, the files and words of the message
         "made of itself",
     ),
     "schedule_of_itself": ({"0": lines("SAC.lr = @LinearDecay()", "LinearDecay.final = @LinearDecay()")}, "itself"),
-    "encoder_of_itself": ({"0": lines("SAC.encoder = @Recurrent", "Recurrent.front = @Recurrent")}, "itself"),
+    "encoder_of_itself": (
+        {"0": lines("SAC.encoder = @Recurrent", "Recurrent.feature_extractor = @Recurrent")},
+        "itself",
+    ),
     "wrappers": ({"0": lines(f"make.wrappers = [{'@Flicker, ' * 3_000}]", "Flicker.probability = 0.1")}, "3,000 wrap"),
     "tuples": ({"0": lines(f"SAC.hidden_dims = {'(' * 200}1{',)' * 200}")}, "nested too deeply"),
     "lists": ({"0": lines(f"SAC.hidden_dims = {'[' * 100_000}1{']' * 100_000}")}, "nested too deeply"),

@@ -6,11 +6,11 @@ import pytest
 import offpcc
 from offpcc.algorithms.variants import RecurrentSAC
 from offpcc.config import loading
-from offpcc.config.bindings import check_effects
+from offpcc.config.bindings import check_unused_bindings
 from offpcc.config.gin_files import CHECKOUT, CONFIGS
 from offpcc.networks import Encoder
 from offpcc.training.experiment import build
-from offpcc.training.run_fns import train, without_effect
+from offpcc.training.run_fns import train, unused_parameters
 from offpcc.utils.errors import UserError
 
 
@@ -30,7 +30,7 @@ def refused(file, *command_line):
     ("binding", "words"),
     [
         ("SAK.lr = 1", ["'SAK'", "SAC"]),
-        ("SAC.learning_rate = 1", ["no parameter 'learning_rate'", "learn_alpha"]),
+        ("SAC.learning_rate = 1", ["no parameter 'learning_rate'", "autotune"]),
         ("RecurrentSAC.gama = 0.9", ["'gama'", "gamma"]),
         ("RecurrentTD3.alpha = 0.9", ["'alpha'"]),
         ("SAC.device = 'cpu'", ["device is passed by offpcc itself"]),
@@ -103,7 +103,7 @@ def test_what_differs_in_scope_class_or_parameter_is_not_the_same_binding():
     [
         ("SAC.encoder = @Recurrent()", "@Recurrent"),
         ("SAC.encoder = @small/Recurrent()", "@small/Recurrent"),
-        ("Recurrent.front = @Convolutional()", "@Convolutional"),
+        ("Recurrent.feature_extractor = @Convolutional()", "@Convolutional"),
         ("memory = @Recurrent()", "@Recurrent"),
         ("SAC.encoder = [@Recurrent()]", "@Recurrent"),
     ],
@@ -121,12 +121,12 @@ def load_and_build(tmp_path, text, *command_line, algo="rsac"):
     file = write(tmp_path / "a.gin", text)
     bindings = loading.load(file, list(command_line))
     learner = build("pendulum-p-v0", algo)
-    algorithm, settings = learner.algorithm, loading.anticipate(train)
-    check_effects(bindings)
-    idle = without_effect(algorithm, learner.interaction, learner.tests, settings)
+    algorithm, settings = learner.algorithm, loading.resolve_bindings(train)
+    check_unused_bindings(bindings)
+    idle = unused_parameters(algorithm, learner.interaction, learner.tests, settings)
     encoder = algorithm.actor_encoder
-    parts = {type(part): part.without_effect() for part in (algorithm, encoder)}
-    check_effects(bindings, {**parts, train: idle})
+    parts = {type(part): part.unused_parameters() for part in (algorithm, encoder)}
+    check_unused_bindings(bindings, {**parts, train: idle})
     return learner
 
 
@@ -150,7 +150,7 @@ def test_a_childs_binding_overrides_its_parents(tmp_path):
 
 
 CONCAT = "Recurrent.cell = 'concat'\n"
-FIXED = "SAC.learn_alpha = False\n"
+FIXED = "SAC.autotune = False\n"
 NO_TESTS = "train.num_test_episodes_per_epoch = 0\n"
 
 
@@ -165,8 +165,8 @@ NO_TESTS = "train.num_test_episodes_per_epoch = 0\n"
         ("td3", "", "ActorCritic.encoder_lr=1e-3", "no encoder has parameters"),
         ("sac", "", "SAC.augmentation=@RandomShift()", "observations are no images"),
         ("rdpg", "", "DDPG.augmentation=@RandomShift()", "observations are no images"),
-        ("sac", FIXED, "SAC.target_entropy=-3.", "learn_alpha is False, so alpha stays as it is"),
-        ("rsac", FIXED, "RecurrentSAC.alpha_lr=1e-3", "learn_alpha is False, so alpha stays as it is"),
+        ("sac", FIXED, "SAC.target_entropy=-3.", "autotune is False, so alpha stays as it is"),
+        ("rsac", FIXED, "RecurrentSAC.alpha_lr=1e-3", "autotune is False, so alpha stays as it is"),
         ("rsac", CONCAT, "Recurrent.num_layers=3", "concat puts inputs side by side, and has no layers"),
     ],
 )
@@ -187,7 +187,7 @@ def test_parameters_that_change_nothing_are_for_files_only(tmp_path, algo, text,
         ("rsac_s", "SAC.encoder_lr=1e-3"),
         ("sac", "SAC.target_entropy=-3."),
         ("rsac", "SAC.alpha_lr=1e-3"),
-        ("sac", "SAC.learn_alpha=False"),
+        ("sac", "SAC.autotune=False"),
     ],
 )
 def test_where_they_change_something_they_are_taken(tmp_path, algo, binding):
@@ -276,7 +276,7 @@ def test_every_config_that_comes_along_is_sound_and_says_where_it_comes_from(fil
 def test_with_a_transformer_in_a_config_with_segments_its_window_is_learned(file):
     loading.load(file, [])
     get = gin.query_parameter
-    assert 2 * get("GPT.window") <= get("RecurrentReplayBuffer.segment_len") + 5
+    assert 2 * get("GPT.context_length") <= get("RecurrentReplayBuffer.segment_len") + 5
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ from offpcc.algorithms.agent import Agent
 from offpcc.data import Dataset, load
 from offpcc.data import offline as offline_module
 from offpcc.data.datasets import columns as data_columns
-from offpcc.data.offline import read, without_effect
+from offpcc.data.offline import read, unused_parameters
 from offpcc.envs.wrappers import Concatenate
 from offpcc.training.evaluation import Evaluation
-from offpcc.training.experiment import build, run_name, what_is_named
+from offpcc.training.experiment import build, resolve_env_and_dataset, run_label
 from offpcc.training.run_fns import columns_of
 from offpcc.utils.errors import UserError
 
@@ -87,7 +87,7 @@ def test_of_actions_in_unknown_units_nothing_is_learned_until_a_binding_tells(
     code, _, err = offline("bc", "--dataset", pendulum_file)
     assert code == 2 and len(err.strip().splitlines()) == 1 and not (tmp_path / "results").exists()
     proposed = re.findall(r'--gin "(.*?)"', err)
-    assert proposed == ["recorded.action_range=(-2, 2)", "recorded.action_range=(-1, 1)"]
+    assert proposed == ["dataset.action_range=(-2, 2)", "dataset.action_range=(-1, 1)"]
     code, _, err = offline("bc", "--dataset", pendulum_file, bindings=[proposed[number]])
     assert code == 0, err
     agent = offpcc.Agent.load(run_folder(tmp_path, "swings", "bc") / "actor_last.pt")
@@ -111,7 +111,7 @@ def test_arrays_of_ones_own_are_scaled_like_a_file(pendulum_file):
 
 
 def test_bounds_by_gin_are_those_of_ones_own_arrays_too(pendulum_file):
-    offpcc.configure(None, "recorded.action_range = (-4.0, 4.0)")
+    offpcc.configure(None, "dataset.action_range = (-4.0, 4.0)")
     for source in (pendulum_file, as_dataset(pendulum_file)):
         recording = read(source, offpcc.make("pendulum-v0"))
         assert recording.notices == ()
@@ -271,7 +271,7 @@ def test_a_fraction_is_of_whole_episodes_from_the_start(unit_file):
 
 
 def test_rewards_are_scaled_for_learning_by_the_range_of_returns(pendulum_file):
-    offpcc.configure(None, "recorded.return_range = 1000.0", "ActorCritic.reward_scale = 2.0")
+    offpcc.configure(None, "dataset.return_range = 1000.0", "ActorCritic.reward_scale = 2.0")
     learner = build("pendulum-v0", "iql", dataset=pendulum_file)
     returns = load(pendulum_file).returns
     factor = 1000.0 / (returns.max() - returns.min())
@@ -285,7 +285,7 @@ def test_a_piece_that_the_recordings_end_cut_counts_in_no_return(changed, unit_f
     with h5py.File(unit_file) as file:
         columns = {key: file[key][:-150] for key in file}
         returns = file["rewards"][:].reshape(6, 200).sum(1, dtype=np.float64)
-    offpcc.configure(None, "recorded.return_range = 1000.0")
+    offpcc.configure(None, "dataset.return_range = 1000.0")
     piece = read(changed(**columns))
     assert (piece.num_episodes, piece.num_transitions) == (6, 1050)
     assert piece.mean_return == pytest.approx(returns[:5].mean())
@@ -359,20 +359,20 @@ def test_what_changes_rewards_in_tests_is_told(pendulum_file):
 
 
 def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(unit_file):
-    offpcc.configure(None, "recorded.return_range = 1000.0")
+    offpcc.configure(None, "dataset.return_range = 1000.0")
     recording = read(unit_file)
     assert any("rewards are multiplied" in line for line in recording.lines())
     assert not any("drown" in line for line in recording.lines())
     assert any("drown" in line for line in dataclasses.replace(recording, reward_scale=78.0).lines())
     (told,) = [line for line in dataclasses.replace(recording, reward_scale=78.0).lines() if "drown" in line]
     assert "returns of whole episodes differ by 12.8 at most, 1.0% of their mean -1" in told
-    assert "--gin recorded.return_range=None leaves rewards as they are" in told
+    assert "--gin dataset.return_range=None leaves rewards as they are" in told
     small = dataclasses.replace(recording, mean_return=0.5, reward_scale=1000.0)  # a range of 1: nothing is odd
     assert not any("drown" in line for line in small.lines())
     assert not any("rewards are multiplied" in line for line in recording.lines(reads_rewards=False))
     algorithms = {algo: build(None, algo, dataset=unit_file).algorithm for algo in ("rbc", "td3_bc")}
-    assert without_effect(algorithms["rbc"]) == {"return_range": "RecurrentBC reads no rewards"}
-    assert without_effect(algorithms["td3_bc"]) == {}
+    assert unused_parameters(algorithms["rbc"]) == {"return_range": "RecurrentBC reads no rewards"}
+    assert unused_parameters(algorithms["td3_bc"]) == {}
 
 
 def test_what_the_wrappers_draw_follows_from_the_seed(pendulum_file):
@@ -428,14 +428,15 @@ def test_without_an_environment_it_is_not_tested(offline, launch, unit_file, tmp
 
 
 def test_what_runs_are_called():
-    assert run_name("pendulum-p-v0", None) == "pendulum-p-v0"
-    assert run_name("pendulum-p-v0", "data/swings.hdf5") == "pendulum-p-v0_from_swings"
-    assert run_name(None, "minari:mine/swings-v0") == "minari:mine/swings-v0"
-    assert run_name(*what_is_named("hopper-medium-v2", None)) == "hopper-medium-v2"
+    assert run_label("pendulum-p-v0", None) == "pendulum-p-v0"
+    assert run_label("pendulum-p-v0", "data/swings.hdf5") == "pendulum-p-v0_from_swings"
+    assert run_label(None, "minari:mine/swings-v0") == "minari:mine/swings-v0"
+    assert run_label(*resolve_env_and_dataset("hopper-medium-v2", None)) == "hopper-medium-v2"
     assert (
-        run_name(*what_is_named("hopper-mujoco-p-v0", "hopper-medium-v2")) == "hopper-mujoco-p-v0_from_hopper-medium-v2"
+        run_label(*resolve_env_and_dataset("hopper-mujoco-p-v0", "hopper-medium-v2"))
+        == "hopper-mujoco-p-v0_from_hopper-medium-v2"
     )
-    assert what_is_named("kitchen-complete-v0", None) == (None, "kitchen-complete-v0")
+    assert resolve_env_and_dataset("kitchen-complete-v0", None) == (None, "kitchen-complete-v0")
 
 
 def test_a_table_has_scores_where_the_field_has_references():
@@ -596,9 +597,9 @@ def test_the_two_lines_of_the_readme(launch, tmp_path):
         (["--dataset", "FILE", "--gin", "train.update_after=5"], ["train.update_after", "recorded data"]),
         (["--dataset", "FILE", "--gin", "train.stop_return=5"], ["train.stop_return", "no test"]),
         (["--dataset", "FILE", "--gin", "environments.num_envs=2"], ["environments", "no part"]),
-        (["--env", "pendulum-v0", "--gin", "recorded.return_range=1.0"], ["recorded", "no part"]),
-        (["--dataset", "FILE", "--gin", "recorded.return_range=-1.0"], ["recorded.return_range is -1.0"]),
-        (["--dataset", "FILE", "--gin", "recorded.max_episode_steps=0"], ["recorded.max_episode_steps is 0"]),
+        (["--env", "pendulum-v0", "--gin", "dataset.return_range=1.0"], ["recorded", "no part"]),
+        (["--dataset", "FILE", "--gin", "dataset.return_range=-1.0"], ["dataset.return_range is -1.0"]),
+        (["--dataset", "FILE", "--gin", "dataset.max_episode_steps=0"], ["dataset.max_episode_steps is 0"]),
     ],
 )
 def test_bad_input_gets_one_clear_message_and_leaves_nothing(launch, unit_file, tmp_path, arguments, words):
@@ -627,7 +628,7 @@ NO_ENDS = {"terminals": np.zeros(STEPS, bool), "timeouts": None, "next_observati
             {"actions": np.zeros(STEPS, np.int64)},
             ["odd.hdf5: its actions are whole", "action_range"],
         ),
-        ("riql", NO_ENDS, ["does not say where any episode ends", "recorded.max_episode_steps"]),
+        ("riql", NO_ENDS, ["does not say where any episode ends", "dataset.max_episode_steps"]),
         ("td3_bc", {"timeouts": np.ones(STEPS, bool), "next_observations": None}, ["next_observations"]),
         ("td3_bc", {"observations": np.zeros((STEPS, 0))}, ["observations of shape (1200, 0)"]),
     ],
@@ -644,12 +645,12 @@ def test_bad_data_gets_one_clear_message_and_nothing_half_loaded(offline, change
 def test_data_without_ends_does_for_an_agent_without_memory_or_with_a_time_limit(offline, changed):
     file = changed(**NO_ENDS)
     assert offline("td3_bc", "--dataset", file)[0] == 0
-    code, out, err = offline("riql", "--dataset", file, bindings=["recorded.max_episode_steps=200"])
+    code, out, err = offline("riql", "--dataset", file, bindings=["dataset.max_episode_steps=200"])
     assert code == 0 and "in 6 episodes" in out, err
 
 
 def test_returns_that_are_all_alike_have_no_range(changed):
-    offpcc.configure(None, "recorded.return_range = 1000.0")
+    offpcc.configure(None, "dataset.return_range = 1000.0")
     file = changed(rewards=np.zeros(STEPS))
     with pytest.raises(UserError, match="all whole episodes of odd have the return 0") as told:
         read(file)
@@ -662,8 +663,8 @@ def test_what_a_paper_binds_can_be_taken_back_where_returns_are_all_alike(launch
     """Expert data may be so; IQL's own file binds a range."""
     command = ("--algo", "iql", "--config", "algorithms/iql.gin", "--dataset", changed(rewards=np.ones(STEPS)))
     code, _, err = launch(*command)
-    assert code == 2 and "--gin recorded.return_range=None" in err
-    code, out, err = launch(*command, "--gin", "recorded.return_range=None", *SHORT)
+    assert code == 2 and "--gin dataset.return_range=None" in err
+    code, out, err = launch(*command, "--gin", "dataset.return_range=None", *SHORT)
     assert code == 0 and "rewards are multiplied" not in out, err
 
 

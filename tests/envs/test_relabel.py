@@ -76,7 +76,7 @@ def test_the_first_27_numbers_of_ant_are_chosen_from_111():
     whole = make("ant-mujoco-v0")
     assert_same(seen(whole, with_forces), rows["observations"])
     # Own recordings too tell through what they were seen.
-    assert_same(seen(whole, with_forces, seen_through=[]), rows["observations"])
+    assert_same(seen(whole, with_forces, recorded_wrappers=[]), rows["observations"])
 
 
 def test_only_ant_is_cut_to_27():
@@ -137,7 +137,7 @@ def test_any_chain_of_wrappers_is_exact(chain, dtype):
     # Rewards are recorded as the environment gives them, before any wrapper.
     low, high = np.float32([-2, 0]), np.float32([2, 3])
     rows["rewards"] = np.sum((low + high) / 2 + rows["actions"] * (high - low) / 2, axis=1, keepdims=True)
-    assert_same(seen(env, rows, seen_through=[]), shown)
+    assert_same(seen(env, rows, recorded_wrappers=[]), shown)
 
 
 def test_columns_at_once_are_those_taken_step_by_step(monkeypatch):
@@ -349,7 +349,7 @@ def test_gymnasiums_that_need_more_are_refused(wrapper, words):
         seen(wandering(wrapper), rows)
     # Where the recording comes from above them, they are in no one's way.
     through = observation_wrappers(wandering(wrapper))
-    assert seen(wandering(wrapper), rows, seen_through=through) is rows["observations"]
+    assert seen(wandering(wrapper), rows, recorded_wrappers=through) is rows["observations"]
 
 
 def test_drawing_is_refused():

@@ -29,28 +29,28 @@ def test_a_recording_tells_what_it_was_seen_through():
     assert through == ["KeepIndices(indices=[0, 1])"]
     positions = {**rows, "observations": shown}
     expected = record(make("pendulum-p-concat5-v0"))[1]
-    assert_same(seen(make("pendulum-p-concat5-v0"), positions, seen_through=through), expected)
-    assert seen(make("pendulum-p-v0"), positions, seen_through=through) is shown
+    assert_same(seen(make("pendulum-p-concat5-v0"), positions, recorded_wrappers=through), expected)
+    assert seen(make("pendulum-p-v0"), positions, recorded_wrappers=through) is shown
 
 
 def test_noise_is_added_once():
     noise = observation_wrappers(noisy())
     rows, shown = record(wandering())
-    assert seen(noisy(), rows, seen_through=noise) is rows["observations"]
-    assert (seen(noisy(), rows, seen_through=[]) != shown).any()
-    assert_same(seen(noisy(), rows), seen(noisy(), rows, seen_through=[]))  # not known: the innermost that fits
+    assert seen(noisy(), rows, recorded_wrappers=noise) is rows["observations"]
+    assert (seen(noisy(), rows, recorded_wrappers=[]) != shown).any()
+    assert_same(seen(noisy(), rows), seen(noisy(), rows, recorded_wrappers=[]))  # not known: the innermost that fits
 
 
 def test_a_recording_seen_otherwise_is_refused():
     rows, shown = record(make("pendulum-p-v0"))
     message = refusal(
-        make("pendulum-va-v0"), {**rows, "observations": shown}, seen_through=["KeepIndices(indices=[0, 1])"]
+        make("pendulum-va-v0"), {**rows, "observations": shown}, recorded_wrappers=["KeepIndices(indices=[0, 1])"]
     )
     assert "recorded through KeepIndices(indices=[0, 1])" in message
     assert "pendulum-va-v0 sees through KeepIndices(indices=[2]), PreviousAction()" in message
-    message = refusal(make("pendulum-v0"), rows, seen_through=["KeepIndices(indices=[0, 1])"])
+    message = refusal(make("pendulum-v0"), rows, recorded_wrappers=["KeepIndices(indices=[0, 1])"])
     assert "pendulum-v0 sees through no wrapper" in message
-    message = refusal(make("pendulum-p-v0"), {**rows, "observations": shown}, seen_through=[])
+    message = refusal(make("pendulum-p-v0"), {**rows, "observations": shown}, recorded_wrappers=[])
     assert "observations of 2 numbers, but pendulum-p-v0 has 3 numbers of its own; name" in message
 
 
@@ -162,7 +162,7 @@ def test_a_wrapper_tells_all_its_arguments_or_that_they_are_not_known(wrapper, d
 def test_through_what_is_not_told_nothing_is_taken_to_be_the_same(wrappers):
     recorded_in, read_in = (wandering(wrapper) for wrapper in wrappers)
     rows, shown = record(recorded_in)
-    message = refusal(read_in, {**rows, "observations": shown}, seen_through=observation_wrappers(recorded_in))
+    message = refusal(read_in, {**rows, "observations": shown}, recorded_wrappers=observation_wrappers(recorded_in))
     (described,) = observation_wrappers(read_in)
     assert (
         f"the data was recorded through {described}, and the agent of Wandering-v0 sees through {described}" in message
@@ -174,18 +174,18 @@ def test_through_what_is_not_told_nothing_is_taken_to_be_the_same(wrappers):
 def test_what_is_told_since_is_not_taken_to_be_what_was_not_told_then():
     rows, _ = record(wandering())
     told = wandering(lambda env: Told(env, 3.0))
-    assert "write what they were into metadata" in refusal(told, rows, seen_through=["Told(arguments unknown)"])
-    assert seen(told, rows, seen_through=["Told(scale=3.0)"]) is rows["observations"]
-    assert "Told(scale=1.0), but the agent" in refusal(told, rows, seen_through=["Told(scale=1.0)"])
+    assert "write what they were into metadata" in refusal(told, rows, recorded_wrappers=["Told(arguments unknown)"])
+    assert seen(told, rows, recorded_wrappers=["Told(scale=3.0)"]) is rows["observations"]
+    assert "Told(scale=1.0), but the agent" in refusal(told, rows, recorded_wrappers=["Told(scale=1.0)"])
     untold = wandering(lambda env: Scaled(env, 3.0))
-    assert "have Scaled tell" in refusal(untold, rows, seen_through=["Scaled(scale=3.0)"])
-    assert "through Flicker(), but the agent" in refusal(untold, rows, seen_through=["Flicker()"])
+    assert "have Scaled tell" in refusal(untold, rows, recorded_wrappers=["Scaled(scale=3.0)"])
+    assert "through Flicker(), but the agent" in refusal(untold, rows, recorded_wrappers=["Flicker()"])
 
 
 def test_what_is_above_the_recorded_level_need_not_tell():
     rows, _ = record(wandering())
     env = wandering(Bare, lambda env: Scaled(env, 3.0))
-    np.testing.assert_array_equal(seen(env, rows, seen_through=["Bare()"]), 3 * rows["observations"])
+    np.testing.assert_array_equal(seen(env, rows, recorded_wrappers=["Bare()"]), 3 * rows["observations"])
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered", "ignore:overflow encountered in cast")

@@ -338,7 +338,7 @@ DATA = {
     "data in a file of the user's": (recorded(store_outside), {"dataset": ["other files"], "check": ["other files"]}),
     "data of objects": (objects, {"dataset": ["data.hdf5"], "check": ["data.hdf5"]}),
     "an import in the data's config": (tell(config="import evil\ninclude 'evil.py'\n", env="evil_installed:x-v0"), {}),
-    "a wrapper that the data names": (tell(seen_through='["evil_installed:Wrapper"]'), {}),
+    "a wrapper that the data names": (tell(recorded_wrappers='["evil_installed:Wrapper"]'), {}),
 }
 
 HARMLESS = {"nothing": (lambda folder, victim: None, {})}

@@ -75,8 +75,8 @@ def padded(rows, burn_in=0):
         batch.actions[i, begin:end] = row.actions
         batch.rewards[i, begin:end, 0] = torch.tensor(row.rewards, **kind)
         batch.terminations[i, begin:end, 0] = torch.tensor(row.terminations, **kind)
-        batch.real[i, begin : end + 1] = 1.0
-        batch.mask[i, begin + row.counted.start : begin + row.counted.stop] = 1.0
+        batch.valid[i, begin : end + 1] = 1.0
+        batch.loss_mask[i, begin + row.counted.start : begin + row.counted.stop] = 1.0
     return batch
 
 

@@ -24,7 +24,10 @@ KINDS = {
     "identity-2d": (Identity, (3, 2)),
     "convolutional": (SMALL, IMAGE),
     **{f"{r.keywords['cell']}-{r.keywords['num_layers']}": (r, VECTOR) for r in RECURRENT},
-    **{f"{r.keywords['cell']}-on-convolutional": (functools.partial(r, front=SMALL), IMAGE) for r in RECURRENT[1::2]},
+    **{
+        f"{r.keywords['cell']}-on-convolutional": (functools.partial(r, feature_extractor=SMALL), IMAGE)
+        for r in RECURRENT[1::2]
+    },
 }
 WITH_MEMORY = [kind for kind in KINDS if kind.split("-")[0] in CELLS]
 EXTRAS = [(False, False), (True, False), (False, True), (True, True)]
@@ -311,8 +314,10 @@ def test_a_vector_of_bytes_becomes_numbers(extras):
 
 
 def test_a_front_sees_each_observation_and_may_have_extras_of_its_own():
-    front = functools.partial(Identity, use_previous_reward=True)
-    encoder = Recurrent(InputShape(VECTOR, ACTION_DIM), hidden_dim=3, front=front, use_previous_action=True)
+    feature_extractor = functools.partial(Identity, use_previous_reward=True)
+    encoder = Recurrent(
+        InputShape(VECTOR, ACTION_DIM), hidden_dim=3, feature_extractor=feature_extractor, use_previous_action=True
+    )
     assert encoder.cell.input_size == 4 + 1 + 2 and encoder.cell.num_layers == 2 and encoder.dim == 3
 
 
@@ -343,7 +348,7 @@ def test_an_unknown_cell_is_refused():
 
 def test_a_front_with_a_memory_is_refused():
     with pytest.raises(UserError, match=r"Recurrent\.front"):
-        Recurrent(InputShape((3,), 1), front=functools.partial(Recurrent, hidden_dim=2))
+        Recurrent(InputShape((3,), 1), feature_extractor=functools.partial(Recurrent, hidden_dim=2))
 
 
 # Alignment ------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_a_child_that_computes_something_else_has_none():
     assert mirror_of(Doubled(shape)) is None
     assert mirror_of(DeterministicActor(3, 1, (4,))) is not None
     assert mirror_of(Bold(3, 1, (4,))) is None
-    assert mirror_of(Recurrent(shape, front=Fronted)) is None
+    assert mirror_of(Recurrent(shape, feature_extractor=Fronted)) is None
 
 
 class Fronted(Identity):
@@ -118,6 +118,6 @@ REMEMBERING = {"mingru": functools.partial(MinGRU, horizon=1_000), "lru": LRU}  
 def test_5000_steps_one_by_one_come_to_where_one_pass_does(name, dtype):
     """By as many roundings as are remembered: an LRU's one pass in float32 is itself 3e-6 off from one in float64."""
     assert {*CELLS} == FORGETTING | REMEMBERING.keys()
-    cell = functools.partial(GPT, window=8) if name == "gpt" else REMEMBERING.get(name, CELLS[name])
+    cell = functools.partial(GPT, context_length=8) if name == "gpt" else REMEMBERING.get(name, CELLS[name])
     allowed = 1e-12 if dtype == torch.float64 else 1e-6 if name in FORGETTING else 1e-5
     assert far(cell, dtype) < allowed

@@ -26,7 +26,7 @@ def test_our_memories_keep_their_promises(cell):
 def test_our_other_encoders_keep_theirs():
     check_encoder(Identity)
     check_encoder(SMALL, observation=(2, 12, 10))
-    check_encoder(functools.partial(Recurrent, front=SMALL, hidden_dim=5), observation=(2, 12, 10))
+    check_encoder(functools.partial(Recurrent, feature_extractor=SMALL, hidden_dim=5), observation=(2, 12, 10))
 
 
 @configurable
@@ -92,22 +92,22 @@ def test_a_memory_that_breaks_a_promise_is_named(fault, told):
 
 @configurable
 class Recent(Cell):
-    """The sum of the last `window` inputs; fed at once it has no window."""
+    """The sum of the last `context_length` inputs; fed at once it has no window."""
 
-    def __init__(self, num_in, hidden_dim, num_layers, *, window=40):
+    def __init__(self, num_in, hidden_dim, num_layers, *, context_length=40):
         super().__init__()
-        self.dim, self.window = num_in, window
+        self.dim, self.context_length = num_in, context_length
 
     def forward(self, x, state=None):
-        before = x.new_zeros(len(x), self.window - 1, self.dim) if state is None else state
+        before = x.new_zeros(len(x), self.context_length - 1, self.dim) if state is None else state
         known = torch.cat([before, x], 1)
-        return known.cumsum(1)[:, self.window - 1 :], known[:, x.shape[1] :]
+        return known.cumsum(1)[:, self.context_length - 1 :], known[:, x.shape[1] :]
 
 
 @pytest.mark.parametrize("window", [10, 40, 200])
-def test_a_window_is_gone_past(window):
+def test_a_window_is_gone_past(context_length):
     with pytest.raises(UserError, match=r"summaries of Recurrent differ when it is fed step by step: .* in 300 steps"):
-        check_encoder(functools.partial(Recurrent, cell=functools.partial(Recent, window=window)))
+        check_encoder(functools.partial(Recurrent, cell=functools.partial(Recent, context_length=context_length)))
 
 
 @configurable

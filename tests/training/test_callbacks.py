@@ -9,7 +9,7 @@ from offpcc.config import loading
 from offpcc.data import ReplayBuffer
 from offpcc.training import checkpoint
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
-from offpcc.training.experiment import Learner
+from offpcc.training.experiment import Experiment
 from offpcc.training.metrics import Loop
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_fns import Run
@@ -34,7 +34,7 @@ def clock(monkeypatch):
 def watched(tmp_path, loop=None, last_epoch=100, **settings):
     """A run, its checkpoints, and at which steps those were written so far."""
     spaces = Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32)
-    learner = Learner(SAC(*spaces, hidden_dims=(4,)), ReplayBuffer(*spaces, capacity=10), None, None, loop or Loop())
+    learner = Experiment(SAC(*spaces, hidden_dims=(4,)), ReplayBuffer(*spaces, capacity=10), None, None, loop or Loop())
     folder = RunFolder(tmp_path, "env", "sac", 1)
     folder.path.mkdir(parents=True, exist_ok=True)
     checkpoints = Checkpoints(folder, learner, "", last_epoch, **settings)

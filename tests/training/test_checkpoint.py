@@ -24,7 +24,7 @@ from offpcc.training.checkpoint import (
     resume,
     save_checkpoint,
 )
-from offpcc.training.experiment import Learner
+from offpcc.training.experiment import Experiment
 from offpcc.training.metrics import Loop
 from offpcc.utils.errors import UserError
 from offpcc.utils.tensor_files import FileError, write_tensors
@@ -59,7 +59,7 @@ class Played:
     def __init__(self, kind="rows", look="vectors", num_envs=1, capacity=40, frame_stack=1):
         arguments = {"num_envs": num_envs, "capacity": capacity, "frame_stack": frame_stack}
         self.buffer = BUFFERS[kind](SPACES[look], ACTIONS, **arguments)
-        self.learner = Learner(Counting(), self.buffer, None, None, Loop())
+        self.learner = Experiment(Counting(), self.buffer, None, None, Loop())
         self.space, self.random, self.num_envs = SPACES[look], np.random.default_rng(3), num_envs
         self.frame_stack = frame_stack
         self.stacks = [None] * num_envs

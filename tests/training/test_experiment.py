@@ -168,7 +168,7 @@ def test_an_agent_that_learned_from_data_acts_in_the_units_of_the_data(tmp_path,
     columns |= {"rewards": np.zeros(40), "terminations": np.zeros(40, bool), "truncations": np.arange(40) % 10 == 9}
     data = offpcc.Dataset.from_arrays(**columns, action_range=(-200, 200) if told_by == "data" else None)
     if told_by == "gin":
-        offpcc.configure(None, "recorded.action_range = (-200, 200)")
+        offpcc.configure(None, "dataset.action_range = (-200, 200)")
     env = "pendulum-p-v0" if told_by == "environment" else None
     algorithm = offpcc.build(env, "rbc", algorithm=READS_ACTIONS, dataset=data).algorithm
     offpcc.Agent(algorithm).save(tmp_path / "actor.pt")
@@ -256,7 +256,7 @@ def test_a_plain_function_as_encoder_is_refused_where_it_would_be_lost(tmp_path)
     "cell, segments, told",
     [
         ("gpt", {"segment_len": 64}, "looks back 128 steps, but learning sees 64 of them"),
-        ("gpt", {"segment_len": 64, "burn_in": 20}, "GPT.window=42"),
+        ("gpt", {"segment_len": 64, "burn_in": 20}, "GPT.context_length=42"),
         ("gpt", {"segment_len": 100, "burn_in": 28}, ""),
         ("gpt", {}, ""),
         ("lstm", {"segment_len": 3}, ""),

@@ -100,13 +100,13 @@ def test_an_agent_with_memory_updates_between_episodes_only():
     # 40 steps, episodes of 7: 30 updates are owed, those of the last 5 steps are paid at the end.
     assert algorithm.updates == [7] * 25 + [5] * 5
     assert algorithm.acted == 40, "a memory is kept warm during random exploration"
-    assert loop.owed == 0.0 and loop.num_updates == 30
+    assert loop.pending_updates == 0.0 and loop.num_updates == 30
 
 
 def test_what_cannot_be_paid_stays_owed_and_is_told(capsys):
     algorithm, _, loop = run(memoryless=False, settings={"length": 100})
     assert algorithm.updates == []
-    assert loop.owed == 30.0
+    assert loop.pending_updates == 30.0
     told = capsys.readouterr().err
     assert told.startswith("offpcc: the run ended without an update, as no episode ended in its 40 steps, and an agent")
     assert "raise train.num_epochs" in told and told.count("\n") == 1
@@ -145,7 +145,7 @@ def test_no_update_is_lost_to_rounding(memoryless, updates_per_step, num_updates
     """30 steps learn; ten times 0.1, added up as floats, is less than 1."""
     loop = run(memoryless, updates_per_step=updates_per_step)[2]
     assert loop.num_updates == num_updates
-    assert loop.owed == pytest.approx(30 * updates_per_step - num_updates, abs=1e-9)
+    assert loop.pending_updates == pytest.approx(30 * updates_per_step - num_updates, abs=1e-9)
 
 
 def test_a_million_steps_owe_what_they_should():
@@ -344,7 +344,7 @@ def test_sums_of_a_checkpoint_may_lie_on_another_device(monkeypatch):
 
 
 def test_a_loop_goes_on_from_its_state():
-    loop = Loop(step=3, epoch=1, owed=0.5, best_return=-7.0, seconds=2.5)
+    loop = Loop(step=3, epoch=1, pending_updates=0.5, best_return=-7.0, seconds=2.5)
     other = Loop()
     other.load_state_dict(loop.state_dict())
     assert other == loop
@@ -365,10 +365,10 @@ def test_time_left_while_a_long_episode_is_paid_for(monkeypatch, updates_per_ste
     for _ in range(3):
         for _ in range(10):
             loop.step += 20
-            loop.owed += 20 * updates_per_step
+            loop.pending_updates += 20 * updates_per_step
             clock.report("learning")
         for _ in range(190):
-            loop.owed = max(loop.owed - 200 / 190 * updates_per_step, 0.0)
+            loop.pending_updates = max(loop.pending_updates - 200 / 190 * updates_per_step, 0.0)
             clock.report("learning")
     left = logger.latest.seconds_left
     assert left == pytest.approx(400) if updates_per_step else math.isinf(left)

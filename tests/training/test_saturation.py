@@ -106,8 +106,8 @@ def test_padding_does_not_count():
         rewards=batch.rewards.repeat(1, 2, 1),
         terminations=batch.terminations.repeat(1, 2, 1),
         observations=torch.cat([batch.observations, torch.full_like(batch.observations[:, 1:], torch.nan)], 1),
-        real=torch.cat([batch.real, torch.zeros_like(batch.real[:, 1:])], 1),
-        mask=torch.cat([batch.mask, torch.zeros_like(batch.mask)], 1),
+        valid=torch.cat([batch.valid, torch.zeros_like(batch.valid[:, 1:])], 1),
+        loss_mask=torch.cat([batch.loss_mask, torch.zeros_like(batch.loss_mask)], 1),
         complete=False,
     )
     for share, expected in zip(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from offpcc.algorithms.fused.eligibility import Wiring, refuse_unfit, unfit
-from offpcc.algorithms.fused.kernels import Passes
+from offpcc.algorithms.fused.eligibility import NetworkFingerprint, require_fusable, why_not_fusable
+from offpcc.algorithms.fused.kernels import MLPKernel
 from offpcc.core import Batch, Stats
 from offpcc.networks import Identity, Inputs, PassThrough
 from offpcc.networks.encoders import vector
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from offpcc.algorithms.base import ActorCritic
 
 
-class Rows(NamedTuple):
+class FlatBatch(NamedTuple):
     """The M = B T steps of a batch, one below the other, as networks without encoders read them."""
 
     both: Tensor  # (2M, H): all o, then all o'
@@ -29,13 +29,13 @@ class Rows(NamedTuple):
     shares: Tensor  # (M, 1), how much each counts in `Batch.mean`
 
     @classmethod
-    def of(cls, agent: Any, batch: Batch) -> Rows:
+    def of(cls, agent: Any, batch: Batch) -> FlatBatch:
         """Of a batch that `prepare` has made."""
         h = read(agent, batch)
         if batch.complete:
-            shares = torch.full_like(batch.mask, 1.0 / batch.mask.numel())
+            shares = torch.full_like(batch.loss_mask, 1.0 / batch.loss_mask.numel())
         else:
-            shares = torch.where(batch.mask > 0, 1.0 / batch.mask.sum(), 0.0)
+            shares = torch.where(batch.loss_mask > 0, 1.0 / batch.loss_mask.sum(), 0.0)
         both = torch.cat([h[:, :-1], h[:, 1:]]).view(-1, h.shape[-1])
         actions = batch.actions.flatten(0, 1)
         now, following = both.chunk(2)
@@ -75,11 +75,11 @@ class FusedUpdate:
 
     actor_class: ClassVar[type[nn.Module]]
     others: ClassVar[tuple[str, ...]] = ()  # names of perceptrons beside actor and critics
-    replaces: ClassVar[tuple[str, ...]]  # methods that are not called
-    actor: Passes
-    critics: Passes
-    target_critics: Passes
-    _wiring: Wiring | None = None  # as it was when `unfit` was last asked
+    replaced_methods: ClassVar[tuple[str, ...]]  # methods that are not called
+    actor: MLPKernel
+    critics: MLPKernel
+    target_critics: MLPKernel
+    _wiring: NetworkFingerprint | None = None  # as it was when `why_not_fusable` was last asked
     _fits = False
 
     def __init__(self, is_wanted: bool) -> None:
@@ -93,7 +93,7 @@ class FusedUpdate:
             UserError: it is wanted, but something of the agent does not fit.
         """
         if is_wanted:
-            refuse_unfit(agent)
+            require_fusable(agent)
         return cls(is_wanted)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -108,36 +108,36 @@ class FusedUpdate:
         """
         if self._wiring is None or not self._wiring.is_that_of(agent):
             if self.is_wanted:
-                refuse_unfit(agent)
-            self._fits = not unfit(agent)
+                require_fusable(agent)
+            self._fits = not why_not_fusable(agent)
             if self._fits:
                 self.bind(agent)
-            self._wiring = Wiring(agent)
+            self._wiring = NetworkFingerprint(agent)
         return self._fits
 
     @torch.no_grad()
     def __call__(self, agent: Any, batch: Batch) -> Stats:
         """What the agent's `update_networks` does; of one that fits."""
         batch = agent.prepare(batch)
-        return self.update(agent, batch, Rows.of(agent, batch))
+        return self.update(agent, batch, FlatBatch.of(agent, batch))
 
     def bind(self, agent: Any) -> None:
         """Work on the weights of `agent`."""
-        self.actor = Passes(list(agent.actor.net.parameters()))
+        self.actor = MLPKernel(list(agent.actor.net.parameters()))
         if agent.has_critics:
-            self.critics = Passes(list(agent.critics.parameters()))
-            self.target_critics = Passes(list(agent.target_critics.parameters()))
+            self.critics = MLPKernel(list(agent.critics.parameters()))
+            self.target_critics = MLPKernel(list(agent.target_critics.parameters()))
 
-    def update(self, agent: Any, batch: Batch, rows: Rows) -> Stats:
+    def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """One update by a batch that `prepare` has made."""
         raise NotImplementedError
 
-    def step_critics(self, agent: Any, batch: Batch, rows: Rows, y: Tensor) -> tuple[Tensor, Tensor]:
+    def step_critics(self, agent: Any, batch: Batch, rows: FlatBatch, y: Tensor) -> tuple[Tensor, Tensor]:
         """Move the critics towards targets `y` (B, T, 1); mean (Q(o, a) - y)^2 summed over them, and mean Q."""
         x = rows.with_action(rows.actions)
         q = self.critics.forward(x)
         error = q - y.view(-1, 1)
         self.critics.backward(x, error * (2.0 * rows.shares))
         loss = batch.mean(rows.unflatten(error.square())).sum()
-        agent.critic_optimizer.step(self.critics.gradients, loss=loss, held_in=self.critics.held_in)
+        agent.critic_optimizer.step(self.critics.gradients, loss=loss, flat_gradients=self.critics.flat_gradients)
         return loss, batch.mean(rows.unflatten(q)).mean()

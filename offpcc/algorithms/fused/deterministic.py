@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offpcc.algorithms.fused.base import FusedUpdate, Rows
-from offpcc.algorithms.fused.kernels import Passes
+from offpcc.algorithms.fused.base import FlatBatch, FusedUpdate
+from offpcc.algorithms.fused.kernels import MLPKernel
 from offpcc.core import Batch, Stats
 from offpcc.networks import DeterministicActor
 
@@ -17,43 +17,43 @@ class FusedDDPG(FusedUpdate):
     """`DDPG.update_networks`."""
 
     actor_class = DeterministicActor
-    replaces = ("update_networks", "summarize", "critic_loss", "target_action", "actor_loss")
-    target_actor: Passes
-    first_critic: Passes
+    replaced_methods = ("update_networks", "summarize", "critic_loss", "target_action", "actor_loss")
+    target_actor: MLPKernel
+    first_critic: MLPKernel
 
     def bind(self, agent: Any) -> None:
         """See `FusedUpdate`."""
         super().bind(agent)
-        self.target_actor = Passes(list(agent.target_actor.parameters()))
-        self.first_critic = Passes([parameter[:1] for parameter in agent.critics.parameters()])
+        self.target_actor = MLPKernel(list(agent.target_actor.parameters()))
+        self.first_critic = MLPKernel([parameter[:1] for parameter in agent.critics.parameters()])
 
-    def update(self, agent: Any, batch: Batch, rows: Rows) -> Stats:
+    def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""
         critic_loss, q = self.step_critics(agent, batch, rows, self.targets(agent, batch, rows))
         actor_loss = self.step_actor(agent, batch, rows)
         agent.update_targets()
         return {"critic_loss": critic_loss, "actor_loss": actor_loss, "q": q}
 
-    def targets(self, agent: Any, batch: Batch, rows: Rows) -> Tensor:
+    def targets(self, agent: Any, batch: Batch, rows: FlatBatch) -> Tensor:
         """Y (B, T, 1)."""
         next_q = self.target_critics.forward(rows.next_with(self.target_action(agent, rows))).amin(0)
-        y: Tensor = agent.backup(batch, rows.unflatten(next_q))
+        y: Tensor = agent.td_target(batch, rows.unflatten(next_q))
         return y
 
-    def target_action(self, agent: Any, rows: Rows) -> Tensor:
+    def target_action(self, agent: Any, rows: FlatBatch) -> Tensor:
         """A' (M, A)."""
         return self.target_actor.forward(rows.next)[0].tanh()
 
-    def step_actor(self, agent: Any, batch: Batch, rows: Rows, made: int | None = None) -> Tensor:
+    def step_actor(self, agent: Any, batch: Batch, rows: FlatBatch, num_updates: int | None = None) -> Tensor:
         """Move the actor; its loss."""
         action = self.actor.forward(rows.now)[0].tanh()
         q = self.first_critic.forward(rows.with_action(action))[0]
         loss, of_action = self.actor_loss(agent, batch, rows, action, q)
         self.actor.backward(rows.now, torch.ops.aten.tanh_backward(of_action, action).unsqueeze(0))
-        agent.actor_optimizer.step(self.actor.gradients, made, loss, self.actor.held_in)
+        agent.actor_optimizer.step(self.actor.gradients, num_updates, loss, self.actor.flat_gradients)
         return loss
 
-    def actor_loss(self, agent: Any, batch: Batch, rows: Rows, action: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    def actor_loss(self, agent: Any, batch: Batch, rows: FlatBatch, action: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         """The loss, and its gradient (M, A) with respect to actions (M, A) whose values are `q` (M, 1)."""
         of_action = self.first_critic.backward_to_inputs(-rows.shares.unsqueeze(0), agent.action_dim)
         return -batch.mean(rows.unflatten(q)), of_action
@@ -62,17 +62,17 @@ class FusedDDPG(FusedUpdate):
 class FusedTD3(FusedDDPG):
     """`TD3.update_networks`."""
 
-    def update(self, agent: Any, batch: Batch, rows: Rows) -> Stats:
+    def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""
         critic_loss, q = self.step_critics(agent, batch, rows, self.targets(agent, batch, rows))
         stats = {"critic_loss": critic_loss, "q": q}
-        made = agent.critic_optimizer.num_updates
-        if made % agent.policy_delay == 0:
-            stats["actor_loss"] = self.step_actor(agent, batch, rows, made - 1)
+        num_updates = agent.critic_optimizer.num_updates
+        if num_updates % agent.policy_delay == 0:
+            stats["actor_loss"] = self.step_actor(agent, batch, rows, num_updates - 1)
             agent.update_targets()
         return stats
 
-    def target_action(self, agent: Any, rows: Rows) -> Tensor:
+    def target_action(self, agent: Any, rows: FlatBatch) -> Tensor:
         """See `FusedDDPG`."""
         noise = (agent.target_noise * agent.noise.normal(rows.batch_actions)).clamp_(
             -agent.noise_clip, agent.noise_clip
@@ -83,7 +83,7 @@ class FusedTD3(FusedDDPG):
 class FusedTD3BC(FusedTD3):
     """`TD3BC.update_networks`."""
 
-    def actor_loss(self, agent: Any, batch: Batch, rows: Rows, action: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    def actor_loss(self, agent: Any, batch: Batch, rows: FlatBatch, action: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         """See `FusedDDPG`."""
         weight = agent.bc_alpha / batch.mean(rows.unflatten(q.abs()))
         error = action - rows.actions
@@ -97,14 +97,14 @@ class FusedBC(FusedUpdate):
     """`BC.update_networks`."""
 
     actor_class = DeterministicActor
-    replaces = ("update_networks", "summarize", "actor_loss")
+    replaced_methods = ("update_networks", "summarize", "actor_loss")
 
-    def update(self, agent: Any, batch: Batch, rows: Rows) -> Stats:
+    def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""
         action = self.actor.forward(rows.now)[0].tanh()
         error = action - rows.actions
         loss = batch.mean(error.square().view(rows.batch_actions.shape))
         of_action = error.mul_(rows.shares).mul_(2.0 / agent.action_dim)
         self.actor.backward(rows.now, torch.ops.aten.tanh_backward(of_action, action).unsqueeze(0))
-        agent.actor_optimizer.step(self.actor.gradients, loss=loss, held_in=self.actor.held_in)
+        agent.actor_optimizer.step(self.actor.gradients, loss=loss, flat_gradients=self.actor.flat_gradients)
         return {"actor_loss": loss}

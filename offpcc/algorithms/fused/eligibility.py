@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _CONTENTS = ("_modules", "_parameters")  # of a module
 
 
-class Wiring:
+class NetworkFingerprint:
     """What of an agent somebody may change after it was built, as it is now: asked before each update.
 
     The update has put all of it out of the processor's caches, so what costs is how much is looked at: sizes of
@@ -30,7 +30,7 @@ class Wiring:
 
     def __init__(self, agent: Any) -> None:
         own = vars(agent)
-        self._replaced = agent.fused_update.replaces
+        self._replaced = agent.fused_update.replaced_methods
         parts = {name: part for name, part in own.items() if isinstance(part, nn.Module | Optimizer)}
         self._names = list(parts)
         layers = [layer for part in modules_of(agent) for layer in part.modules()]
@@ -66,27 +66,27 @@ def modules_of(agent: Any) -> list[nn.Module]:
     return [part for part in vars(agent).values() if isinstance(part, nn.Module)]
 
 
-def refuse_unfit(agent: ActorCritic) -> None:
+def require_fusable(agent: ActorCritic) -> None:
     """Refuse an agent that cannot be updated by hand.
 
     Raises:
         UserError: naming what does not fit.
     """
-    if reason := unfit(agent):
+    if reason := why_not_fusable(agent):
         raise UserError(f"{type(agent).__name__}.fused is True, but {reason}; leave fused out, which updates any agent")
 
 
-def unfit(agent: ActorCritic) -> str:
+def why_not_fusable(agent: ActorCritic) -> str:
     """Why an agent cannot be updated by hand; "" if it can."""
     cls, fused = type(agent), agent.fused_update
-    changed = [name for name, method in agent.written_by_hand.items() if getattr(cls, name) is not method]
-    own = [*changed, *(name for name in fused.replaces if name in vars(agent))]
+    changed = [name for name, method in agent.fused_methods.items() if getattr(cls, name) is not method]
+    own = [*changed, *(name for name in fused.replaced_methods if name in vars(agent))]
     if own:
         return f"{cls.__name__} has its own {own[0]}, which the fused update would leave out"
     for encoder in (agent.shared_encoder, agent.actor_encoder):
         if not (is_empty(encoder) and encoder.memoryless):
             return f"the encoder {type(encoder).__name__} has weights or a memory, and the fused update is of none"
-    if agent.compiled:
+    if agent.compile:
         return "compiled is True, and the fused update asks no losses"
     if agent.precision != "float32":
         return f"precision is {agent.precision!r}, and the fused update is of float32"

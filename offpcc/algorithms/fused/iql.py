@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offpcc.algorithms.fused.base import FusedUpdate, Rows
-from offpcc.algorithms.fused.kernels import Passes
+from offpcc.algorithms.fused.base import FlatBatch, FusedUpdate
+from offpcc.algorithms.fused.kernels import MLPKernel
 from offpcc.core import Batch, Stats
 from offpcc.networks import GaussianActor
 
@@ -19,24 +19,24 @@ class FusedIQL(FusedUpdate):
 
     actor_class = GaussianActor
     others = ("value",)
-    replaces = ("update_networks", "summarize", "value_loss", "critic_loss", "actor_loss", "recorded_value")
-    value: Passes  # of what learns: o
-    values: Passes  # of what is learned from, once V has moved: o and o'
+    replaced_methods = ("update_networks", "summarize", "value_loss", "critic_loss", "actor_loss", "recorded_value")
+    value: MLPKernel  # of what learns: o
+    values: MLPKernel  # of what is learned from, once V has moved: o and o'
 
     def bind(self, agent: Any) -> None:
         """See `FusedUpdate`."""
         super().bind(agent)
         weights = list(agent.value.parameters())
-        self.value, self.values = Passes(weights), Passes(weights)
+        self.value, self.values = MLPKernel(weights), MLPKernel(weights)
 
-    def update(self, agent: Any, batch: Batch, rows: Rows) -> Stats:
+    def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""
         recorded = self.target_critics.forward(rows.with_action(rows.actions)).amin(0)
         value_loss, v = self.step_value(agent, batch, rows, recorded)
         v_now, v_next = self.values.forward(rows.both)[0].chunk(2)
-        weight = (agent.beta * (recorded - v_now)).exp_().clamp_(max=agent.max_weight)
+        weight = (agent.beta * (recorded - v_now)).exp_().clamp_(max=agent.max_advantage_weight)
         actor_loss = self.step_actor(agent, batch, rows, weight)
-        critic_loss, q = self.step_critics(agent, batch, rows, agent.backup(batch, rows.unflatten(v_next)))
+        critic_loss, q = self.step_critics(agent, batch, rows, agent.td_target(batch, rows.unflatten(v_next)))
         agent.update_targets()
         return {
             "critic_loss": critic_loss,
@@ -47,7 +47,7 @@ class FusedIQL(FusedUpdate):
             "weight": batch.mean(rows.unflatten(weight)),
         }
 
-    def step_value(self, agent: Any, batch: Batch, rows: Rows, recorded: Tensor) -> tuple[Tensor, Tensor]:
+    def step_value(self, agent: Any, batch: Batch, rows: FlatBatch, recorded: Tensor) -> tuple[Tensor, Tensor]:
         """Move V to the expectile of what `recorded` (M, 1) actions are worth; its loss, and mean V."""
         v = self.value.forward(rows.now)[0]
         u = recorded - v
@@ -56,10 +56,10 @@ class FusedIQL(FusedUpdate):
         loss = batch.mean(rows.unflatten(of_u * u))
         self.value.backward(rows.now, of_u.mul_(rows.shares).mul_(-2.0).unsqueeze(0))
         mean = batch.mean(rows.unflatten(v))
-        agent.value_optimizer.step(self.value.gradients, loss=loss, held_in=self.value.held_in)
+        agent.value_optimizer.step(self.value.gradients, loss=loss, flat_gradients=self.value.flat_gradients)
         return loss, mean
 
-    def step_actor(self, agent: Any, batch: Batch, rows: Rows, weight: Tensor) -> Tensor:
+    def step_actor(self, agent: Any, batch: Batch, rows: FlatBatch, weight: Tensor) -> Tensor:
         """Move the actor to recorded actions, each with its `weight` (M, 1); the loss.
 
         With z = (a - mean) / std, d log pi / d mean is z / std, and d log pi / d log std is z^2 - 1.
@@ -76,6 +76,6 @@ class FusedIQL(FusedUpdate):
         of_mean = torch.ops.aten.tanh_backward(z.mul_(inverse).mul_(of_log_prob), mean)
         self.actor.backward(rows.now, of_mean.unsqueeze(0))
         of_log_std = square.sub_(1.0).mul_(of_log_prob).sum(0).mul_(log_std == free)
-        gradients, held_in = [of_log_std, *self.actor.gradients], [of_log_std, *self.actor.held_in]
-        agent.actor_optimizer.step(gradients, loss=loss, held_in=held_in)
+        gradients, flat_gradients = [of_log_std, *self.actor.gradients], [of_log_std, *self.actor.flat_gradients]
+        agent.actor_optimizer.step(gradients, loss=loss, flat_gradients=flat_gradients)
         return loss

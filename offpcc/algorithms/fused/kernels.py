@@ -10,7 +10,7 @@ from torch import Tensor
 LINE = 16  # numbers of 4 bytes
 
 
-class Passes:
+class MLPKernel:
     """N perceptrons side by side over the memory of their parameters.
 
     Each has products of its own: one for all of them is no faster, and for a last layer of a single column many times
@@ -21,12 +21,12 @@ class Passes:
 
     Attributes:
         gradients: of the parameters, in memory as they are; `backward` writes them.
-        held_in: one tensor of all gradients, for who asks the same of each of them.
+        flat_gradients: one tensor of all gradients, for who asks the same of each of them.
     """
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self.gradients, whole = _side_by_side(parameters)
-        self.held_in = [whole]
+        self.flat_gradients = [whole]
         self._networks = [_Network(*pair) for pair in zip(_views(parameters), _views(self.gradients), strict=True)]
         self._outputs = self.gradients[0].new_empty(0)
 

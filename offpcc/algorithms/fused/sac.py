@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from offpcc.algorithms.fused.base import FusedUpdate, Rows
+from offpcc.algorithms.fused.base import FlatBatch, FusedUpdate
 from offpcc.core import Batch, Stats
 from offpcc.networks import SquashedGaussianActor
 from offpcc.networks.actors import LOG_STD_MAX, LOG_STD_MIN
@@ -28,14 +28,14 @@ class FusedSAC(FusedUpdate):
     """`SAC.update_networks`."""
 
     actor_class = SquashedGaussianActor
-    replaces = ("update_networks", "summarize", "critic_loss", "target", "next_value", "actor_loss", "sample")
+    replaced_methods = ("update_networks", "summarize", "critic_loss", "target", "next_value", "actor_loss", "sample")
 
-    def update(self, agent: Any, batch: Batch, rows: Rows) -> Stats:
+    def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""
         alpha = agent.temperature()
         now, following = self.sample(agent, rows)
         next_q = self.target_critics.forward(rows.next_with(following.action)).amin(0)
-        y = agent.backup(batch, rows.unflatten(next_q - alpha * following.log_prob))
+        y = agent.td_target(batch, rows.unflatten(next_q - alpha * following.log_prob))
         critic_loss, q = self.step_critics(agent, batch, rows, y)
         actor_loss, entropy = self.step_actor(agent, batch, rows, now, alpha)
         if agent.alpha_optimizer.parameters:
@@ -49,7 +49,7 @@ class FusedSAC(FusedUpdate):
             "alpha": agent.temperature(),
         }
 
-    def sample(self, agent: Any, rows: Rows) -> tuple[Sample, Sample]:
+    def sample(self, agent: Any, rows: FlatBatch) -> tuple[Sample, Sample]:
         """Of the policy at o and at o', in one pass: the critics' step between them leaves the actor alone.
 
         The log-probability is that of `networks.actors.squash`.
@@ -68,7 +68,9 @@ class FusedSAC(FusedUpdate):
         now, following = (Sample(*part) for part in parts)
         return now, following
 
-    def step_actor(self, agent: Any, batch: Batch, rows: Rows, now: Sample, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    def step_actor(
+        self, agent: Any, batch: Batch, rows: FlatBatch, now: Sample, alpha: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Move the actor; its loss, and the entropy.
 
         u is mean + std * noise and a is tanh(u). Noise held, d log pi / d log std is -1 and d log pi / du is 2a, for
@@ -85,5 +87,5 @@ class FusedSAC(FusedUpdate):
         self.actor.backward(rows.now, torch.cat([of_mean, of_log_std], -1).unsqueeze(0))
         log_prob = rows.unflatten(now.log_prob)
         loss = batch.mean(alpha * log_prob - rows.unflatten(q))
-        agent.actor_optimizer.step(self.actor.gradients, loss=loss, held_in=self.actor.held_in)
+        agent.actor_optimizer.step(self.actor.gradients, loss=loss, flat_gradients=self.actor.flat_gradients)
         return loss, -batch.mean(log_prob)

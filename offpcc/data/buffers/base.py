@@ -14,13 +14,13 @@ from gymnasium import spaces
 from offpcc.config.validation import NumParts
 from offpcc.core import Batch, channels_first, channels_first_shape, channels_last
 from offpcc.data.buffers.device import RowLayout, sent
-from offpcc.data.buffers.snapshot import InPieces
-from offpcc.data.buffers.storage import Rows
+from offpcc.data.buffers.snapshot import Snapshotable
+from offpcc.data.buffers.storage import TransitionTable
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
 
 
-class BufferBase(InPieces):
+class BufferBase(Snapshotable):
     """What both buffers share: spaces, frames, the generator, checks and the statement of size.
 
     An observation that is a stack of the last `frame_stack` frames shares all but its newest with the one before,
@@ -169,7 +169,7 @@ class BufferBase(InPieces):
         # Bytes compare several times as fast, and hardly ever differ; 0.0 and -0.0, or two kinds of NaN, are equal.
         return a.tobytes() == b.tobytes() or np.array_equal(a, b, equal_nan=self.dtype.kind == "f")
 
-    def without_effect(self) -> dict[str, str]:
+    def unused_parameters(self) -> dict[str, str]:
         """Parameters that change nothing of this buffer, and why."""
         idle = {"capacity": "recorded data is held whole"} if self.recorded else {}
         if self.device.type == "cpu":
@@ -180,7 +180,7 @@ class BufferBase(InPieces):
         """Fewest episodes that each environment takes a part in; 0 where nothing limits their length."""
         return math.ceil(math.ceil(num_steps / self.num_envs) / longest_episode) if longest_episode else 0
 
-    def _take(self, rows: Rows, recorded: str) -> Rows:
+    def _adopt(self, rows: TransitionTable, recorded: str) -> TransitionTable:
         """Begin to hold recorded data, and nothing else; its rows as they are stored.
 
         Raises:

@@ -256,16 +256,16 @@ class DeviceEpisodes(DeviceCopy):
         newest = places[..., -1]
         before = newest[:, 0]
         during = torch.where(newest[:, 2:] != nothing, newest[:, 1:-1], nothing)  # a row may end in mid-episode
-        real = (newest[:, 1:, None] != nothing).float()
+        valid = (newest[:, 1:, None] != nothing).float()
         counts = np.arange(steps.shape[1] - 2) >= burn_in + skipped[:, None]
-        mask = real[:, 1:] * sent(torch.from_numpy(counts[..., None]), self.device)
+        mask = valid[:, 1:] * sent(torch.from_numpy(counts[..., None]), self.device)
         return Batch(
-            observations=rows.observations[places[:, 1:]].reshape(*real.shape[:2], *shape),
+            observations=rows.observations[places[:, 1:]].reshape(*valid.shape[:2], *shape),
             actions=rows.actions[during],
             rewards=rows.rewards[during],
             terminations=rows.terminations[during],
-            real=real,
-            mask=mask,
+            valid=valid,
+            loss_mask=mask,
             first_action=rows.actions[before],
             first_reward=rows.rewards[before],
             burn_in=burn_in,

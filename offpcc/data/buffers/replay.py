@@ -19,8 +19,8 @@ from offpcc.config.validation import Flag, NumParts, PositiveInteger, Size
 from offpcc.core import Batch
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.device import DeviceRings, DeviceRows, sent
-from offpcc.data.buffers.snapshot import PIECE_BYTES, Piece
-from offpcc.data.buffers.storage import Ring, Rows, Storage, wrap_edges
+from offpcc.data.buffers.snapshot import PIECE_BYTES, Chunk
+from offpcc.data.buffers.storage import Ring, Storage, TransitionTable, wrap_edges
 from offpcc.utils.errors import UserError
 
 FIRST_BLOCK = 10_000  # rows of all rings; storage doubles from here as it fills
@@ -80,7 +80,7 @@ class InRings(BufferBase):
         self.revisions: Counter[int] = Counter()  # of each piece: how often it was written to
         self.appended = [0] * num_envs  # rows ever, to each ring
         self.device_copy = DeviceRings(on_device, type(self).__name__, self.device, self.layout)
-        self._hold(self._empty(self._first_rows()))
+        self._set_storage(self._empty(self._first_rows()))
 
     def _first_rows(self) -> int:
         return min(max(FIRST_BLOCK // self.num_envs, 1), self.ring_rows)
@@ -89,7 +89,7 @@ class InRings(BufferBase):
         """Storage for `rows` of each ring."""
         return Storage.of(rows * self.num_envs, self.frame_shape, self.dtype, self.action_dim, self.num_envs)
 
-    def _hold(self, storage: Storage) -> None:
+    def _set_storage(self, storage: Storage) -> None:
         self.storage = storage
         num_rows, width = storage.packed.shape
         self.near = torch.from_numpy(storage.with_edges).as_strided(
@@ -104,7 +104,7 @@ class InRings(BufferBase):
     def _grow(self) -> None:
         grown = self._empty(min(2 * len(self.storage.is_start) // self.num_envs, self.ring_rows))
         grown.put(self.storage.contiguous)
-        self._hold(grown)
+        self._set_storage(grown)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but what are views of one array."""
@@ -115,7 +115,7 @@ class InRings(BufferBase):
         """Of a copy, which has an array of its own."""
         stored = state.pop("stored")
         vars(self).update(state)
-        self._hold(self._empty(len(stored[0]) // self.num_envs))
+        self._set_storage(self._empty(len(stored[0]) // self.num_envs))
         self.storage.put(stored)
 
     def __len__(self) -> int:
@@ -213,7 +213,7 @@ class InRings(BufferBase):
         """End an unfinished episode; its last transition counts as truncated."""
         self.rings[env].unfinished = False
 
-    def fill(self, rows: Rows, recorded: str) -> None:
+    def fill(self, rows: TransitionTable, recorded: str) -> None:
         """Hold recorded transitions, whatever the capacity: the arrays are kept as they are, and not in checkpoints.
 
         Args:
@@ -223,17 +223,17 @@ class InRings(BufferBase):
         Raises:
             ValueError: the buffer holds something, or is of several environments or of stacks.
         """
-        rows = self._take(rows, recorded)
-        self._hold(rows)
+        rows = self._adopt(rows, recorded)
+        self._set_storage(rows)
         self.capacity = self.ring_rows = len(rows.is_start)
         self.rings = [Ring(self.ring_rows - 1, self.ring_rows)]
         self.num_transitions = int(rows.is_start.sum())
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[Chunk]:
         """Rows side by side, as they lie in the storage."""
         arrays, rows, size = () if self.recorded else self.storage.contiguous, self.piece_rows, self.size
         return [
-            Piece(
+            Chunk(
                 number,
                 # Its end, too: of several rings one may be ahead, and make room in rows that none has written to.
                 (self.num_loaded, self.revisions[number], min(start + rows, size)),
@@ -242,12 +242,12 @@ class InRings(BufferBase):
             for number, start in enumerate(range(0, size, rows) if arrays else ())
         ]
 
-    def outline(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Where the rings stand."""
-        return {**super().outline(), "rings": [vars(ring).copy() for ring in self.rings]}
+        return {**super().metadata(), "rings": [vars(ring).copy() for ring in self.rings]}
 
-    def _outlined_bytes(self, outline: Mapping[str, Any]) -> int:
-        rings = [Ring(**ring) for ring in outline["rings"]]
+    def _outlined_bytes(self, metadata: Mapping[str, Any]) -> int:
+        rings = [Ring(**ring) for ring in metadata["rings"]]
         for ring in rings:
             wrapped = ring.cursor != ring.size - 1
             if ring.size > self.ring_rows or (wrapped and ring.size != self.ring_rows):
@@ -257,14 +257,14 @@ class InRings(BufferBase):
                 )
         return self.num_envs * max(ring.size for ring in rings) * self.bytes_per_step
 
-    def _prepare(self, outline: Mapping[str, Any]) -> None:
-        self.rings = [Ring(**ring) for ring in outline["rings"]]
+    def _allocate(self, metadata: Mapping[str, Any]) -> None:
+        self.rings = [Ring(**ring) for ring in metadata["rings"]]
         rows = self._first_rows()
         while rows * self.num_envs < self.size:
             rows = min(2 * rows, self.ring_rows)
-        self._hold(self._empty(rows))
+        self._set_storage(self._empty(rows))
 
-    def _settle(self) -> None:
+    def _finalize(self) -> None:
         self.num_transitions = int(self.storage.is_start.sum())
 
 
@@ -321,9 +321,9 @@ class ReplayBuffer(InRings):
         frames: Any = (starts[:, None, None] + self.reach) % (self.num_envs * self.ring_rows)
         if self.num_steps > 1:  # beyond what is allocated nothing is a start
             frames = np.minimum(frames, len(self.storage.is_start) - 1)
-        real = np.ones((self.batch_size, self.num_steps + 1, 1), np.float32)
+        valid = np.ones((self.batch_size, self.num_steps + 1, 1), np.float32)
         if self.num_steps > 1:
-            real[:, 1:, 0] = np.logical_and.accumulate(self.storage.is_start[frames[:, :-1, -1]], 1)
+            valid[:, 1:, 0] = np.logical_and.accumulate(self.storage.is_start[frames[:, :-1, -1]], 1)
         mask = np.zeros((self.batch_size, self.num_steps, 1), np.float32)
         mask[:, 0] = 1.0
         rows: Any = self.storage
@@ -331,14 +331,14 @@ class ReplayBuffer(InRings):
             rows, frames = copy, self.tensor(frames)
         steps = frames[:, :-1, -1]
         before = steps[:, 0] - self.num_envs  # where it is no start, its action and reward are 0
-        observations = rows.observations[frames].reshape(*real.shape[:2], *self.observation_shape)
+        observations = rows.observations[frames].reshape(*valid.shape[:2], *self.observation_shape)
         return Batch(
             observations=self.tensor(observations),
             actions=self.tensor(rows.actions[steps]),
             rewards=self.tensor(rows.rewards[steps]),
             terminations=self.tensor(rows.terminations[steps]),
-            real=self.tensor(real),
-            mask=self.tensor(mask),
+            valid=self.tensor(valid),
+            loss_mask=self.tensor(mask),
             first_action=self.tensor(rows.actions[before]),
             first_reward=self.tensor(rows.rewards[before]),
             complete=self.num_steps == 1,

@@ -17,8 +17,8 @@ from offpcc.config.validation import Flag, NonnegativeSize, NumParts, PositiveIn
 from offpcc.core import Batch
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.device import DeviceEpisodes
-from offpcc.data.buffers.snapshot import PIECE_BYTES, Piece
-from offpcc.data.buffers.storage import Episode, RecordedEpisodes, Rows, Unfinished
+from offpcc.data.buffers.snapshot import PIECE_BYTES, Chunk
+from offpcc.data.buffers.storage import Episode, PartialEpisode, RecordedEpisodes, TransitionTable
 from offpcc.utils.errors import UserError
 
 
@@ -71,7 +71,7 @@ class RecurrentReplayBuffer(BufferBase):
         self.segment_len, self.burn_in = segment_len, burn_in
         self.episodes: deque[Episode] | RecordedEpisodes = deque(maxlen=capacity)
         self.total_lengths = np.zeros(0, np.int64)  # cumulative, for drawing in proportion to length
-        self.unfinished = [Unfinished() for _ in range(num_envs)]
+        self.unfinished = [PartialEpisode() for _ in range(num_envs)]
         self.device_copy = DeviceEpisodes(on_device, type(self).__name__, self.device, self.layout)
         self.num_kept = self.bytes_kept = 0  # episodes that have ended, and what they took, those that made room too
 
@@ -120,7 +120,7 @@ class RecurrentReplayBuffer(BufferBase):
 
     def drop(self, env: int) -> None:
         """Forget the unfinished episode of an environment that broke down: in its last steps, it may have erred."""
-        self.unfinished[env] = Unfinished()
+        self.unfinished[env] = PartialEpisode()
 
     def truncate(self, env: int) -> None:
         """End an unfinished episode, which can be sampled from now on; its last transition counts as truncated."""
@@ -128,26 +128,28 @@ class RecurrentReplayBuffer(BufferBase):
             self._finish(env, terminated=False)
 
     def _finish(self, env: int, terminated: bool) -> None:
-        episode, self.unfinished[env] = self.unfinished[env], Unfinished()
+        episode, self.unfinished[env] = self.unfinished[env], PartialEpisode()
         rewards = np.array(episode.rewards, np.float32)[:, None]
-        self._keep(np.stack(episode.frames), np.stack(episode.actions), rewards, bool(terminated))
+        self._append_episode(np.stack(episode.frames), np.stack(episode.actions), rewards, bool(terminated))
         self._count()
 
-    def _keep(self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool) -> None:
-        self._hold(frames, actions, rewards, terminated, self.bytes_kept // PIECE_BYTES)
+    def _append_episode(self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool) -> None:
+        self._store_episode(frames, actions, rewards, terminated, self.bytes_kept // PIECE_BYTES)
         self.num_kept += 1
         self.bytes_kept += frames.nbytes + actions.nbytes + rewards.nbytes
 
-    def _hold(self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool, group: int) -> None:
+    def _store_episode(
+        self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool, group: int
+    ) -> None:
         observations = frames
         if self.frame_stack > 1:
             observations = np.moveaxis(sliding_window_view(frames, self.frame_stack, axis=0), -1, 1)
         assert isinstance(self.episodes, deque)  # recorded data takes no more
         self.episodes.append(Episode(frames, actions, rewards, terminated, observations, group))
 
-    def fill(self, rows: Rows, recorded: str) -> None:
+    def fill(self, rows: TransitionTable, recorded: str) -> None:
         """Hold recorded episodes, whatever the capacity; see `ReplayBuffer.fill`."""
-        episodes = self.episodes = RecordedEpisodes(self._take(rows, recorded))
+        episodes = self.episodes = RecordedEpisodes(self._adopt(rows, recorded))
         self.num_kept, self.bytes_kept = len(episodes), episodes.nbytes
         self._count()
 
@@ -185,7 +187,7 @@ class RecurrentReplayBuffer(BufferBase):
         actions = np.zeros((rows, steps, self.action_dim), np.float32)
         rewards = np.zeros((rows, steps, 1), np.float32)
         terminations = np.zeros((rows, steps, 1), np.float32)
-        real = np.zeros((rows, steps + 1, 1), np.float32)
+        valid = np.zeros((rows, steps + 1, 1), np.float32)
         mask = np.zeros((rows, steps, 1), np.float32)
         first_action = np.zeros((rows, self.action_dim), np.float32)
         first_reward = np.zeros((rows, 1), np.float32)
@@ -196,7 +198,7 @@ class RecurrentReplayBuffer(BufferBase):
             actions[i, begin:stop] = episode.actions[source : start + length]
             rewards[i, begin:stop] = episode.rewards[source : start + length]
             terminations[i, stop - 1] = episode.terminated and start + length == len(episode.actions)
-            real[i, begin : stop + 1] = 1.0
+            valid[i, begin : stop + 1] = 1.0
             mask[i, prefix + skip : stop] = 1.0
             if source > 0:
                 first_action[i], first_reward[i] = episode.actions[source - 1], episode.rewards[source - 1]
@@ -205,29 +207,29 @@ class RecurrentReplayBuffer(BufferBase):
             actions=self.tensor(actions),
             rewards=self.tensor(rewards),
             terminations=self.tensor(terminations),
-            real=self.tensor(real),
-            mask=self.tensor(mask),
+            valid=self.tensor(valid),
+            loss_mask=self.tensor(mask),
             first_action=self.tensor(first_action),
             first_reward=self.tensor(first_reward),
             burn_in=prefix,
         )
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[Chunk]:
         """Finished episodes in their groups."""
         episodes = () if self.recorded else self.episodes
         pieces, first = [], self.num_kept - len(episodes)
         for group, members in itertools.groupby(episodes, key=lambda episode: episode.group):
             arrays = [array for episode in members for array in episode.stored]
             last = first + len(arrays) // 3
-            pieces.append(Piece(group, (self.num_loaded, first, last), arrays))
+            pieces.append(Chunk(group, (self.num_loaded, first, last), arrays))
             first = last
         return pieces
 
-    def outline(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Lengths and ends of finished episodes, and the unfinished ones."""
         episodes = () if self.recorded else self.episodes
         return {
-            **super().outline(),
+            **super().metadata(),
             "lengths": [len(episode.actions) for episode in episodes],
             "terminated": [episode.terminated for episode in episodes],
             "groups": [episode.group for episode in episodes],
@@ -235,21 +237,21 @@ class RecurrentReplayBuffer(BufferBase):
             "unfinished": [episode.state_dict() for episode in self.unfinished],
         }
 
-    def _outlined_bytes(self, outline: Mapping[str, Any]) -> int:
-        lengths: list[int] = outline["lengths"]
+    def _outlined_bytes(self, metadata: Mapping[str, Any]) -> int:
+        lengths: list[int] = metadata["lengths"]
         return sum(lengths) * self.bytes_per_step + len(lengths) * self.frame_stack * self.bytes_per_frame
 
-    def _prepare(self, outline: Mapping[str, Any]) -> None:
+    def _allocate(self, metadata: Mapping[str, Any]) -> None:
         self.device_copy.forget()
         self.episodes = deque()  # all that were saved, though they be more than the capacity
-        for length, terminated, group in zip(*(outline[n] for n in ("lengths", "terminated", "groups")), strict=True):
+        for length, terminated, group in zip(*(metadata[n] for n in ("lengths", "terminated", "groups")), strict=True):
             frames = np.empty((length + self.frame_stack, *self.frame_shape), self.dtype)
             actions, rewards = (np.empty((length, width), np.float32) for width in (self.action_dim, 1))
-            self._hold(frames, actions, rewards, terminated, group)
-        self.num_kept, self.bytes_kept = len(self.episodes), outline["bytes_kept"]
-        for episode, saved in zip(self.unfinished, outline["unfinished"], strict=True):
+            self._store_episode(frames, actions, rewards, terminated, group)
+        self.num_kept, self.bytes_kept = len(self.episodes), metadata["bytes_kept"]
+        for episode, saved in zip(self.unfinished, metadata["unfinished"], strict=True):
             episode.load_state_dict(saved)
 
-    def _settle(self) -> None:
+    def _finalize(self) -> None:
         self.episodes = deque(self.episodes, self.capacity)
         self._count()

@@ -30,7 +30,7 @@ from offpcc.utils.tensor_files import DIGEST_BYTES, FileError, not_as_written
 PIECE_BYTES = 2**20  # more costs more where little changed, less is more files
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """A part of what is stored."""
 
     key: int
@@ -38,7 +38,7 @@ class Piece(NamedTuple):
     arrays: Sequence[Array]  # the buffer's own, contiguous
 
 
-class InPieces:
+class Snapshotable:
     """A buffer that is saved in pieces; what raises NotImplementedError is for the subclass to fill in."""
 
     recorded: str
@@ -47,11 +47,11 @@ class InPieces:
     randomness: NumpyGenerator
     num_loaded = 0  # how often all that was stored was replaced; part of a piece's version
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[Chunk]:
         """All that is stored, none of recorded data; always the same arrays in the same order for the same outline."""
         raise NotImplementedError
 
-    def outline(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """All that is to be saved but the pieces, as plain data and small tensors."""
         return {
             "num_envs": self.num_envs,
@@ -60,7 +60,7 @@ class InPieces:
             "randomness": self.randomness.state_dict(),
         }
 
-    def _outlined_bytes(self, outline: Mapping[str, Any]) -> int:
+    def _outlined_bytes(self, metadata: Mapping[str, Any]) -> int:
         """What the pieces of an outline come to.
 
         Raises:
@@ -68,44 +68,44 @@ class InPieces:
         """
         raise NotImplementedError
 
-    def _prepare(self, outline: Mapping[str, Any]) -> None:
+    def _allocate(self, metadata: Mapping[str, Any]) -> None:
         """Hold pieces of the outline's sizes, with anything in them."""
         raise NotImplementedError
 
-    def _settle(self) -> None:
+    def _finalize(self) -> None:
         """The pieces are filled."""
         raise NotImplementedError
 
-    def load(self, outline: Mapping[str, Any], num_bytes: int, fill: Callable[[int, Piece], None]) -> None:
+    def load(self, metadata: Mapping[str, Any], num_bytes: int, fill: Callable[[int, Chunk], None]) -> None:
         """Hold what was saved, read piece by piece into the place where it stays.
 
         Args:
-            outline: as it was saved.
+            metadata: as it was saved.
             num_bytes: of all pieces that are there.
             fill: puts what was saved into the arrays of a piece, of which it gets the number.
 
         Raises:
             UserError: it comes from a buffer of other sizes, environments or frames, or filled with other data.
         """
-        self._check_saved(outline)
-        self.randomness.load_state_dict(outline["randomness"])
+        self._check_saved(metadata)
+        self.randomness.load_state_dict(metadata["randomness"])
         if self.recorded:
             return
-        if (outlined := self._outlined_bytes(outline)) != num_bytes:  # nothing is allocated that is not there
+        if (outlined := self._outlined_bytes(metadata)) != num_bytes:  # nothing is allocated that is not there
             raise UserError(
                 f"the saved buffer would be {outlined:,} bytes, but {num_bytes:,} were saved: it is damaged, or of "
                 f"another environment; start another run"
             )
         self.num_loaded += 1
-        self._prepare(outline)
+        self._allocate(metadata)
         for number, piece in enumerate(self.pieces()):
             fill(number, piece)
-        self._settle()
+        self._finalize()
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of what is stored, of recorded data the name alone, and the generator."""
         pieces = [[torch.from_numpy(array.copy()) for array in piece.arrays] for piece in self.pieces()]
-        return {**self.outline(), "pieces": pieces}
+        return {**self.metadata(), "pieces": pieces}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Hold what `state` held.
@@ -114,7 +114,7 @@ class InPieces:
             UserError: it comes from a buffer of other sizes, environments or frames, or filled with other data.
         """
 
-        def fill(number: int, piece: Piece) -> None:
+        def fill(number: int, piece: Chunk) -> None:
             for array, saved in zip(piece.arrays, state["pieces"][number], strict=True):
                 array[...] = saved.numpy().reshape(array.shape)
 
@@ -144,14 +144,14 @@ OURS = re.compile(rf"{NAME.pattern}|\.[0-9a-f]+\.tmp-\d+\.part")  # in the folde
 REMEDY = "put it back from a copy"
 
 
-class Part(NamedTuple):
+class ChunkFile(NamedTuple):
     """A piece's file."""
 
     name: str
     num_bytes: int
 
     @classmethod
-    def of(cls, described: Any, where: Path) -> Part:
+    def of(cls, described: Any, where: Path) -> ChunkFile:
         """From what a checkpoint tells.
 
         Raises:
@@ -164,14 +164,16 @@ class Part(NamedTuple):
 
 
 @dataclass
-class Saved:
+class Manifest:
     """What of a run lies in files that have been proven."""
 
-    parts: dict[int, tuple[Hashable, Part]] = field(default_factory=dict)  # of a piece: which version is in which file
+    parts: dict[int, tuple[Hashable, ChunkFile]] = field(
+        default_factory=dict
+    )  # of a piece: which version is in which file
     checkpoints: dict[Path, frozenset[str]] = field(default_factory=dict)  # and the names of the parts they refer to
 
 
-def write_parts(folder: Path, pieces: Iterable[Piece], saved: Saved) -> dict[int, tuple[Hashable, Part]]:
+def write_parts(folder: Path, pieces: Iterable[Chunk], saved: Manifest) -> dict[int, tuple[Hashable, ChunkFile]]:
     """Have each piece in a file; its version and the file.
 
     Raises:
@@ -188,11 +190,11 @@ def write_parts(folder: Path, pieces: Iterable[Piece], saved: Saved) -> dict[int
     return parts
 
 
-def _write(folder: Path, piece: Piece) -> Part:
+def _write(folder: Path, piece: Chunk) -> ChunkFile:
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for data in map(_bytes, piece.arrays):
         digest.update(data)
-    part = Part(f"{digest.hexdigest()}.part", sum(array.nbytes for array in piece.arrays))
+    part = ChunkFile(f"{digest.hexdigest()}.part", sum(array.nbytes for array in piece.arrays))
     with replacing(folder / part.name) as temporary:
         with temporary.open("wb") as file:
             for data in map(_bytes, piece.arrays):
@@ -202,7 +204,7 @@ def _write(folder: Path, piece: Piece) -> Part:
     return part
 
 
-def check_part(folder: Path, part: Part) -> None:
+def check_part(folder: Path, part: ChunkFile) -> None:
     """Refuse a file that is not what its name says.
 
     Raises:
@@ -222,7 +224,7 @@ def check_part(folder: Path, part: Part) -> None:
         raise FileError(f"{path} is damaged (checksum)", REMEDY)
 
 
-def read_part(folder: Path, part: Part, piece: Piece) -> None:
+def read_part(folder: Path, part: ChunkFile, piece: Chunk) -> None:
     """Fill a piece's arrays.
 
     Raises:

@@ -105,7 +105,7 @@ class Ring:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(Storage):
+class TransitionTable(Storage):
     """Recorded transitions, of all N episodes one after another.
 
     An episode of L transitions takes L + 1 rows; the last, which is no start, holds the episode's last observation
@@ -121,7 +121,7 @@ class Rows(Storage):
         """All there is, each number once."""
         return [*self.columns, self.starts, self.stops]
 
-    def showing(self, observations: Array) -> Rows:
+    def showing(self, observations: Array) -> TransitionTable:
         """The same transitions with other `observations` (R, *obs)."""
         if observations is self.observations:
             return self
@@ -154,7 +154,7 @@ class RecordedEpisodes(Sequence[Episode]):
         rows: of all episodes.
     """
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: TransitionTable) -> None:
         self.rows = rows
 
     def __len__(self) -> int:
@@ -179,7 +179,7 @@ class RecordedEpisodes(Sequence[Episode]):
 
 
 @dataclass
-class Unfinished:
+class PartialEpisode:
     """An episode under way."""
 
     frames: list[np.ndarray] = field(default_factory=list)

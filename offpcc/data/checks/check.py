@@ -31,11 +31,11 @@ FILE_TELLS = ("env", "algorithm", "algorithm_name", "actor", "simulator", "note"
 
 # What is told of data by the kind of notice: whose check that is, its level, its remedy.
 NOTICES: dict[Kind, tuple[str, str, str]] = {
-    "choices": ("actions", FAULT, "bind recorded.action_range to their bounds if they are no choices"),
+    "choices": ("actions", FAULT, "bind dataset.action_range to their bounds if they are no choices"),
     "clipped": (
         "actions",
         WARNING,
-        "fine if the environment clipped them too; else bind recorded.action_range to its bounds",
+        "fine if the environment clipped them too; else bind dataset.action_range to its bounds",
     ),
     "unknown range": ("actions", FAULT, ""),  # its text ends with the remedy
     "units": ("actions", OK, ""),
@@ -57,7 +57,7 @@ NOTICES: dict[Kind, tuple[str, str, str]] = {
 OFF_SCALE = (
     "actions",
     FAULT,
-    "they are in other units, as it seems: correct recorded.action_range, or the action_range that the data tells",
+    "they are in other units, as it seems: correct dataset.action_range, or the action_range that the data tells",
 )
 
 
@@ -87,7 +87,7 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
             hide may have been recorded. Its name tells the references of scores where the data's does not.
     """
     bounds = env_fit.bounds_for(data, env)
-    notices = [*data.notices, *data.told_of_actions(bounds), *told_of_lengths(data.lengths)]
+    notices = [*data.notices, *data.action_warnings(bounds), *told_of_lengths(data.lengths)]
     if env is not None:
         notices += env_fit.told_of_rewards(env)
     told = defaultdict[str, list[Finding]](list)

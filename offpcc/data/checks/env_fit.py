@@ -11,7 +11,7 @@ from gymnasium.wrappers import NormalizeReward
 
 from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.metadata import Notice, seen_through
+from offpcc.data.datasets.metadata import Notice, recorded_wrappers
 from offpcc.envs.relabel import view
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.envs.wrappers import action_bounds
@@ -73,5 +73,5 @@ def _first_episode_seen(data: Dataset, env: gymnasium.Env[Any, Any]) -> Array | 
         rows.starts,
         np.array([stop]),
         seed=0,
-        seen_through=seen_through(data.metadata, data.name),
+        recorded_wrappers=recorded_wrappers(data.metadata, data.name),
     )

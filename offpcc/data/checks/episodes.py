@@ -23,7 +23,7 @@ SHUFFLED = (
     "nearly every row is cut from the next, so the rows are shuffled, as it seems: put them back into the order in "
     "which they were played"
 )
-MARK_ENDS = "record terminals, timeouts and next_observations; or bind recorded.max_episode_steps to the time limit"
+MARK_ENDS = "record terminals, timeouts and next_observations; or bind dataset.max_episode_steps to the time limit"
 TRUNCATE = "values go on after a time limit: set timeouts there and terminals to 0"
 BEFORE_RESET = (
     "record the observation before the reset, which Gymnasium's vector environments keep in info['final_obs']"

@@ -119,7 +119,7 @@ def actions(
     units = data.unit_actions(action_bounds)
     text = _action_text(data, units)
     if (far := float(np.abs(units).max())) < NARROW:
-        remedy = "if the recorder had other bounds, bind recorded.action_range to them"
+        remedy = "if the recorder had other bounds, bind dataset.action_range to them"
         found.append(Finding("actions", NOTE, f"none is beyond {far:.1%} of the way to a bound; {text}", remedy))
     if float((np.abs(units) >= AT_BOUND).mean()) > SATURATED:
         remedy = "likelihoods of actions say little there: td3_bc, which takes none, is the safer choice"

@@ -55,7 +55,7 @@ def in_units(actions: Array, bounds: tuple[Array, Array] | None) -> Array:
     return scaled
 
 
-def told_of_actions(actions: Array, told: Range | None, env_bounds: Range | None, name: str) -> list[Notice]:
+def action_warnings(actions: Array, told: Range | None, env_bounds: Range | None, name: str) -> list[Notice]:
     """By which bounds actions are scaled, if that is not known but taken, and how well they keep to them.
 
     Args:
@@ -77,7 +77,7 @@ def told_of_actions(actions: Array, told: Range | None, env_bounds: Range | None
                 Notice(
                     "scaled",
                     f"actions never leave [-1, 1], though the environment takes {_text(bounds)}: if they are scaled "
-                    f"already, bind recorded.action_range = (-1, 1)",
+                    f"already, bind dataset.action_range = (-1, 1)",
                 )
             )
     if not (outside := _outside(actions, bounds)).num_actions:
@@ -114,8 +114,8 @@ def _remedy(actions: Array, bounds: tuple[Array, Array] | None) -> str:
     taken = ([-1.0], [1.0]) if bounds is None else (bounds[0].tolist(), bounds[1].tolist())
     return (
         f"tell the bounds of the recorded environment, by these actions --gin "
-        f'"recorded.action_range={_proposed(actions)}"; or, if it clipped these actions, --gin '
-        f'"recorded.action_range={_literal(*taken)}"; or name it with --env'
+        f'"dataset.action_range={_proposed(actions)}"; or, if it clipped these actions, --gin '
+        f'"dataset.action_range={_literal(*taken)}"; or name it with --env'
     )
 
 

@@ -24,15 +24,15 @@ from offpcc.data.datasets.columns import (
     read_numbers,
     with_our_names,
 )
-from offpcc.data.datasets.metadata import Notice, Recorded, action_range, is_own_recording
-from offpcc.data.datasets.steps import Steps
+from offpcc.data.datasets.metadata import LazyMetadata, Notice, action_range, is_own_recording
+from offpcc.data.datasets.steps import StepArrays
 from offpcc.utils.errors import UserError
 
 SAY_HOW_IT_ENDED = "Add terminated: True if the task ended the episode, False if a time limit or anything else cut it"
 WHOLE, LARGEST = "whole_episodes", 64  # a number in the metadata, and its bytes at most
 
 
-class About(NamedTuple):
+class DatasetInfo(NamedTuple):
     """What is told of recorded data beside its steps; see `Dataset`."""
 
     name: str
@@ -44,7 +44,7 @@ class About(NamedTuple):
     given: str | None = None  # the path or the name that the user gave
 
     @property
-    def called(self) -> str:
+    def label(self) -> str:
         """What messages call the data."""
         return self.given or self.name
 
@@ -60,7 +60,7 @@ class _Read(NamedTuple):
     has_choices: bool  # actions are whole numbers
 
 
-def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()) -> Steps:
+def assemble(columns: dict[str, Column], about: DatasetInfo, found: Iterable[str] = ()) -> StepArrays:
     """Check columns and read them; see `Dataset.from_arrays`. Each is forgotten once it is read.
 
     Args:
@@ -71,7 +71,7 @@ def assemble(columns: dict[str, Column], about: About, found: Iterable[str] = ()
     Raises:
         UserError: something is missing, does not fit, is no number, or is too large for this machine.
     """
-    name = about.called
+    name = about.label
     _check_limit(about.max_episode_steps, name)
     columns = with_our_names(columns, name, found)
     num_steps = check_shapes(columns, name)
@@ -113,7 +113,7 @@ def _num_whole(metadata: Mapping[str, Any], name: str) -> int | None:
     """How many episodes a recording of offpcc's has before those that its end cut; None for other data."""
     if not is_own_recording(metadata):
         return None
-    told = metadata.within(WHOLE, LARGEST) if isinstance(metadata, Recorded) else metadata[WHOLE]
+    told = metadata.within(WHOLE, LARGEST) if isinstance(metadata, LazyMetadata) else metadata[WHOLE]
     if not isinstance(told, int | np.integer):
         raise UserError(f"{name}: metadata/{WHOLE} is no whole number; mend it, or leave it out")
     return max(0, int(told))
@@ -127,13 +127,13 @@ def _told_of_time_limits(limit: int | None) -> Notice:
     return Notice("no time limits", f"there are no truncations (timeouts): {text}")
 
 
-def join(episodes: Iterable[Mapping[str, Any] | Sequence[Any]], about: About) -> Steps:
+def join(episodes: Iterable[Mapping[str, Any] | Sequence[Any]], about: DatasetInfo) -> StepArrays:
     """Check episodes and join them; see `Dataset.from_episodes`.
 
     Raises:
         UserError: something is missing, does not fit or is no number.
     """
-    name = about.called
+    name = about.label
     read = [_read_episode(episode, f"{name}, episode {number}") for number, episode in enumerate(episodes)]
     if not read:
         raise UserError(f"{name}: there are no episodes; give one or more")
@@ -167,12 +167,14 @@ def _check_alike(read: Sequence[_Episode], name: str) -> None:
                 )
 
 
-def _checked(steps: _Read, last: LastSteps, is_whole: Array, notices: Iterable[Notice], about: About) -> Steps:
-    name, metadata = about.called, about.metadata or {}
+def _checked(
+    steps: _Read, last: LastSteps, is_whole: Array, notices: Iterable[Notice], about: DatasetInfo
+) -> StepArrays:
+    name, metadata = about.label, about.metadata or {}
     _check_transitions(last, len(steps.rewards), name)
     told = action_range(metadata, name)
     told = about.action_range if told is None else told
-    return Steps(
+    return StepArrays(
         observations=steps.observations,
         actions=steps.actions,
         rewards=steps.rewards,

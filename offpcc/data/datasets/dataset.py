@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from offpcc.data.buffers.storage import Rows, Storage
-from offpcc.data.datasets.actions import checked_range, in_units, told_of_actions
-from offpcc.data.datasets.build import About, assemble, join
+from offpcc.data.buffers.storage import Storage, TransitionTable
+from offpcc.data.datasets.actions import action_warnings, checked_range, in_units
+from offpcc.data.datasets.build import DatasetInfo, assemble, join
 from offpcc.data.datasets.columns import REQUIRED, Array, Column, Range, as_column, blocks
 from offpcc.data.datasets.metadata import Notice, StepInfos
-from offpcc.data.datasets.steps import Steps
+from offpcc.data.datasets.steps import StepArrays
 from offpcc.utils.errors import UserError
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Dataset(Steps):
-    """Recorded data; its fields, and what counts as a transition, are told by `Steps`."""
+class Dataset(StepArrays):
+    """Recorded data; its fields, and what counts as a transition, are told by `StepArrays`."""
 
     def __repr__(self) -> str:
         observations, actions = self.observations, self.actions
@@ -73,7 +73,7 @@ class Dataset(Steps):
         columns: dict[str, Column] = {
             key: as_column(value, f"{name}: {key}") for key, value in given.items() if value is not None
         }
-        about = About(name, max_episode_steps=max_episode_steps, action_range=action_range)
+        about = DatasetInfo(name, max_episode_steps=max_episode_steps, action_range=action_range)
         return Dataset(**vars(assemble(columns, about)))
 
     @staticmethod
@@ -109,7 +109,7 @@ class Dataset(Steps):
         Raises:
             UserError: something is missing, does not fit or is no number.
         """
-        return Dataset(**vars(join(episodes, About(name, source, action_range=action_range, metadata=metadata))))
+        return Dataset(**vars(join(episodes, DatasetInfo(name, source, action_range=action_range, metadata=metadata))))
 
     def select(self, episodes: Sequence[int] | Array) -> Dataset:
         """The data of these episodes, by number, in this order; neighbours are not copied.
@@ -184,7 +184,7 @@ class Dataset(Steps):
         scaled = in_units(actions, bounds)
         return np.clip(scaled, -1.0, 1.0, out=scaled)
 
-    def told_of_actions(self, action_bounds: Range | None = None) -> list[Notice]:
+    def action_warnings(self, action_bounds: Range | None = None) -> list[Notice]:
         """What a reader should be told of actions that `rows` scales.
 
         Args:
@@ -196,9 +196,9 @@ class Dataset(Steps):
         if self.discrete_actions:
             text = "actions are whole numbers, so they are taken to be discrete: agents for continuous control cannot"
             return [Notice("choices", f"{text} learn from them; give action_range if they are not")]
-        return told_of_actions(self.actions, self.action_range, action_bounds, self.name)
+        return action_warnings(self.actions, self.action_range, action_bounds, self.name)
 
-    def rows(self, action_bounds: Range | None = None) -> Rows:
+    def rows(self, action_bounds: Range | None = None) -> TransitionTable:
         """All transitions as buffers store them; episodes without one are left out.
 
         Args:
@@ -230,4 +230,4 @@ class Dataset(Steps):
         for part in blocks(self.final_observations):
             storage.observations[last[part][kept[part]]] = self.final_observations[part][kept[part]]
         starts = np.concatenate([[0], stops[:-1]]) if len(stops) else stops
-        return Rows(**vars(storage), starts=starts, stops=stops)
+        return TransitionTable(**vars(storage), starts=starts, stops=stops)

@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from offpcc.data.datasets.build import About, assemble
+from offpcc.data.datasets.build import DatasetInfo, assemble
 from offpcc.data.datasets.columns import OTHER_NAMES, REQUIRED, Column, Range
 from offpcc.data.datasets.d4rl_checksums import KNOWN
 from offpcc.data.datasets.dataset import Dataset
@@ -28,7 +28,7 @@ from offpcc.data.datasets.limits import (
     printable,
     reading,
 )
-from offpcc.data.datasets.metadata import Notice, Recorded
+from offpcc.data.datasets.metadata import LazyMetadata, Notice
 from offpcc.data.datasets.npz import Member, members_of, npz_value, opened_npz
 from offpcc.envs.d4rl import catalog
 from offpcc.utils.errors import UserError
@@ -152,11 +152,11 @@ def check_chunks(item: Any, what: str) -> None:
         return
     size, large = math.prod(item.chunks) * item.dtype.itemsize, []
 
-    def look_at(chunk: Any) -> None:
+    def check_batch(chunk: Any) -> None:
         if chunk.filter_mask == 0 and chunk.size * SUSPICIOUS_FACTOR > SUSPICIOUS_BYTES:
             large.append(chunk.chunk_offset)
 
-    item.id.chunk_iter(look_at)
+    item.id.chunk_iter(check_batch)
     for offset in large:
         content, opener, opened = item.id.read_direct_chunk(offset)[1], zlib.decompressobj(), 0
         while content and not opener.eof and opened <= size:
@@ -248,7 +248,7 @@ def read_file(
             beginning = file.read(32)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    about = About(name or path.stem, str(path), max_episode_steps, action_range, given=given or str(path))
+    about = DatasetInfo(name or path.stem, str(path), max_episode_steps, action_range, given=given or str(path))
     if not beginning:
         raise UserError(f"{path} is empty; fetch or write it again")
     if beginning.startswith(b"PK"):
@@ -301,7 +301,7 @@ def read_everything(path: Path) -> dict[str, Any]:
             return {name: hdf5_value(file, name, path) for name in names}
 
 
-def _read_hdf5(path: Path, about: About) -> Dataset:
+def _read_hdf5(path: Path, about: DatasetInfo) -> Dataset:
     # Every chunk is read once, as a whole: kept for a second time, it would only take room.
     with reading(path), h5py.File(path, "r", rdcc_nbytes=0) as file:
         check_count(len(file) + len(file.attrs), path)
@@ -336,7 +336,7 @@ def _column(item: Any, key: str, path: Path) -> Column:
     return column
 
 
-def _read_npz(path: Path, about: About) -> Dataset:
+def _read_npz(path: Path, about: DatasetInfo) -> Dataset:
     with reading(path), opened_npz(path) as archive:
         members = members_of(archive)
         columns: dict[str, Column] = {key: Member(archive, members[key], key, path) for key in KEYS if key in members}
@@ -350,7 +350,7 @@ def _read_npz(path: Path, about: About) -> Dataset:
 def _recorded(path: Path, infos: Iterable[str], metadata: Iterable[str]) -> dict[str, Any]:
     names = {"infos": infos, "metadata": metadata}
     return {
-        group: Recorded(tuple(names[group]), partial(_value_in_group, path, group), f"{path}: {group}")
+        group: LazyMetadata(tuple(names[group]), partial(_value_in_group, path, group), f"{path}: {group}")
         for group in names
     }
 

@@ -42,7 +42,7 @@ class StepInfos(Mapping[str, Array]):
         return len(self.recorded)
 
 
-class Recorded(Mapping[str, Any]):
+class LazyMetadata(Mapping[str, Any]):
     """Named things in a file, each read when it is asked for.
 
     Args:
@@ -78,7 +78,7 @@ class Recorded(Mapping[str, Any]):
         return len(self.names)
 
 
-def seen_through(metadata: Mapping[str, Any], name: str) -> list[str] | None:
+def recorded_wrappers(metadata: Mapping[str, Any], name: str) -> list[str] | None:
     """The wrappers that were above the recorded environment, as `observation_wrappers` tells them; None if unknown.
 
     Args:
@@ -188,7 +188,7 @@ def _numbers(metadata: Mapping[str, Any], key: str, name: str) -> Array | None:
 def _small(metadata: Mapping[str, Any], key: str, name: str) -> Any:
     if key not in metadata:
         return None
-    return metadata.within(key, MOST_BYTES) if isinstance(metadata, Recorded) else metadata[key]
+    return metadata.within(key, MOST_BYTES) if isinstance(metadata, LazyMetadata) else metadata[key]
 
 
 def _parsed(told: str) -> Any:
@@ -206,7 +206,7 @@ def _shown(value: Any) -> str:
 def _fault(
     metadata: Mapping[str, Any], key: str, name: str, fault: str, remedy: str = "mend it, or leave it out"
 ) -> UserError:
-    where = metadata.source if isinstance(metadata, Recorded) else f"{name}: metadata"
+    where = metadata.source if isinstance(metadata, LazyMetadata) else f"{name}: metadata"
     return UserError(f"{where}/{key} {fault}; {remedy}")
 
 

@@ -14,7 +14,7 @@ from offpcc.data.datasets.metadata import Notice
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Steps:
+class StepArrays:
     """S steps of E episodes, one after another, as they were recorded.
 
     An episode ends after a step that is terminated or truncated, and with the recording. A step's next observation

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from offpcc.data.buffers.storage import Unfinished
+from offpcc.data.buffers.storage import PartialEpisode
 from offpcc.data.datasets.columns import Array
 from offpcc.data.recording.episode_log import Ending, Episode, Layout, Shards, is_unfinished, shards_folder
 from offpcc.data.recording.hdf5_writer import check_new, check_output, read_episodes, read_finished, write_recording
@@ -69,7 +69,7 @@ class Recorder:
         self._layout = Layout(env.observation_space.shape, dtype, len(self._scale.low))
         self.file, self.message = file, None
         settings = settings_of(env, metadata)
-        self._unfinished = [Unfinished() for _ in range(num_envs)]
+        self._unfinished = [PartialEpisode() for _ in range(num_envs)]
         check_output(file)
         if not resume:
             check_new(file)
@@ -145,7 +145,7 @@ class Recorder:
 
     def drop(self, env: int) -> None:
         """Forget the unfinished episode of an environment that broke down."""
-        self._unfinished[env] = Unfinished()
+        self._unfinished[env] = PartialEpisode()
 
     def truncate(self, env: int) -> None:
         """End an unfinished episode, which is recorded as truncated."""
@@ -159,7 +159,7 @@ class Recorder:
         return np.array(observation, dtype)
 
     def _finish(self, env: int, ending: Ending) -> None:
-        episode, self._unfinished[env] = self._unfinished[env], Unfinished()
+        episode, self._unfinished[env] = self._unfinished[env], PartialEpisode()
         actions = self._scale.stretch(np.stack(episode.actions))
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
             rewards = np.array(episode.rewards).astype(np.float32)
@@ -184,7 +184,7 @@ class Recorder:
                 f"{self.shards.folder} has {self.num_episodes:,} episodes, but the run that is gone on with had "
                 f"recorded {num_episodes:,}; they were changed or removed: put them back, or start another run"
             )
-        self._unfinished = [Unfinished() for _ in self._unfinished]
+        self._unfinished = [PartialEpisode() for _ in self._unfinished]
         self.shards.keep(num_episodes)
 
     def state_dict(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 Observations = list[np.ndarray]  # one per environment
 
 
-class Outcome(NamedTuple):
+class StepResult(NamedTuple):
     """What a step brought to N environments."""
 
     observations: Observations
@@ -22,10 +22,10 @@ class Outcome(NamedTuple):
     terminated: np.ndarray  # (N,) bool
     truncated: np.ndarray  # (N,) bool
     # (N,) bool: whose episode is lost, without this step; its observation is the first of another. None for nobody's.
-    lost: np.ndarray | None = None
+    crashed: np.ndarray | None = None
 
 
-class Recalled(NamedTuple):
+class RestoredEpisodes(NamedTuple):
     """Where N episodes stand that were found back."""
 
     observations: Observations
@@ -38,7 +38,7 @@ class Environments(Protocol):
 
     num_envs: int
     loses_episodes: bool  # whether one may break down and be started anew
-    replay_on_resume: bool  # whether `repeat` is called when a run is resumed, which sends the noted actions again
+    replay_on_resume: bool  # whether `restore` is called when a run is resumed, which sends the noted actions again
     name: str
     action_space: spaces.Box  # of one of them
 
@@ -50,15 +50,15 @@ class Environments(Protocol):
         """
         ...
 
-    def step(self, actions: np.ndarray) -> Outcome:
+    def step(self, actions: np.ndarray) -> StepResult:
         """Act in all of them, (N, A) in [-1, 1]."""
         ...
 
-    def note(self) -> list[dict[str, Any] | None] | None:
+    def snapshot(self) -> list[dict[str, Any] | None] | None:
         """What finds their episodes back, or None if nothing does."""
         ...
 
-    def repeat(self, notes: list[dict[str, Any] | None]) -> Recalled:
+    def restore(self, notes: list[dict[str, Any] | None]) -> RestoredEpisodes:
         """Find back the episodes that were noted."""
         ...
 
@@ -90,7 +90,9 @@ def to_arrays(note: dict[str, Any] | None) -> dict[str, Any]:
     return note if note["actions"] is None else {**note, "actions": note["actions"].numpy()}
 
 
-def recalled(results: Sequence[tuple[np.ndarray, bool, bool]]) -> Recalled:
+def restored_episodes(results: Sequence[tuple[np.ndarray, bool, bool]]) -> RestoredEpisodes:
     """What N environments gave when they repeated their episodes."""
     observations, over, same = zip(*results, strict=True)
-    return Recalled([np.array(observation) for observation in observations], np.array(over, np.bool_), all(same))
+    return RestoredEpisodes(
+        [np.array(observation) for observation in observations], np.array(over, np.bool_), all(same)
+    )

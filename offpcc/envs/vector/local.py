@@ -20,14 +20,14 @@ from offpcc.config.validation import Flag, NumParts, check, rules_of
 from offpcc.envs.closing import close
 from offpcc.envs.faults import EnvironmentFault, deed, remedy_of
 from offpcc.envs.guard import Inspection, UnfitError, guarded
-from offpcc.envs.make import by_gin
-from offpcc.envs.resume import Recall
+from offpcc.envs.make import env_options
+from offpcc.envs.resume import EpisodeReplay
 from offpcc.envs.vector.base import (
     MakeEnv,
     Observations,
-    Outcome,
-    Recalled,
-    recalled,
+    RestoredEpisodes,
+    StepResult,
+    restored_episodes,
     resumed_seeds,
     to_arrays,
     to_tensors,
@@ -55,14 +55,14 @@ class LocalEnvironments:
 
     def __init__(self, make_env: MakeEnv, seeds: Sequence[int]) -> None:
         self.make_env, self.seeds, self.num_envs = make_env, seeds, len(seeds)
-        self._envs: list[Recall] = []
+        self._envs: list[EpisodeReplay] = []
 
     @property
-    def envs(self) -> list[Recall]:
+    def envs(self) -> list[EpisodeReplay]:
         """The environments."""
         if not self._envs:
             self._envs = [
-                Recall(guarded(self.make_env(), f"environment {number}"), seed)
+                EpisodeReplay(guarded(self.make_env(), f"environment {number}"), seed)
                 for number, seed in enumerate(self.seeds)
             ]
         return self._envs
@@ -85,25 +85,25 @@ class LocalEnvironments:
             observations[number] = np.array(self.envs[number].reset()[0])
         return np.ones(self.num_envs, np.bool_)
 
-    def step(self, actions: np.ndarray) -> Outcome:
+    def step(self, actions: np.ndarray) -> StepResult:
         """See `Environments.step`."""
         shape = self.action_space.shape
         results = [env.step(action.reshape(shape)) for env, action in zip(self.envs, actions, strict=True)]
         observations, rewards, terminated, truncated, _ = zip(*results, strict=True)
-        return Outcome(
+        return StepResult(
             [np.array(observation) for observation in observations],  # copies: some write into one array for ever
             np.array(rewards, np.float64),
             np.array(terminated, np.bool_),
             np.array(truncated, np.bool_),
         )
 
-    def note(self) -> list[dict[str, Any] | None]:
+    def snapshot(self) -> list[dict[str, Any] | None]:
         """See `Environments.note`."""
-        return [to_tensors(env.note()) for env in self._envs] or [None] * self.num_envs
+        return [to_tensors(env.snapshot()) for env in self._envs] or [None] * self.num_envs
 
-    def repeat(self, notes: list[dict[str, Any] | None]) -> Recalled:
+    def restore(self, notes: list[dict[str, Any] | None]) -> RestoredEpisodes:
         """See `Environments.repeat`."""
-        return recalled([env.repeat(to_arrays(note)) for env, note in zip(self.envs, notes, strict=True)])
+        return restored_episodes([env.restore(to_arrays(note)) for env, note in zip(self.envs, notes, strict=True)])
 
     def begin_anew(self, num_steps: int) -> None:
         """See `Environments.begin_anew`."""
@@ -183,7 +183,7 @@ class VectorEnvironments:
             observations[number] = np.array(firsts[number])
         return ready
 
-    def step(self, actions: np.ndarray) -> Outcome:
+    def step(self, actions: np.ndarray) -> StepResult:
         """See `Environments.step`."""
         shaped = self._centre + self._radius * actions.reshape(self.num_envs, *self.action_space.shape)
         batch, rewards, terminated, truncated, infos = self._guarded("step", shaped)
@@ -192,7 +192,7 @@ class VectorEnvironments:
             self._following = batch
             for number in np.flatnonzero(ended):
                 observations[number] = np.array(infos["final_obs"][number])
-        return Outcome(*self._fit(observations, np.asarray(rewards, np.float64)), terminated, truncated)
+        return StepResult(*self._fit(observations, np.asarray(rewards, np.float64)), terminated, truncated)
 
     def _guarded(self, method: str, *given: Any, **named: Any) -> Any:
         try:
@@ -216,10 +216,10 @@ class VectorEnvironments:
                 raise EnvironmentFault(name, unfit.what, "in a step", unfit.remedy) from None
         return observations, rewards
 
-    def note(self) -> None:
+    def snapshot(self) -> None:
         """Nothing finds episodes back that are somebody else's."""
 
-    def repeat(self, notes: list[dict[str, Any] | None]) -> Recalled:
+    def restore(self, notes: list[dict[str, Any] | None]) -> RestoredEpisodes:
         """Never called, as there are no notes."""
         raise NotImplementedError
 
@@ -275,7 +275,7 @@ def environments(
     seeds = [environment_seed(seed, number) for number in range(num_envs)]
     made: LocalEnvironments | WorkerEnvironments
     if worker_processes:
-        made = WorkerEnvironments(make_env, seeds, by_gin().timeout)
+        made = WorkerEnvironments(make_env, seeds, env_options().timeout)
     else:
         made = LocalEnvironments(make_env, seeds)
         made.shared_with_tests = shared_with_tests

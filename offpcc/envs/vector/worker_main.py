@@ -22,17 +22,17 @@ import numpy as np
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import Guard
 from offpcc.envs.make import cannot_be_made
-from offpcc.envs.resume import Recall
+from offpcc.envs.resume import EpisodeReplay
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 
-__all__ = ["CLOSE", "Failure", "Made", "serve"]
+__all__ = ["CLOSE", "Failure", "WorkerInfo", "serve"]
 
 CLOSE = "close"
 
 
-class Made(NamedTuple):
+class WorkerInfo(NamedTuple):
     """What is known of an environment once it is made."""
 
     name: str
@@ -57,7 +57,7 @@ def serve(
     Args:
         pipe: Takes (command, argument), gives an answer to each.
         make_env: Makes it.
-        seed: See `Recall`; also of the process's global generators, which a user's environment may draw from.
+        seed: See `EpisodeReplay`; also of the process's global generators, which a user's environment may draw from.
         which: See `Guard`.
         bindings: Gin's, as text; those of agents are passed over.
     """
@@ -68,12 +68,12 @@ def serve(
     np.random.seed(seed)
     gin.parse_config(bindings, skip_unknown=True)
     try:
-        env = Recall(Guard(make_env(), which), seed)
+        env = EpisodeReplay(Guard(make_env(), which), seed)
     except signals.ANYTHING as error:
         _send_failure(pipe, error if isinstance(error, UserError) else cannot_be_made(which, error), error)
         return
     try:
-        pipe.send(Made(name_of(env), env.action_space))
+        pipe.send(WorkerInfo(name_of(env), env.action_space))
         while (message := pipe.recv())[0] != CLOSE:
             pipe.send(_answer(env, *message))
         env.close()
@@ -90,18 +90,18 @@ def _send_failure(pipe: Connection[Any, Any], fault: UserError, cause: BaseExcep
     pipe.send(Failure(fault.message, parts, "".join(traceback.format_exception(cause))))
 
 
-def _answer(env: Recall, command: str, given: Any) -> Any:
+def _answer(env: EpisodeReplay, command: str, given: Any) -> Any:
     match command:
         case "reset":
             return env.reset()[0]
         case "step":
             return env.step(given)[:4]
         case "note":
-            return env.note()
+            return env.snapshot()
         case "begin_anew":
             return env.begin_anew(given)
         case _:
-            return env.repeat(given)
+            return env.restore(given)
 
 
 def _end_with_parent() -> None:

@@ -25,14 +25,14 @@ from offpcc.envs.faults import EnvironmentFault, RemoteTracebackError
 from offpcc.envs.vector.base import (
     MakeEnv,
     Observations,
-    Outcome,
-    Recalled,
-    recalled,
+    RestoredEpisodes,
+    StepResult,
+    restored_episodes,
     resumed_seeds,
     to_arrays,
     to_tensors,
 )
-from offpcc.envs.vector.worker_main import CLOSE, Failure, Made, serve
+from offpcc.envs.vector.worker_main import CLOSE, Failure, WorkerInfo, serve
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, tell
 
@@ -172,7 +172,7 @@ class WorkerEnvironments:
         weakref.finalize(self, end, self.workers, timeout)  # also at exit, before they are waited for there
         self.workers += [self._new(number) for number in range(self.num_envs)]
         try:
-            made: list[Made] = [worker.answer() for worker in self.workers]
+            made: list[WorkerInfo] = [worker.answer() for worker in self.workers]
         except DeadWorkerError as death:
             raise UserError(
                 f"the worker processes did not start: one {death}; a script of yours starts them below "
@@ -194,25 +194,25 @@ class WorkerEnvironments:
         self._lost[over] = False
         return np.ones(self.num_envs, np.bool_)
 
-    def step(self, actions: np.ndarray) -> Outcome:
+    def step(self, actions: np.ndarray) -> StepResult:
         """See `Environments.step`."""
         shape = self.action_space.shape
         given = {number: actions[number].reshape(shape) for number in np.flatnonzero(~self._lost).tolist()}
         answers = self._ask("step", given, self.timeout)
         for number in answers:
             self._restarts[number] = 0
-        lost, self._lost = ~np.isin(np.arange(self.num_envs), list(answers)), np.zeros(self.num_envs, np.bool_)
+        crashed, self._lost = ~np.isin(np.arange(self.num_envs), list(answers)), np.zeros(self.num_envs, np.bool_)
         results = [answers.get(number, (self._firsts[number], 0.0, False, False)) for number in range(self.num_envs)]
         observations, rewards, terminated, truncated = zip(*results, strict=True)
-        return Outcome(
+        return StepResult(
             list(observations),
             np.array(rewards, np.float64),
             np.array(terminated, np.bool_),
             np.array(truncated, np.bool_),
-            lost,
+            crashed,
         )
 
-    def note(self) -> list[dict[str, Any] | None]:
+    def snapshot(self) -> list[dict[str, Any] | None]:
         """See `Environments.note`."""
         notes: dict[int, dict[str, Any] | None] = {}
         while missing := [number for number in range(self.num_envs) if number not in notes]:
@@ -221,17 +221,18 @@ class WorkerEnvironments:
             notes |= answers
         told = [to_tensors(notes[number]) for number in range(self.num_envs)]
         return [
-            {**note, "is_lost": True} if note and lost else note for note, lost in zip(told, self._lost, strict=True)
+            {**note, "is_lost": True} if note and crashed else note
+            for note, crashed in zip(told, self._lost, strict=True)
         ]
 
-    def repeat(self, notes: list[dict[str, Any] | None]) -> Recalled:
+    def restore(self, notes: list[dict[str, Any] | None]) -> RestoredEpisodes:
         """See `Environments.repeat`."""
         arrays = dict(enumerate(to_arrays(note) for note in notes))
         self.seeds = [note["seed"] for note in arrays.values()]
         self._lost = np.array([note.get("is_lost", False) for note in arrays.values()], np.bool_)
         answers = self._ask("repeat", arrays)
         self._lost[[number for number in arrays if number not in answers]] = True
-        found = recalled([answers.get(number, (self._firsts[number], False, False)) for number in arrays])
+        found = restored_episodes([answers.get(number, (self._firsts[number], False, False)) for number in arrays])
         self._firsts = list(found.observations)  # one that is lost has begun another
         return found
 

@@ -1,6 +1,6 @@
 """Memories, one a page, by the names that `Recurrent.cell` takes."""
 
-from offpcc.networks.cells.base import Cell, CellBuilder, fed
+from offpcc.networks.cells.base import Cell, CellBuilder, run_chunked
 from offpcc.networks.cells.concat import Concat
 from offpcc.networks.cells.gru import GRU
 from offpcc.networks.cells.lru import LRU
@@ -18,4 +18,4 @@ CELLS: dict[str, CellBuilder] = {
     "concat": Concat,
 }
 
-__all__ = ["CELLS", "GPT", "GRU", "LRU", "LSTM", "RNN", "Cell", "CellBuilder", "Concat", "MinGRU", "fed"]
+__all__ = ["CELLS", "GPT", "GRU", "LRU", "LSTM", "RNN", "Cell", "CellBuilder", "Concat", "MinGRU", "run_chunked"]

@@ -22,18 +22,18 @@ class Cell(nn.Module):
 
     Attributes:
         dim: width of a summary.
-        window: how many steps back it looks, where it has to learn of each of them; None if it has nothing such.
+        context_length: how many steps back it looks, where it has to learn of each of them; None if it has nothing such.
     """
 
     sizes: ClassVar[frozenset[str]] = frozenset({"num_in", "hidden_dim", "num_layers"})
     dim: int
-    window: int | None = None
+    context_length: int | None = None
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
         """(B, T, num_in) -> (B, T, dim), and the state after the last step."""
         raise NotImplementedError
 
-    def without_effect(self) -> dict[str, str]:
+    def unused_parameters(self) -> dict[str, str]:
         """Parameters of `Recurrent` that change nothing with this memory, and why."""
         return {}
 
@@ -46,7 +46,7 @@ class CellBuilder(Protocol):
         ...
 
 
-def fed(cell: Cell, x: Tensor, state: State = None) -> tuple[Tensor, State]:
+def run_chunked(cell: Cell, x: Tensor, state: State = None) -> tuple[Tensor, State]:
     """What `cell` gives; on the CPU a long sequence goes through it in pieces, whose numbers stay in the cache.
 
     Of 5,000 steps an LSTM learns up to twice as fast so.

@@ -43,7 +43,7 @@ class Concat(Cell):
         self.num_in, self.num_steps = num_in, num_steps
         self.dim = num_steps * num_in
 
-    def without_effect(self) -> dict[str, str]:
+    def unused_parameters(self) -> dict[str, str]:
         """See `Cell`."""
         return dict.fromkeys(("hidden_dim", "num_layers"), "concat puts inputs side by side, and has no layers")
 

@@ -49,12 +49,12 @@ class Blocks(Cell):
         self.dim = hidden_dim
         self.state_shape = len(layers), layers[0].state_dim
         self.layers = nn.ModuleList(layers)
-        self.beside = Linear(num_in, hidden_dim)
+        self.input_projection = Linear(num_in, hidden_dim)
         self.norms = nn.ModuleList(nn.LayerNorm(hidden_dim) for _ in self.layers)
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
         """See `Cell`; the state is (B, num_layers, state_dim)."""
-        stream, after = self.beside(x), []
+        stream, after = self.input_projection(x), []
         for number, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             h, left = layer(x, None if state is None else state[:, number])
             stream = stream + h
@@ -64,16 +64,16 @@ class Blocks(Cell):
 
     def mirror(self) -> Mirror | None:
         """See `offpcc.networks.numpy_inference`."""
-        parts = self.beside, *self.layers, *self.norms
+        parts = self.input_projection, *self.layers, *self.norms
         mirrors = [mirror for mirror in map(mirror_of, parts) if mirror is not None]
         if len(mirrors) < len(parts):
             return None
-        beside, *mirrors = mirrors
+        input_projection, *mirrors = mirrors
         layers, norms, shape = mirrors[: len(self.layers)], mirrors[len(self.layers) :], self.state_shape
 
         def step(x: Array, state: State) -> tuple[Array, State]:
             before = state if state is not None else np.zeros((len(x), *shape), x.dtype)
-            after, stream = np.empty_like(before), beside(x)
+            after, stream = np.empty_like(before), input_projection(x)
             for number, (layer, norm) in enumerate(zip(layers, norms, strict=True)):
                 h, after[:, number] = layer(x, before[:, number])
                 stream += h

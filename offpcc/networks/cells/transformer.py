@@ -5,15 +5,15 @@ transformer is Vaswani et al. 2017, arXiv:1706.03762), its positions are rotary 
 
 Differs from the papers:
 
-* In each block, attention reaches back `window` steps. So an episode may have any length, its cost grows with the
-  length and not with its square, and the state has one size. A summary can depend on `num_layers` x `window` steps.
+* In each block, attention reaches back `context_length` steps. So an episode may have any length, its cost grows with the
+  length and not with its square, and the state has one size. A summary can depend on `num_layers` x `context_length` steps.
 * GPT-2 adds a learned vector for each position; here queries and keys are rotated by their step, so that what one step
   makes of another depends on how far they are apart, and on no step's number.
 * Inputs are vectors and are embedded by a linear layer; there are no words, no output layer and no dropout.
 * Initial weights are PyTorch's, with the output of each branch scaled by 1 / sqrt(2 num_layers), as GPT-2's are.
 * Attention farther back than learning sees together, `segment_len` + `burn_in` steps of the replay buffer, is never
-  trained, and spoils acting: `window` has to be less, best half of that.
-* After a burn-in a summary is what it would be without the cut if the burn-in has `num_layers` x `window` steps or
+  trained, and spoils acting: `context_length` has to be less, best half of that.
+* After a burn-in a summary is what it would be without the cut if the burn-in has `num_layers` x `context_length` steps or
   more; of a shorter segment the first steps are looked at as an episode's first.
 * The width of a head is hidden_dim / num_heads, rounded up to an even number, so that any `hidden_dim` will do.
 """
@@ -38,11 +38,11 @@ BASE = 10_000.0  # of the rotations' frequencies, as in the paper
 WIDENING = 4  # of a block's feed-forward part
 
 
-class Reach(NamedTuple):
+class AttentionWindow(NamedTuple):
     """Who attends to whom, the same in every block.
 
-    Up to `window` steps are one chunk, which attends to what is remembered and to itself. More steps are chunks of
-    `window` each, and each attends to the one before it and to itself: more is out of its reach.
+    Up to `context_length` steps are one chunk, which attends to what is remembered and to itself. More steps are chunks of
+    `context_length` each, and each attends to the one before it and to itself: more is out of its reach.
     """
 
     num_steps: int
@@ -52,13 +52,13 @@ class Reach(NamedTuple):
     sin: Tensor
 
     @classmethod
-    def of(cls, count: Tensor, num_steps: int, num_past: int, window: int, head_dim: int) -> Reach:
+    def of(cls, count: Tensor, num_steps: int, num_past: int, context_length: int, head_dim: int) -> AttentionWindow:
         """After `count` (B, 1) steps, of which the last `num_past` places of the state hold as many as there are."""
-        chunk = min(num_steps, window)
+        chunk = min(num_steps, context_length)
         num_chunks = -(-num_steps // chunk)
         place = torch.arange(num_chunks * chunk + num_past, device=count.device)
         key, query = place[: num_past + chunk], place[num_past : num_past + chunk].unsqueeze(-1)
-        near = (key <= query) & (key >= query - window)
+        near = (key <= query) & (key >= query - context_length)
         index = chunk * place[:num_chunks].unsqueeze(-1) + key
         exists = index >= num_past - count.unsqueeze(-1)
         attends = near & exists.unsqueeze(2)  # (B, chunks, chunk, keys)
@@ -109,7 +109,7 @@ class Block(nn.Module):
             for branch in (self.merge, self.narrow):
                 branch.weight /= math.sqrt(2 * depth)
 
-    def forward(self, h: Tensor, past: Tensor, reach: Reach) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, past: Tensor, reach: AttentionWindow) -> tuple[Tensor, Tensor]:
         """(B, T, dim) -> the same, and (B, past + T, heads, 2 head_dim): `past` and the new keys and values."""
         projected = self.project(self.attention_norm(h)).unflatten(-1, (3 * self.num_heads, self.head_dim))
         turning, value = projected.tensor_split((2 * self.num_heads,), 2)
@@ -154,7 +154,7 @@ class Block(nn.Module):
 class GPT(Cell):
     """A causal transformer: `num_layers` blocks of width `hidden_dim`.
 
-    Its state is what each block remembers of the last `window` steps, their keys and values (B, num_layers, window,
+    Its state is what each block remembers of the last `context_length` steps, their keys and values (B, num_layers, window,
     num_heads, 2 head_dim), and how many steps there have been (B, 1): what lies before an episode's start is attended
     to by none.
 
@@ -163,10 +163,10 @@ class GPT(Cell):
         hidden_dim: width of a summary.
         num_layers: number of blocks.
         num_heads: attentions side by side in each block.
-        window: how many steps back each block can look.
+        context_length: how many steps back each block can look.
     """
 
-    window: int
+    context_length: int
 
     def __init__(
         self,
@@ -175,10 +175,10 @@ class GPT(Cell):
         num_layers: int,
         *,
         num_heads: Size = 4,
-        window: Size = 128,
+        context_length: Size = 128,
     ) -> None:
         super().__init__()
-        self.dim, self.num_heads, self.window = hidden_dim, num_heads, window
+        self.dim, self.num_heads, self.context_length = hidden_dim, num_heads, context_length
         self.head_dim = 2 * -(-hidden_dim // (2 * num_heads))
         self.embedding = nn.Linear(num_in, hidden_dim)
         self.blocks = nn.ModuleList(Block(hidden_dim, num_heads, self.head_dim, num_layers) for _ in range(num_layers))
@@ -188,17 +188,17 @@ class GPT(Cell):
         """(B, T, num_in) -> (B, T, hidden_dim)."""
         rows, num_steps = x.shape[:2]
         if state is None:
-            num_past = 0 if num_steps <= self.window else self.window
+            num_past = 0 if num_steps <= self.context_length else self.context_length
             counting = torch.promote_types(x.dtype, torch.float32)  # bfloat16 would not count beyond 256
             state = x.new_zeros(rows, *self._cache_shape(num_past)), x.new_zeros(rows, 1, dtype=counting)
         cache, count = state
-        reach = Reach.of(count, num_steps, cache.shape[2], self.window, self.head_dim)
+        reach = AttentionWindow.of(count, num_steps, cache.shape[2], self.context_length, self.head_dim)
         h, kept = self.embedding(x), []
         for block, past in zip(self.blocks, cache.unbind(1), strict=True):
             h, known = block(h, past, reach)
-            kept.append(known[:, -self.window :])
+            kept.append(known[:, -self.context_length :])
         after = torch.stack(kept, 1)
-        after = functional.pad(after, (0, 0, 0, 0, self.window - after.shape[2], 0))
+        after = functional.pad(after, (0, 0, 0, 0, self.context_length - after.shape[2], 0))
         return self.norm(h), (after, count + num_steps)
 
     def mirror(self) -> Mirror | None:
@@ -207,10 +207,10 @@ class GPT(Cell):
         blocks = [block for block in map(mirror_of, self.blocks) if block is not None]
         if embedding is None or norm is None or len(blocks) < len(self.blocks):
             return None
-        turns, places = view(frequencies(self.head_dim, torch.device("cpu"))), np.arange(-self.window, 1)
+        turns, places = view(frequencies(self.head_dim, torch.device("cpu"))), np.arange(-self.context_length, 1)
 
         def step(x: Array, state: State) -> tuple[Array, State]:
-            known = np.zeros((len(x), *self._cache_shape(self.window + 1)), x.dtype)
+            known = np.zeros((len(x), *self._cache_shape(self.context_length + 1)), x.dtype)
             count = np.zeros((len(x), 1), x.dtype)
             if state is not None:
                 known[:, :, :-1], count = state

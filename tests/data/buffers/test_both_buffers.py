@@ -20,7 +20,7 @@ def made(buffer_class, observations=OBSERVATIONS, **arguments):
 
 def starts(batch):
     """Ids of the steps that the batch counts."""
-    return sorted(set(batch.rewards[batch.mask > 0].tolist()))
+    return sorted(set(batch.rewards[batch.loss_mask > 0].tolist()))
 
 
 @pytest.mark.parametrize("num_envs, env", [(1, 1), (3, 3), (3, -1)])
@@ -59,7 +59,7 @@ def test_what_is_peeked_at_is_drawn_next(buffer_class):
     for _ in range(2):
         seen = buffer.peek()
         drawn = buffer.sample()
-        assert torch.equal(seen.rewards, drawn.rewards) and torch.equal(seen.mask, drawn.mask)
+        assert torch.equal(seen.rewards, drawn.rewards) and torch.equal(seen.loss_mask, drawn.loss_mask)
     assert not torch.equal(drawn.rewards, buffer.peek().rewards) or buffer_class is RecurrentReplayBuffer
 
 
@@ -228,4 +228,4 @@ def test_a_checkpoint_names_recorded_data_and_goes_on_with_it_alone(buffer_class
 
 def test_the_capacity_has_no_effect_on_recorded_data(buffer_class):
     pushed, filled = pushed_and_filled(buffer_class)
-    assert "capacity" in filled.without_effect() and "capacity" not in pushed.without_effect()
+    assert "capacity" in filled.unused_parameters() and "capacity" not in pushed.unused_parameters()

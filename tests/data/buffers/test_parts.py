@@ -3,16 +3,16 @@ import os
 import numpy as np
 import pytest
 
-from offpcc.data.buffers.snapshot import Part, Piece, Saved, check_part, read_part, remove_others, write_parts
+from offpcc.data.buffers.snapshot import Chunk, ChunkFile, Manifest, check_part, read_part, remove_others, write_parts
 from offpcc.utils.tensor_files import FileError
 
 
 def piece(key=0, version=0, start=0.0):
-    return Piece(key, version, [np.arange(start, start + 6, dtype=np.float32).reshape(3, 2), np.array([True, False])])
+    return Chunk(key, version, [np.arange(start, start + 6, dtype=np.float32).reshape(3, 2), np.array([True, False])])
 
 
 def written(folder, *pieces, saved=None):
-    return {key: part for key, (_, part) in write_parts(folder, pieces, saved or Saved()).items()}
+    return {key: part for key, (_, part) in write_parts(folder, pieces, saved or Manifest()).items()}
 
 
 def test_what_is_written_is_read_into_its_place(tmp_path):
@@ -26,13 +26,13 @@ def test_what_is_written_is_read_into_its_place(tmp_path):
 
 
 def test_empty_arrays_are_pieces_too(tmp_path):
-    (part,) = written(tmp_path, Piece(0, 0, [np.zeros((0, 3), np.float32)])).values()
+    (part,) = written(tmp_path, Chunk(0, 0, [np.zeros((0, 3), np.float32)])).values()
     check_part(tmp_path, part)
-    read_part(tmp_path, part, Piece(0, 0, [np.zeros((0, 3), np.float32)]))
+    read_part(tmp_path, part, Chunk(0, 0, [np.zeros((0, 3), np.float32)]))
 
 
 def test_only_what_changed_is_written(tmp_path):
-    saved = Saved(write_parts(tmp_path, [piece(0), piece(1, start=9.0)], Saved()))
+    saved = Manifest(write_parts(tmp_path, [piece(0), piece(1, start=9.0)], Manifest()))
     before = {path: path.stat().st_ino for path in tmp_path.iterdir()}
     parts = written(tmp_path, piece(0), piece(1, version=1, start=8.0), saved=saved)
     assert parts[0] == saved.parts[0][1] and parts[1] != saved.parts[1][1]
@@ -42,7 +42,7 @@ def test_only_what_changed_is_written(tmp_path):
 
 @pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_bytes(b"short")])
 def test_what_somebody_took_away_is_written_again(tmp_path, change):
-    saved = Saved(write_parts(tmp_path, [piece()], Saved()))
+    saved = Manifest(write_parts(tmp_path, [piece()], Manifest()))
     part = saved.parts[0][1]
     change(tmp_path / part.name)
     assert written(tmp_path, piece(), saved=saved) == {0: part}
@@ -82,7 +82,7 @@ def test_a_part_that_is_not_what_its_name_says_is_named(tmp_path, change, words)
 def test_a_part_that_changed_after_it_was_checked_or_is_of_another_piece_is_refused(tmp_path):
     (part,) = written(tmp_path, piece()).values()
     with pytest.raises(FileError, match="does not hold what it should"):
-        read_part(tmp_path, part, Piece(0, 0, [np.zeros(3, np.float32)]))
+        read_part(tmp_path, part, Chunk(0, 0, [np.zeros(3, np.float32)]))
     (tmp_path / part.name).write_bytes(bytes(part.num_bytes))
     with pytest.raises(FileError, match="does not hold what it should"):
         read_part(tmp_path, part, piece())
@@ -95,7 +95,7 @@ def test_a_part_that_changed_after_it_was_checked_or_is_of_another_piece_is_refu
 )  # fmt: skip
 def test_what_names_no_part_is_refused(tmp_path, described):
     with pytest.raises(FileError, match="names no parts"):
-        Part.of(described, tmp_path / "checkpoint.pt")
+        ChunkFile.of(described, tmp_path / "checkpoint.pt")
 
 
 def test_only_parts_are_removed(tmp_path):

@@ -71,20 +71,20 @@ def check_sample(batch, expected, num_steps, space=OBSERVATIONS):
     rows = len(batch.actions)
     assert batch.observations.shape == (rows, num_steps + 1, *space.shape)
     assert batch.actions.shape == (rows, num_steps, 2)
-    assert batch.rewards.shape == batch.terminations.shape == batch.mask.shape == (rows, num_steps, 1)
-    assert batch.real.shape == (rows, num_steps + 1, 1)
+    assert batch.rewards.shape == batch.terminations.shape == batch.loss_mask.shape == (rows, num_steps, 1)
+    assert batch.valid.shape == (rows, num_steps + 1, 1)
     assert batch.first_action.shape == (rows, 2) and batch.first_reward.shape == (rows, 1)
     assert batch.observations.numpy().dtype == space.dtype
     assert all(x.dtype == torch.float32 for x in batch[1:8]) and batch.burn_in == 0
     assert batch.complete == (num_steps == 1)
-    assert torch.equal(batch.mask[:, 0], torch.ones(rows, 1)) and batch.mask[:, 1:].sum() == 0
+    assert torch.equal(batch.loss_mask[:, 0], torch.ones(rows, 1)) and batch.loss_mask[:, 1:].sum() == 0
     identities, first, again = np.unique(batch.rewards[:, 0, 0], return_index=True, return_inverse=True)
     assert set(identities.astype(int)) == set(expected)
     assert all(equal(x, x[first[again]]) for x in batch[:8])  # so that it is enough to look at the first
     for identity, b in zip(identities.astype(int), first, strict=True):
         before, steps = expected[identity]
         real = [1.0] * (len(steps) + 1) + [0.0] * (num_steps - len(steps))
-        assert batch.real[b, :, 0].tolist() == real
+        assert batch.valid[b, :, 0].tolist() == real
         for t, pushed in enumerate(steps):
             assert equal(batch.observations[b, t], pushed.observation)
             assert equal(batch.observations[b, t + 1], pushed.next_observation)

@@ -136,7 +136,7 @@ def test_an_episode_that_begins_where_the_last_ended_is_another(end):
         buffer.push(start, np.full(2, reward), reward, start, *ENDS[end])
     batch = buffer.sample()
     assert buffer.size == 4 and batch.first_action.abs().sum() == 0
-    assert batch.real[:, 2].sum() == 0
+    assert batch.valid[:, 2].sum() == 0
 
 
 def test_a_dropped_episode_keeps_its_transitions_and_what_follows_begins_another():
@@ -149,8 +149,8 @@ def test_a_dropped_episode_keeps_its_transitions_and_what_follows_begins_another
     batch = buffer.sample()
     assert len(buffer) == 4 and batch.terminations.sum() == 0
     of_first = batch.rewards[:, 0, 0] < 3
-    assert batch.first_action[of_first].abs().sum() == 0 and batch.real[of_first, 2].sum() == 0
-    assert batch.real[~of_first, 2].sum() > 0, "the other environment's episode goes on"
+    assert batch.first_action[of_first].abs().sum() == 0 and batch.valid[of_first, 2].sum() == 0
+    assert batch.valid[~of_first, 2].sum() > 0, "the other environment's episode goes on"
 
 
 # Saving ---------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from pushing import (
 )  # fmt: skip
 
 from offpcc.data import RecurrentReplayBuffer
-from offpcc.data.buffers.storage import Unfinished
+from offpcc.data.buffers.storage import PartialEpisode
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
 
@@ -53,13 +53,13 @@ def check_row(batch, b, episode, start, segment_len, burn_in):
     for position in range(steps + 1):
         t = begin + position - burn_in  # the episode's step at this position
         exists = earliest <= t <= stop
-        assert batch.real[b, position, 0] == float(exists)
+        assert batch.valid[b, position, 0] == float(exists)
         observation = episode.observation(t) if exists else np.zeros_like(episode.observation(0))
         assert equal(batch.observations[b, position], observation)
         if position == steps:
             continue
         exists = earliest <= t < stop
-        assert batch.mask[b, position, 0] == float(start <= t < stop)
+        assert batch.loss_mask[b, position, 0] == float(start <= t < stop)
         assert np.array_equal(batch.actions[b, position], episode.action(t) if exists else np.zeros(2))
         assert batch.rewards[b, position, 0] == (episode.reward(t) if exists else 0.0)
         ended = exists and t == episode.length - 1 and ENDS[episode.end][0]
@@ -76,13 +76,13 @@ def check_sample(batch, kept, segment_len, burn_in, space=OBSERVATIONS):
     rows, steps = batch.actions.shape[:2]
     assert batch.burn_in == burn_in
     assert batch.observations.shape == (rows, steps + 1, *space.shape) and batch.actions.shape == (rows, steps, 2)
-    assert batch.rewards.shape == batch.terminations.shape == batch.mask.shape == (rows, steps, 1)
-    assert batch.real.shape == (rows, steps + 1, 1)
+    assert batch.rewards.shape == batch.terminations.shape == batch.loss_mask.shape == (rows, steps, 1)
+    assert batch.valid.shape == (rows, steps + 1, 1)
     assert batch.first_action.shape == (rows, 2) and batch.first_reward.shape == (rows, 1)
     assert batch.observations.numpy().dtype == space.dtype
     assert all(x.dtype == torch.float32 for x in batch[1:8]) and not batch.complete
     expected = {(e.number, start): e for e in kept for start in choices(e, segment_len)}
-    begins = batch.rewards[np.arange(rows), batch.mask[..., 0].argmax(1), 0]
+    begins = batch.rewards[np.arange(rows), batch.loss_mask[..., 0].argmax(1), 0]
     identities, first, again = np.unique(begins, return_index=True, return_inverse=True)
     places = [divmod(int(identity), 1000) for identity in identities]
     assert set(places) == set(expected)
@@ -169,7 +169,7 @@ def test_only_the_true_last_step_may_be_a_termination(end, termination):
     assert batch.terminations[..., 0].unique(dim=0).tolist() == [[0.0, 0.0, 0.0, termination]]
     assert batch.observations[:, -1].unique(dim=0).tolist() == [[1.0, 4.0]]
     batch = filled(made(segment_len=2, batch_size=200), (4, end)).sample()
-    at_end = (batch.observations[:, :-1, 1] == 3.0) & (batch.mask[..., 0] > 0)
+    at_end = (batch.observations[:, :-1, 1] == 3.0) & (batch.loss_mask[..., 0] > 0)
     assert at_end.any() and torch.equal(batch.terminations[..., 0], at_end * termination)
 
 
@@ -280,11 +280,11 @@ def test_windows_slide_evenly_whatever_the_burn_in(burn_in):
     """A window of 4 slides over 12 steps and beyond; from places before step 0 it is moved there."""
     buffer = filled(made(batch_size=12_000, segment_len=4, burn_in=burn_in), (12, "truncated"))
     batch = buffer.sample()
-    mask, steps = batch.mask[..., 0].numpy(), batch.observations[:, :-1, 1].int().numpy()
+    mask, steps = batch.loss_mask[..., 0].numpy(), batch.observations[:, :-1, 1].int().numpy()
     firsts = steps[np.arange(12_000), mask.argmax(1)]
     assert chi_square_is_plausible(np.bincount(firsts, minlength=12), [4, *[1] * 11])
     assert np.array_equal(mask.sum(1), np.minimum(12 - firsts, 4))
-    warm = batch.real[:, :burn_in, 0].numpy()
+    warm = batch.valid[:, :burn_in, 0].numpy()
     assert np.array_equal(warm, np.broadcast_to((firsts >= max(burn_in, 1))[:, None], warm.shape))
     assert mask[:, :burn_in].sum() == 0 and batch.burn_in == burn_in
 
@@ -294,7 +294,7 @@ def test_segments_reach_what_came_before_them():
     batch, episode, seen = buffer.sample(), Recorded(1, 9, "terminated"), set()
     for b in range(300):
         start = int(batch.observations[b, 3, 1])  # at which the row begins after its burn-in
-        seen.add((start, start + int(batch.mask[b, 3:, 0].argmax())))
+        seen.add((start, start + int(batch.loss_mask[b, 3:, 0].argmax())))
         first = start - 3
         expected = (episode.action(first - 1), episode.reward(first - 1)) if first > 0 else (np.zeros(2), 0.0)
         assert np.array_equal(batch.first_action[b], expected[0]) and batch.first_reward[b, 0] == expected[1]
@@ -306,7 +306,7 @@ def test_no_step_counts_less_often_than_others(segment_len, burn_in):
     buffer = filled(made(batch_size=20_000, segment_len=segment_len, burn_in=burn_in), (20, "terminated"))
     batch = buffer.sample()
     steps = batch.observations[:, :-1, 1].int().numpy()
-    counted = np.bincount(steps[batch.mask[..., 0].numpy() > 0], minlength=20)
+    counted = np.bincount(steps[batch.loss_mask[..., 0].numpy() > 0], minlength=20)
     assert counted.min() > 0.85 * np.median(counted)
     assert counted.max() < 2.2 * np.median(counted)  # the first steps: windows moved to step 0 are whole
 
@@ -315,7 +315,7 @@ def test_rows_are_padded_to_the_longest_drawn():
     buffer = filled(made(batch_size=1), (2, "both"), (5, "both"))
     drawn = [buffer.sample() for _ in range(20)]
     assert {batch.actions.shape[1] for batch in drawn} == {2, 5}
-    assert all(batch.mask.all() and batch.real.all() for batch in drawn)
+    assert all(batch.loss_mask.all() and batch.valid.all() for batch in drawn)
 
 
 def test_the_generator_is_the_buffers_own():
@@ -381,7 +381,7 @@ def test_a_restored_episode_keeps_no_others_memory():
 
 @pytest.mark.parametrize("num_steps", [0, 3])
 def test_an_episode_under_way_is_saved_and_goes_on(num_steps):
-    episode = filled(made(), (num_steps, "left")).unfinished[0] if num_steps else Unfinished()
+    episode = filled(made(), (num_steps, "left")).unfinished[0] if num_steps else PartialEpisode()
     other = filled(made(), (5, "left")).unfinished[0]  # which is forgotten
     other.load_state_dict(through_a_file(episode.state_dict()))
     assert str(other) == str(episode) and len(other.rewards) == num_steps

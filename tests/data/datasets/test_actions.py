@@ -5,7 +5,7 @@ import pytest
 from recordings import recorded
 
 from offpcc.data.datasets import columns
-from offpcc.data.datasets.build import About, assemble
+from offpcc.data.datasets.build import DatasetInfo, assemble
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.utils.errors import UserError
 
@@ -64,7 +64,7 @@ def test_bounds_that_do_not_fit_are_refused(bounds):
         lambda: Dataset.from_arrays(**two, action_range=bounds),
         lambda: Dataset.from_arrays(**two).with_range(bounds),
         lambda: Dataset.from_arrays(**two).rows(bounds),
-        lambda: Dataset.from_arrays(**two).told_of_actions(bounds),
+        lambda: Dataset.from_arrays(**two).action_warnings(bounds),
     ):
         with pytest.raises(UserError, match="action_range"):
             use()
@@ -81,7 +81,7 @@ def test_bounds_are_added_where_the_data_has_none():
 
 
 def told(data, *bounds):
-    return {notice.kind: notice.text for notice in data.told_of_actions(*bounds)}
+    return {notice.kind: notice.text for notice in data.action_warnings(*bounds)}
 
 
 def test_the_environments_units_are_told_where_they_are_taken():
@@ -118,7 +118,7 @@ def test_actions_outside_are_told():
 )
 def test_the_binding_that_tells_their_range_is_proposed(actions, proposed):
     text = told(data(actions * 3))["unknown range"]
-    assert f'--gin "recorded.action_range={proposed}";' in text and '--gin "recorded.action_range=(-1, 1)";' in text
+    assert f'--gin "dataset.action_range={proposed}";' in text and '--gin "dataset.action_range=(-1, 1)";' in text
     bounds = eval(proposed)
     assert not told(data(actions * 3, action_range=bounds)), "it is a range, and no action lies outside"
 
@@ -128,7 +128,7 @@ def test_actions_that_mostly_leave_the_environments_bounds_are_in_other_units(nu
     made = data([[30.0]] * num_wild + [[0.5]] * (6 - num_wild))
     text = told(made, ENV)[kind]
     assert text.startswith(f"{num_wild} of 6 actions lie outside")
-    assert ("the environment's [-2, 2]" in text and '"recorded.action_range=(-2, 2)"' in text) == (num_wild == 3)
+    assert ("the environment's [-2, 2]" in text and '"dataset.action_range=(-2, 2)"' in text) == (num_wild == 3)
     assert "unknown range" not in told(made.with_range((-2, 2)), ENV), "then it is told"
 
 
@@ -190,7 +190,7 @@ def test_whole_numbers_with_bounds_are_none():
 def test_what_the_data_tells_of_its_bounds_wins(given):
     metadata = {"action_low": np.array([-4.0]), "action_high": np.array([4.0])}
     columns = {key: np.asarray(column) for key, column in recorded(actions=np.full((6, 1), 2.0)).items()}
-    made = Dataset(**vars(assemble(columns, About("mine", action_range=given, metadata=metadata))))
+    made = Dataset(**vars(assemble(columns, DatasetInfo("mine", action_range=given, metadata=metadata))))
     assert rows(made, ENV) == [[0.5]] * 5
     whole = {**columns, "actions": np.full((6, 1), 2)}
-    assert not Dataset(**vars(assemble(whole, About("mine", metadata=metadata)))).discrete_actions
+    assert not Dataset(**vars(assemble(whole, DatasetInfo("mine", metadata=metadata)))).discrete_actions

@@ -12,7 +12,7 @@ from recordings import flags, following, recorded, texts
 import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, load, qlearning_dataset
 from offpcc.data.datasets import boundaries
-from offpcc.data.datasets.build import About, assemble
+from offpcc.data.datasets.build import DatasetInfo, assemble
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.wrappers import Flicker
@@ -249,7 +249,7 @@ def test_a_habit_that_terminations_show_counts_for_what_was_cut(cut):
     buffer = ReplayBuffer(Box(-np.inf, np.inf, (1,)), Box(-1, 1, (1,)), batch_size=300)
     buffer.fill(data.rows(), "episodes")
     batch = buffer.sample()
-    observations, ended, mask = (part.numpy() for part in (batch.observations, batch.terminations, batch.mask))
+    observations, ended, mask = (part.numpy() for part in (batch.observations, batch.terminations, batch.loss_mask))
     assert moves(observations, ended[..., 0], mask[..., 0] > 0) == {1.0}
 
 
@@ -333,7 +333,7 @@ def test_what_the_recorder_states_is_not_doubted(own):
     """Chance, in a world of a few places: by numbers alone nobody could tell it from a late recorder."""
     given = episodes(*[3] * 12)
     metadata = {"offpcc": "1.0", "whole_episodes": 12} if own else {"whole_episodes": 12}
-    data = Dataset(**vars(assemble(given, About("mine", metadata=metadata))))
+    data = Dataset(**vars(assemble(given, DatasetInfo("mine", metadata=metadata))))
     assert data.last_is_transition.all() == own
     assert bool(texts(data, "resets")) == (not own)
 
@@ -392,7 +392,7 @@ def test_no_value_is_bootstrapped_across_a_reset():
     for buffer in buffers:
         buffer.fill(rows, "episodes")
         batch = buffer.sample()
-        observations, ended, mask = (part.numpy() for part in (batch.observations, batch.terminations, batch.mask))
+        observations, ended, mask = (part.numpy() for part in (batch.observations, batch.terminations, batch.loss_mask))
         assert moves(observations, ended[..., 0], mask[..., 0] > 0) == {1.0}
     taken = qlearning_dataset(data)
     goes_on = ~taken["terminals"]

@@ -11,7 +11,7 @@ from offpcc.data.datasets.metadata import (
     action_range,
     is_own_recording,
     recorded_in,
-    seen_through,
+    recorded_wrappers,
 )
 from offpcc.utils.errors import UserError
 
@@ -30,12 +30,12 @@ def test_infos_of_some_steps_are_read_when_they_are_asked_for():
 
 
 def test_the_wrappers_of_a_recording():
-    assert seen_through({}, "mine") is None
-    assert seen_through({"seen_through": "[]"}, "mine") == []
-    assert seen_through({"seen_through": np.array('["KeepIndices(indices=[0])"]')}, "mine") == [
+    assert recorded_wrappers({}, "mine") is None
+    assert recorded_wrappers({"seen_through": "[]"}, "mine") == []
+    assert recorded_wrappers({"seen_through": np.array('["KeepIndices(indices=[0])"]')}, "mine") == [
         "KeepIndices(indices=[0])"
     ]
-    assert seen_through({"seen_through": np.array([b'["Flicker()"]'])}, "mine") == ["Flicker()"]
+    assert recorded_wrappers({"seen_through": np.array([b'["Flicker()"]'])}, "mine") == ["Flicker()"]
 
 
 DEEP = "[" * 60_000  # deeper than a reader of JSON goes
@@ -44,13 +44,15 @@ DEEP = "[" * 60_000  # deeper than a reader of JSON goes
 @pytest.mark.parametrize("told", ["", "Flicker", '{"a": 1}', "[1]", "[[]]", "null", DEEP])
 def test_wrappers_that_cannot_be_read_are_refused(told):
     with pytest.raises(UserError, match=r"mine: metadata/seen_through is .* no list of texts in JSON; mend it, or"):
-        seen_through({"seen_through": told}, "mine")
+        recorded_wrappers({"seen_through": told}, "mine")
 
 
 @pytest.mark.parametrize(
     "told", [np.nan, 3, ["[]"], np.array(["[]", "[]"]), np.zeros(3), h5py.Empty("f4"), b"x" * 70_000, "x" * 70_000]
 )
-@pytest.mark.parametrize("key, read", [("seen_through", seen_through), ("env", recorded_in), ("env_spec", recorded_in)])
+@pytest.mark.parametrize(
+    "key, read", [("seen_through", recorded_wrappers), ("env", recorded_in), ("env_spec", recorded_in)]
+)
 def test_what_is_no_text_of_reasonable_length_is_refused(key, read, told):
     with pytest.raises(UserError, match=rf"mine: metadata/{key} is .*(no text|70,000 letters)") as refusal:
         read({key: told}, "mine")

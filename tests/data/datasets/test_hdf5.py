@@ -290,7 +290,7 @@ def everything_told(path):
     asked = [
         *(partial(data.infos.__getitem__, name) for name in data.infos),
         *(partial(metadata.__getitem__, name) for name in metadata),
-        *(partial(read, metadata, "mine") for read in (infos.seen_through, infos.action_range, infos.recorded_in)),
+        *(partial(read, metadata, "mine") for read in (infos.recorded_wrappers, infos.action_range, infos.recorded_in)),
         partial(raw_arrays, path),
     ]
     for ask in asked:
@@ -398,7 +398,7 @@ def test_real_recordings_have_the_counts_returns_and_remarks_that_are_known(name
     data = load(path)
     lost = AFTER_RESET.get(name, 0)
     assert (data.num_steps, data.num_transitions, data.num_episodes) == (steps, steps - lost, ended + timed_out)
-    told = [notice.text for notice in (*data.notices, *data.told_of_actions())]
+    told = [notice.text for notice in (*data.notices, *data.action_warnings())]
     assert any("as after a reset" in text for text in told) == bool(lost)
     assert (data.terminations.sum(), data.truncations.sum()) == (ended, timed_out)
     assert round(data.returns.mean()) == mean

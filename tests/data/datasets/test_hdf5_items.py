@@ -11,7 +11,7 @@ import pytest
 from offpcc.data.datasets import limits
 from offpcc.data.datasets.hdf5 import names_in, read_file, read_value
 from offpcc.data.datasets.load import raw_arrays
-from offpcc.data.datasets.metadata import recorded_in, seen_through
+from offpcc.data.datasets.metadata import recorded_in, recorded_wrappers
 from offpcc.utils.errors import UserError
 
 STEPS = 40
@@ -207,7 +207,7 @@ HUGE = (10**7, 10**7)
 
 @pytest.mark.parametrize("key", ["seen_through", "env", "env_spec"])
 def test_facts_of_the_size_of_data_are_not_read(path, key):
-    facts = {"seen_through": seen_through}
+    facts = {"seen_through": recorded_wrappers}
     with h5py.File(path, "a") as file:
         file.create_dataset(f"metadata/{key}", (20_000,), "f8", chunks=True)
     metadata = read_file(path).metadata
@@ -287,7 +287,7 @@ def test_attributes_of_the_file_are_metadata_and_checked_alike(path):
     assert (metadata["env"], metadata["size"], metadata["deep/seed"]) == ("Hopper-v4", 3, 3)
     assert recorded_in(metadata) == "Hopper-v4"
     with pytest.raises(UserError, match="the attribute seen_through holds nothing"):
-        seen_through(metadata, "mine")
+        recorded_wrappers(metadata, "mine")
     with h5py.File(path, "a") as file:
         file.attrs["env"] = file.attrs["large"]
     with pytest.raises(UserError, match="the attribute env would be 160,000 bytes"):

@@ -76,7 +76,7 @@ def test_episodes_of_an_environment_are_read(minari):
     assert np.array_equal(data.actions, recorded)
     assert np.allclose(data.unit_actions(), recorded / 2)
     assert data.returns.tolist() == [190, 190, 190]
-    assert not data.notices and not data.told_of_actions()
+    assert not data.notices and not data.action_warnings()
     assert data.metadata["dataset_id"] == "pendulum/random-v0"
 
 
@@ -92,7 +92,7 @@ def test_ends_and_unbounded_actions(minari):
     assert data.truncations.tolist() == [False] * 5 + [True]
     assert data.actions[:, 0].tolist() == [0.5, 0.5, 3, 3, 3, 3]
     assert data.unit_actions()[:, 0].tolist() == [0.5, 0.5, 1, 1, 1, 1]
-    assert any("clipped" in notice.text for notice in data.told_of_actions())
+    assert any("clipped" in notice.text for notice in data.action_warnings())
     assert any("goes on after the goal" in notice.text for notice in data.notices)
 
 

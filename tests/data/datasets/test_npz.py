@@ -10,7 +10,7 @@ import pytest
 from offpcc.data.datasets import limits
 from offpcc.data.datasets.hdf5 import read_file
 from offpcc.data.datasets.load import raw_arrays
-from offpcc.data.datasets.metadata import recorded_in, seen_through
+from offpcc.data.datasets.metadata import recorded_in, recorded_wrappers
 from offpcc.utils.errors import UserError
 
 
@@ -42,7 +42,7 @@ def test_objects_among_metadata_are_refused(tmp_path):
     np.savez(tmp_path / "data.npz", **columns(), **{"metadata/seen_through": np.array([{}])})
     metadata = read_file(tmp_path / "data.npz").metadata
     with pytest.raises(UserError, match="metadata/seen_through holds objects, which are not read"):
-        seen_through(metadata, "mine")
+        recorded_wrappers(metadata, "mine")
 
 
 def test_facts_of_the_size_of_data_are_not_read(tmp_path):

@@ -27,7 +27,7 @@ def told(name):
 
 warnings.simplefilter("ignore")
 file, algorithm, limits = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-gin.parse_config("recorded.action_range = (-1, 1)")
+gin.parse_config("dataset.action_range = (-1, 1)")
 small = dict(hidden_dims=(4,))
 assembly.build(None, algorithm, dataset=sys.argv[4], algorithm=small)  # all modules are loaded
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew

@@ -18,7 +18,7 @@ import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.make import make
-from offpcc.envs.resume import Recall
+from offpcc.envs.resume import EpisodeReplay
 from offpcc.envs.vector.local import LocalEnvironments, VectorEnvironments, environment_seed, environments
 from offpcc.envs.vector.worker_main import serve
 from offpcc.training.experiment import build
@@ -410,15 +410,15 @@ class OldGenerator(Wander):
 @pytest.mark.parametrize("kind", [OwnGenerator, OldGenerator])
 @pytest.mark.parametrize("ended", [False, True])
 def test_what_cannot_be_found_back_is_told_also_where_an_episode_has_ended(kind, ended):
-    first = Recall(kind(), seed=4)
+    first = EpisodeReplay(kind(), seed=4)
     for _ in range(3):
         first.reset()
         while True:
             *_, terminated, truncated, _ = first.step(np.ones(1))
             if terminated or truncated or (not ended and first._num_episodes == 3):
                 break
-    _, over, same = Recall(kind(), seed=4).repeat(first.note())
-    assert over == (first.note()["is_over"])
+    _, over, same = EpisodeReplay(kind(), seed=4).restore(first.snapshot())
+    assert over == (first.snapshot()["is_over"])
     assert not same
 
 
@@ -432,10 +432,10 @@ def test_an_environment_that_never_seeds_its_generator_is_found_back():
             self.left -= 1
             return self.seen(), 0.0, self.left == 0, False, {}
 
-    first = Recall(Regular(), seed=4)
+    first = EpisodeReplay(Regular(), seed=4)
     first.reset()
     first.step(np.ones(1))
-    assert Recall(Regular(), seed=4).repeat(first.note())[2]
+    assert EpisodeReplay(Regular(), seed=4).restore(first.snapshot())[2]
 
 
 def test_seeds_differ_and_the_first_is_the_runs():
@@ -459,15 +459,15 @@ def test_stacked_frames_are_stored_once(monkeypatch):
 
 
 def test_recall_tells_where_it_is_repeated_from():
-    env = Recall(Wander(), seed=4)
-    assert env.note() is None
+    env = EpisodeReplay(Wander(), seed=4)
+    assert env.snapshot() is None
     env.reset()
     for _ in range(20):
         observation, _, terminated, truncated, _ = env.step(np.ones(1))
         if terminated or truncated:
             observation, _ = env.reset()
-    again = Recall(Wander(), seed=4)
-    found, over, same = again.repeat(env.note())
+    again = EpisodeReplay(Wander(), seed=4)
+    found, over, same = again.restore(env.snapshot())
     assert same and not over
     np.testing.assert_array_equal(found, observation)
     np.testing.assert_array_equal(again.step(np.ones(1))[0], env.step(np.ones(1))[0])

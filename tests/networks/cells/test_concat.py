@@ -75,7 +75,7 @@ def test_agents_with_it_are_built_with_separate_and_with_shared_encoders(cls, na
     agent = cls(VECTORS, ACTIONS, hidden_dims=(4,), **{name: memory})
     assert is_empty(agent.actor_encoder) and is_empty(agent.shared_encoder) and not agent.memoryless
     assert len(agent.critic_encoders) == 1 and agent.actor_encoder.dim == 12
-    assert agent.without_effect()["encoder_lr"] == "no encoder has parameters"
+    assert agent.unused_parameters()["encoder_lr"] == "no encoder has parameters"
     step = Step(np.ones((2, 3), np.float32), np.zeros((2, 2)), np.zeros((2, 1)), np.ones(2))
     action, memory = agent.act(step)
     again, _ = agent.act(step._replace(is_first=np.array([1.0, 0.0])), memory, deterministic=True)
@@ -87,7 +87,7 @@ def test_agents_with_it_are_built_with_separate_and_with_shared_encoders(cls, na
 
 def test_it_says_what_changes_nothing():
     shape, inputs = InputShape((3,), 1), drawn(1, 4, 3)
-    assert Concat(3, 1, 1).without_effect().keys() == {"hidden_dim", "num_layers"}
+    assert Concat(3, 1, 1).unused_parameters().keys() == {"hidden_dim", "num_layers"}
     for one, other in ((1, 7), (256, 2)):
         assert torch.equal(Concat(3, one, other)(inputs)[0], Concat(3, 5, 5)(inputs)[0])
     assert Recurrent(shape, cell="concat", hidden_dim=3).dim == 30

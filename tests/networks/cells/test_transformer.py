@@ -23,9 +23,9 @@ SIZES = [  # window, steps, layers, heads, width
 ]
 
 
-def made(window=4, num_layers=2, num_heads=2, width=8, dtype=torch.float64):
+def made(context_length=4, num_layers=2, num_heads=2, width=8, dtype=torch.float64):
     torch.manual_seed(0)
-    return GPT(NUM_IN, width, num_layers, num_heads=num_heads, window=window).to(dtype)
+    return GPT(NUM_IN, width, num_layers, num_heads=num_heads, context_length=context_length).to(dtype)
 
 
 def drawn(steps, dtype=torch.float64, rows=ROWS):
@@ -42,8 +42,8 @@ def in_pieces(cell, x, sizes):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("window, steps, num_layers, num_heads, width", SIZES)
-def test_the_same_values_however_it_is_fed(window, steps, num_layers, num_heads, width, dtype):
-    cell, x = made(window, num_layers, num_heads, width, dtype), drawn(steps, dtype)
+def test_the_same_values_however_it_is_fed(context_length, steps, num_layers, num_heads, width, dtype):
+    cell, x = made(context_length, num_layers, num_heads, width, dtype), drawn(steps, dtype)
     close = functools.partial(torch.testing.assert_close, rtol=0, atol=TOLERANCE[dtype])
     with torch.no_grad():
         expected, last = cell(x)
@@ -62,7 +62,7 @@ def test_the_same_values_however_it_is_fed(window, steps, num_layers, num_heads,
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE[dtype])
 
 
-def attention_by_hand(block, x, window):
+def attention_by_hand(block, x, context_length):
     """Of one head, step by step and pair by pair: the angle between two numbers grows with the distance."""
     weight, bias = block.project.weight.detach().numpy(), block.project.bias.detach().numpy()
     width = block.head_dim
@@ -71,18 +71,18 @@ def attention_by_hand(block, x, window):
     frequency = 10_000.0 ** (-np.arange(0, width, 2) / width)
     heard = np.zeros_like(value)
     for t in range(len(x)):
-        back = range(max(0, t - window), t + 1)
+        back = range(max(0, t - context_length), t + 1)
         scores = []
         for s in back:
             q, k = (v[: width // 2] + 1j * v[width // 2 :] for v in (query[t], key[s]))
-            scores.append((q * np.conj(k) * np.exp(1j * frequency * (t - s))).real.sum() / math.sqrt(width))
+            scores.append((q * np.conj(k) * np.exp(1j * frequency * (t - s))).valid.sum() / math.sqrt(width))
         weights = np.exp(scores) / np.exp(scores).sum()
         heard[t] = sum(w * value[s] for w, s in zip(weights, back, strict=True))
     return x + heard @ block.merge.weight.detach().numpy().T + block.merge.bias.detach().numpy()
 
 
 def test_a_block_by_hand():
-    cell, x = made(window=3, num_layers=1, num_heads=1, width=6), drawn(8, rows=1)
+    cell, x = made(context_length=3, num_layers=1, num_heads=1, width=6), drawn(8, rows=1)
     (block,) = cell.blocks
     with torch.no_grad():
         h = torch.from_numpy(attention_by_hand(block, cell.embedding(x)[0].numpy(), 3))
@@ -106,33 +106,33 @@ def test_branches_start_smaller_the_more_there_are(num_layers):
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 @pytest.mark.parametrize("window", [2, 5])
-def test_it_reaches_back_a_window_in_each_block_and_never_ahead(window, num_layers):
-    cell, x = made(window, num_layers), drawn(20)
+def test_it_reaches_back_a_window_in_each_block_and_never_ahead(context_length, num_layers):
+    cell, x = made(context_length, num_layers), drawn(20)
     changed = x.clone()
     changed[1, 3] += 1.0
     with torch.no_grad():
         moved = (cell(x)[0] - cell(changed)[0]).abs().sum(-1) > 0
     expected = torch.zeros(ROWS, 20, dtype=torch.bool)
-    expected[1, 3 : 3 + num_layers * window + 1] = True
+    expected[1, 3 : 3 + num_layers * context_length + 1] = True
     assert torch.equal(moved, expected)
 
 
 def test_values_depend_on_no_steps_number():
     """After very many steps they are those of the last steps alone, seen as an episode's first."""
-    cell, x = made(window=4, num_layers=2), drawn(3_020)
+    cell, x = made(context_length=4, num_layers=2), drawn(3_020)
     with torch.no_grad():
         torch.testing.assert_close(cell(x)[0][:, -9:], cell(x[:, -20:])[0][:, -9:], rtol=0, atol=1e-10)
 
 
 def test_positions_matter():
-    cell, x = made(window=8, num_layers=1), drawn(6)
+    cell, x = made(context_length=8, num_layers=1), drawn(6)
     turned = torch.cat([x[:, :5].flip(1), x[:, 5:]], 1)
     with torch.no_grad():
         assert (cell(x)[0][:, -1] - cell(turned)[0][:, -1]).abs().max() > 1e-3
 
 
 def test_the_state_has_one_size_and_zeros_are_an_episodes_start():
-    cell, x = made(window=5), drawn(12)
+    cell, x = made(context_length=5), drawn(12)
     shapes = {tuple(tuple(part.shape) for part in cell(x[:, :steps])[1]) for steps in (1, 4, 5, 6, 12)}
     assert shapes == {((ROWS, 2, 5, 2, 8), (ROWS, 1))}
     with torch.no_grad():
@@ -146,7 +146,7 @@ def test_the_state_has_one_size_and_zeros_are_an_episodes_start():
 
 
 def test_a_state_is_not_written_into():
-    cell, x = made(window=3, dtype=torch.float32), drawn(6, torch.float32)
+    cell, x = made(context_length=3, dtype=torch.float32), drawn(6, torch.float32)
     with torch.no_grad():
         _, state = cell(x[:, :5])
         copies = [part.clone() for part in state]
@@ -161,7 +161,7 @@ def test_a_state_is_not_written_into():
 
 @pytest.mark.parametrize("steps", [3, 7])
 def test_gradients(steps):
-    cell = made(window=3, num_layers=2, num_heads=1, width=4)
+    cell = made(context_length=3, num_layers=2, num_heads=1, width=4)
     _, state = cell(drawn(2))
     state = tuple(part.detach() for part in state)
 
@@ -173,7 +173,7 @@ def test_gradients(steps):
 
 
 def test_gradients_flow_through_the_handed_on_state():
-    cell, x = made(window=4), drawn(11)
+    cell, x = made(context_length=4), drawn(11)
     weights = drawn(11)[..., :1] * torch.arange(8.0)
     gradients = []
     for sizes in ([11], [4, 7], [6, 1, 4]):
@@ -184,7 +184,7 @@ def test_gradients_flow_through_the_handed_on_state():
 
 @pytest.mark.parametrize("num_layers", [1, 4])
 def test_it_is_finite_over_5000_steps_of_extreme_inputs(num_layers):
-    cell = made(window=64, num_layers=num_layers, dtype=torch.float32)
+    cell = made(context_length=64, num_layers=num_layers, dtype=torch.float32)
     x = drawn(5_000, torch.float32, rows=1)
     x[:, ::7] *= 1e6
     x[:, ::11] = 0.0
@@ -201,7 +201,7 @@ def test_each_depth_remembers_a_cue():
     """The first input comes back at the last step."""
     for num_layers in (1, 4):
         torch.manual_seed(1)
-        cell, read = GPT(2, 8, num_layers, num_heads=2, window=5), torch.nn.Linear(8, 1)
+        cell, read = GPT(2, 8, num_layers, num_heads=2, context_length=5), torch.nn.Linear(8, 1)
         optimizer = torch.optim.Adam([*cell.parameters(), *read.parameters()], 1e-2)
         losses = []
         for _ in range(60):
