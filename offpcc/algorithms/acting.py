@@ -21,7 +21,7 @@ from offpcc.networks.states import keep_rows, map_state
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import Noise
 
-ACTOR_FORMAT = 2
+ACTOR_FORMAT = 3
 # Arguments that an actor's file leaves out: what only learning reads, and what is described by what it built.
 BUILT = {"encoder", "shared_encoder"}
 LEARNING_ONLY = {

@@ -182,7 +182,7 @@ class Group:
 
     @torch.no_grad()
     def step(self, num_updates: int, watch: NonFiniteGuard | None = None) -> None:
-        """Move the parameters that have a gradient, once `num_updates` updates have been made, unless `watch` found fault."""
+        """Move the parameters that have a gradient, at update `num_updates`, unless `watch` found a fault."""
         reached = [number for number, parameter in enumerate(self.parameters) if parameter.grad is not None]
         if not reached:
             return

@@ -72,7 +72,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}; without one, offpcc trains"
         raise UserError(f"there is no command {first!r}; {advice}")
     is_command = first in (*COMMANDS, "-h", "--help", "--version")
-    given = list(words) if is_command else ["train", *words]
+    given = [_with_underscores(word) for word in (words if is_command else ["train", *words])]
     for word in given:
         if told := ELSEWHERE.get((given[0], word.split("=")[0])):
             raise UserError(f"`offpcc {given[0]}` does not take {word}; {told}")
@@ -83,6 +83,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         advice = f"did you mean {near[0]}?" if near else f"see `offpcc {given[0]} --help`"
         raise UserError(f"`offpcc {given[0]}` does not take {unknown[0]}; {advice}")
     return options
+
+
+def _with_underscores(word: str) -> str:
+    """`--run-id=1` as `--run_id=1`; the value stays as it is."""
+    name, equals, value = word.partition("=")
+    return f"--{name[2:].replace('-', '_')}{equals}{value}" if word.startswith("--") else word
 
 
 def parser(with_names: bool = False) -> argparse.ArgumentParser:

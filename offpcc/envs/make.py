@@ -172,8 +172,8 @@ def make(
             raise UnsuitableEnvironment(f"{name} cannot be wrapped by {wrapper}: {first_line(error)}") from error
         if not isinstance(env, gymnasium.Env):
             raise UnsuitableEnvironment(
-                f"{name} cannot be wrapped by {getattr(wrap, '__name__', wrap)}: it gives {format_value(env)}, which is no "
-                f"environment; correct make.wrappers"
+                f"{name} cannot be wrapped by {getattr(wrap, '__name__', wrap)}: it gives {format_value(env)}, which "
+                f"is no environment; correct make.wrappers"
             )
     _check_actions(name, env.action_space)
     _check_observations(name, env.observation_space)

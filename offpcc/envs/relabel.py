@@ -126,11 +126,10 @@ def view(
 ) -> Array:
     """What an agent in `env` would have seen of recorded episodes.
 
-    The recorded observation is the one that the wrappers of `recorded_wrappers` show; if that is not known, the innermost
-    one of its shape; or, in Ant, the first 27 numbers are, if 111 were recorded. Of wrappers that select numbers alone
-    the columns are taken at once; others are shown all episodes step by step. Randomness of theirs is drawn once for
-    each episode, from `seed` and its number. Of a recorded action it is taken that it was executed: StickyAction
-    changes none.
+    The recorded observation is the one that the wrappers of `recorded_wrappers` show; if they are not known, the
+    innermost one of its shape; or, in Ant, the first 27 numbers are, if 111 were recorded. Of wrappers that
+    select numbers alone the columns are taken at once; others are shown all episodes step by step. Their
+    randomness is drawn once for each episode, from `seed` and its number. Recorded actions count as executed: StickyAction changes none.
 
     Where nothing is to be done, the recorded array itself is returned.
 

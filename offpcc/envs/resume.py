@@ -86,7 +86,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         """Finds back the episode that a note tells of.
 
         Args:
-            snapshot: As `snapshot` gave it; of the environment's whole past, its seed included.
+            note: As `snapshot` gave it; of the environment's whole past, its seed included.
 
         Returns:
             The observation where the episode stands, whether it is over, and whether it is the same as before.

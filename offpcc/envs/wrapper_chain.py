@@ -106,8 +106,8 @@ def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequen
 
     Args:
         env: What they are to be seen in.
-        observations: The innermost level of their shape showed them, if `recorded_wrappers` is not known; or, in Ant, the
-            one of their first 27 numbers, if they are 111.
+        observations: The innermost level of their shape showed them, if `recorded_wrappers` is not known; or, in Ant,
+            the one of their first 27 numbers, if they are 111.
         recorded_wrappers: `observation_wrappers` of the environment that they were recorded in.
 
     Raises:

@@ -41,7 +41,7 @@ MAY_CHANGE = (
     *(f"{name}.on_device" for name in ("ReplayBuffer", "RecurrentReplayBuffer")),
     CHANGES_LEARNING,
 )
-CHECKPOINT_FORMAT = 8
+CHECKPOINT_FORMAT = 9
 
 
 class Checkpoint(dict[str, Any]):

@@ -170,8 +170,8 @@ def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_
         why = "as its tests came to train.stop_return before the first was due"
     else:
         why = (
-            f"as {loop.pending_updates:g} of one was due after {loop.step:,} steps, with {updates_per_step:g} for each of those "
-            f"after train.update_after = {update_after:,}; raise train.num_epochs or train.updates_per_step"
+            f"as {loop.pending_updates:g} of one was due after {loop.step:,} steps, with {updates_per_step:g} for each "
+            f"of those after train.update_after = {update_after:,}; raise train.num_epochs or train.updates_per_step"
         )
     with going_on_without("a message"):
         print(f"offpcc: the run ended without an update, {why}", file=sys.stderr, flush=True)

@@ -57,7 +57,7 @@ OTHERS = (  # how other files begin, and what they are
 )
 
 
-OF_OLDER_VERSIONS = "use that one, whose version is in run.json of the run's folder, or train anew"
+OF_OLDER_VERSIONS = "commit 4e6c498 is the last that reads it; use that one, or train anew"
 
 
 class FileError(UserError):

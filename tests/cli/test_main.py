@@ -569,3 +569,48 @@ def test_an_actor_that_names_unknown_classes_imports_nothing(quick, launch, tmp_
     code, _, err = launch("evaluate", run_folder(tmp_path))
     assert code == 2
     assert "actor_best.pt" in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "words, folder",
+    [
+        ((ROOT / "offpcc" / "launch.py",), ROOT),
+        (("launch.py",), ROOT / "offpcc"),
+        (("-m", "offpcc.launch"), ROOT),
+    ],
+    ids=["python offpcc/launch.py", "cd offpcc; python launch.py", "python -m offpcc.launch"],
+)
+def test_however_it_is_started_a_users_modules_are_found_before_ours(tmp_path, words, folder):
+    """Of `utils` and `data` there are ours, in the folder of launch.py; a user's config means the user's."""
+    for name in ("utils", "data"):
+        (tmp_path / f"{name}.py").write_text(f"print('the {name} of a user')\n")
+    config = tmp_path / "mine.gin"
+    lines = ["import utils", "import data", f"include '{ROOT}/configs/test/template_short.gin'"]
+    config.write_text("\n".join(lines) + "\n")
+    settings = (
+        "train.num_epochs=1",
+        "train.num_steps_per_epoch=20",
+        "train.update_after=20",
+        "train.updates_per_step=0",
+    )
+    command = ["--env", "pendulum-p-v0", "--algo", "sac", "--config", config, "--results", tmp_path / "results"]
+    done = subprocess.run(
+        [sys.executable, *map(str, words), *map(str, command), "--run-id", "7", "--gin", *settings],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the utils of a user" in done.stdout and "the data of a user" in done.stdout
+    assert (tmp_path / "results" / "pendulum-p-v0" / "sac" / "7" / "actor_last.pt").is_file()
+
+
+def test_the_entry_point_names_both_tables():
+    from offpcc import launch
+    from offpcc.algorithms import ALGORITHMS
+    from offpcc.envs import ENVIRONMENTS
+
+    assert launch.ALGORITHMS is ALGORITHMS and launch.ENVIRONMENTS is ENVIRONMENTS
+    with pytest.raises(AttributeError, match=r"offpcc\.launch"):
+        launch.NOTHING

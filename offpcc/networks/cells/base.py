@@ -22,7 +22,7 @@ class Cell(nn.Module):
 
     Attributes:
         dim: width of a summary.
-        context_length: how many steps back it looks, where it has to learn of each of them; None if it has nothing such.
+        context_length: how many steps back it looks; None if there is no such limit.
     """
 
     sizes: ClassVar[frozenset[str]] = frozenset({"num_in", "hidden_dim", "num_layers"})

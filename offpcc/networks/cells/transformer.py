@@ -5,16 +5,17 @@ transformer is Vaswani et al. 2017, arXiv:1706.03762), its positions are rotary 
 
 Differs from the papers:
 
-* In each block, attention reaches back `context_length` steps. So an episode may have any length, its cost grows with the
-  length and not with its square, and the state has one size. A summary can depend on `num_layers` x `context_length` steps.
+* In each block, attention reaches back `context_length` steps. So an episode may have any length, its cost grows with
+  the length and not with its square, and the state has one size. A summary can depend on `num_layers` x
+  `context_length` steps.
 * GPT-2 adds a learned vector for each position; here queries and keys are rotated by their step, so that what one step
   makes of another depends on how far they are apart, and on no step's number.
 * Inputs are vectors and are embedded by a linear layer; there are no words, no output layer and no dropout.
 * Initial weights are PyTorch's, with the output of each branch scaled by 1 / sqrt(2 num_layers), as GPT-2's are.
 * Attention farther back than learning sees together, `segment_len` + `burn_in` steps of the replay buffer, is never
   trained, and spoils acting: `context_length` has to be less, best half of that.
-* After a burn-in a summary is what it would be without the cut if the burn-in has `num_layers` x `context_length` steps or
-  more; of a shorter segment the first steps are looked at as an episode's first.
+* After a burn-in a summary is what it would be without the cut if the burn-in has `num_layers` x `context_length`
+  steps or more; of a shorter segment the first steps are looked at as an episode's first.
 * The width of a head is hidden_dim / num_heads, rounded up to an even number, so that any `hidden_dim` will do.
 """
 
@@ -41,8 +42,8 @@ WIDENING = 4  # of a block's feed-forward part
 class AttentionWindow(NamedTuple):
     """Who attends to whom, the same in every block.
 
-    Up to `context_length` steps are one chunk, which attends to what is remembered and to itself. More steps are chunks of
-    `context_length` each, and each attends to the one before it and to itself: more is out of its reach.
+    Up to `context_length` steps are one chunk, which attends to what is remembered and to itself. More steps are chunks
+    of `context_length` each, and each attends to the one before it and to itself: more is out of its reach.
     """
 
     num_steps: int
@@ -154,9 +155,9 @@ class Block(nn.Module):
 class GPT(Cell):
     """A causal transformer: `num_layers` blocks of width `hidden_dim`.
 
-    Its state is what each block remembers of the last `context_length` steps, their keys and values (B, num_layers, window,
-    num_heads, 2 head_dim), and how many steps there have been (B, 1): what lies before an episode's start is attended
-    to by none.
+    Its state is what each block remembers of the last `context_length` steps, their keys and values (B, num_layers,
+    context_length, num_heads, 2 head_dim), and how many steps there have been (B, 1): what lies before an
+    episode's start is attended to by none.
 
     Args:
         num_in: width of the inputs.
