@@ -27,7 +27,7 @@ _HOMES = {
     "Dataset": "offpcc.data.datasets.dataset",
     "build": "offpcc.training.experiment",
     "configurable": "offpcc.config.registry",
-    "configure": "offpcc.training.experiment",
+    "configure": "offpcc.training.configuration",
     "make": "offpcc.envs.make",
     "qlearning_dataset": "offpcc.data.datasets.load",
 }

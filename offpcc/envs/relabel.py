@@ -129,7 +129,8 @@ def view(
     The recorded observation is the one that the wrappers of `recorded_wrappers` show; if they are not known, the
     innermost one of its shape; or, in Ant, the first 27 numbers are, if 111 were recorded. Of wrappers that
     select numbers alone the columns are taken at once; others are shown all episodes step by step. Their
-    randomness is drawn once for each episode, from `seed` and its number. Recorded actions count as executed: StickyAction changes none.
+    randomness is drawn once for each episode, from `seed` and its number. Recorded actions count as executed:
+    StickyAction changes none.
 
     Where nothing is to be done, the recorded array itself is returned.
 

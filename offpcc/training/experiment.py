@@ -17,7 +17,6 @@ from gymnasium import spaces
 from offpcc.algorithms import ActorCritic, find_algorithm, short_name
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.nonfinite import NonFiniteError
-from offpcc.config import loading
 from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, check, rules_of
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.snapshot import Manifest
@@ -41,19 +40,6 @@ from offpcc.training.run_fns import Callback, train
 from offpcc.training.saturation import Saturation
 from offpcc.utils.errors import DataWarning, UserError, first_line
 from offpcc.utils.system import is_shortage
-
-
-def configure(file: str | Path | None = None, *bindings: str) -> None:
-    """Settings by gin for all that is built after this, in place of what was set before.
-
-    Args:
-        file: a config, looked for as `--config` is; None for the defaults, which are the paper's.
-        bindings: such as "SAC.lr = 1e-4", each a string of its own; they win over the file's.
-
-    Raises:
-        UserError: a file is missing or malformed, or a binding names a class or parameter that does not exist.
-    """
-    loading.load(file, bindings, given_in=loading.IN_PYTHON)
 
 
 @dataclass(frozen=True)
