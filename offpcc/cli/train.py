@@ -46,7 +46,7 @@ from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_fns import columns_of
 from offpcc.training.settings import digest
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.errors import UserError
 from offpcc.utils.files import open_regular, telling_of_faults
 from offpcc.utils.locks import FolderLock
 from offpcc.utils.paths import check_folder
@@ -293,8 +293,7 @@ def picture(
     with going_on_without("the video"):
         try:
             _, videos = record_episodes(load_actor(folder.actor(), device), env, 1, folder.videos, "best_actor")
-        except signals.ANYTHING as error:  # such as an environment that cannot be drawn
-            signals.pass_on(error)
-            announce(f"there is no video: {first_line(error)}")
+        except UserError as error:  # such as an environment that cannot be drawn
+            announce(f"there is no video: {error}")
         else:
             logger.artifact("video", videos[0])
