@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from offpcc.data.datasets.dataset import Dataset
     from offpcc.data.datasets.load import qlearning_dataset
     from offpcc.envs.make import make
-    from offpcc.training.experiment import build, configure
+    from offpcc.training.configuration import configure
+    from offpcc.training.experiment import build
 
 __all__ = ["Agent", "Dataset", "__version__", "build", "configurable", "configure", "make", "qlearning_dataset"]
 
