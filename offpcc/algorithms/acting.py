@@ -1,4 +1,4 @@
-"""How every algorithm acts and is saved: its whole state to go on from, or what acting needs of it."""
+"""Acting, and saving and loading of algorithms: the whole state, or only what acting needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent in one environment, and actors in files.
+"""`Agent`: an actor for one environment, and actor files.
 
 agent = Agent.load("actor.pt")  # acts in the units of the environment that it was trained for
 """

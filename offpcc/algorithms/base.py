@@ -1,8 +1,8 @@
-"""What actor-critic algorithms share: assembly, summaries, targets.
+"""`ActorCritic`: builds networks, optimizers and targets, and encodes batches.
 
-Acting and saving are in `acting`; whether an update is fused, compiled or in bfloat16 is in `updating`.
+Acting and saving are in `acting`, execution options (fused, compiled, bfloat16) in `execution`.
 
-A deterministic policy that explores by Gaussian noise: what DDPG, with its children, and behaviour cloning share.
+`DeterministicPolicy` is the parent of algorithms with a deterministic actor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What learning needs beside networks: Polyak averages, multipliers, noise, statistics."""
+"""Parts of losses and targets: Polyak averages, temperature, Lagrange multiplier, observation statistics."""
 
 from __future__ import annotations
 

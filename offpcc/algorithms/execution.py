@@ -1,4 +1,4 @@
-"""How an update is made: by hand or by the algorithm's page, with compiled losses, in bfloat16; and always watched."""
+"""How an update is executed: fused or plain, compiled, in bfloat16, and guarded against NaN."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""Notices NaN and infinity in what is learned from, on the device, and lets nothing be changed by them.
+"""Keeps NaN and infinity out of updates, and reports the first tensor that held one.
 
-While an agent's update is made, its watch is the `current` one, which optimizers and targets ask. From the first bad
-number on no step changes anything, so that weights, moments, targets and statistics stay finite, whatever becomes of
-the update. On a CPU that is known before the next step; a GPU is not waited for.
+While an agent's update runs, its `NonFiniteGuard` is the `current` one, which optimizers and targets ask. After the
+first non-finite value all steps are frozen, so that weights, moments, targets and statistics stay finite. The check is
+synchronous on a CPU and asynchronous on a GPU.
 
-Looked at are batches, losses and gradients; bad weights show in these. Which tensor was the first is found out only
-once there is one.
-
-What is told, and kept, of an update that met a bad number: the first tensor that holds one, and the batch.
+Batches, losses and gradients are checked; bad weights show in them. Which tensor was first is found by repeating the
+update, only once there is one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Acting in NumPy, for few environments on the CPU."""
+"""Acting in NumPy, which is faster than torch for few environments on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps down a gradient: Adam, and schedules of its learning rate."""
+"""Adam, and schedules of its learning rate."""
 
 from __future__ import annotations
 

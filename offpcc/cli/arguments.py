@@ -1,7 +1,4 @@
-"""What a command line's words may be, as argparse takes it.
-
-Environment variables that are read: what each may be. What libraries would make of nonsense is not one message.
-"""
+"""Types of command-line arguments for argparse, and checks of environment variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands about recorded data: what is odd about it."""
+"""`offpcc check --dataset`: prints what is wrong with recorded data."""
 
 from __future__ import annotations
 

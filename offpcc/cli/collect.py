@@ -1,4 +1,4 @@
-"""The command that records a data set: episodes of an actor or of random actions, as D4RL's HDF5, and as Minari's."""
+"""`offpcc collect`: records episodes of an actor or of random actions as D4RL's HDF5, and as Minari."""
 
 from __future__ import annotations
 

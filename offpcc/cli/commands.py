@@ -1,4 +1,4 @@
-"""The commands beside training: evaluate, plot, envs, check, and showing what a run learned."""
+"""The commands `evaluate`, `plot`, `envs`, `check --env`, and `--render` and `--record`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One picture with a frame of each family of environments."""
+"""`offpcc envs --gallery`: one picture with a frame of each family of environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command of training tells a person: what there is to learn from, what came out, and what to do next."""
+"""Messages of the training command: data, config, warnings, results, next commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run begins from: decided before anything is made, or refused."""
+"""Decides how a run begins: new, resumed or refused; makes nothing."""
 
 from __future__ import annotations
 

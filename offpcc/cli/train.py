@@ -1,7 +1,4 @@
-"""The command that trains: a run's folder is made, filled or gone on with, and its result told.
-
-All by which a run can be followed while it trains: its table, TensorBoard, the terminal, Weights & Biases.
-"""
+"""The training command: run folder, loggers, training, result."""
 
 from __future__ import annotations
 

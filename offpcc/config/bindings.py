@@ -1,4 +1,4 @@
-"""Bindings of gin: what may be bound, and those that would do nothing refused by name."""
+"""gin bindings: which parameters exist, and bindings without effect, which are refused."""
 
 from __future__ import annotations
 

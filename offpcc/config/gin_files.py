@@ -1,4 +1,4 @@
-"""gin files as text: where they are looked for, and the bindings in them, one after the other.
+"""Finds and parses gin files.
 
 Includes and imports are followed where they stand. Nothing is bound here.
 """

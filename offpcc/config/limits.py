@@ -1,4 +1,4 @@
-"""How large gin configs may be: a file that costs minutes or all memory to read ends in one message.
+"""Limits on the size and depth of gin configs.
 
 A config of a few lines can ask for more than any machine does: files that include the next one twice, macros made of
 the last one twice, brackets in brackets. The bounds are far beyond what any config of use needs.

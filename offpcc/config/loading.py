@@ -1,4 +1,4 @@
-"""What is bound: by configs, by the command line or from Python; and what of it is in use."""
+"""Loads gin configs and bindings, and reports the values in use."""
 
 from __future__ import annotations
 

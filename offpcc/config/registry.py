@@ -1,4 +1,4 @@
-"""What gin can configure, and the plain data from which it is built again."""
+"""`configurable`: registers classes with gin; plain descriptions from which objects are built again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be given: rules that stand in signatures, and are held when a class is built.
+"""Types of parameters, such as `Fraction`, and the check of arguments against them.
 
 ``gamma: Fraction = 0.99`` is a float to a type checker, and a class decorated with `offpcc.configurable` refuses what
 is no fraction before anything is built. ``Fraction | None`` takes None as well.

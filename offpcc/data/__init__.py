@@ -1,4 +1,4 @@
-"""Buffers, recorded data, and augmentation."""
+"""Buffers and recorded data."""
 
 from offpcc.data.buffers.replay import ReplayBuffer
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer

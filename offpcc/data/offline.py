@@ -1,4 +1,4 @@
-"""Recorded data as an agent learns from it: read, seen as its environment shows it, and described."""
+"""Recorded data as an agent learns from it: read, shown through wrappers, described."""
 
 from __future__ import annotations
 

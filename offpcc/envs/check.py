@@ -1,7 +1,4 @@
-"""A doctor for environments: what would spoil learning in one, found before a run is spent on it.
-
-What an environment does when it is asked to: repeat itself, go on elsewhere, take extreme actions, be fast.
-"""
+"""`offpcc check --env`: finds what would spoil learning in an environment."""
 
 from __future__ import annotations
 

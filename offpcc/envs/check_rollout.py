@@ -1,7 +1,4 @@
-"""Walking through an environment under random actions, and noting what is odd about what it returns.
-
-What random walks through an environment show of it.
-"""
+"""Random rollouts of an environment, and what is wrong with what they return."""
 
 from __future__ import annotations
 

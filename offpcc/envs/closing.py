@@ -1,4 +1,4 @@
-"""Closing an environment that somebody else wrote: what it raises over that is told, and nothing else comes of it."""
+"""Closes environments; what they raise is reported in one line and ends nothing."""
 
 from __future__ import annotations
 

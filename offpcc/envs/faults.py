@@ -1,4 +1,4 @@
-"""What is told of an environment that misbehaves: one message, and for its developer where it happened."""
+"""`EnvironmentFault`: one message about an environment that raised, hung or returned a wrong value."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What stands around an environment that somebody else wrote, so that whatever it does comes to one message.
-
-What an environment may return: what is harmless passes, and is put into the form that its space promises.
-"""
+"""`Guard`: validates observations, rewards and flags of an environment, and turns its errors into one message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments by name, ready for the agents of offpcc, or one line that says why not."""
+"""`make`: builds an environment by name, with wrappers."""
 
 from __future__ import annotations
 

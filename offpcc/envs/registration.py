@@ -1,4 +1,4 @@
-"""What a row of the table of environments is, and the words that rows are written with.
+"""Rows of the table `ENVIRONMENTS`.
 
 Rows name their environment and its wrappers as strings, so that registering imports no simulator.
 """

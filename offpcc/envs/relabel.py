@@ -1,4 +1,4 @@
-"""Recorded episodes seen through an environment's wrappers, which are shown them as if they happened.
+"""Shows recorded episodes through an environment's wrappers.
 
 What was recorded is the observation at one of the environment's `offpcc.envs.wrapper_chain`. In the place of that level
 stands a `Playback`, and the wrappers above it run as they do in training. So what they show is exact for every wrapper,

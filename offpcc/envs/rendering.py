@@ -1,7 +1,4 @@
-"""How MuJoCo draws where there is no screen.
-
-Whether there is a screen that a window could open on.
-"""
+"""Chooses MuJoCo's OpenGL backend, and tests for a screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding an episode back in a simulator that cannot be saved."""
+"""Replays an unfinished episode from its seed and actions, because simulators cannot be saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An end to calls that do not come back.
+"""Timeouts of calls into environments.
 
 A thread looks now and then how long a call has taken. One that is too long is interrupted by a signal, which Python
 heeds between two of its own operations and in its own waits. A call into C that is not left even so takes the process

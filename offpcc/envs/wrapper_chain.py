@@ -1,4 +1,4 @@
-"""The levels of an environment, its own and those of its wrappers, and which of them a recording was made at."""
+"""The chain of wrappers of an environment, and at which of them a recording was made."""
 
 from __future__ import annotations
 

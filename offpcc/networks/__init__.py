@@ -1,4 +1,4 @@
-"""Encoders, which turn histories into summaries, and the feed-forward heads that read them."""
+"""Encoders, which turn histories into summaries, and the heads that read them."""
 
 from offpcc.networks.actors import DeterministicActor, GaussianActor, SquashedGaussianActor
 from offpcc.networks.cells import Cell

@@ -1,4 +1,4 @@
-"""Images to features."""
+"""The convolutional encoder."""
 
 from __future__ import annotations
 

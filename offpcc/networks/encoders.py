@@ -1,4 +1,4 @@
-"""Encoders ("summarizers"): from observations, and by choice previous actions and rewards, to summaries.
+"""Encoders: from observations, and optionally previous actions and rewards, to summaries.
 
 Every encoder maps `(inputs (B, T, ...), state)` to `(h (B, T, H), state)` and, fed step by step with the state
 handed on, gives what it gives fed at once. A state is None or nested tuples of tensors whose first axis is the

@@ -1,4 +1,4 @@
-"""Multilayer perceptrons, one or several side by side, differentiated by hand.
+"""Forward and backward passes of MLPs, written by hand for fused updates.
 
 What a small network costs beside its matrix products is mostly the overhead of operations, and for many rows the
 passes over memory between them. Here a network is one operation to autograd, and rows go through all its layers in

@@ -1,4 +1,4 @@
-"""Networks as NumPy functions of one step, over the very memory of their weights.
+"""Networks as NumPy functions of one step, which share the memory of their weights.
 
 An agent that acts reads one observation at a time, and then most of what a tensor operation costs is its overhead;
 NumPy's is several times less. A class offers a mirror of what it computes by a method `mirror`. An agent acts by

@@ -1,4 +1,4 @@
-"""The encoder with a memory of the history."""
+"""The recurrent encoder."""
 
 from __future__ import annotations
 

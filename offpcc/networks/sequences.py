@@ -1,4 +1,4 @@
-"""Encoders over the rows of a batch, with burn-in."""
+"""Runs encoders over batches of sequences, with burn-in."""
 
 from __future__ import annotations
 

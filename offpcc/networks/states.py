@@ -1,4 +1,4 @@
-"""What can be done with an encoder's state without knowing what it holds."""
+"""Operations on encoder states of any structure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an encoder keeps what the library relies on, for those who write one, or a memory, of their own."""
+"""`check_encoder`: a self-test for encoders and cells of your own."""
 
 from __future__ import annotations
 

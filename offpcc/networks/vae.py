@@ -1,4 +1,4 @@
-"""A model of recorded actions."""
+"""The variational autoencoder of actions in BCQ."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Checkpoints: all that a run needs to go on exactly, proven when it is written and when it is read.
+"""Checkpoints: written, verified and loaded; the callback that writes them.
 
-A checkpoint is a file, ``checkpoint.pt``, and the files in ``checkpoint_parts`` that it names, with the pieces of the
-replay buffer. The one before it is kept as ``checkpoint_before.pt``, with the pieces that it names.
-
-What happens beside the loop: checkpoints and actors.
+A checkpoint is the file ``checkpoint.pt`` and the files in ``checkpoint_parts`` that it names, which hold chunks of the
+replay buffer. The one before it is kept as ``checkpoint_before.pt``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Playing the episodes of a data set. Episode i follows from the seed and i alone.
+"""Plays the episodes of a data set. Episode i depends on the seed and i alone.
 
 Where it begins and all that is random in it is drawn from generators that are made from these two. So a recording that
 was killed and gone on with holds, byte for byte, what it would have held otherwise, provided that the environment

@@ -1,7 +1,4 @@
-"""Test episodes.
-
-Seeing what was learned: a window, or videos; and figures over many episodes.
-"""
+"""Test episodes, and videos of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From names to the parts of a run: environment, data, algorithm, buffer."""
+"""`build`: makes environment, data, algorithm and buffer from their names. `Experiment` holds them."""
 
 from __future__ import annotations
 

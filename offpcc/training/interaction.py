@@ -1,4 +1,4 @@
-"""An agent in its environments: the episodes under way, and finding them back when a run is resumed."""
+"""Steps an agent in its environments and stores the transitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted and told of a run: where its loop stands, its statistics, its table's rows, its time."""
+"""The state of the loop, statistics of updates, rows of the table, time left."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Learning curves, as one would put them in a paper.
-
-What runs wrote down of their progress: finding it, reading it, and the curves that it holds.
-"""
+"""Learning curves: reads tables, averages over seeds, draws."""
 
 import csv
 import math

@@ -1,7 +1,4 @@
-"""A run's folder: what is in it, how it is made, and what is told of a run's origin.
-
-What runs learned from: those whose folders lie side by side count as seeds of one experiment, and have to agree.
-"""
+"""A run's folder: its files, its provenance (`run.json`), and whether a run may use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop: interaction, updates, test episodes; online and, without an environment, offline."""
+"""`train`: the loop of interaction, updates and test episodes, online and offline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a policy, or a decoder of actions, gives nearly nothing but the bounds, where it hardly learns any more."""
+"""Warns when a policy's or decoder's tanh is saturated."""
 
 from __future__ import annotations
 

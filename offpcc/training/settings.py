@@ -1,4 +1,4 @@
-"""The settings of runs, as their `config.gin` tells them: which runs are seeds of one experiment, how others differ.
+"""Compares the settings of runs: which differ only in their seed, and how others differ.
 
 Nothing that a config names is imported.
 """

@@ -1,4 +1,4 @@
-"""Faults that a user can mend."""
+"""`UserError`: an error with fault, value and remedy, shown without a traceback."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What all pictures that are drawn have in common: colours, style, where they may be, and how they are written."""
+"""Style and writing of all figures."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

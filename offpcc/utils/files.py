@@ -1,7 +1,4 @@
-"""Files that are either wholly the old ones or wholly the new ones, whenever the program is stopped.
-
-What to tell a person whose disk is full, read-only or gone.
-"""
+"""Atomic writing and safe opening of files, and messages about disks at fault."""
 
 from __future__ import annotations
 

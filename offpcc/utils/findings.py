@@ -1,4 +1,4 @@
-"""What a doctor finds, of environments or of recorded data."""
+"""Findings of `offpcc check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of code that offpcc did not write, such as an environment's: what such a call may not do to the process.
+"""Calls into code that offpcc did not write: it may neither end the process nor change global settings.
 
 An environment runs in the process that trains. It can end this process without a word (`os._exit`), and it can change
 settings that all code of the process shares. Within ``with ForeignCall():`` the first raises `MisuseError` instead, and

@@ -1,4 +1,4 @@
-"""One process at a time in a run's folder."""
+"""A lock on a run's folder: one process at a time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Paths that a user gave: whether they can be, and whether something can be written there. Nothing is made.
-
-Importing a user's module: whatever it does when it is imported ends in one message.
-"""
+"""Checks of paths, and imports of modules, that a user names."""
 
 from __future__ import annotations
 

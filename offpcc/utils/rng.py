@@ -1,4 +1,4 @@
-"""NumPy generators whose state is plain data."""
+"""Random generators whose state can be saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: a command ends at the next place where nothing is lost by it, and without a traceback.
+"""SIGINT and SIGTERM: a command stops at the next safe point, without a traceback.
 
 A command begins in a state in which a signal raises `Interrupted` wherever the program is. Where that could leave
 something half done, the command says `deferred`: there a signal only waits for the next `poll`. Handlers are installed

@@ -1,7 +1,4 @@
-"""How much memory is free: on the machine, and under the limits of the process's control groups.
-
-The C library's allocator, told to keep what it is given back.
-"""
+"""Free memory, with container limits; the allocator's settings."""
 
 from __future__ import annotations
 

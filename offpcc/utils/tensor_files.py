@@ -1,4 +1,4 @@
-"""Files of tensors: written whole, sealed by a checksum of every byte, and read without executing anything.
+"""Files of tensors: atomic, with a checksum, and read without executing anything.
 
 They are torch's archives, which `torch.load` reads as well. The seal is the archive's comment: a word, and the BLAKE2b
 digest of all that comes before it. torch itself checks none of an archive's own checksums.

@@ -1,4 +1,4 @@
-"""Versions of what a run is computed by: its numbers are the same under the same versions alone."""
+"""Versions of offpcc and of the packages that a run's numbers depend on."""
 
 from __future__ import annotations
 

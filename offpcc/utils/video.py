@@ -1,4 +1,4 @@
-"""Videos of an agent at work."""
+"""Writes videos."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager

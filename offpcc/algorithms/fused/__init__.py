@@ -1,4 +1,4 @@
-"""Updates of memoryless agents written out by hand, for the CPU: made where they fit, unless `fused = False`.
+"""Fused updates of memoryless agents on the CPU, and the table that says which algorithms have one.
 
 The plain update of an algorithm's page is the reference, and the tests hold one against the other. What it does with
 few numbers it does here too (batches, targets, Adam, Polyak averages); the passes of the networks that learn are made

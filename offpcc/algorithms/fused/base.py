@@ -1,4 +1,4 @@
-"""What updates by hand share: whose weights they work on, and what they read."""
+"""`FusedUpdate`: what fused updates share."""
 
 from __future__ import annotations
 

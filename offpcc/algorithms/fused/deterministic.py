@@ -1,4 +1,4 @@
-"""DDPG's, TD3's, TD3+BC's and BC's updates by hand."""
+"""Fused updates of DDPG, TD3, TD3+BC and BC."""
 
 from __future__ import annotations
 

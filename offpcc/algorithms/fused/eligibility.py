@@ -1,4 +1,4 @@
-"""Which agents updates by hand fit, and whether one has been changed since that was asked."""
+"""Whether an agent can have a fused update, and whether it was changed since."""
 
 from __future__ import annotations
 

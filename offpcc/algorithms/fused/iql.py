@@ -1,4 +1,4 @@
-"""IQL's update by hand."""
+"""The fused update of IQL."""
 
 from __future__ import annotations
 

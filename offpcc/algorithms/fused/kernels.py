@@ -1,4 +1,4 @@
-"""Passes of perceptrons, forward and back, into memory that stays."""
+"""`MLPKernel`: forward and backward pass of an MLP into preallocated memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SAC's update by hand."""
+"""The fused update of SAC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the two buffers share."""
+"""What both buffers share."""
 
 from __future__ import annotations
 

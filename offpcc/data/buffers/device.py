@@ -1,9 +1,4 @@
-"""Rows of a buffer on the device that learns, so that no batch is gathered by the processor and copied over.
-
-Rings on the device that learns.
-
-Episodes on the device that learns.
-"""
+"""Copies of buffers on the device, from which batches are sampled without transfer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Transitions for agents without memory.
+"""`ReplayBuffer`: transitions, for agents without memory.
 
-Transitions in rings, a ring for each environment, in which each frame of an observation is stored once.
+Each environment has its own ring; each frame of stacked observations is stored once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole episodes, sampled whole or in segments, for agents with memory."""
+"""`RecurrentReplayBuffer`: episodes, sampled whole or in segments, for agents with memory."""
 
 from __future__ import annotations
 

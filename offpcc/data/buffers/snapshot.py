@@ -1,9 +1,7 @@
-"""How a buffer is saved: an outline, and what it stores in pieces, of which a checkpoint writes those that changed.
+"""Incremental snapshots of buffers: checkpoints write only the chunks that changed.
 
-The pieces of a replay buffer in files, each named by its content, so that only what changed is written anew.
-
-What a file holds is in its name, so none is ever changed: a file that is there and has its name's digest is right, of
-whichever run it is, and two checkpoints share what they have in common.
+A chunk's file is named by the digest of its content and never changed, so two checkpoints share the chunks that they
+have in common.
 """
 
 from __future__ import annotations

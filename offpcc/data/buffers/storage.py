@@ -1,7 +1,4 @@
-"""How transitions are stored.
-
-Episodes as an agent with memory learns from them, finished and under way.
-"""
+"""Arrays of transitions and episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A doctor for recorded data: what would spoil learning from it, found before a run is spent on it."""
+"""`offpcc check --dataset`: finds what would spoil learning from recorded data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether recorded data fits an environment, and what its agent will see of it."""
+"""Checks whether recorded data fits an environment."""
 
 from __future__ import annotations
 

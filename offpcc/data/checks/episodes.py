@@ -1,4 +1,4 @@
-"""What is odd about the episodes of recorded data: how they end, what follows them, which stand out."""
+"""Checks the episodes of recorded data: ends, resets, outliers."""
 
 from __future__ import annotations
 

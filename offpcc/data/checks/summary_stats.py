@@ -1,7 +1,4 @@
-"""How recorded numbers spread.
-
-How far observations move from one recorded step to the next.
-"""
+"""Spreads and step sizes of recorded columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where recorded terminals do not agree with the rule by which a known task ends."""
+"""Compares recorded terminals with the termination rule of a known task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is odd about the numbers in recorded data: rewards, observations, actions."""
+"""Checks the numbers of recorded data: rewards, observations, actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded actions: the bounds they have, and what they are between -1 and 1."""
+"""Bounds of recorded actions, and their scaling to [-1, 1]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where recorded episodes end, and what their last steps led to."""
+"""Episode boundaries of recorded data, and the last transitions of episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns, or episodes, of recorded data put together: what a `Dataset` is made of."""
+"""Builds a `Dataset` from columns or from episodes."""
 
 from __future__ import annotations
 

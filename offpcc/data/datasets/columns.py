@@ -1,4 +1,4 @@
-"""Columns of recorded data: checked before anything is read, and read in blocks."""
+"""Reads and checks columns of recorded data, in blocks."""
 
 from __future__ import annotations
 

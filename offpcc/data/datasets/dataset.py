@@ -1,4 +1,4 @@
-"""Recorded data: the steps of all episodes one after another, checked once, and laid out as buffers store them."""
+"""`Dataset`: recorded steps, all episodes one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files from the network: wholly there and checked, or not there at all."""
+"""Downloads files: complete and checked, or not at all."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Recorded data in files: D4RL's HDF5, and NPZ with the same keys.
-
-Things in HDF5 files: where each lies, its kind and its size are checked before it is read.
-"""
+"""Reads D4RL's HDF5, and NPZ with the same keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that nobody vouches for: what is declared is checked before it is read, and damage ends in one message."""
+"""Limits on the sizes that files from others declare; damage becomes one message."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Recorded data from wherever it is: a file, a D4RL name, a Minari id.
+"""`load`: reads a data set by file, D4RL name or Minari id.
 
-D4RL's data sets as files: where they are looked for, where they are fetched from, and what is in them.
-
-Their names are those of `offpcc.envs.d4rl.catalog`; sizes and hashes are those that TensorFlow Datasets checks.
+D4RL's names are in `offpcc.envs.d4rl.catalog`; sizes and hashes are those of TensorFlow Datasets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What was recorded beside the steps, and about the whole: read when it is asked for.
-
-What a reader of recorded data should be told of it.
-"""
+"""Metadata of recorded data, read on demand."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Recorded data in Minari's format, through its package.
-
-Names of Minari's data sets, and where they lie.
-"""
+"""Reads Minari data sets."""
 
 from __future__ import annotations
 

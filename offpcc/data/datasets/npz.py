@@ -1,4 +1,4 @@
-"""Arrays in NPZ files: the size and the kind of each are checked before it is read."""
+"""Reads arrays of NPZ files, with limits."""
 
 from __future__ import annotations
 

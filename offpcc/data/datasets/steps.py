@@ -1,4 +1,4 @@
-"""Recorded steps: the fields of a `Dataset`, and what follows from them."""
+"""`StepArrays`: the arrays of a `Dataset`."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""Recorded episodes, and the records of bytes that they are kept as, which tell whether they are whole.
+"""The log of recorded episodes: append-only files whose records show whether they are whole.
 
-Where the episodes of a recording lie while it goes on: each on disk in the moment in which it ends.
+Records lie one after another in the files ``000001.episodes``, ``000002.episodes``, ... of the folder ``FILE.shards``
+beside the final file. Written records never change. A process that is killed loses only unfinished episodes and at most the
+record that it was writing, which is dropped on resume.
 
-They lie in a folder beside the file that is to be, ``FILE.shards``, as records one after another in shards
-``000001.episodes``, ``000002.episodes`` and so on. What was written is never changed again. So a process that is
-killed loses the episodes that were under way and no other: at most the record it was writing is not whole, which is
-dropped when the recording is gone on with. What is dropped is removed only where something else is about to be written.
-They are no HDF5, because a file of it that is open when the process dies may be lost as a whole, and because a file
-for each episode would be thousands where episodes are short.
+The log is not HDF5, because an HDF5 file that is open when its process dies may be lost, and because one file per
+episode would make thousands of small files.
 """
 
 from __future__ import annotations

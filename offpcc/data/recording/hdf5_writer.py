@@ -1,4 +1,4 @@
-"""The file that a recording becomes: D4RL's HDF5, written from whole episodes, and read back to be gone on with.
+"""Writes a recording as D4RL's HDF5.
 
 Its bytes depend on nothing but the episodes and what is told of them.
 """

@@ -1,4 +1,4 @@
-"""What a recording tells of itself, and what of that has to be the same when it is gone on with."""
+"""Metadata of a recording, and what must not change when it is resumed."""
 
 from __future__ import annotations
 

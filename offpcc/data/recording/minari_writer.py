@@ -1,4 +1,4 @@
-"""A recording as a Minari data set too, through Minari's package."""
+"""Writes a recording as a Minari data set."""
 
 from __future__ import annotations
 

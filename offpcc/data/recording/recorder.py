@@ -1,4 +1,4 @@
-"""Recording what is played: a finished episode is on disk at once, and in the end all are one file of D4RL's."""
+"""`Recorder`: stores played episodes on disk at once, and merges them into one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adroit's hands with the rewards that D4RL's data was recorded with."""
+"""Adroit with the rewards and ends of D4RL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""D4RL's data sets by name: which file each is, where its data is tested, and the scores of returns.
+"""D4RL's names: files, test environments, reference returns.
 
 Fu et al. 2020 (arXiv:2004.07219). Names, files, time limits and reference returns are those of D4RL's own tables.
 """

@@ -1,4 +1,4 @@
-"""Ant as D4RL's data shows it."""
+"""Ant with D4RL's 111 numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulators of D4RL's tasks, and what mends each."""
+"""Makes the environments of D4RL's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task beside the data that was recorded in it."""
+"""`RecordedTask`: an environment with D4RL's `get_dataset` and `get_normalized_score`."""
 
 from __future__ import annotations
 

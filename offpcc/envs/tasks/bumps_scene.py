@@ -1,4 +1,4 @@
-"""The table with two bumps and the arm with a finger, in PyBullet, of simple shapes.
+"""The PyBullet scene of `bumps`: a table, two bumps, an arm with a finger.
 
 Seen from the front, y points right and z up. Lengths are in metres, torques in N m.
 """

@@ -1,4 +1,4 @@
-"""What environments side by side give, whatever runs them."""
+"""The interface of several environments, wherever they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments side by side, in this process or in processes of their own, by one set of rules.
+"""Several environments in this process, and the choice between them and worker processes.
 
 Whatever runs them, a step gives the observation that truly followed, also at an episode's end, and an episode that is
 over starts anew at the next step.

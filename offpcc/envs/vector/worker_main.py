@@ -1,4 +1,4 @@
-"""What runs in a process of its own: an environment that does as it is told through a pipe.
+"""The main function of a worker process: serves one environment through a pipe.
 
 Here, so that a worker imports neither torch nor the agents.
 """

@@ -1,7 +1,4 @@
-"""Environments in processes of their own, which may die, and are then started anew.
-
-The process of an environment, as it is seen from outside.
-"""
+"""Several environments in worker processes, which are restarted when they die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrappers: what of the state the agent sees, how it acts, and the returns it is judged by.
+"""Wrappers of environments.
 
 Those that hide something can be put on any environment by gin, in any order, beside Gymnasium's own::
 

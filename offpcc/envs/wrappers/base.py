@@ -1,7 +1,4 @@
-"""Wrappers that every environment is given: types, the units of actions, and the returns it is judged by.
-
-What wrappers ask of spaces.
-"""
+"""Wrappers that every environment gets: float32 observations, scaled actions, episode returns."""
 
 from __future__ import annotations
 

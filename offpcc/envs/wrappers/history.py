@@ -1,4 +1,4 @@
-"""Wrappers that show something of what came before."""
+"""Wrappers that add earlier observations or actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments of the old gym, whose `step` returns four values, as Gymnasium environments."""
+"""`OldGym`: environments of the old gym, whose `step` returns four values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrappers that hide something of what there is to see."""
+"""Wrappers that hide parts of observations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memories, one a page, by the names that `Recurrent.cell` takes."""
+"""Memory cells, by the names that `Recurrent.cell` takes."""
 
 from offpcc.networks.cells.base import Cell, CellBuilder, run_chunked
 from offpcc.networks.cells.concat import Concat

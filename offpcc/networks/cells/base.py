@@ -1,4 +1,4 @@
-"""What every memory has in common."""
+"""`Cell`: the interface of memory cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last inputs side by side: the baseline without a learned memory.
+"""`Concat`: the last inputs side by side, a baseline without learned memory.
 
 Yang & Nguyen 2021 (arXiv:2110.12628) give agents without a memory the last 5 or 10 observations, and compare.
 

@@ -1,4 +1,4 @@
-"""Products with weights, whose gradients are taken in the order that costs least."""
+"""Linear layers whose gradients are computed in the cheapest order."""
 
 from __future__ import annotations
 

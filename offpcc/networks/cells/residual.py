@@ -1,4 +1,4 @@
-"""Layers of memory in residual blocks with normalisation, so that several of them train."""
+"""Residual blocks with normalisation around recurrent layers."""
 
 from __future__ import annotations
 

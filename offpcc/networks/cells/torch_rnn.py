@@ -1,4 +1,4 @@
-"""PyTorch's own memories: LSTM and RNN; GRU has a page of its own.
+"""PyTorch's LSTM and RNN.
 
 LSTM is Hochreiter & Schmidhuber 1997 ("Long short-term memory") with the forget gates of Gers et al. 2000 ("Learning to
 forget"), RNN is Elman 1990 ("Finding structure in time").

@@ -1,4 +1,4 @@
-"""Where a run's numbers go: the terminal, a CSV file, TensorBoard, Weights & Biases, or all of them."""
+"""Loggers: terminal, CSV file, TensorBoard, Weights & Biases."""
 
 from offpcc.training.loggers.base import Logger, Loggers, Progress, Row
 from offpcc.training.loggers.console import ConsoleLogger

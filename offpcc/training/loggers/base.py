@@ -1,4 +1,4 @@
-"""What every logger understands."""
+"""The interface of loggers."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on."""
+"""Progress and results in the terminal."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The run's own record: one row per epoch in `progress.csv`."""
+"""`progress.csv`: one row per epoch."""
 
 from collections.abc import Iterable, Sequence
 from numbers import Integral

@@ -1,4 +1,4 @@
-"""What a display, a logger or a picture raises: it is reported, and the run goes on."""
+"""Reports what a display, logger or picture raises, so that the run goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights & Biases, for those who ask for it."""
+"""Weights & Biases."""
 
 import glob
 import os
