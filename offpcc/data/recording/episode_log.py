@@ -1,8 +1,8 @@
 """The log of recorded episodes: append-only files whose records show whether they are whole.
 
 Records lie one after another in the files ``000001.episodes``, ``000002.episodes``, ... of the folder ``FILE.shards``
-beside the final file. Written records never change. A process that is killed loses only unfinished episodes and at most the
-record that it was writing, which is dropped on resume.
+beside the final file. Written records never change. A process that is killed loses only unfinished episodes and at
+most the record that it was writing, which is dropped on resume.
 
 The log is not HDF5, because an HDF5 file that is open when its process dies may be lost, and because one file per
 episode would make thousands of small files.
