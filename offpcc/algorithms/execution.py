@@ -44,6 +44,12 @@ def with_execution_mode(update: Callable[[Any, Batch], Stats]) -> Callable[[Any,
 
 def compile_losses(agent: Any) -> None:
     """Put compiled ones in the place of the class's losses, which are pure functions of summaries."""
-    for name in dir(type(agent)):
-        if name.endswith("_loss") and name not in vars(agent):
+    for name in loss_names(type(agent)):
+        if name not in vars(agent):
             setattr(agent, name, torch.compile(getattr(agent, name)))
+
+
+@functools.cache
+def loss_names(cls: type) -> tuple[str, ...]:
+    """Names of the class's methods that are losses."""
+    return tuple(name for name in dir(cls) if name.endswith("_loss"))

@@ -93,7 +93,7 @@ class RunFolder:
 
     def next_free_id(self) -> int:
         """The smallest id above all that exist."""
-        taken = [int(p.name) for p in self.siblings.glob("*") if p.name.isdigit()]
+        taken = [int(p.name) for p in self.siblings.glob("*") if p.name.isascii() and p.name.isdecimal()]
         return max(taken, default=0) + 1
 
     def actor(self) -> Path:

@@ -9,15 +9,18 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 
 import offpcc
 from offpcc.algorithms.acting import ACTOR_FORMAT
+from offpcc.algorithms.variants import RecurrentSAC
 from offpcc.config import loading
 from offpcc.core import Step
 from offpcc.networks import Identity, Recurrent
 from offpcc.training.evaluation import run_episodes
 from offpcc.training.experiment import build
 from offpcc.training.loggers import Loggers
+from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError
 
 SMALL = {"hidden_dims": (8,), "encoder": functools.partial(Recurrent, hidden_dim=8, num_layers=1)}
@@ -321,3 +324,21 @@ def test_a_lack_of_memory_while_learning_is_told_and_no_other_error_is_taken_for
         assert "takes more memory than there is" in caught.value.message and "lower the sizes" in caught.value.message
     else:
         assert str(error) in str(caught.value)
+
+
+def test_what_a_caller_does_to_an_action_changes_nothing_that_the_agent_reads():
+    encoder = functools.partial(Recurrent, hidden_dim=8, num_layers=1, use_previous_action=True)
+    algorithm = RecurrentSAC(Box(-1, 1, (2,)), Box(-1, 1, (1,)), hidden_dims=(8,), encoder=encoder, seed=1)
+    careful, careless = offpcc.Agent(algorithm), offpcc.Agent(algorithm)
+    observations = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    for observation in observations:
+        expected, action = careful.act(observation), careless.act(observation)
+        assert np.array_equal(action, expected)
+        action *= 0.0
+
+
+def test_the_next_free_id_is_above_all_numbers_and_other_names_are_none(tmp_path):
+    folder = RunFolder(tmp_path, "pendulum-p-v0", "sac", 1)
+    for name in ("2", "7", "²", "٣", "notes"):
+        (folder.siblings / name).mkdir(parents=True)
+    assert folder.next_free_id() == 8
