@@ -121,7 +121,7 @@ def waits(function):
                     "is_that_of",
                 }:
                     yield f"line {node.lineno}: if on what .{called.attr}() gives"
-                if isinstance(inner, ast.Attribute) and inner.attr in {"mask", "real", "terminations", "rewards"}:
+                if isinstance(inner, ast.Attribute) and inner.attr in {"loss_mask", "valid", "terminations", "rewards"}:
                     yield f"line {node.lineno}: if on a batch's {inner.attr}"
 
 
@@ -137,7 +137,7 @@ def test_learning_does_not_wait_for_the_device(file):
 
 
 def test_the_reading_finds_what_it_looks_for():
-    code = "def f(x, batch):\n if batch.mask.sum() > 0:\n  return float(x), x.item(), x.cpu(), x.tolist(), bool(x)"
+    code = "def f(x, batch):\n if batch.loss_mask.sum() > 0:\n  return float(x), x.item(), x.cpu(), x.tolist(), bool(x)"
     assert len(list(waits(ast.parse(code)))) == 7
     assert list(imported(ast.parse("def f():\n from offpcc.core import Batch"))) == ["offpcc.core"]
 

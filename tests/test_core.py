@@ -106,7 +106,7 @@ def test_has_step_needs_both_observations():
 def test_what_padding_holds_is_gone(k, observation, value):
     batch = random_batch(observation=observation)
     clean = padded(batch, k, value).without_padding()
-    for name in ("observations", "actions", "rewards", "terminations", "real", "mask"):
+    for name in ("observations", "actions", "rewards", "terminations", "valid", "loss_mask"):
         expected = append_padding(getattr(batch, name), k, 0.0)
         assert torch.equal(getattr(clean, name), expected), name
     assert torch.equal(clean.first_action, batch.first_action)

@@ -244,19 +244,19 @@ def test_regular_files_are_opened_as_ever(tmp_path):
 PACKAGE = Path(offpcc.__file__).parent
 OPENS = {"open", "read_text", "read_bytes", "File", "ZipFile", "fromfile", "genfromtxt", "loadtxt"}
 OTHERWISE = {  # what opens without the shared function, and why it may
-    "files.py": "it is the shared function, and opens folders to flush them",
-    "locks.py": "a lock's file has flags of its own, and is looked at likewise",
-    "memory.py": "it reads /proc/meminfo, which is the system's own",
-    "data/shards.py": "a folder is opened to be locked",
-    "tensor_files.py": "an archive in memory, and a temporary file that was just written",
-    "data/npz_items.py": "an item of an archive that is open",
-    "data/recording_file.py": "a temporary file, and behind check_regular",
-    "data/dataset_files.py": "behind `reading`, which calls check_regular",
-    "data/minari_source.py": "behind check_regular",
-    "data/d4rl.py": "a temporary file that was just downloaded",
-    "data/parts.py": "a temporary file",
-    "data/downloads.py": "a temporary file, and an address",
-    "loggers/tensorboard_events.py": "a new file, made by mode x",
+    "utils/files.py": "it is the shared function, and opens folders to flush them",
+    "utils/locks.py": "a lock's file has flags of its own, and is looked at likewise",
+    "utils/system.py": "it reads /proc/meminfo, which is the system's own",
+    "data/recording/episode_log.py": "a folder is opened to be locked",
+    "utils/tensor_files.py": "an archive in memory, and a temporary file that was just written",
+    "data/datasets/npz.py": "an item of an archive that is open",
+    "data/recording/hdf5_writer.py": "a temporary file, and behind check_regular",
+    "data/datasets/hdf5.py": "behind `reading`, which calls check_regular",
+    "data/datasets/minari.py": "behind check_regular",
+    "data/datasets/load.py": "a temporary file that was just downloaded",
+    "data/buffers/snapshot.py": "a temporary file",
+    "data/datasets/download.py": "a temporary file, and an address",
+    "training/loggers/tensorboard_logger.py": "a new file, made by mode x",
 }
 
 

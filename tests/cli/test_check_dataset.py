@@ -235,7 +235,7 @@ def test_data_is_read_as_training_reads_it(check, tmp_path, monkeypatch):
         return Dataset.from_arrays(**pendulum(actions=recorded()["actions"]))
 
     monkeypatch.setattr(offline, "load", load)
-    (tmp_path / "data.gin").write_text("dataset.action_range = (-3.0, 3.0)\nrecorded.max_episode_steps = 40\n")
+    (tmp_path / "data.gin").write_text("dataset.action_range = (-3.0, 3.0)\ndataset.max_episode_steps = 40\n")
     check(file, env="pendulum-p-v0", config="data.gin")
     offline.read(str(file), make("pendulum-p-v0"))
     assert len(options) == 2 and options[0] == options[1]
@@ -250,7 +250,7 @@ def test_an_environment_that_there_is_not_is_refused(check, tmp_path):
 def test_a_config_tells_bounds_and_wrappers(check, tmp_path):
     file = written(tmp_path, **{key: value for key, value in pendulum().items() if key != "timeouts"})
     (tmp_path / "data.gin").write_text(
-        "dataset.action_range = (-2.0, 2.0)\nrecorded.max_episode_steps = 40\nSAC.lr = 1e-3\n"
+        "dataset.action_range = (-2.0, 2.0)\ndataset.max_episode_steps = 40\nSAC.lr = 1e-3\n"
     )
     _, lines = check(file, config="data.gin")
     assert not any("outside [-1, 1]" in line for line in lines)

@@ -104,7 +104,7 @@ class Recent(Cell):
         return known.cumsum(1)[:, self.context_length - 1 :], known[:, x.shape[1] :]
 
 
-@pytest.mark.parametrize("window", [10, 40, 200])
+@pytest.mark.parametrize("context_length", [10, 40, 200])
 def test_a_window_is_gone_past(context_length):
     with pytest.raises(UserError, match=r"summaries of Recurrent differ when it is fed step by step: .* in 300 steps"):
         check_encoder(functools.partial(Recurrent, cell=functools.partial(Recent, context_length=context_length)))

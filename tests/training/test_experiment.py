@@ -230,7 +230,7 @@ def test_previous_action_and_reward_reach_the_networks():
 @pytest.mark.parametrize("is_fronted", [False, True])
 def test_an_agent_that_reads_rewards_asks_for_them(is_fronted):
     reading = functools.partial(Identity, use_previous_reward=True)
-    own = {"front": reading} if is_fronted else {"use_previous_reward": True}
+    own = {"feature_extractor": reading} if is_fronted else {"use_previous_reward": True}
     encoder = functools.partial(Recurrent, hidden_dim=8, num_layers=1, **own)
     agent = offpcc.Agent(offpcc.build("pendulum-p-v0", "rsac", algorithm=SMALL | {"encoder": encoder}).algorithm)
     observation = np.array([0.6, 0.8], np.float32)

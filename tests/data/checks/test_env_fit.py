@@ -64,15 +64,15 @@ def test_what_the_agent_will_see_is_told(wrapped, shape):
 def test_data_that_was_recorded_through_the_wrappers_fits_too():
     assert "of shape (1,), where float32 of shape (1,)" in only(fits(data(size=1), DropIndices(Cart(), (1,))), OK)
     told = '["DropIndices(indices=[1])"]'
-    assert "of shape (1,)" in only(fits(data(size=1, recorded_wrappers=told), DropIndices(Cart(), (1,))), OK)
+    assert "of shape (1,)" in only(fits(data(size=1, seen_through=told), DropIndices(Cart(), (1,))), OK)
 
 
 @pytest.mark.parametrize(
     ("made", "words"),
     [
         (lambda: (data(size=4), DropIndices(Cart(), (1,))), ["4 numbers", "2 numbers of its own", "1 numbers after"]),
-        (lambda: (data(recorded_wrappers='["Flicker()"]'), Cart()), ["recorded through Flicker()", "no wrapper"]),
-        (lambda: (data(recorded_wrappers="Flicker"), Cart()), ["metadata/seen_through is 'Flicker'"]),
+        (lambda: (data(seen_through='["Flicker()"]'), Cart()), ["recorded through Flicker()", "no wrapper"]),
+        (lambda: (data(seen_through="Flicker"), Cart()), ["metadata/seen_through is 'Flicker'"]),
         (lambda: (data(), NormalizeObservation(Cart())), ["NormalizeObservation", "learns as it goes"]),
         (lambda: (data(size=111), Cart(27)), ["111 numbers", "27 numbers"]),
     ],

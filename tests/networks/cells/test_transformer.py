@@ -105,7 +105,7 @@ def test_branches_start_smaller_the_more_there_are(num_layers):
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
-@pytest.mark.parametrize("window", [2, 5])
+@pytest.mark.parametrize("context_length", [2, 5])
 def test_it_reaches_back_a_window_in_each_block_and_never_ahead(context_length, num_layers):
     cell, x = made(context_length, num_layers), drawn(20)
     changed = x.clone()
