@@ -148,7 +148,7 @@ def begun(config, bindings, algo, env, is_trained=True, data=()):
     """What a command line does with bindings before anything is made, and then a few steps."""
     config.write_text("\n".join(f"{name} = {given}" for name, given in bindings.items()))
     options = main.parse(["--env", env, "--algo", algo, "--config", str(config), *data])
-    learner = plan.decide(options, RunFolder(config.parent, env, algo, 1)).learner
+    learner = plan.plan_run(options, RunFolder(config.parent, env, algo, 1)).learner
     if is_trained:
         learner.train(Loggers([]))
 

@@ -257,11 +257,11 @@ def test_the_time_left_is_that_of_the_work_left(monkeypatch, updates_per_step, l
         now += step_time
         exploring = loop.step < update_after
         loop.step += num_envs
-        loop.owed += updates_per_step * num_envs * (not exploring)
+        loop.pending_updates += updates_per_step * num_envs * (not exploring)
         report()
         if loop.step // num_envs % length == 0:
-            while loop.owed >= 1.0 - 1e-6:
-                loop.owed -= 1.0
+            while loop.pending_updates >= 1.0 - 1e-6:
+                loop.pending_updates -= 1.0
                 now += update_time
                 report()
     assert not clock.failed
@@ -279,11 +279,11 @@ def test_a_rate_of_rounding_errors_is_none(monkeypatch):
     """Resumed within a long episode, the first window holds nothing that was done."""
     now = 0.0
     monkeypatch.setattr(metrics.time, "monotonic", lambda: now)
-    loop, logger = Loop(step=333, owed=0.05 * 133), Shown()
+    loop, logger = Loop(step=333, pending_updates=0.05 * 133), Shown()
     clock = Clock(loop, 1_200, 0.05, logger)
     for _ in range(300):
         now += 0.3
         loop.step += 1
-        loop.owed += 0.05
+        loop.pending_updates += 0.05
         clock.report("learning")
     assert {progress.seconds_left for progress in logger.progresses} == {math.inf}

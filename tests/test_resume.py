@@ -363,7 +363,7 @@ def test_of_a_table_that_is_as_it_was_nothing_is_told(quick, tmp_path, monkeypat
     monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
     bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
     assert quick("sac", bindings=[*bindings, "train.num_epochs=1"])[0] == 0
-    for number, choice in ((2, "'skip'"), (3, "'skip'"), (4, "'stop'")):  # with which a column comes
+    for number, choice in ((2, "'skip'"), (3, "'skip'"), (4, "'raise'")):  # with which a column comes
         given = [*bindings, f"train.num_epochs={number}", f"ActorCritic.nonfinite={choice}"]
         code, out, err = quick("sac", "--resume", bindings=given)
         assert code == 0, err

@@ -17,9 +17,9 @@ from offpcc.config.registry import specification
 from offpcc.core import Memory, Step, channels_first
 from offpcc.networks import Encoder, Inputs
 from offpcc.networks.encoders import rebuilds
+from offpcc.networks.noise import Noise
 from offpcc.networks.states import keep_rows, map_state
 from offpcc.utils.errors import UserError
-from offpcc.utils.rng import Noise
 
 ACTOR_FORMAT = 3
 # Arguments that an actor's file leaves out: what only learning reads, and what is described by what it built.

@@ -28,9 +28,9 @@ from offpcc.core import Batch, Stats, Summaries, channels_first_shape, is_image
 from offpcc.networks import Critics, DeterministicActor, Identity, Inputs, InputShape, PassThrough
 from offpcc.networks.augmentation import Augmentation, RandomShift
 from offpcc.networks.encoders import Builder, EncoderBuilder, built_encoder
+from offpcc.networks.noise import Noise
 from offpcc.networks.sequences import encode, is_empty
 from offpcc.utils.errors import UserError
-from offpcc.utils.rng import Noise
 from offpcc.utils.system import keep_freed_memory
 
 TRAIN_MODE_LAYERS = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)

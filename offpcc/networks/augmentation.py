@@ -10,7 +10,7 @@ from torch import Tensor
 
 from offpcc.config.registry import configurable
 from offpcc.config.validation import NonnegativeSize, Rule, with_parentheses
-from offpcc.utils.rng import Noise
+from offpcc.networks.noise import Noise
 
 
 @configurable

@@ -19,8 +19,8 @@ import torch
 from offpcc.algorithms import ActorCritic
 from offpcc.core import Memory, Step
 from offpcc.envs.wrapper_chain import name_of
+from offpcc.networks.noise import Noise
 from offpcc.training.interaction import refuse_endless
-from offpcc.utils.rng import Noise
 
 STREAM = 5  # tells what is drawn here from what else is drawn with the same seed
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from offpcc.algorithms.components import PolyakAverage, RunningNormalization, Temperature
 from offpcc.algorithms.optim import CosineDecay, LinearDecay, Optimizer
-from offpcc.utils.rng import Noise
+from offpcc.networks.noise import Noise
 
 CPU = torch.device("cpu")
 

@@ -209,11 +209,11 @@ def test_large_gradients_whose_sum_is_infinite_are_none_that_are_bad(together, n
         return {}
 
     if number == number:
-        agent.watch.over(agent, update, batch())
+        agent.watch.run(agent, update, batch())
         assert agent.watch.found == 0
     else:
         with pytest.raises(NonFiniteError, match=r"the gradient of critics\.net\.0\.weight is nan"):
-            agent.watch.over(agent, update, batch())
+            agent.watch.run(agent, update, batch())
         assert_same(tensors(agent), before)
 
 
@@ -240,11 +240,11 @@ def test_statistics_of_a_users_normalisation_stay():
         mean.add_(batch.observations.mean()), count.add_(1)
         return type(agent).update_networks(agent, batch)
 
-    agent.watch.over(agent, update, batch())
+    agent.watch.run(agent, update, batch())
     before = mean.clone(), variance.clone(), count.clone()
     assert mean.abs().sum() > 0 and count == 1
     with pytest.raises(NonFiniteError):
-        agent.watch.over(agent, update, with_number(batch(), "observations", NAN))
+        agent.watch.run(agent, update, with_number(batch(), "observations", NAN))
     assert all(torch.equal(a, b) for a, b in zip((mean, variance, count), before, strict=True))
 
 

@@ -319,7 +319,7 @@ def test_targets_depend_on_no_network_that_learns(name, monkeypatch):
     _, buffer = learn(agent, functools.partial(Walk, [3, 5]), 20, update_after=20, updates_per_step=0)
     batch = agent.prepare(buffer.sample())
     targets, backup, state = [], agent.td_target, agent.noise.state_dict()
-    monkeypatch.setattr(agent, "backup", lambda b, v: (targets.append(backup(b, v)), targets[-1])[1])
+    monkeypatch.setattr(agent, "td_target", lambda b, v: (targets.append(backup(b, v)), targets[-1])[1])
 
     def perturbed(*names):
         with torch.no_grad():

@@ -76,7 +76,7 @@ def test_actions_come_from_the_units_of_the_environment(pendulum_file):
     rows = read(pendulum_file, offpcc.make("pendulum-v0")).rows
     assert np.allclose(rows.actions[rows.is_start], recorded / 2.0, atol=1e-6)
     assert [notice.kind for notice in read(pendulum_file, offpcc.make("pendulum-v0")).notices] == ["units"]
-    with pytest.raises(UserError, match=r"swings.hdf5: .* actions lie outside .*recorded\.action_range=\(-2, 2\)"):
+    with pytest.raises(UserError, match=r"swings.hdf5: .* actions lie outside .*dataset\.action_range=\(-2, 2\)"):
         read(pendulum_file)  # without the environment nobody knows their units
 
 
@@ -597,7 +597,7 @@ def test_the_two_lines_of_the_readme(launch, tmp_path):
         (["--dataset", "FILE", "--gin", "train.update_after=5"], ["train.update_after", "recorded data"]),
         (["--dataset", "FILE", "--gin", "train.stop_return=5"], ["train.stop_return", "no test"]),
         (["--dataset", "FILE", "--gin", "environments.num_envs=2"], ["environments", "no part"]),
-        (["--env", "pendulum-v0", "--gin", "dataset.return_range=1.0"], ["recorded", "no part"]),
+        (["--env", "pendulum-v0", "--gin", "dataset.return_range=1.0"], ["dataset", "no part"]),
         (["--dataset", "FILE", "--gin", "dataset.return_range=-1.0"], ["dataset.return_range is -1.0"]),
         (["--dataset", "FILE", "--gin", "dataset.max_episode_steps=0"], ["dataset.max_episode_steps is 0"]),
     ],

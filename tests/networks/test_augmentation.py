@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from offpcc.data import RandomShift
-from offpcc.utils.rng import Noise
+from offpcc.networks.noise import Noise
 
 CPU = torch.device("cpu")
 

@@ -347,7 +347,7 @@ def test_an_unknown_cell_is_refused():
 
 
 def test_a_front_with_a_memory_is_refused():
-    with pytest.raises(UserError, match=r"Recurrent\.front"):
+    with pytest.raises(UserError, match=r"Recurrent\.feature_extractor"):
         Recurrent(InputShape((3,), 1), feature_extractor=functools.partial(Recurrent, hidden_dim=2))
 
 

@@ -46,7 +46,7 @@ def test_what_changes_nothing_that_is_learned_makes_no_other_setting(other):
         (f"{BASE}make.wrappers = [@mine.Blur]", ["", "wrappers=(@mine.Blur)"]),
         (f"{BASE}train.num_steps_per_epoch = 50", ["num_steps_per_epoch=1000", "num_steps_per_epoch=50"]),
         (f"{BASE}mine.Encoder.keep = 0.5", ["", "keep=0.5"]),
-        (f"{BASE.replace('lstm', 'gpt')}GPT.context_length = 7", ["cell='lstm'", "cell='gpt', window=7"]),
+        (f"{BASE.replace('lstm', 'gpt')}GPT.context_length = 7", ["cell='lstm'", "cell='gpt', context_length=7"]),
         (f"{BASE}SAC.polyak = 0.5\nSAC.n_step = 2\nSAC.lr = 1.0\nSAC.gamma = 0.5\nSAC.alpha = 2.0",
          ["alpha=1.0, gamma=0.99, lr=0.0003 and 2 more", "alpha=2.0, gamma=0.5, lr=1.0 and 2 more"]),
     ],

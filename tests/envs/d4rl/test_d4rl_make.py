@@ -26,7 +26,7 @@ SIZES = {  # numbers of an observation and of an action in D4RL's files, as Tens
     "pen": (45, 24), "hammer": (46, 26), "door": (39, 28), "relocate": (39, 30),
     "maze2d": (4, 2), "antmaze": (29, 8),
 }  # fmt: skip
-UNWANTED = {"torch", "h5py", "mujoco", "pybullet", "gymnasium_robotics", "offpcc.data", "offpcc.envs.d4rl"}
+UNWANTED = {"torch", "h5py", "mujoco", "pybullet", "gymnasium_robotics", "offpcc.data", "offpcc.envs.d4rl.make"}
 pytestmark = pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
 
 

@@ -33,7 +33,7 @@ def test_the_goal_is_shown_once():
 
 def test_the_fully_observed_twin_shows_it_always():
     whole = episode("reacher-mdp-v0")
-    np.testing.assert_array_equal(whole[:, 4:6], whole[:1, 4:6].restore(51, axis=0))
+    np.testing.assert_array_equal(whole[:, 4:6], whole[:1, 4:6].repeat(51, axis=0))
     assert (whole[:, [4, 5, 8, 9]] != 0).all()
     assert not whole[:, 10:].any()
 

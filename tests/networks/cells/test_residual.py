@@ -62,7 +62,7 @@ def test_blocks_by_hand(depth):
     weights = {name: weight.detach().numpy() for name, weight in cell.named_parameters()}
     for t in range(6):
         read = x[t].numpy()
-        stream = weights["beside.weight"] @ read + weights["beside.bias"]
+        stream = weights["input_projection.weight"] @ read + weights["input_projection.bias"]
         for number in range(depth):
             states[number] = 0.5 * states[number] + weights[f"layers.{number}.weight"] @ read
             stream = stream + states[number]
@@ -79,8 +79,8 @@ def test_a_layer_is_heard_past_those_that_say_nothing():
     beside, found = None, []
     for silent in (0, 3):
         cell = Blocks(3, 8, [first, *[Silent() for _ in range(silent)]])
-        beside = cell.beside.state_dict() if beside is None else beside
-        cell.beside.load_state_dict(beside)
+        beside = cell.input_projection.state_dict() if beside is None else beside
+        cell.input_projection.load_state_dict(beside)
         h, _ = cell(x)
         found.append((h.detach(), *torch.autograd.grad(h[:, -1, 0].sum(), [*first.parameters()])))
     assert all(gradient.abs().max() > 1e-6 for gradient in found[0][1:])
