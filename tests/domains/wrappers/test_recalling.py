@@ -66,7 +66,7 @@ def test_concatenate_joins_images_by_channel():
 
 
 def test_concatenate_refuses_none():
-    with pytest.raises(ValueError, match="at least 1, not 0"):
+    with pytest.raises(ValueError, match="from 1 to 1000, not 0"):
         Concatenate(Counter(), 0)
 
 
