@@ -99,7 +99,7 @@ def module(text: str) -> str:
 
 def imported(options: argparse.Namespace) -> list[str]:
     """The modules that a command names by --import."""
-    modules: list[str] = vars(options)["import"]  # a keyword is no attribute's name
+    modules: list[str] = vars(options).get("import", [])  # a keyword is no attribute's name
     return modules
 
 

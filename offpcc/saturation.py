@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import torch
+
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.base import AT_BOUND
 from offpcc.core import is_image
@@ -38,7 +40,8 @@ class Saturation:
         """Look, and warn."""
         if self.is_told or not run.loop.num_updates or not len(self.buffer):
             return
-        shares = self.algorithm.shares_at_bounds(self.buffer.peek())
+        with torch.random.fork_rng(devices=[]):  # an encoder of a user's, such as dropout, may draw
+            shares = self.algorithm.shares_at_bounds(self.buffer.peek())
         if shares is None:
             return
         made, recorded = (float(share) for share in shares)

@@ -23,7 +23,7 @@ from offpcc.callbacks import Checkpoints
 from offpcc.commands import refuse_idle, show
 from offpcc.disks import telling_of_faults
 from offpcc.domains.faults import EnvironmentFault
-from offpcc.errors import UserError, first_line
+from offpcc.errors import UserError
 from offpcc.following import open_loggers
 from offpcc.locks import FolderLock
 from offpcc.loggers import ConsoleLogger, Logger, going_on_without
@@ -214,8 +214,7 @@ def picture(
     with going_on_without("the video"):
         try:
             _, videos = record_episodes(load_actor(folder.actor(), device), env, 1, folder.videos, "best_actor")
-        except signals.ANYTHING as error:  # such as an environment that cannot be drawn
-            signals.pass_on(error)
-            announce(f"there is no video: {first_line(error)}")
+        except UserError as error:  # such as an environment that cannot be drawn
+            announce(f"there is no video: {error}")
         else:
             logger.artifact("video", videos[0])

@@ -139,8 +139,8 @@ RECORDS = {
     "environment's name": (told(env="\x1b[2J\nall is well", algo="\x1b]0;x\x07"), {"evaluate": ["\\x1b[2J"]}),
     "long environment's name": (told(env="x" * 10**6), {"evaluate": ["letters"]}),
     "environment of a module": (told(env="evil_installed:pendulum-p-v0"), {}),
-    "table's header": (text("progress.csv", "step,\x1b[2J\n1,2\n"), resume("progress.csv")),
-    "table of one field": (text("progress.csv", "step," + "x" * 10**6 + "\n1,2\n"), resume("progress.csv")),
+    "table's header": (text("progress.csv", "step,\x1b[2J\n1,2\n"), {}),
+    "table of one field": (text("progress.csv", "step," + "x" * 10**6 + "\n1,2\n"), {}),
 }
 
 

@@ -59,8 +59,8 @@ def test_a_run_that_will_end_before_its_first_update_is_told(begin):
 
 
 @pytest.mark.parametrize("algo", ["cql", "rcql"])
-def test_an_actor_that_will_only_imitate_is_told_of(begin, pendulum_file, algo):
-    words = ("--dataset", str(pendulum_file), "--config", "test/offline_short.gin", "--gin", "train.num_epochs=2")
+def test_an_actor_that_will_only_imitate_is_told_of(begin, unit_file, algo):
+    words = ("--dataset", str(unit_file), "--config", "test/offline_short.gin", "--gin", "train.num_epochs=2")
     words = (*words, "train.num_steps_per_epoch=30", "train.updates_per_step=0.5")
     *_, told = begin(*words, "CQL.num_imitating_updates=30", algo=algo, name="swings").messages
     assert told.startswith("the actor will only imitate") and "num_imitating_updates is 30" in told

@@ -226,12 +226,6 @@ def test_with_several_environments_it_is_refused():
             offpcc.build("machine-v0", "sac", environments={"shared_with_tests": True, **given})
 
 
-def test_without_tests_the_best_actor_is_the_latest(launch, tmp_path):
-    assert train(launch, "sac", "train.num_epochs=3", "train.update_after=10")[0] == 0
-    folder = run_folder(tmp_path, "machine-v0")
-    assert (folder / "actor_best.pt").read_bytes() == (folder / "actor_last.pt").read_bytes()
-
-
 # The page -------------------------------------------------------------------------------------------------------------
 
 

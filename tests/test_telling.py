@@ -20,12 +20,12 @@ SHORT = ("--config", "test/offline_short.gin", "--gin", "train.num_epochs=1", "t
 
 
 @pytest.fixture
-def named_as(pendulum_file, tmp_path):
+def named_as(unit_file, tmp_path):
     """A copy of the data that says where it was recorded."""
 
     def write(env):
         file = tmp_path / "named.hdf5"
-        with h5py.File(pendulum_file) as source, h5py.File(file, "w") as target:
+        with h5py.File(unit_file) as source, h5py.File(file, "w") as target:
             for key in source:
                 target[key] = source[key][:]
             target["metadata/env"] = env
@@ -58,9 +58,9 @@ def test_the_environment_of_a_d4rl_name_is_told(launch, hopper):
     assert (env.ref_min_score, env.ref_max_score) == (-20.272305, 3234.3)
 
 
-def test_a_part_of_the_data_has_a_folder_of_its_own(launch, pendulum_file, tmp_path):
+def test_a_part_of_the_data_has_a_folder_of_its_own(launch, unit_file, tmp_path):
     for extra in ((), ("--dataset_fraction", "0.5")):
-        assert launch("--dataset", pendulum_file, "--algo", "bc", *SHORT, *extra)[0] == 0
+        assert launch("--dataset", unit_file, "--algo", "bc", *SHORT, *extra)[0] == 0
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["swings", "swings_0.5"]
     assert run_name("pendulum-p-v0", "data/without_suffix") == "pendulum-p-v0_from_without_suffix"
     assert run_name("pendulum-p-v0", "minari:mine/swings-v0") == "pendulum-p-v0_from_minari:mine/swings-v0"

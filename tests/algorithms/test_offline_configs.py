@@ -139,14 +139,14 @@ def test_variants_change_what_they_say_and_nothing_else(name):
         ("test/offline_short.gin", set(LOCOMOTION)),
     ],
 )
-def test_which_algorithms_normalise_recorded_observations(file, normalizing, pendulum_file):
+def test_which_algorithms_normalise_recorded_observations(file, normalizing, unit_file):
     """Each paper's choice; where no paper is cited, all do."""
     tiny = ("hidden_dims = (4,)", "vae_hidden_dims = (4,)")
     stem = file.rpartition("/")[2].removesuffix(".gin")
     for algo in [stem] if stem in LOCOMOTION else LOCOMOTION:
         small = [f"{CLASSES[algo].__name__}.{text}" for text in tiny if algo == "bcq" or "vae" not in text]
         configuration.load(file, [*small, "recorded.return_range = None"])
-        learner = build(None, algo, dataset=pendulum_file)
+        learner = build(None, algo, dataset=unit_file)
         assert (learner.algorithm.normalization is not None) == (algo in normalizing), algo
 
 
