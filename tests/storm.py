@@ -103,9 +103,9 @@ def kinds() -> list[Kind]:
     workers = ("environments.num_envs=2", "environments.worker_processes=True")
     return [
         online("online", "pendulum-p-v0", "sac", BETWEEN_EPOCHS, *small, updates(2)),
-        online("online, memory", "pendulum-p-v0", "rsac", WITHIN_EPOCHS, updates(0.1)),
+        online("online, memory", "pendulum-p-v0", "rsac", WITHIN_EPOCHS),
         online("few updates", "pendulum-p-v0", "rsac", WITHIN_EPOCHS, updates(0.05), "environments.num_envs=2"),
-        online("images", "pendulum-img-v0", "csac", BETWEEN_EPOCHS, "ReplayBuffer.batch_size=4"),
+        online("images", "pendulum-img-v0", "csac", BETWEEN_EPOCHS, "ReplayBuffer.batch_size=4", updates(0.1)),
         offline("recorded", "iql", BETWEEN_EPOCHS),
         offline("recorded, memory", "rtd3_bc", WITHIN_EPOCHS),
         online("3 environments", *several, WITHIN_EPOCHS, updates(0.3), "environments.num_envs=3"),
