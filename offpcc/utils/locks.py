@@ -12,12 +12,7 @@ from pathlib import Path
 
 from offpcc.utils.errors import UserError, first_line
 
-UNSUPPORTED = (
-    errno.ENOTSUP,
-    errno.ENOLCK,
-    errno.ENOSYS,
-    errno.EINVAL,
-)  # some network file systems do not support locks
+UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)  # on file systems without locks
 
 
 class FolderLock:

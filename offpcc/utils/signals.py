@@ -103,7 +103,7 @@ def poll() -> None:
 
 
 def pass_on(error: BaseException) -> None:
-    """Raise `error` again if a signal may have caused it, so that no code gets the blame."""
+    """Raise `error` again if a signal may have caused it, so that it is not reported as a fault."""
     if isinstance(error, BaseExceptionGroup):
         if (interrupts := error.subgroup(KeyboardInterrupt)) is not None:
             pass_on(interrupts.exceptions[0])

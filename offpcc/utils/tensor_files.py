@@ -32,7 +32,7 @@ from offpcc.utils.system import available_bytes
 DIGEST_BYTES = 16
 WORD = b"offpcc:"
 SEAL_BYTES = len(WORD) + 2 * DIGEST_BYTES
-TEXT_BYTES = 1_000  # that are checked to recognize text
+TEXT_BYTES = 1_000  # checked to recognize text
 PICKLE = "data.pkl"  # part of an archive: plain data, and the layout of the tensors in the other parts
 PROTOCOL = 2  # pickle protocol of torch
 MOST_SHARED = 16  # tensors may share storage; their total size may be this many times the stored size
@@ -259,9 +259,7 @@ def _other_kind(data: bytes) -> str | None:
         if re.match(beginning, data, re.DOTALL):
             return meaning
     try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(
-            data[:TEXT_BYTES]
-        )  # incremental, because the last letter may be cut
+        text = codecs.getincrementaldecoder("utf-8")().decode(data[:TEXT_BYTES])  # the last letter may be cut
     except UnicodeDecodeError:
         return None
     return "text" if text.strip() and text.replace("\n", " ").replace("\t", " ").isprintable() else None
