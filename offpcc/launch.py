@@ -2,15 +2,15 @@
 
     python offpcc/launch.py --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 
-``python -m offpcc.launch`` and ``offpcc`` are the same program. The names of ``--env`` are in `ENVIRONMENTS`
-(offpcc/envs/__init__.py), those of ``--algo`` in `ALGORITHMS` (offpcc/algorithms/__init__.py).
+``python -m offpcc.launch`` and ``offpcc`` are the same program. `ENVIRONMENTS` (offpcc/envs/__init__.py) lists the
+names for ``--env``; `ALGORITHMS` (offpcc/algorithms/__init__.py) lists the names for ``--algo``.
 """
 
 import sys
 from pathlib import Path
 from typing import Any
 
-if __package__ in (None, ""):  # run as a file: import from the folder above this one, never from this one
+if __package__ in (None, ""):  # run as a script: import from the parent folder, never from this one
     _here = Path(__file__).resolve().parent
     sys.path[:] = [str(_here.parent), *(path for path in sys.path if Path(path or ".").resolve() != _here)]
 

@@ -1,4 +1,8 @@
-"""Types of command-line arguments for argparse, and checks of environment variables."""
+"""Convert the name of a module, as in an import.
+
+Raises:
+    ArgumentTypeError: the text is not a valid module name.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +21,15 @@ MOST_THREADS = 1024
 
 
 def _whole(text: str, least: int, most: int) -> int | None:
-    short = text.isdecimal() and len(text) <= 20  # Python refuses to read thousands of digits
+    short = text.isdecimal() and len(text) <= 20  # Python refuses to convert thousands of digits
     return int(text) if short and least <= int(text) <= most else None
 
 
 def run_id(text: str) -> int:
-    """A run's id, or a seed.
+    """Convert a run id or a seed.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is not a valid id.
     """
     if (number := _whole(text, 0, 2**31 - 1)) is None:
         raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number from 0 to 2147483647, such as 1")
@@ -33,10 +37,10 @@ def run_id(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """A whole number above 0.
+    """Convert a whole number above 0.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is not a valid number.
     """
     if (number := _whole(text, 1, 2**63 - 1)) is None:
         raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number above 0, such as 1")
@@ -44,10 +48,10 @@ def positive(text: str) -> int:
 
 
 def num_envs(text: str) -> int:
-    """A number of environments.
+    """Convert a number of environments.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is not a valid number.
     """
     if (number := _whole(text, 1, MOST_PARTS)) is None:
         raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number from 1 to {MOST_PARTS}, such as 1")
@@ -55,10 +59,10 @@ def num_envs(text: str) -> int:
 
 
 def num_threads(text: str) -> int:
-    """A number of threads.
+    """Convert a number of threads.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is not a valid number.
     """
     if (number := _whole(text, 1, MOST_THREADS)) is None:
         raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number from 1 to {MOST_THREADS}, such as 1")
@@ -66,10 +70,10 @@ def num_threads(text: str) -> int:
 
 
 def path(text: str) -> Path:
-    """A path, with ~ replaced.
+    """Convert a path; expand ~.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is not a valid path.
     """
     if not text:
         raise argparse.ArgumentTypeError("'' is no name of a file or folder; name one")
@@ -80,10 +84,10 @@ def path(text: str) -> Path:
 
 
 def file(text: str) -> Path:
-    """A path of a file that is to be written, with ~ replaced.
+    """Convert the path of an output file; expand ~.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is not a valid path of a file.
     """
     if ends_in_slash(text):
         raise argparse.ArgumentTypeError(f"{shown(text)} names a folder; name a file")
@@ -91,10 +95,10 @@ def file(text: str) -> Path:
 
 
 def module(text: str) -> str:
-    """A module's name, as Python imports it.
+    """Convert the name of a module, as in an import.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is not a valid module name.
     """
     if not all(part.isidentifier() for part in text.split(".")) or text.endswith(".py"):
         raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no name of a module; for my_lab.py it is my_lab")
@@ -102,16 +106,16 @@ def module(text: str) -> str:
 
 
 def imported(options: argparse.Namespace) -> list[str]:
-    """The modules that a command names by --import."""
-    modules: list[str] = vars(options).get("import", [])  # a keyword is no attribute's name
+    """Return the modules given with --import."""
+    modules: list[str] = vars(options).get("import", [])  # `options.import` is a syntax error
     return modules
 
 
 def fraction(text: str) -> float:
-    """A number above 0 and at most 1.
+    """Convert a number above 0 and at most 1.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is not a valid number.
     """
     try:
         number = float(text)
@@ -123,7 +127,7 @@ def fraction(text: str) -> float:
 
 
 class Kind(NamedTuple):
-    """What a variable may be."""
+    """Allowed values of an environment variable."""
 
     pattern: re.Pattern[str]  # of the whole value
     words: str  # after "it has to be"
@@ -149,10 +153,10 @@ ALLOWED = {
 
 
 def check_variables(given: Mapping[str, str] = os.environ) -> None:
-    """Refuse nonsense in an environment variable; an empty one is none.
+    """Raise an error for an invalid environment variable; an empty variable counts as unset.
 
     Raises:
-        UserError: naming the first.
+        UserError: a variable is invalid; the message names the first one.
     """
     for name, (pattern, words) in ALLOWED.items():
         value = given.get(name, "")

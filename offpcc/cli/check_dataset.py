@@ -1,4 +1,4 @@
-"""`offpcc check --dataset`: prints what is wrong with recorded data."""
+"""`offpcc check --dataset`: prints the faults of a dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from offpcc.cli import train  # noqa: F401 (all that gin can configure is known before configs are read)
+from offpcc.cli import train  # noqa: F401 (registers everything that gin can configure, before configs are read)
 from offpcc.cli.arguments import imported
 from offpcc.cli.commands import reject_unused_options, tell
 from offpcc.config import loading
@@ -30,14 +30,14 @@ from offpcc.utils.findings import FAULT
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BARS = 30  # of a histogram: fine enough to show two levels of skill, coarse enough for 100 episodes
+BARS = 30  # bars of a histogram: enough to show two levels of skill, few enough for 100 episodes
 
 
 def check_dataset(options: argparse.Namespace) -> int:
-    """Print what is odd about recorded data; the exit code says whether anything would spoil learning.
+    """Print the findings about a dataset; return 1 if a fault would spoil training, else 0.
 
     Raises:
-        UserError: there is no such data, or it cannot be read.
+        UserError: the dataset does not exist or cannot be read.
     """
     if not options.env:
         reject_unused_options(options, "--env", steps=None, seed=None)
@@ -57,7 +57,7 @@ def check_dataset(options: argparse.Namespace) -> int:
             diagnosis = examine(data, env=env)
     tell(console, diagnosis.findings)
     if diagnosis.spreads:
-        # Figures are there to be read, so elsewhere than in a terminal nothing may be cut.
+        # Outside a terminal, do not cut the numbers.
         wide = console if console.is_terminal else Console(width=max(console.width, 120))
         wide.print(_table(diagnosis.spreads))
     closing_words = "--output FILE.png draws returns and lengths"
@@ -83,7 +83,7 @@ def _table(spreads: tuple[Spread, ...]) -> Table:
 
 
 def _row_of_its_own(spread: Spread) -> object:
-    """Neighbouring columns that are always the same number share a row."""
+    """Return a key that is equal for neighbouring columns with the same constant; they share a row of the table."""
     kind, *_ = spread.what.split()
     return (kind, spread[1:]) if spread.is_constant else spread
 
@@ -95,15 +95,15 @@ def _draw_into(data: Dataset, file: Path) -> None:
 
 
 def draw(data: Dataset, file: Path) -> None:
-    """Draw how returns and lengths of episodes are distributed.
+    """Draw histograms of the returns and lengths of the episodes.
 
     Args:
-        data: Whose episodes.
+        data: The dataset.
         file: The picture (PNG, PDF or SVG, by its suffix).
 
     Raises:
         OSError: The file cannot be written.
-        ValueError: There is no picture with this suffix.
+        ValueError: matplotlib does not support this suffix.
     """
     import matplotlib
 
@@ -114,7 +114,7 @@ def draw(data: Dataset, file: Path) -> None:
 def _histograms(data: Dataset) -> Figure:
     from matplotlib.figure import Figure
 
-    # Without pyplot, a figure needs no display and is freed like any object.
+    # Without pyplot, a figure needs no display, and the garbage collector frees it.
     figure = Figure(figsize=(9.6, 3.4), layout="constrained")
     figure.suptitle(f"{data.name}, {data.num_episodes:,} episode{'s' * (data.num_episodes > 1)}")
     titles = ("return of an episode", "length of an episode (environment steps)")
@@ -124,5 +124,5 @@ def _histograms(data: Dataset) -> Figure:
         axes.hist(values, bins=BARS, color=color)
         axes.set(xlabel=title, ylabel="episodes")
         axes.yaxis.get_major_locator().set_params(integer=True)
-    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # of lengths, which may all be one
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # for lengths, which may all be 1
     return figure

@@ -1,4 +1,4 @@
-"""`offpcc collect`: records episodes of an actor or of random actions as D4RL's HDF5, and as Minari."""
+"""`offpcc collect`: records episodes of an actor or of random actions as D4RL's HDF5, and optionally as Minari."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from offpcc.utils.errors import UserError
 from offpcc.utils.files import open_regular
 
 RANDOM = "random"
-REDRAWN_AFTER = 0.2  # seconds
+REDRAWN_AFTER = 0.2  # seconds between redraws of the progress bar
 
 
 def collect(options: argparse.Namespace) -> int:
-    """Record a data set, tell what is in it, and how to learn from it; the exit code.
+    """Record a dataset, and print its statistics and a command that trains on it; return the exit code.
 
     Raises:
-        UserError: something given is at fault, and nothing was made; or what was begun cannot be written to its end.
+        UserError: an argument is invalid (nothing is created), or the recording cannot be completed.
     """
     file: Path = options.out
     minari = None if options.minari is None else options.minari.removeprefix(MINARI)
@@ -74,7 +74,7 @@ def collect(options: argparse.Namespace) -> int:
             check_lossless(minari, env)
         if there == options.steps:
             go_on(settings_of(env, facts), read_finished(file).settings, file)
-            remove_leftovers(shards_folder(file))  # of a process that was killed in its last moments
+            remove_leftovers(shards_folder(file))  # left by a process that was killed after it wrote the file
             print(f"{file} is finished, with {there:,} steps; there is nothing left to record")
         else:
             print(f"recording {name} in {env_label(options.env)}", flush=True)
@@ -108,12 +108,12 @@ def collect(options: argparse.Namespace) -> int:
 
 
 def who_acts(options: argparse.Namespace) -> tuple[str, ActorCritic | None, dict[str, Any]]:
-    """Who acts: what to call it, the agent if there is one, and what a recording tells of it.
+    """Return the name of the actor, the agent (None for random actions), and metadata for the recording.
 
-    gin knows from here on what the environment is made of.
+    This also loads the gin bindings of the environment.
 
     Raises:
-        UserError: there is no such actor, or an option has no effect on it.
+        UserError: the actor does not exist, or an option has no effect on it.
     """
     facts = {"env": options.env, "seed": options.seed, "deterministic": options.deterministic}
     if options.actor == RANDOM:
@@ -136,10 +136,10 @@ def who_acts(options: argparse.Namespace) -> tuple[str, ActorCritic | None, dict
 
 
 def refuse_without_effect(options: argparse.Namespace) -> None:
-    """Refuse options that are an actor's, where actions are random.
+    """Refuse options for actors when the actions are random.
 
     Raises:
-        UserError: one was given.
+        UserError: such an option was given.
     """
     given = {
         "--deterministic": options.deterministic,
@@ -151,20 +151,20 @@ def refuse_without_effect(options: argparse.Namespace) -> None:
 
 
 def actor_label(run: RunFolder, file: Path) -> str:
-    """What a recording calls an actor: by its run and its file, and never by where these lie."""
+    """Return the name of an actor in a recording: its run and its file, without the path to them."""
     details = run.details()
     known = [str(details[key]) for key in ("env", "algo", "run_id") if details.get(key) is not None]
     return "/".join([*known, file.name])
 
 
 def made_by(env: str) -> str:
-    """The bindings of gin's that take part in making the environment."""
+    """Return the gin bindings in use when the environment is made."""
     close(make(env))
     return loading.operative()
 
 
 def sha256(file: Path) -> str:
-    """A file's SHA-256."""
+    """Return the SHA-256 of a file."""
     with open_regular(file) as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
@@ -172,11 +172,11 @@ def sha256(file: Path) -> str:
 def record(
     recorder: Recorder, env: gymnasium.Env[Any, Any], actor: ActorCritic | None, options: argparse.Namespace
 ) -> None:
-    """Play, from where the recording stands, until it has all its steps; the last episode is cut there.
+    """Play episodes until the recording has all its steps; start after the recorded ones, and cut the last episode.
 
     Raises:
         UserError: an episode does not end, or cannot be written.
-        Interrupted: the command line was asked to stop.
+        Interrupted: the user asked the command to stop.
     """
     recorder.keep(int(np.searchsorted(np.cumsum(recorder.lengths), options.steps, side="right")))
     num_steps = sum(recorder.lengths)
@@ -197,9 +197,10 @@ def record(
 
 @contextmanager
 def showing_progress(num_steps: int, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Give a function of the steps and the episodes done, which shows them: a bar, or without a terminal a few lines.
+    """Yield a function of the numbers of steps and episodes that shows the progress.
 
-    The bar is drawn by hand, as a thread of its own would take time from playing.
+    In a terminal, it draws a bar; elsewhere, it prints a few lines. It redraws the bar itself, because rich's refresh
+    thread would take time from playing.
     """
     console = Console()
     is_live = console.is_terminal and not console.is_dumb_terminal
@@ -223,24 +224,28 @@ def showing_progress(num_steps: int, total: int) -> Iterator[Callable[[int, int]
 
 
 def tell(merged: Merged) -> None:
-    """What was recorded, in one line."""
+    """Print the size and mean return of the recording in one line."""
     mean = f", mean return {merged.mean_return:.1f}" if merged.num_whole else ""
     last = " (and a last one, which was cut)" if merged.num_episodes > merged.num_whole else ""
     print(f"{counted(merged.num_steps, 'step')}, {counted(merged.num_whole, 'whole episode')}{last}{mean}")
 
 
 def stopped(kept: str) -> str:
-    """How a recording that was stopped goes on."""
+    """Return the message for a recording that was stopped."""
     return f"stopped; {kept}, and the same command with --resume goes on"
 
 
 def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) -> str:
-    """An algorithm to learn from the data: with memory if the actor has one, or if much is hidden from random ones."""
+    """Return an algorithm for the dataset.
+
+    It has memory if the actor has memory, or, for random actions, if the task hides something. It has a convolutional
+    encoder if observations are images.
+    """
     is_partial = any(row.name == name and row.hidden != "nothing" for row in ENVIRONMENTS)
     needs_memory = is_partial if actor is None else not actor.memoryless
     return f"{'c' * is_image(env.observation_space.shape or ())}{'r' * needs_memory}iql"
 
 
 def counted(number: int, noun: str) -> str:
-    """Such as 1 step, and 2,000 steps."""
+    """Return a number with its noun, such as "1 step" or "2,000 steps"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""The commands `evaluate`, `plot`, `envs`, `check --env`, and `--render` and `--record`."""
+"""The commands `evaluate`, `plot`, `envs` and `check --env`, and the options `--render` and `--record`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from offpcc.utils.figures import check_picture, telling_of_faults
 from offpcc.utils.findings import FAULT, WARNING, Finding
 from offpcc.utils.paths import as_path, refuse_link, shown
 
-STEPS = 2_000  # of the longest walk of `check`
+STEPS = 2_000  # environment steps of the longest walk of `check`
 
 
 def envs(options: argparse.Namespace) -> int:
@@ -39,7 +39,7 @@ def envs(options: argparse.Namespace) -> int:
     if options.gallery:
         return _gallery(options.gallery)
     console = Console()
-    if not console.is_terminal:  # names are there to be copied, so nothing may be cut
+    if not console.is_terminal:  # do not cut names, because users copy them
         console = Console(width=max(console.width, 120))
     table = Table(box=None)
     for title in ("environment", "observation", "actions", "steps", "hidden", "to install"):
@@ -65,7 +65,7 @@ def _gallery(file: Path) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Print what is odd about an environment; the exit code says whether anything would spoil learning."""
+    """Print the findings about an environment; return 1 if a fault would spoil training, else 0."""
     if options.env is None:
         raise UserError("there is nothing to check; name an environment with --env, or recorded data with --dataset")
     reject_unused_options(options, "--dataset", output=None, dataset_fraction=1.0)
@@ -78,7 +78,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def tell(console: Console, findings: Iterable[Finding]) -> None:
-    """Print findings of a doctor, of environments or of recorded data."""
+    """Print the findings of a check."""
     for finding in findings:
         style = {FAULT: "bold red", WARNING: "yellow"}.get(finding.level, "green")
         line = Text.assemble((f"{finding.level:9}", style), (f"{finding.check:11}", "bold"), finding.found)
@@ -88,7 +88,7 @@ def tell(console: Console, findings: Iterable[Finding]) -> None:
 
 
 def plot(options: argparse.Namespace) -> int:
-    """Draw curves and print the figures under them."""
+    """Draw learning curves and print their final values."""
     picture = (options.output, "--output", "curves.png")
     check_picture(*picture)
     try:
@@ -117,12 +117,12 @@ def plot(options: argparse.Namespace) -> int:
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    """Print returns of a saved actor."""
+    """Print the returns of a saved actor."""
     run, file = find_actor(options, options.folder)
     actor = load_actor(file, choose_device(options))
     env = options.env
     if not env and options.folder.is_dir():
-        # What a folder says does not say what is imported: "module:id" is for the command line.
+        # A folder must not choose what is imported, so drop the module of "module:id"; the command line may name one.
         known = run.details().get("env", run.siblings.parent.name)
         env = known and shown(str(known).rsplit(":", 1)[-1])
         if env is None:
@@ -135,15 +135,15 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def find_actor(options: argparse.Namespace, given: str | Path, or_else: str = "") -> tuple[RunFolder, Path]:
-    """The folder of a saved actor's run, and the actor's file; gin knows from here on what the run's environment has.
+    """Return the folder of a saved actor's run and the actor's file; load the gin bindings of the run's environment.
 
     Args:
-        options: of the command, whose modules and config define what the run's config refers to.
+        options: options of the command; their modules and config define the names in the run's config.
         given: a run's folder, or an actor's file.
-        or_else: what may be given instead, for messages.
+        or_else: what else the user may give, for messages.
 
     Raises:
-        UserError: there is no such actor, or its environment is of unknown parts.
+        UserError: the actor does not exist, or its environment has unknown parts.
     """
     file = as_path(given)
     if not str(given) or not file.exists():
@@ -161,12 +161,12 @@ def _score(env: str, results: list[EpisodeResult]) -> str:
 
 
 def env_label(env: str) -> str:
-    """An environment as scores name it: with the simulator's version, which moves them."""
+    """Return the name of an environment with the version of its simulator, because scores depend on the version."""
     return f"{env} ({version})" if (version := simulator()) else env
 
 
 def choose_device(options: argparse.Namespace) -> torch.device:
-    """The device as asked for, CUDA if there is one, else the CPU; and torch's threads, one unless asked for more."""
+    """Return the requested device, else CUDA if available, else the CPU; also set the number of torch's threads."""
     torch.set_num_threads(options.threads)
     name = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -181,21 +181,21 @@ def choose_device(options: argparse.Namespace) -> torch.device:
             f"--device {name} cannot be used here ({str(error).splitlines()[0]}); choose cpu"
             + (f" or cuda:0 to cuda:{torch.cuda.device_count() - 1}" if torch.cuda.is_available() else "")
         ) from error
-    if device.type == "cuda":  # the same seed, the same bytes
+    if device.type == "cuda":  # the same seed gives the same bytes
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     return device
 
 
 def reject_unused_options(options: argparse.Namespace, needed: str, **defaults: Any) -> None:
-    """Refuse options that do nothing unless another is given.
+    """Refuse options that have no effect without another option.
 
     Args:
-        options: of the command.
-        needed: what they are for.
-        defaults: values of options that were not given.
+        options: options of the command.
+        needed: the other option.
+        defaults: option names and their default values.
 
     Raises:
-        UserError: one was given.
+        UserError: one of the options was given.
     """
     for name, default in defaults.items():
         if (value := getattr(options, name, default)) != default:

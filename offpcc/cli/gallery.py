@@ -17,7 +17,7 @@ from offpcc.envs.registration import is_installed
 from offpcc.utils.errors import UserError
 from offpcc.utils.figures import save
 
-NUM_STEPS = 20  # until the frame is taken
+NUM_STEPS = 20  # environment steps before the frame
 CELL = 2.0  # inches
 TITLE = 0.28  # inches
 GAP = 0.08  # inches
@@ -28,22 +28,22 @@ class Picture(NamedTuple):
 
     family: str
     frame: NDArray[np.uint8]  # (height, width, 3)
-    seen: NDArray[np.uint8] | None  # (height, width) or (height, width, 3): what the agent sees, of image tasks
+    seen: NDArray[np.uint8] | None  # (height, width) or (height, width, 3): the agent's input in image tasks
 
 
 def gallery(file: Path, environments: Iterable[Environment] = ENVIRONMENTS, seed: int = 0) -> list[str]:
-    """Draws the first environment of each family after some random steps.
+    """Draw the first environment of each family after some random steps.
 
     Args:
         file: The picture (PNG, PDF or SVG, by its suffix).
-        environments: Rows of the table.
-        seed: Of the environments and of the actions.
+        environments: Rows of the table of environments.
+        seed: Seed of the environments and of the actions.
 
     Returns:
         One line for each family that cannot be drawn here, with the reason.
 
     Raises:
-        UserError: None can be drawn.
+        UserError: No family can be drawn.
     """
     first_rows: dict[str, Environment] = {}
     for environment in environments:
@@ -55,7 +55,7 @@ def gallery(file: Path, environments: Iterable[Environment] = ENVIRONMENTS, seed
             continue
         try:
             pictures.append(_picture(row, seed))
-        except Exception as error:  # whatever a simulator or its renderer comes up with
+        except Exception as error:  # simulators and renderers raise errors of any type
             reason = getattr(error, "message", str(error)) or type(error).__name__
             left_out.append(f"{family} is left out: {reason.splitlines()[0]}")
     if not pictures:
@@ -80,7 +80,7 @@ def _picture(row: Environment, seed: int) -> Picture:
 
 
 def _square(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The middle of a frame; all of one that is longer than 4:3, its edges continued."""
+    """Return the middle square of a frame; a frame longer than 4:3 is padded with its edges to a square instead."""
     shorter, longer = sorted(frame.shape[:2])
     size = shorter if 3 * longer <= 4 * shorter else longer
     missing = [max(0, size - length) for length in frame.shape[:2]]
@@ -90,7 +90,7 @@ def _square(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _newest(observation: NDArray[Any]) -> NDArray[np.uint8]:
-    """The last image of a stack (n, h, w), of which one is grey and three, at its end, are no colours."""
+    """Return the last image of a stack (n, h, w) of grey images; with n = 3, the planes are not colours."""
     newest: NDArray[np.uint8] = observation[-1]
     return newest
 
@@ -101,7 +101,7 @@ def _save(pictures: list[Picture], file: Path) -> None:
     num_columns = _num_columns(len(pictures))
     num_rows = math.ceil(len(pictures) / num_columns)
     width, height = num_columns * (CELL + GAP) + GAP, num_rows * (CELL + TITLE + GAP) + GAP
-    # Without pyplot, a figure needs no display and is freed like any object.
+    # Without pyplot, a figure needs no display, and the garbage collector frees it.
     figure = Figure(figsize=(width, height), facecolor="white")
     for number, picture in enumerate(pictures):
         row, column = divmod(number, num_columns)
@@ -120,5 +120,5 @@ def _save(pictures: list[Picture], file: Path) -> None:
 
 
 def _num_columns(num: int) -> int:
-    """At most six, so that the last row is as full as it can be."""
+    """Return the number of columns, at most six, that fills the last row best."""
     return max(range(min(num, 4), min(num, 6) + 1), key=lambda columns: (-(-num % columns), columns))

@@ -1,4 +1,4 @@
-"""The command line: train, evaluate, plot, envs, check, collect. Nothing happens at import.
+"""The command line: train, evaluate, plot, envs, check, collect. The import has no side effects.
 
 python offpcc/launch.py --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 """
@@ -20,8 +20,8 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 
 COMMANDS = ("train", "evaluate", "plot", "envs", "check", "collect")
-NO_OPTIONS = ("folder", "run")  # among what is parsed
-ELSEWHERE = {  # options that a command does not take, though one may expect it to
+NO_OPTIONS = ("folder", "run")  # parsed names that are not options
+ELSEWHERE = {  # options that users may expect of a command, but that it does not have
     (
         "train",
         "--actor",
@@ -31,7 +31,7 @@ ELSEWHERE = {  # options that a command does not take, though one may expect it 
 
 
 class Parser(argparse.ArgumentParser):
-    """Argparse's, whose complaints are one message each, without a block of usage above."""
+    """An `argparse.ArgumentParser` that reports an error in one message, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line.
@@ -44,9 +44,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code."""
-    # NumPy's products are of one step of a few environments; threads of its own would spin beside torch's. It is
-    # imported later, and reads this then.
+    """Run the command line and return the exit code."""
+    # NumPy's matrix products are small (one step of a few environments); its threads would compete with torch's. NumPy
+    # reads this variable when it is imported, later.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with signals.handled(to_the_end=words is None):
         try:
@@ -55,16 +55,16 @@ def main(words: Sequence[str] | None = None) -> int:
             code: int = options.run(options)
         except (UserError, signals.Interrupted) as error:
             code = error.report()
-        except KeyboardInterrupt:  # of somebody else's making
+        except KeyboardInterrupt:  # raised by code outside offpcc
             code = signals.interrupted().report()
     return code
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line; without a command, they are those of training.
+    """Return the options of a command line; without a command, the options are those of training.
 
     Raises:
-        UserError: there is no such command, it has no such option, or the option takes no such value.
+        UserError: the command or an option does not exist, or the value of an option is invalid.
     """
     first = words[0] if words else "-"
     if not first.startswith("-") and first not in COMMANDS:
@@ -86,13 +86,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _with_underscores(word: str) -> str:
-    """`--run-id=1` as `--run_id=1`; the value stays as it is."""
+    """Return `--run-id=1` as `--run_id=1`; the value does not change."""
     name, equals, value = word.partition("=")
     return f"--{name[2:].replace('-', '_')}{equals}{value}" if word.startswith("--") else word
 
 
 def parser(with_names: bool = False) -> argparse.ArgumentParser:
-    """The arguments of all commands; the names of algorithms and environments take time, so only for --help."""
+    """Return the parser of all commands; it lists algorithms and environments only for --help, because this is slow."""
     listed = names() if with_names else ""
     whole = Parser(
         prog="offpcc",
@@ -221,7 +221,7 @@ def _version() -> str:
 
 
 def names() -> str:
-    """Algorithms and environments, for --help."""
+    """Return the names of algorithms and environments, for --help."""
     from offpcc.algorithms import ALGORITHMS
     from offpcc.envs import ENVIRONMENTS
 

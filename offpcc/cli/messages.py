@@ -32,21 +32,23 @@ from offpcc.training.settings import Settings, are_same, name_settings, settings
 from offpcc.utils.errors import UserError
 from offpcc.utils.system import available_bytes
 
-OLD_BODIES = re.compile(r"^(Hopper|HalfCheetah|Walker2d|Ant)-v[0-3]$")  # no longer to be had; v4 is what v2 was
+OLD_BODIES = re.compile(r"^(Hopper|HalfCheetah|Walker2d|Ant)-v[0-3]$")  # no longer available; v4 behaves like v2
 
-MOST_NEAR = 3  # folders that a message names
-LONGEST_FOLDER = 60  # letters of a folder's name that is proposed
+MOST_NEAR = 3  # largest number of folders that a message names
+LONGEST_FOLDER = 60  # letters of a folder name that a message proposes
 
 
 def describe_config(options: argparse.Namespace, config: str, file: Path) -> list[str]:
-    """What the configs and the command line bound of what is in use, a line for each class, and where all values are.
+    """Return the bindings of the configs and the command line that are in use, one line per class.
+
+    The text also names the file with all values.
 
     Args:
-        options: of the command.
+        options: options of the command.
         config: all values in use, as gin writes them.
-        file: where they are saved.
+        file: the file that stores them.
     """
-    if options.config is None:  # a run that goes on by its own config, where every value is bound
+    if options.config is None:  # the run resumes with its own config, which binds every value
         return [*options.gin, f"all values are as the run was begun with; they are in {file}"]
     used, bound = loading.values(config), loading.values(gin.config_str())
     settings = defaultdict[str, list[str]](list)
@@ -59,10 +61,10 @@ def describe_config(options: argparse.Namespace, config: str, file: Path) -> lis
 
 
 def describe_data(options: argparse.Namespace, learner: Experiment, num_steps: int) -> list[str]:
-    """What there is to learn from: the recorded data, or what the buffer can come to.
+    """Return a description of the dataset, or of the largest size of the replay buffer.
 
     Raises:
-        UserError: more than the machine has free.
+        UserError: it needs more memory than is free.
     """
     env, _ = resolve_env_and_dataset(options.env, options.dataset)
     available, buffer = available_bytes(), learner.buffer
@@ -96,22 +98,22 @@ def describe_data(options: argparse.Namespace, learner: Experiment, num_steps: i
 
 
 def about_frames(env: str | None, learner: Experiment) -> list[str]:
-    """How images are drawn that a simulator draws."""
+    """Return how the simulator draws images, if it does."""
     if learner.tests is not None and learner.tests.shared is not None:
-        return []  # there is to be no second environment
+        return []  # measuring the speed needs a second environment, which must not exist
     if env and is_image(learner.algorithm.observation_shape) and "mujoco" in sys.modules:
         return [f"frames are drawn by {backend()}, {frames_per_second(env):,.0f} a second"]
     return []
 
 
 def refusal(options: argparse.Namespace, folder: RunFolder, status: str, config: str | None) -> str:
-    """Why an existing run is not started, and what to do instead.
+    """Return why an existing run is not started, and what the user can do instead.
 
     Args:
-        options: of the command.
-        folder: of the run.
-        status: of the run.
-        config: the bindings that the command's run would have; None where it cannot be put together.
+        options: options of the command.
+        folder: folder of the run.
+        status: status of the run.
+        config: the bindings of the run that the command would start; None if it cannot be built.
     """
     here = folder.run_id
     is_known = folder.config.is_file() and not (options.config and has_imports(folder.config))
@@ -150,7 +152,7 @@ def _known_settings(folder: RunFolder) -> Settings | None:
 
 
 def nothing_there(options: argparse.Namespace, folder: RunFolder) -> str:
-    """Why there is nothing to go on with, and where there is: with data or an environment that was not named."""
+    """Return why there is no run to resume, and similar runs with a dataset or an environment that was not given."""
     name, algo = (glob.escape(path.name) for path in (folder.siblings.parent, folder.siblings))
     results, missing = folder.siblings.parent.parent, "--env" if options.dataset else "--dataset"
     pattern = f"*_from_{name}" if options.dataset else f"{name}_from_*"
@@ -169,14 +171,16 @@ def command(
     *extra: str,
     by_own_config: bool = False,
 ) -> str:
-    """The command that starts a run, or several, with the same options; without a config, with that of `folder`.
+    """Return the command that starts one or several runs with the same options.
+
+    Without --config, the command uses the config in `folder`.
 
     Args:
-        options: of the command just given.
-        folder: of the run.
-        run_id: of the run or runs.
-        extra: words at the end.
-        by_own_config: whether the run has a config, by which it goes on whatever this command bound.
+        options: options of the current command.
+        folder: folder of the run.
+        run_id: id of the run, or ids of the runs.
+        extra: words at the end of the command.
+        by_own_config: whether the run resumes with its own config; the command then has no --config and no --gin.
     """
     run_ids = [run_id] if isinstance(run_id, int) else run_id
     words = [*program(), *(["--env", options.env] if options.env else [])]
@@ -185,7 +189,7 @@ def command(
     if options.dataset_fraction != 1.0 and "--render" not in extra:
         words += ["--dataset_fraction", str(options.dataset_fraction)]
     words += ["--algo", options.algo, *(word for module in imported(options) for word in ("--import", module))]
-    if "--render" in extra:  # a saved actor needs nothing but its folder
+    if "--render" in extra:  # a saved actor needs only its folder
         words += ["--results", options.results] if options.results else []
         return shlex.join([*words, "--run_id", *map(str, run_ids), *extra])
     if not by_own_config and (options.config or "--resume" not in extra):
@@ -203,7 +207,7 @@ def command(
 
 
 def program() -> list[str]:
-    """The words that start this program as it was started."""
+    """Return the words that start this program in the same way again."""
     script = Path(sys.argv[0])
     if script.name == "launch.py":
         return [os.path.relpath(path) for path in (sys.executable, script)]
@@ -211,7 +215,7 @@ def program() -> list[str]:
 
 
 def tell_result(folder: RunFolder) -> None:
-    """Name the figures and files a person wants."""
+    """Print the final test return and the files that the user needs."""
     rows = read_progress(folder.progress)
     if rows["step"]:
         steps, mean, spread = (rows[name][-1] for name in ("step", "test/return", "test/return_std"))
@@ -227,7 +231,7 @@ def tell_result(folder: RunFolder) -> None:
 
 
 def tell_finished(options: argparse.Namespace, folder: RunFolder) -> None:
-    """Show a finished run, and how to train another."""
+    """Print the result of a finished run, and how to train another."""
     print(f"run {folder.run_id} is finished; there is nothing left to do")
     tell_result(folder)
     print(f"to train another:\n  {command(options, folder, folder.next_free_id())}")

@@ -1,4 +1,4 @@
-"""Decides how a run begins: new, resumed or refused; makes nothing."""
+"""Decides how a run starts: new, resumed or refused; creates no files."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ from offpcc.utils.version import tell_changed
 
 
 class RunPlan(NamedTuple):
-    """What a run begins from."""
+    """The start of a run."""
 
-    learner: Experiment  # as it was put together; nothing of the checkpoint is in it yet
+    learner: Experiment  # as it was built; the checkpoint is not loaded yet
     file: str | Path  # the config
     config: str  # the bindings in use
-    settings: dict[str, Any]  # of `train`
-    status: str | None  # what its folder held: None, "finished" or "unfinished"
-    checkpoint: checkpoints.Checkpoint | None  # to go on from
+    settings: dict[str, Any]  # the arguments of `train`
+    status: str | None  # status of the run in its folder: None, "finished" or "unfinished"
+    checkpoint: checkpoints.Checkpoint | None  # the checkpoint to resume from
     messages: list[str]
 
 
 def plan_run(options: argparse.Namespace, folder: RunFolder) -> RunPlan | None:
-    """Decide what a run begins from; nothing is made.
+    """Decide how a run starts; create no files.
 
     Returns:
-        None if the run is finished, and was told to be.
+        The plan; None if the run is already finished. A message then says so.
 
     Raises:
-        UserError: the first thing that stands against it.
+        UserError: the run cannot start; the message gives the first reason.
     """
     env, data = resolve_env_and_dataset(options.env, options.dataset)
     origin, status = Origin(env, None if data is None else str(data)), folder.status()
@@ -91,36 +91,36 @@ def plan_run(options: argparse.Namespace, folder: RunFolder) -> RunPlan | None:
 def refuse_place(
     options: argparse.Namespace, folder: RunFolder, status: str | None, origin: Origin, config: str | None = None
 ) -> None:
-    """Refuse a folder beside runs that learned from something else, and one with a run that is not to be gone on with.
+    """Refuse a folder next to runs with another data source, and a folder with a run that must not be resumed.
 
-    Of recorded data only the name is known at first. A run that exists is then not refused yet: that its data is
-    another's is the better reason, and known once the data was read.
+    At first, only the name of a dataset is known. An existing run is then not refused yet: that it learned from another
+    dataset is the better reason, and this is known after the dataset is read.
 
     Args:
-        options: of the command.
-        folder: of the run.
-        status: what the folder holds.
-        origin: what the run would learn from.
-        config: the bindings that the run would have, if they are known.
+        options: options of the command.
+        folder: folder of the run.
+        status: status of the run in the folder.
+        origin: data source of the new run.
+        config: the bindings of the new run, if known.
 
     Raises:
-        UserError: naming the run that is there, and what to do.
+        UserError: the message names the existing run and what the user can do.
     """
     check_origin(folder, origin)
     is_known = origin.source is None or origin.fingerprint is not None
     if status and is_known and not options.resume:
         if config is None:
-            with contextlib.suppress(Exception):  # the run that is there is the better reason
+            with contextlib.suppress(Exception):  # the existing run is the better reason
                 learner, config, _ = assemble(options, folder.run_id, find_config(options, folder, status))
                 learner.close()
         raise UserError(refusal(options, folder, status, config))
 
 
 def find_config(options: argparse.Namespace, folder: RunFolder, status: str | None) -> str | Path:
-    """The config that was given, else the one that the run was begun with.
+    """Return the given config, else the config that the run was started with.
 
     Raises:
-        UserError: there is neither, or no run to go on with.
+        UserError: there is no config, or no run to resume.
     """
     if options.config:
         return str(options.config)
@@ -132,10 +132,10 @@ def find_config(options: argparse.Namespace, folder: RunFolder, status: str | No
 
 
 def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tuple[Experiment, str, dict[str, Any]]:
-    """The parts of a run, the bindings in use, and the settings of `train`.
+    """Return the parts of a run, the bindings in use, and the arguments of `train`.
 
     Raises:
-        UserError: something given is at fault.
+        UserError: an option or a binding is invalid.
     """
     env, dataset = resolve_env_and_dataset(options.env, options.dataset)
     if dataset is None and options.dataset_fraction != 1.0:
@@ -147,9 +147,9 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
     bound = loading.load(file, options.gin, modules=imported(options), is_trusted=options.config is not None)
     device = choose_device(options)
     for seed in (random.seed, np.random.seed, torch.manual_seed):
-        seed(run_id)  # for users' environments and networks; offpcc's own parts have generators of their own
+        seed(run_id)  # for environments and networks of users; the parts of offpcc have their own generators
     data = {"dataset": dataset, "dataset_fraction": options.dataset_fraction}
-    with warnings.catch_warnings(action="ignore", category=DataWarning):  # printed by `plan_run`
+    with warnings.catch_warnings(action="ignore", category=DataWarning):  # `plan_run` prints them
         learner = build(env, options.algo, seed=run_id, device=device, threads=None, **data)
     settings = loading.resolve_bindings(train)
     check("Checkpoints", rules_of(Checkpoints), loading.resolve_bindings(Checkpoints))
@@ -164,17 +164,17 @@ def assemble(options: argparse.Namespace, run_id: int, file: str | Path) -> tupl
         offline.dataset_options: offline.unused_parameters(algorithm),
     }
     check_unused_bindings(bound, idle)
-    algorithm.actor_file()  # what could not be saved is refused now, not after an epoch
+    algorithm.actor_file()  # raise now, not after an epoch, if the actor cannot be saved
     return learner, loading.operative(), settings
 
 
 def find_checkpoint(
     folder: RunFolder, status: str | None, config: str
 ) -> tuple[checkpoints.Checkpoint | None, list[str]]:
-    """The checkpoint to go on from, if there is one, and what to tell of it and of bindings that differ from its own.
+    """Return the checkpoint to resume from, or None, and messages about it and about bindings that differ.
 
     Raises:
-        UserError: it cannot be read, or bindings differ that may not.
+        UserError: the checkpoint cannot be read, or a binding that must not change differs.
     """
     if status and folder.has_checkpoint():
         checkpoint, faults = checkpoints.read_latest(folder.checkpoint)
@@ -190,10 +190,10 @@ def find_checkpoint(
 
 
 def check_resumable(options: argparse.Namespace, checkpoint: checkpoints.Checkpoint, num_epochs: int) -> None:
-    """Refuse to go on to another end, or with other recording, than the run can.
+    """Refuse to resume with fewer epochs, or with a different recording option.
 
     Raises:
-        UserError: naming what differs.
+        UserError: the message names the difference.
     """
     if num_epochs < checkpoint["num_epochs"]:
         raise UserError(

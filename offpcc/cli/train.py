@@ -52,7 +52,7 @@ from offpcc.utils.paths import check_folder
 def open_loggers(
     options: argparse.Namespace, folder: RunFolder, learner: Experiment, console: ConsoleLogger
 ) -> Loggers:
-    """All that is told of the run's progress; of a run that goes on, what was told before is there, too."""
+    """Open all loggers of a run; in a resumed run, they also get the rows of earlier epochs."""
     loop = learner.loop
     columns = columns_of(learner.algorithm, learner.tests, learner.interaction)
     if told := _check_table(folder, columns, loop.rows):
@@ -71,13 +71,13 @@ def open_loggers(
 
 
 def open_weights_and_biases(options: argparse.Namespace, folder: RunFolder, console: ConsoleLogger) -> WandbLogger:
-    """The run at Weights & Biases, or its folder for a later upload."""
+    """Open the run at Weights & Biases, or its folder for a later upload."""
     details = folder.details()
     return WandbLogger(
         folder.path,
         environment=run_label(*resolve_env_and_dataset(options.env, options.dataset), options.dataset_fraction),
         algorithm=options.algo,
-        # Weights & Biases averages over a group, so runs of other settings are of another one.
+        # Weights & Biases averages over a group, so runs with other settings need another group.
         config_name=f"{details['config_name']} {digest(loading.plain_values(loading.operative()))}",
         run_id=folder.run_id,
         wandb_id=details["wandb_id"],
@@ -87,16 +87,16 @@ def open_weights_and_biases(options: argparse.Namespace, folder: RunFolder, cons
 
 
 def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """Put a table aside that is not the run's, as it was changed or damaged; what there is to tell of that.
+    """Rename progress.csv if it was changed or damaged; return a message, or "" if the file is correct.
 
-    The checkpoint has the rows of all epochs, so that the table can be written anew.
+    The checkpoint stores the rows of all epochs, so the file can be written again.
     """
     if not rows:
         return ""
     table, number = folder.progress, f"{len(rows):,} epoch{'s' * (len(rows) > 1)}"
     if not os.path.lexists(table):
         return f"{table} is missing; its rows of {number} are written again, from the checkpoint"
-    own = joined_columns((), rows)  # what the columns were before this process
+    own = joined_columns((), rows)  # the columns before this process
     expected = [table_text(names, rows).encode() for names in (own, joined_columns(columns, rows))]
     if table.is_file():
         with open_regular(table) as stream:
@@ -111,7 +111,10 @@ def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row])
 
 
 def train_all(options: argparse.Namespace) -> int:
-    """Train or show every run id; one failure does not stop the others, the exit code tells of the first."""
+    """Train or show every run id; return the exit code of the first failure, or 0.
+
+    A failed run does not stop the others.
+    """
     if len(set(options.run_id)) < len(options.run_id):
         raise UserError(f"--run_id {' '.join(map(str, options.run_id))} names a run twice; give each id once")
     if options.save_dataset and len(options.run_id) > 1:
@@ -121,15 +124,15 @@ def train_all(options: argparse.Namespace) -> int:
             "there is nothing to learn from; name an environment with --env, or recorded data with --dataset"
         )
     if options.config:
-        gin_files.find(options.config)  # whatever is wrong with a run, a name that is misspelt comes first
+        gin_files.find(options.config)  # report a misspelt config name before any error of a run
     is_shown = options.render or options.record
     if not is_shown:
         reject_unused_options(options, "--render", episodes=None)
         check_folder(loading.results_folder(options.results), "the folder of results")
-    options.algo = short_name(options.algo)  # a run's folder is the same, whichever name is given
+    options.algo = short_name(options.algo)  # all names of an algorithm use the same folder
     run = show if is_shown else train_one
     codes: list[int] = []
-    told: set[str] = set()  # what is wrong with all runs alike is told once
+    told: set[str] = set()  # print an error that all runs share only once
     for run_id in options.run_id:
         try:
             run(options, run_id)
@@ -150,9 +153,9 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
     """Train one run in its folder, from the start or from its checkpoint.
 
     Raises:
-        UserError: the run exists and is not to be resumed, another process trains it, something given is at fault, or
-            its folder cannot be written.
-        Interrupted: the command line was asked to stop.
+        UserError: the run exists and must not be resumed, another process trains it, an argument is invalid, or its
+            folder cannot be written.
+        Interrupted: the user asked the command to stop.
     """
     name = run_label(*resolve_env_and_dataset(options.env, options.dataset), options.dataset_fraction)
     folder = RunFolder(loading.results_folder(options.results), name, options.algo, run_id)
@@ -169,7 +172,7 @@ def train_one(options: argparse.Namespace, run_id: int) -> None:
 
 
 def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLock) -> None:
-    """Train one run in a folder that no other process trains in; see `train_one`."""
+    """Train one run in a folder that no other process uses; see `train_one`."""
     folder.refuse_links()
     plan = plan_run(options, folder)
     if plan is None:
@@ -189,11 +192,11 @@ def train_locked(options: argparse.Namespace, folder: RunFolder, lock: FolderLoc
 
 
 def lock_run(options: argparse.Namespace, folder: RunFolder, lock: FolderLock, plan: RunPlan) -> None:
-    """Make a run's folder, if need be, and lock it.
+    """Create a run's folder if it is missing, and lock it.
 
     Raises:
-        UserError: another process trains the run, or has since its status was looked at, or the folder
-            cannot be made.
+        UserError: another process trains the run, or has trained it since its status was read, or the folder cannot be
+            created.
     """
     with telling_of_faults(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -203,13 +206,13 @@ def lock_run(options: argparse.Namespace, folder: RunFolder, lock: FolderLock, p
 
 
 def create_experiment(options: argparse.Namespace, folder: RunFolder, plan: RunPlan) -> tuple[Experiment, list[str]]:
-    """The learner where the run begins, recording if it is to; and what there is to tell of it.
+    """Return the experiment, ready to train and with a recorder if one is wanted, and messages about it.
 
     Raises:
-        UserError: the checkpoint is of another run, or the recording cannot be begun.
+        UserError: the checkpoint belongs to another run, or the recording cannot start.
     """
     learner, messages = plan.learner, [*plan.messages]
-    if options.save_dataset is not None:  # from here on, files are made beside the one that is to be
+    if options.save_dataset is not None:  # this creates files next to the output file
         learner = learner.record(options.save_dataset, options.env, folder.run_id, options.resume)
     if learner.recorder is not None and learner.recorder.message:
         messages.append(learner.recorder.message)
@@ -219,7 +222,7 @@ def create_experiment(options: argparse.Namespace, folder: RunFolder, plan: RunP
             learner.loop.best_return = None
             messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the tests to come")
         messages.append(f"going on in {folder.path} after epoch {learner.loop.epoch}, step {learner.loop.step:,}")
-    elif learner.recorder is not None:  # what was recorded before the first checkpoint is played again
+    elif learner.recorder is not None:  # without a checkpoint, record again from the first step
         learner.recorder.keep(0)
     if options.resume and not plan.status:
         messages.append(f"there is no run in {folder.path} to go on with, so one is begun")
@@ -229,7 +232,7 @@ def create_experiment(options: argparse.Namespace, folder: RunFolder, plan: RunP
 def run_training(
     folder: RunFolder, options: argparse.Namespace, learner: Experiment, config: str, settings: dict[str, Any]
 ) -> None:
-    """Train to the end, and tell the result; or save all and stop, if that is asked for."""
+    """Train to the end and print the result; if the user stops the run, save a checkpoint and stop."""
     num_epochs, loop = settings["num_epochs"], learner.loop
     console = ConsoleLogger(f"{learner.title} run {folder.run_id}")
     saving = Checkpoints(folder, learner, config, num_epochs)
@@ -246,7 +249,7 @@ def run_training(
                     learner.recorder.merge()
                 env, _ = resolve_env_and_dataset(options.env, options.dataset)
                 if learner.tests is not None and learner.tests.shared is not None:
-                    env = None  # a video would need a second environment
+                    env = None  # a video needs a second environment
                 picture(env, folder, learner.algorithm.device, logger, console.print)
                 folder.note(status="finished", epochs=loop.epoch, best_test_return=loop.best_return)
             except signals.Interrupted as stop:
@@ -255,7 +258,7 @@ def run_training(
                 else:
                     num_steps = num_epochs * settings["num_steps_per_epoch"]
                     stop.message = f"stopped at step {loop.step:,} of {num_steps:,}, and saved"
-                    saving.save()  # which may be the first to meet a bad number
+                    saving.save()  # may be the first to find a NaN or infinity
                 folder.note(status="stopped")
                 raise
         except NonFiniteError as error:
@@ -280,7 +283,7 @@ def run_training(
 def picture(
     env: str | None, folder: RunFolder, device: torch.device, logger: Logger, announce: Callable[[str], None]
 ) -> None:
-    """The learning curve, and a film of the best actor if there is an environment that can be drawn."""
+    """Draw the learning curve, and record a video of the best actor if its environment can be rendered."""
     with going_on_without("the learning curve"):
         plot_run(folder.path, folder.curve)
         logger.artifact("curve", folder.curve)
@@ -290,7 +293,7 @@ def picture(
     with going_on_without("the video"):
         try:
             _, videos = record_episodes(load_actor(folder.actor(), device), env, 1, folder.videos, "best_actor")
-        except UserError as error:  # such as an environment that cannot be drawn
+        except UserError as error:  # such as an environment that cannot be rendered
             announce(f"there is no video: {error}")
         else:
             logger.artifact("video", videos[0])

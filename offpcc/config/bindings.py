@@ -1,4 +1,4 @@
-"""gin bindings: which parameters exist, and bindings without effect, which are refused."""
+"""gin bindings: which parameters exist, and checks that refuse bindings without effect."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from offpcc.config.validation import FOR_NUMBERS, format_value, has_flags, takes
 from offpcc.utils.errors import UserError
 
 COMMAND_LINE = "--gin"
-GIN = "gin"  # the module of gin's own
+GIN = "gin"  # gin's own module
 MACRO, CONSTANT = f"{GIN}.macro", f"{GIN}.constant"
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-# What launch.py and the library pass themselves, by family; gin sets hyper-parameters only.
+# Arguments that launch.py and the library pass, by base class; gin sets only hyper-parameters.
 PASSED = {
     "ActorCritic": {"observation_space", "action_space", "device", "seed"},
     "BufferBase": {"observation_space", "action_space", "device", "seed", "num_envs", "frame_stack"},
     "ReplayBuffer": {"num_steps"},
     "Encoder": {"shape"},
-    "Wrapper": {"env"},  # of Gymnasium
+    "Wrapper": {"env"},  # Gymnasium's
     "Cell": {"num_in", "hidden_dim", "num_layers"},
 }
 
@@ -32,20 +32,20 @@ class Binding(NamedTuple):
     """One line of a gin file or of the command line."""
 
     scope: str
-    selector: str  # the complete one, such as offpcc.algorithms.sac.SAC
+    selector: str  # complete name, such as offpcc.algorithms.sac.SAC
     parameter: str
     given: str  # as the user wrote it, such as SAC.lr
     where: str  # "FILE:LINE" or "--gin"
 
 
 def configurables() -> dict[str, Any]:
-    """What gin can configure, by complete name."""
+    """Return everything that gin can configure, by complete name."""
     registry = gin.config._REGISTRY._selector_map
     return {name: entry.wrapped for name, entry in registry.items() if not name.startswith("gin.")}
 
 
 def parameters(function: Any) -> set[str]:
-    """Names that `function`, or a class with all its ancestors, takes; ``**kwargs`` go on to the next ancestor."""
+    """Return the parameter names of `function`, or of a class; ``**kwargs`` adds those of the next base class."""
     if not inspect.isclass(function):
         return {p.name for p in inspect.signature(function).parameters.values() if p.kind not in VARIADIC}
     names: set[str] = set()
@@ -60,7 +60,7 @@ def parameters(function: Any) -> set[str]:
 
 
 def passed_by_us(function: Any) -> set[str]:
-    """Parameters that are not gin's to set."""
+    """Return the parameters that gin must not set."""
     ancestors = function.__mro__ if inspect.isclass(function) else ()
     passed = set[str]().union(*(PASSED.get(cls.__name__, set()) for cls in ancestors))
     for entry in gin.config._REGISTRY._selector_map.values():
@@ -71,27 +71,27 @@ def passed_by_us(function: Any) -> set[str]:
 
 
 def nearest(name: str, known: Any) -> str:
-    """What of the known names may have been meant."""
+    """Return a hint with the known names that are similar to `name`."""
     near = difflib.get_close_matches(name, list(known), 3, 0.5)
     return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(list(known)[:40])}."
 
 
 def nearest_configurable(selector: str) -> str:
-    """Which class or function may have been meant, by its short name."""
+    """Return a hint with the classes or functions that have a similar short name."""
     return nearest(selector.split(".")[-1], sorted({name.split(".")[-1] for name in configurables()}))
 
 
 def is_known_value(reference: Any) -> bool:
-    """Whether a reference is a macro's, or a constant's that a module has defined."""
+    """Check whether a reference is a macro, or a constant that a module has defined."""
     name, selector = reference.config_key
     return bool(name) and (selector == MACRO or (selector == CONSTANT and name in gin.config._CONSTANTS))
 
 
 def check_references(bindings: list[Binding]) -> None:
-    """Refuse bindings whose references, followed to their ends, are bound nowhere, made of themselves or too large.
+    """Follow the references of all bindings; refuse those that are unbound, circular or too large.
 
     Raises:
-        UserError: naming the binding.
+        UserError: a binding is refused; the message names it.
     """
     bound, reached, total = gin.config._CONFIG, Reached(), 0
     for binding in bindings:
@@ -106,23 +106,23 @@ def check_references(bindings: list[Binding]) -> None:
 
 
 class Reached:
-    """What comes of values once gin follows their references: how many values, and how deep."""
+    """Measures values with their references followed: number of values and depth."""
 
     def __init__(self) -> None:
         self.sizes: dict[tuple[tuple[str, ...], str], tuple[int, int]] = {}
         self.under_way: set[tuple[tuple[str, ...], str]] = set()
 
     def measure(self, value: Any, scope: tuple[str, ...], where: str, depth: int) -> tuple[int, int]:
-        """Number and depth of the values.
+        """Return the number of values and their depth.
 
         Args:
-            value: as it was bound.
-            scope: that references are followed in, save those that have one of their own.
+            value: the bound value.
+            scope: the scope for references that have no scope.
             where: the binding, for messages.
-            depth: of the value in the binding's.
+            depth: the depth of `value` in the binding's value.
 
         Raises:
-            UserError: a macro is bound nowhere, a reference leads to itself, or goes too deep.
+            UserError: a macro is not bound, a reference leads to itself, or the value is nested too deeply.
         """
         if depth > DEEPEST:
             raise too_deep(where)
@@ -138,7 +138,7 @@ class Reached:
             raise UserError(f"{where}: {name} is made of itself, {reference}; give it a value")
         if key not in self.sizes:
             bound: dict[str, Any] = {}
-            for length in range(len(key[0]) + 1):  # as gin merges them
+            for length in range(len(key[0]) + 1):  # the order in which gin merges scopes
                 bound |= gin.config._CONFIG.get(("/".join(key[0][:length]), key[1]), {})
             if key[1] == MACRO and not bound:
                 macro, made = "/".join(reference.scopes), sorted(name for name, of in gin.config._CONFIG if of == MACRO)
@@ -154,10 +154,10 @@ class Reached:
 
 
 def check_flags(bindings: list[Binding]) -> None:
-    """Refuse True and False where a number is wanted: Python counts them as 1 and 0.
+    """Refuse True and False where the parameter takes a number; Python would use them as 1 and 0.
 
     Raises:
-        UserError: naming the binding.
+        UserError: a binding is refused; the message names it.
     """
     bound, classes = gin.config._CONFIG, configurables()
     for binding in bindings:
@@ -171,7 +171,7 @@ def check_flags(bindings: list[Binding]) -> None:
 
 
 def _declaration(function: Any, parameter: str) -> inspect.Parameter | None:
-    """Where `function`, or a class with all its ancestors, declares a parameter."""
+    """Return the declaration of a parameter in `function`, or in a class or its base classes; None if there is none."""
     given = [function]
     if inspect.isclass(function):
         given = [cls.__dict__["__init__"] for cls in function.__mro__[:-1] if "__init__" in cls.__dict__]
@@ -182,17 +182,22 @@ def _declaration(function: Any, parameter: str) -> inspect.Parameter | None:
 def check_unused_bindings(
     bindings: list[Binding], unused_parameters: Mapping[Any, Mapping[str, str]] | None = None
 ) -> None:
-    """Refuse bindings that did nothing, once all that the run uses has been built.
+    """Refuse bindings that had no effect; call this after all parts of the run are built.
 
-    In files, a class that takes no part in the run may be bound (shared configs), a child's binding may override
-    its parent's, and a parameter may be one that changes nothing. On the command line every binding must do something.
+    Files may contain three kinds of bindings without effect:
+
+    * A binding of a class that the run does not use. This allows shared configs.
+    * A binding of a parent that a binding of its child overrides.
+    * A binding of a parameter that changes nothing in this run.
+
+    On the command line, every binding must have an effect.
 
     Args:
-        bindings: what was bound.
-        unused_parameters: parameters that change nothing in this run, and why, by the class or function that has them.
+        bindings: all bindings.
+        unused_parameters: by class or function, the parameters that change nothing in this run, with the reason.
 
     Raises:
-        UserError: naming the binding.
+        UserError: a binding is refused; the message names it.
     """
     operative = gin.config._OPERATIVE_CONFIG
     taking_part = {selector for _, selector in operative}
@@ -228,7 +233,7 @@ def check_unused_bindings(
 
 
 def _is_used(binding: Binding, operative: dict[tuple[str, str], dict[str, Any]]) -> bool:
-    """Whether the bound class got the value: in the binding's scope, or in one inside it."""
+    """Check whether the bound class got the value, in the binding's scope or in an inner scope."""
     return any(
         selector == binding.selector
         and binding.parameter in given
@@ -240,7 +245,7 @@ def _is_used(binding: Binding, operative: dict[tuple[str, str], dict[str, Any]])
 def _why_idle(
     binding: Binding, classes: dict[str, Any], unused_parameters: Mapping[Any, Mapping[str, str]]
 ) -> str | None:
-    """Why the bound parameter, though it was taken, changes nothing; None if it does."""
+    """Return why a bound parameter changes nothing in this run, or None if it changes something."""
     for owner, reasons in unused_parameters.items():
         family = owner.__mro__ if inspect.isclass(owner) else (inspect.unwrap(owner),)
         if binding.parameter in reasons and classes.get(binding.selector) in family:
@@ -265,7 +270,7 @@ def _overridden(binding: Binding, bindings: list[Binding], classes: dict[str, An
 
 
 def _is_nearer(other: Binding, binding: Binding, classes: dict[str, Any]) -> bool:
-    """Whether another binding is of the same parameter, and of a child or of a scope inside."""
+    """Check whether `other` overrides `binding`: same parameter, but in a child class or an inner scope."""
     if other.parameter != binding.parameter or other.selector not in classes:
         return False
     if other.selector == binding.selector:

@@ -1,6 +1,6 @@
-"""Finds and parses gin files.
+"""Search and parsing of gin files.
 
-Includes and imports are followed where they stand. Nothing is bound here.
+Includes and imports are followed where they appear. This module binds nothing.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import open_regular
 from offpcc.utils.paths import PACKAGE, as_path, ends_in_slash, import_own, shown
 
-CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # a wheel has the configs inside
+CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # an installed wheel contains the configs
 CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
-OF_RUNS = ("run.json", "progress.csv", "checkpoint.pt", "checkpoint_before.pt")  # one of which is in a run's folder
+OF_RUNS = ("run.json", "progress.csv", "checkpoint.pt", "checkpoint_before.pt")  # a run's folder contains one of these
 LONGEST_LINE = 200  # letters of a line that a message shows
-UNKNOWN_REFERENCE = re.compile(r"No configurable matching reference '@([^'()]+)")  # what gin says of one
+UNKNOWN_REFERENCE = re.compile(r"No configurable matching reference '@([^'()]+)")  # in gin's error message
 
 
 def find(name: str | Path, beside: Path | None = None) -> Path:
-    """The config file of this name.
+    """Return the path of a config file.
 
-    Looked for as given, then beside the file that includes it, then from the repository's root, then below
-    configs/ of the checkout or the installed package.
+    The search order is: the path as given, the folder of the including file, the root of the repository, and configs/
+    of the checkout or of the installed package.
 
     Raises:
-        UserError: it is in none of these places.
+        UserError: the file is in none of these places.
     """
     path = as_path(name, "the config")
     if ends_in_slash(name):
@@ -56,10 +56,10 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
 
 
 def text_of(path: Path) -> str:
-    """What stands in a config.
+    """Return the text of a config.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
     try:
         if (size := path.stat().st_size) > MOST_BYTES:
@@ -72,12 +72,12 @@ def text_of(path: Path) -> str:
 
 
 def is_of_run(path: Path) -> bool:
-    """Whether a config is the one that a run wrote into its folder, which may have come from somebody else."""
+    """Check whether a config is the one in a run's folder, which may come from somebody else."""
     return path.name == "config.gin" and any(os.path.lexists(path.with_name(name)) for name in OF_RUNS)
 
 
 def has_imports(path: Path) -> bool:
-    """Whether the config of a run names modules, which its own command has to name."""
+    """Check whether the config of a run imports modules; its resume command must then name them."""
     try:
         return re.search(r"^\s*(import|from)\s", text_of(path), re.MULTILINE) is not None
     except UserError:
@@ -87,16 +87,16 @@ def has_imports(path: Path) -> bool:
 def read_file(
     path: Path, including: tuple[Path, ...] = (), *, is_trusted: bool = True, amount: Amount | None = None
 ) -> Iterator[tuple[Any, str]]:
-    """The bindings of a config; see `read_text`.
+    """Yield the bindings of a config; see `read_text`.
 
     Args:
-        path: its own.
-        including: the configs that include it, each the next.
+        path: path of the config.
+        including: the configs that include this one, outermost first.
         is_trusted: see `read_text`.
         amount: see `read_text`.
 
     Raises:
-        UserError: it cannot be read, is malformed, too large or includes itself, or an import fails.
+        UserError: the config cannot be read, is malformed, is too large or includes itself, or an import fails.
     """
     if path.resolve() in including:
         raise UserError(f"{path} includes itself, by way of {including[-1]}; take one include out")
@@ -113,18 +113,18 @@ def read_text(
     is_trusted: bool = True,
     amount: Amount | None = None,
 ) -> Iterator[tuple[Any, str]]:
-    """The bindings of a text, as gin's statements, each with where it stands; what it includes and imports is, too.
+    """Yield the bindings of a text as gin statements, each with its location; follow includes and imports.
 
     Args:
         text: in gin's syntax.
-        source: the file that it is of, or in words where else it was given.
+        source: the file that contains the text, or a name for another source, such as ``--gin``.
         including: see `read_file`.
-        is_trusted: whether it includes and imports; not so the config of a run, of which modules that are imported
-            already are let by.
-        amount: of what was read with it so far; by default nothing.
+        is_trusted: whether the text may include and import. If not, as for the config of a run, it may only import
+            modules that are already imported.
+        amount: bytes and statements read before, which count towards the limits; default none.
 
     Raises:
-        UserError: it is malformed or too large, or an include or an import fails or is refused.
+        UserError: the text is malformed or too large, or an include or an import fails or is refused.
     """
     amount = amount or Amount()
     for statement, where in statements(text, source, amount=amount):
@@ -145,7 +145,7 @@ def read_text(
                 )
             if is_trusted:
                 import_own(statement.module, where, [path.parent for path in including])
-            gin.parse_config(f"import {statement.module}")  # so that the operative config has it
+            gin.parse_config(f"import {statement.module}")  # so that the operative config contains the import
         elif isinstance(statement, config_parser.BindingStatement):
             yield statement, where
 
@@ -153,16 +153,16 @@ def read_text(
 def statements(
     text: str, source: Path | str, skip_unknown: bool = False, amount: Amount | None = None
 ) -> Iterator[tuple[Any, str]]:
-    """All statements of a text, each with where it stands.
+    """Yield all statements of a text, each with its location.
 
     Args:
         text: in gin's syntax.
         source: see `read_text`.
-        skip_unknown: whether references to what is not known pass.
+        skip_unknown: whether to accept references to unknown names.
         amount: see `read_text`.
 
     Raises:
-        UserError: it is malformed or too large.
+        UserError: the text is malformed or too large.
     """
     amount = amount or Amount()
     amount.add_bytes(len(text.encode(errors="replace")), source)
@@ -182,7 +182,7 @@ def statements(
             f"{where}: {line} is not gin's syntax ({shown(reason, LONGEST_LINE)}); a value is a number, a string "
             f"in quotes, another of Python's literals such as True or None, or an @reference"
         ) from error
-    except TypeError as error:  # of a dictionary with lists for keys
+    except TypeError as error:  # from a dictionary with lists as keys
         raise UserError(
             f"{source}: {first_line(error)} in {shown(repr(text.strip()), LONGEST_LINE)}; a dictionary's keys are "
             f"numbers or strings"
@@ -193,7 +193,7 @@ def statements(
         ) from error
     except tokenize.TokenError as error:
         raise UserError(f"{source}: a bracket or a quotation has no end after {text.strip()[-40:]!r}") from error
-    except ValueError as error:  # a reference to what does not exist
+    except ValueError as error:  # such as a reference to an unknown name
         reference = UNKNOWN_REFERENCE.search(reason := str(error).splitlines()[0])
         if reference is None:
             raise UserError(f"{source}: {reason} Correct it") from error
@@ -204,7 +204,7 @@ def statements(
 
 
 def name_of(binding: Any) -> str:
-    """What a statement binds, as the user wrote it, such as SAC.lr."""
+    """Return the name that a statement binds, as the user wrote it, such as SAC.lr."""
     scope = f"{binding.scope}/" if binding.scope else ""
     return f"{scope}{binding.selector}{'.' if binding.arg_name else ''}{binding.arg_name or ''}"
 

@@ -1,7 +1,8 @@
 """Limits on the size and depth of gin configs.
 
-A config of a few lines can ask for more than any machine does: files that include the next one twice, macros made of
-the last one twice, brackets in brackets. The bounds are far beyond what any config of use needs.
+A config of a few lines can need more time or memory than any machine has. Examples are files that include the next
+file twice, macros that use the previous macro twice, and deeply nested brackets. The limits are far above the needs of
+any real config.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from offpcc.config.validation import LARGEST_COUNT, format_value
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import shown
 
-MOST_BYTES = 2**18  # of all configs that are read together
-MOST_STATEMENTS = 1_000  # bindings, includes and imports in them
-MOST_INCLUDING = 20  # configs, each of which includes the next
-MOST_VALUES = 100_000  # numbers, words and references, once macros and references are followed
-DEEPEST = 30  # lists in lists, macros in macros
+MOST_BYTES = 2**18  # of all configs of one load together
+MOST_STATEMENTS = 1_000  # bindings, includes and imports of one load
+MOST_INCLUDING = 20  # depth of includes
+MOST_VALUES = 100_000  # numbers, words and references, after macros and references are followed
+DEEPEST = 30  # depth of nested lists and macros
 LONGEST_STRING = 5_000  # letters
-LONGEST_NAME = 500  # letters of what is bound or referred to, with its scopes
+LONGEST_NAME = 500  # letters of a bound or referenced name, with its scopes
 
 
 class Amount:
-    """How much was read of configs that belong together, in bytes and statements."""
+    """Counts the bytes and statements of all configs of one load."""
 
     def __init__(self) -> None:
         self.num_bytes = self.num_statements = 0
@@ -35,7 +36,7 @@ class Amount:
         """Count bytes.
 
         Raises:
-            UserError: they are too many.
+            UserError: there are too many.
         """
         self.num_bytes += number
         if self.num_bytes > MOST_BYTES:
@@ -48,7 +49,7 @@ class Amount:
         """Count a statement.
 
         Raises:
-            UserError: they are too many.
+            UserError: there are too many.
         """
         self.num_statements += 1
         if self.num_statements > MOST_STATEMENTS:
@@ -59,10 +60,10 @@ class Amount:
 
 
 def check_strings(text: str, source: Path | str) -> None:
-    """Refuse a text with a long string: of strings side by side, gin reads all that it has with each one more.
+    """Refuse a text with a long string; gin's time for adjacent strings grows with the square of their number.
 
     Raises:
-        UserError: naming its line.
+        UserError: a string is too long; the message names its line.
     """
     letters = 0
     try:
@@ -71,18 +72,18 @@ def check_strings(text: str, source: Path | str) -> None:
                 letters += len(token.string)
             elif token.type not in (tokenize.NL, tokenize.COMMENT):
                 letters = 0
-            if letters > 2 * LONGEST_STRING:  # what is bound is held to it by `check_value`, as gin writes it
+            if letters > 2 * LONGEST_STRING:  # `check_value` checks the exact limit, on the value's repr
                 place = f"the string in line {token.start[0]}"
                 raise UserError(f"{source}: {place} has more than {LONGEST_STRING:,} letters; shorten it")
-    except (tokenize.TokenError, SyntaxError):  # told by gin
+    except (tokenize.TokenError, SyntaxError):  # gin reports it
         return
 
 
 def check_name(name: str, source: Path | str) -> None:
-    """Refuse a name that is too long, such as one of thousands of scopes.
+    """Refuse a name that is too long, such as one with thousands of scopes.
 
     Raises:
-        UserError: it is.
+        UserError: the name is too long.
     """
     if len(name) > LONGEST_NAME:
         raise UserError(f"{source}: the name {shown(name)} has more than {LONGEST_NAME} letters; shorten it")
@@ -92,11 +93,11 @@ def check_value(value: Any, where: str) -> None:
     """Refuse a bound value that is too large.
 
     Args:
-        value: as gin read it, with references that are not followed.
+        value: as gin read it; references are not followed.
         where: the binding, for messages.
 
     Raises:
-        UserError: it is nested too deeply, has too many parts, or a number or a string in it is too long.
+        UserError: the value is nested too deeply or has too many parts, or a number or a string in it is too long.
     """
     level: Collection[Any] = [value]
     for _ in range(DEEPEST + 1):
@@ -114,7 +115,7 @@ def check_value(value: Any, where: str) -> None:
 
 
 def parts_of(value: Any) -> Iterator[Any]:
-    """What a list or a dictionary is made of."""
+    """Yield the parts of a list or a dictionary."""
     if isinstance(value, dict):
         yield from value.keys()
         yield from value.values()
@@ -123,14 +124,14 @@ def parts_of(value: Any) -> Iterator[Any]:
 
 
 def too_many(where: str) -> UserError:
-    """What is told of a value with too many parts."""
+    """Return the error for a value with too many parts."""
     return UserError(
         f"{where} has more than {MOST_VALUES:,} values, with those of its macros and references; write fewer"
     )
 
 
 def too_deep(where: str) -> UserError:
-    """What is told of a value that is nested too deeply."""
+    """Return the error for a value that is nested too deeply."""
     return UserError(
         f"{where} is nested too deeply: lists in lists and macros in macros go {DEEPEST} deep; write it plainly"
     )

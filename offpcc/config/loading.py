@@ -1,4 +1,4 @@
-"""Loads gin configs and bindings, and reports the values in use."""
+"""Loading of gin configs and bindings, and text of the values in use."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ __all__ = [
 
 IMPORT = "--import"
 IN_PYTHON = "offpcc.configure"
-LONGEST_VALUE = 1_000  # letters that are compared; of more, a digest is
-EXAMPLES = {  # of a binding, by where it is given without a file
+LONGEST_VALUE = 1_000  # letters of a value; a longer value is compared by a digest
+EXAMPLES = {  # example of a binding, by the source of the binding
     COMMAND_LINE: f'{COMMAND_LINE} "SAC.lr=1e-4"',
     IN_PYTHON: f'{IN_PYTHON}(FILE, "SAC.lr = 1e-4", "SAC.gamma = 0.9")',
 }
@@ -59,25 +59,25 @@ def load(
     modules: Sequence[str] = (),
     is_trusted: bool = True,
 ) -> list[Binding]:
-    """Forget what gin knew, then read a config and bindings from the command line or from Python, which win.
+    """Clear gin's state, then read a config and extra bindings; the extra bindings win.
 
     Args:
         file: the config.
-        given: bindings.
-        given_in: where, for messages: `COMMAND_LINE` or `IN_PYTHON`.
-        modules: imported before the config is read.
-        is_trusted: whether the config includes and imports; the config in a run's folder, which may have come from
-            elsewhere, never does.
+        given: extra bindings, from the command line or from Python.
+        given_in: source of the extra bindings, for messages: `COMMAND_LINE` or `IN_PYTHON`.
+        modules: modules to import before the config is read.
+        is_trusted: whether the config may include and import. The config in a run's folder never may, because it may
+            come from somebody else.
 
     Raises:
-        UserError: a file is missing or malformed, a binding names a class or parameter that does not exist, or the
-            same one is given twice beside the file.
+        UserError: a file is missing or malformed, a binding names a class or parameter that does not exist, or `given`
+            has the same binding twice.
     """
     gin.clear_config()
     amount = Amount()
     for module in modules:
         import_own(module, IMPORT)
-        gin.parse_config(f"import {module}")  # so that the operative config has it
+        gin.parse_config(f"import {module}")  # so that the operative config contains the import
     path = find(file) if file else None
     is_trusted = is_trusted and path is not None and not is_of_run(path)
     bindings = _bind_all(read_file(path, is_trusted=is_trusted, amount=amount)) if path else []
@@ -97,10 +97,10 @@ def load(
 
 
 def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = ()) -> None:
-    """Read a config, if one is given, and then what the config of a run says of its environment.
+    """Read a config, if one is given, and then the environment's bindings from the config of a run.
 
-    That is what `make` is bound to, and whatever that refers to. Of the run's config nothing is imported: a folder that
-    came from elsewhere does not say what code is run.
+    These are the bindings of `make` and of everything that they refer to. The run's config imports nothing: a folder
+    from somebody else must not choose what code runs.
 
     Args:
         file: the config.
@@ -108,7 +108,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
         modules: see `load`.
 
     Raises:
-        UserError: a file is malformed, or the run's environment has a wrapper that is not known here.
+        UserError: a file is malformed, or the run's environment has an unknown wrapper.
     """
     load(file, [], modules=modules)
     if not os.path.lexists(run):
@@ -140,7 +140,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
 
 
 def _bound(statement: Any) -> str | None:
-    """What a binding is of: a complete name, or a macro's."""
+    """Return the complete name of a binding's class or function, or the name of a macro."""
     return _complete(statement.selector) if statement.arg_name else statement.selector
 
 
@@ -150,7 +150,7 @@ def _complete(selector: str) -> str:
 
 
 def _references(value: Any) -> Iterator[Any]:
-    """References and macros in a value, however deep."""
+    """Yield the references and macros in a value, at any depth."""
     if isinstance(value, gin.config.ConfigurableReference | gin.config._UnknownConfigurableReference):
         yield value
     elif isinstance(value, dict):
@@ -161,7 +161,7 @@ def _references(value: Any) -> Iterator[Any]:
 
 
 def _bind_all(given: Iterable[tuple[Any, str]]) -> list[Binding]:
-    """Bind one after the other, as what an import defines is known only once it was come to."""
+    """Bind the statements in order; a name that an import defines is known only after that import."""
     return [_bind(statement, where) for statement, where in given]
 
 
@@ -196,9 +196,11 @@ def _bind(statement: Any, where: str) -> Binding:
 
 
 def _check_references_in(value: Any, where: str) -> None:
-    """Refuse @Recurrent() for @Recurrent, as gin cannot build what needs arguments that offpcc passes, and gin's own.
+    """Refuse references that gin cannot build, and references to gin's own names.
 
-    Of gin's own, macros and constants are written %NAME; singletons need a binding that `_bind` does not take.
+    ``@Recurrent()`` instead of ``@Recurrent`` is refused, because gin does not have the arguments that offpcc passes.
+    Of gin's own names, only macros and constants are accepted, which configs write as %NAME. A singleton needs a
+    binding that `_bind` refuses.
     """
     for part in gin.config.iterate_references(value):
         if part.config_key[1].startswith(f"{GIN}.") and not (part.evaluate and is_known_value(part)):
@@ -213,13 +215,13 @@ def _check_references_in(value: Any, where: str) -> None:
 
 
 def operative() -> str:
-    """The bindings and defaults in use, as a gin file that does the same again."""
+    """Return the bindings and defaults in use, as a gin file that reproduces them."""
     text: str = gin.operative_config_str(max_line_length=100)
     return text
 
 
 def values(text: str) -> dict[str, str]:
-    """A config's bindings, flat, for comparison."""
+    """Return the bindings of a config by name, as repr text, for comparison."""
     return {
         name_of(s): repr(s.value)
         for s, _ in statements(text, Path("config.gin"))
@@ -228,14 +230,14 @@ def values(text: str) -> dict[str, str]:
 
 
 def plain_values(text: str, source: Path | str = "config.gin") -> dict[str, str]:
-    """A config's bindings as text, for comparison: macros are replaced by their values.
+    """Return the bindings of a config by name, as text for comparison; macros are replaced by their values.
 
     Args:
-        text: in gin's syntax. Nothing that it names is imported, and it may refer to what is not known here.
+        text: in gin's syntax. Nothing is imported, and the text may refer to unknown names.
         source: see `read_text`.
 
     Raises:
-        UserError: it is malformed.
+        UserError: the text is malformed.
     """
     bound, macros = dict[str, Any](), dict[str, Any]()
     for statement, _ in statements(text, source, skip_unknown=True):
@@ -250,12 +252,12 @@ def plain_values(text: str, source: Path | str = "config.gin") -> dict[str, str]
 
 
 def write_plainly(value: Any, macros: Mapping[str, Any] | None = None, written: dict[str, str] | None = None) -> str:
-    """A value as text, the same for a list and a tuple.
+    """Return a value as text; lists and tuples give the same text.
 
     Args:
-        value: of a binding.
+        value: the value of a binding.
         macros: values of macros by name.
-        written: macros that are written already; grows.
+        written: cache of the text of macros; this function adds to it.
     """
     macros, written = macros or {}, {} if written is None else written
     if isinstance(value, list | tuple):
@@ -268,7 +270,7 @@ def write_plainly(value: Any, macros: Mapping[str, Any] | None = None, written: 
     elif isinstance(value, gin.config.ConfigurableReference) and value.selector == MACRO:
         macro = value.config_key[0]
         if macro not in written:
-            written[macro] = f"%{macro}"  # where it refers to itself
+            written[macro] = f"%{macro}"  # used if the macro refers to itself
             written[macro] = write_plainly(macros[macro], macros, written) if macro in macros else f"%{macro}"
         text = written[macro]
     else:
@@ -279,24 +281,24 @@ def write_plainly(value: Any, macros: Mapping[str, Any] | None = None, written: 
 
 
 def results_folder(given: str | None) -> Path:
-    """Where runs go: as given, else $OFFPCC_RESULTS, else results/ beside offpcc/ in a checkout, else ./results."""
+    """Return the folder for runs: `given`, else $OFFPCC_RESULTS, else results/ of the checkout, else ./results."""
     if given or os.environ.get("OFFPCC_RESULTS"):
         return as_path(given or os.environ["OFFPCC_RESULTS"], "--results" if given else "OFFPCC_RESULTS")
     return (CHECKOUT or Path.cwd()) / "results"
 
 
 def resolve_bindings(function: Any) -> dict[str, Any]:
-    """What gin will give `function` when it is called, taken into the operative config at once.
+    """Return the values that gin will pass to `function`, and add them to the operative config now.
 
     Raises:
-        UserError: a value that has no default is not bound.
+        UserError: a value without a default is not bound.
     """
     selector = gin.config._inverse_lookup(function).selector
     signature = inspect.signature(function)
     settings = {name: p.default for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY}
     try:
         settings |= gin.get_bindings(function)
-    except (TypeError, RuntimeError) as error:  # a reference with parentheses to what needs arguments
+    except (TypeError, RuntimeError) as error:  # a reference with parentheses to a class that needs arguments
         raise UserError(f"the bindings of {selector} cannot be read: {first_line(error)}; correct them") from error
     missing = [name for name, value in settings.items() if value is gin.REQUIRED]
     if missing:

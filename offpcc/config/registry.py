@@ -1,4 +1,4 @@
-"""`configurable`: registers classes with gin; plain descriptions from which objects are built again."""
+"""`configurable`: registers classes with gin; also turns objects into plain data and back."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from gymnasium import spaces
 from offpcc.config.validation import check, format_value, rules_of
 from offpcc.utils.errors import UserError
 
-LARGEST_BOX = 2**26  # numbers of an observation
+LARGEST_BOX = 2**26  # largest number of elements of an observation
 REGISTRY: dict[str, type] = {}
 C = TypeVar("C", bound=type)
 
 
 def configurable(cls: C) -> C:
-    """Register a class with gin, so that bindings of its parents reach it and its own win.
+    """Register a class with gin, so that it inherits the bindings of its parents, and its own bindings win.
 
-    A child never declares a parameter of its parent's again, nor passes a fixed value for one (class attributes
-    such as ``default_num_critics`` are for that); it takes ``**kwargs`` and passes them on. What breaks a rule of
-    `offpcc.config.validation` in its signature is refused. Each instance remembers the arguments it was built with, for
-    `specification`.
+    A subclass must not declare a parameter of its parent again, nor pass a fixed value for one; use class attributes
+    such as ``default_num_critics`` for that. It takes ``**kwargs`` and passes them on. Arguments that break a rule of
+    `offpcc.config.validation` in the signature are refused. Each instance stores its arguments for `specification`.
 
     Raises:
-        UserError: another class has its name.
+        UserError: another class has the same name.
     """
     known = REGISTRY.get(cls.__name__)
     if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
@@ -43,7 +42,7 @@ def configurable(cls: C) -> C:
         def passes_on(self: Any, *args: Any, **kwargs: Any) -> None:
             super(cls, self).__init__(*args, **kwargs)  # type: ignore[arg-type]
 
-        passes_on.__name__ = "__init__"  # the attribute that gin puts its wrapper in place of
+        passes_on.__name__ = "__init__"  # the attribute that gin replaces with its wrapper
         cls.__init__ = passes_on  # type: ignore[misc]
     original = cls.__init__  # type: ignore[misc]
     signature = inspect.signature(original)
@@ -69,10 +68,10 @@ def configurable(cls: C) -> C:
 
 
 def specification(value: Any) -> Any:
-    """`value` as plain data from which `from_specification` builds it again without importing anything.
+    """Return `value` as plain data; `from_specification` builds it again without an import.
 
     Raises:
-        UserError: an argument is neither plain data nor of a registered class.
+        UserError: an argument is neither plain data nor an object of a registered class.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -102,7 +101,7 @@ def specification(value: Any) -> Any:
 
 
 def from_specification(spec: Any, **overrides: Any) -> Any:
-    """Build what `specification` described; `overrides` replace arguments of the outermost class."""
+    """Build the object that `specification` described; `overrides` replace arguments of the outermost class."""
     if isinstance(spec, list):
         return tuple(from_specification(item) for item in spec)
     if not isinstance(spec, dict):

@@ -1,7 +1,7 @@
-"""Types of parameters, such as `Fraction`, and the check of arguments against them.
+"""Types of parameters, such as `Fraction`, and checks of arguments against them.
 
-``gamma: Fraction = 0.99`` is a float to a type checker, and a class decorated with `offpcc.configurable` refuses what
-is no fraction before anything is built. ``Fraction | None`` takes None as well.
+``gamma: Fraction = 0.99`` is a float for a type checker. A class decorated with `offpcc.configurable` raises an error
+for a value that is not a fraction, before it builds anything. ``Fraction | None`` also accepts None.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 from offpcc.utils.errors import UserError
 
-LARGEST_NUMBER = 1e38  # PyTorch learns in 32 bits, which end soon after
-LARGEST_COUNT = 2**63 - 1  # NumPy and PyTorch count in 64 bits
-LARGEST_SIZE = 2**20  # of what is held in memory at once: widths, batches, windows
-MOST_PARTS = 1_000  # of objects that each take time to build: layers, critics, environments
+LARGEST_NUMBER = 1e38  # close to the largest float32
+LARGEST_COUNT = 2**63 - 1  # the largest int64
+LARGEST_SIZE = 2**20  # for sizes in memory: widths, batches, windows
+MOST_PARTS = 1_000  # for numbers of objects that take time to build: layers, critics, environments
 LONGEST_NUMBER = 40  # digits of a number that a message shows
 
 
 def no_remedy(value: Any) -> str:
-    """What there is to say of `value` beyond the rule's words."""
+    """Return an empty remedy."""
     return ""
 
 
 class Rule(NamedTuple):
-    """What a value has to be."""
+    """A condition on a value."""
 
     words: str  # after "it has to be"
     holds: Callable[[Any], bool]
-    remedy: Callable[[Any], str] = no_remedy  # for a slip that is known; "" for what is none
+    remedy: Callable[[Any], str] = no_remedy  # advice for a known mistake; "" if there is none
 
 
 def one_of(names: Collection[str]) -> Rule:
-    """What has to be one of these names, told in this order."""
+    """Return a rule for strings that are one of `names`; the message lists the names in this order."""
     return Rule(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
 
 
 def either(one: Rule, other: Rule) -> Rule:
-    """What has to keep one of two rules; a slip that the first one knows is told first."""
+    """Return a rule that accepts what either rule accepts; the advice of the first rule comes first."""
     return Rule(
         f"{one.words}, or {other.words}",
         lambda value: one.holds(value) or other.holds(value),
@@ -52,34 +52,34 @@ def either(one: Rule, other: Rule) -> Rule:
 
 
 def with_parentheses(value: Any) -> str:
-    """The remedy for a class where one of its objects is wanted."""
+    """Return the advice for a class given in place of one of its objects."""
     return f"write @{value.__name__}() with parentheses" if isinstance(value, type) else ""
 
 
 def is_number(value: Any, least: float = -LARGEST_NUMBER, most: float = LARGEST_NUMBER) -> bool:
-    """Whether `value` is a number within these bounds; bool, NaN and infinity are none."""
+    """Check whether `value` is a number within the bounds; bool, NaN and infinity are not numbers here."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:
         number = int(value) if isinstance(value, Integral) else float(value)
         return math.isfinite(number) and least <= number <= most
-    except OverflowError:  # an integer that no float holds
+    except OverflowError:  # an integer too large for a float
         return False
 
 
 def is_whole_number(value: Any, least: int, most: int) -> bool:
-    """Whether `value` is a whole number from `least` to `most`."""
+    """Check whether `value` is a whole number from `least` to `most`."""
     return isinstance(value, Integral) and is_number(value, least, most)
 
 
 def are_sizes(value: Any) -> bool:
-    """Whether `value` is a list of sizes, at least one and at most `MOST_PARTS`."""
+    """Check whether `value` is a list of 1 to `MOST_PARTS` sizes."""
     is_list = isinstance(value, list | tuple) and 0 < len(value) <= MOST_PARTS
     return is_list and all(is_whole_number(size, 1, LARGEST_SIZE) for size in value)
 
 
 def _smaller_sizes(value: Any) -> str:
-    """The remedy for a list of sizes that are too large, or too many."""
+    """Return the advice for a list with too many sizes or too large sizes."""
     if not isinstance(value, list | tuple) or not all(is_whole_number(size, 1, LARGEST_COUNT) for size in value):
         return ""
     if len(value) > MOST_PARTS:
@@ -88,26 +88,26 @@ def _smaller_sizes(value: Any) -> str:
 
 
 def above(least: float, most: float = LARGEST_NUMBER) -> Rule:
-    """A rule for numbers above `least`, `most` or less."""
+    """Return a rule for numbers above `least` and at most `most`."""
     return Rule(
         f"a number above {least:g}", lambda value: is_number(value, least, most) and value > least, _less(most, Real)
     )
 
 
 def at_least(least: float, most: float = LARGEST_NUMBER) -> Rule:
-    """A rule for numbers from `least` to `most`."""
+    """Return a rule for numbers from `least` to `most`."""
     return Rule(f"a number, {least:g} or more", lambda value: is_number(value, least, most), _less(most, Real))
 
 
 def whole(least: int, most: int) -> Rule:
-    """A rule for whole numbers from `least` to `most`."""
+    """Return a rule for whole numbers from `least` to `most`."""
     return Rule(
         f"a whole number, {least} or more", lambda value: is_whole_number(value, least, most), _less(most, Integral)
     )
 
 
 def _less(most: float, kind: type) -> Callable[[Any], str]:
-    """The remedy for a number of this kind that is above `most`."""
+    """Return a function that gives the advice for a number of type `kind` above `most`."""
 
     def remedy(value: Any) -> str:
         is_kind = isinstance(value, kind) and not isinstance(value, bool)
@@ -118,7 +118,7 @@ def _less(most: float, kind: type) -> Callable[[Any], str]:
 
 
 def _nearer_zero(value: Any) -> str:
-    """The remedy for a number that is too large for networks, whatever its sign."""
+    """Return the advice for a number that is too large for networks, positive or negative."""
     is_larger = isinstance(value, int | float) and LARGEST_NUMBER < abs(value) < math.inf
     return f"it has to be from {-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}" if is_larger else ""
 
@@ -143,7 +143,7 @@ Sizes = Annotated[
 
 
 def takes_numbers(parameter: inspect.Parameter) -> bool:
-    """Whether a parameter is for numbers and not for flags, as its annotation says, or without one its default."""
+    """Check whether a parameter takes numbers and not flags; use its annotation, or its default if it has none."""
     if parameter.annotation is not parameter.empty:
         words = set(re.findall(r"\w+", str(parameter.annotation)))
         return bool(words & {"int", "float", "integer", "floating"}) and not words & {"bool", "Any", "object"}
@@ -151,15 +151,15 @@ def takes_numbers(parameter: inspect.Parameter) -> bool:
 
 
 def has_flags(value: Any) -> bool:
-    """Whether a value is True or False, or a list that has one of them."""
+    """Check whether a value is True or False, or a list that contains one of them."""
     return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(has_flags, value)))
 
 
 def check(owner: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> None:
-    """Refuse what breaks a rule.
+    """Raise an error for the first argument that breaks its rule.
 
     Raises:
-        UserError: naming the first parameter of `owner`, what was given, and what it has to be.
+        UserError: the message names `owner` and the parameter, the value, and the rule.
     """
     for name, rule in rules.items():
         if name in given and not rule.holds(value := given[name]):
@@ -170,13 +170,13 @@ def check(owner: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> No
 
 @functools.cache
 def rules_of(function: Callable[..., Any]) -> dict[str, Rule]:
-    """The rules in the signature of a function, or of a class with all its ancestors."""
+    """Return the rules in the signature of a function, or of a class and its base classes."""
     if isinstance(function, type):
         inherited = [rules_of(cls.__init__) for cls in reversed(function.__mro__)]  # type: ignore[misc]
         return {name: rule for rules in inherited for name, rule in rules.items()}
     try:
         hints = get_type_hints(function, include_extras=True)
-    except Exception:  # a user's class, annotated with names that only its type checker can read
+    except Exception:  # the annotations of a user's class may exist only for its type checker
         return {}
     return {name: rule for name, hint in hints.items() if (rule := _rule(hint))}
 
@@ -191,14 +191,14 @@ def _rule(hint: Any) -> Rule | None:
 
 
 def format_value(value: Any) -> str:
-    """`value` in one line."""
+    """Return `value` in one line."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if isinstance(value, int) and abs(value) >= 10**LONGEST_NUMBER:
         return f"a whole number of {int(value.bit_length() * math.log10(2)) + 1:,} digits"
     try:
         text = repr(value)
-    except Exception:  # of a user's class, or of a number in a list that is too long for Python to print
+    except Exception:  # from a user's class, or from a number too long for Python to print
         text = ""
     plain = 0 < len(text) <= 80 and "\n" not in text and not text.startswith("<")
     return text if plain else f"an object of {type(value).__name__}"

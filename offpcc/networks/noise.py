@@ -12,38 +12,38 @@ from offpcc.utils.rng import NumpyGenerator
 
 
 class Noise:
-    """Generators that can be saved: torch's for learning, on the device where its numbers are used; one to act by.
+    """Random numbers of an agent: a torch generator for updates, on the device; a NumPy generator for `act`.
 
-    Acting draws few numbers at a time, which NumPy gives several times as fast.
+    `act` draws few numbers at a time; for this, NumPy is several times faster.
     """
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self.device = device
-        # Not the seed itself: initial weights were drawn from it, and noise is not to repeat their numbers.
+        # Not the seed itself: the initial weights came from it, and the noise must not repeat their numbers.
         own = np.random.SeedSequence((seed, 1)).generate_state(1, np.uint64) >> np.uint64(1)
         self.generator = torch.Generator(device).manual_seed(int(own[0]))
         self.acting = NumpyGenerator(seed, 4)
 
     def normal(self, like: Tensor) -> Tensor:
-        """Standard normal numbers of `like`'s shape and dtype."""
+        """Return standard normal numbers with the shape and dtype of `like`."""
         return torch.randn(like.shape, generator=self.generator, device=self.device, dtype=like.dtype)
 
     def array(self, *shape: int) -> np.ndarray:
-        """Standard normal numbers to act by, float32."""
+        """Return standard normal numbers (float32) for `act`."""
         numbers: np.ndarray = self.acting.generator.standard_normal(shape, np.float32)
         return numbers
 
     def uniform(self, like: Tensor) -> Tensor:
-        """Numbers between -1 and 1, each as likely, of `like`'s shape and dtype."""
+        """Return uniform numbers in [-1, 1) with the shape and dtype of `like`."""
         numbers = torch.rand(like.shape, generator=self.generator, device=self.device, dtype=like.dtype)
         return 2.0 * numbers - 1.0
 
     def integers(self, low: int, high: int, shape: tuple[int, ...]) -> Tensor:
-        """Integers in [low, high), int64."""
+        """Return integers in [low, high), int64."""
         return torch.randint(low, high, shape, generator=self.generator, device=self.device)
 
     def state_dict(self) -> dict[str, Any]:
-        """The generators' states."""
+        """Return the states of the generators."""
         return {
             "state": self.generator.get_state(),
             "device": self.device.type,
@@ -51,7 +51,7 @@ class Noise:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`; a generator of another kind of device cannot, and keeps its own."""
+        """Resume from `state`; if the device type differs, the torch generator keeps its own state."""
         self.acting.load_state_dict(state["acting"])
         if state["device"] == self.device.type:
             self.generator.set_state(state["state"].cpu())

@@ -1,4 +1,4 @@
-"""`UserError`: an error with fault, value and remedy, shown without a traceback."""
+"""`UserError`: an error in the user's input. The command line shows its message without a traceback."""
 
 import contextlib
 import os
@@ -8,34 +8,34 @@ LONGEST_LINE = 500  # characters
 
 
 class UserError(Exception):
-    """A fault in what the user gave: one message that names the fault, the value and the remedy."""
+    """An error in the user's input; the message names the fault, the value and the remedy."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.message = message  # as an attribute, it survives what gin adds to exceptions that pass through it
+        self.message = message  # an attribute, because gin adds text to exceptions that pass through it
 
     def report(self) -> int:
-        """Print the message; the exit code."""
+        """Print the message and return the exit code."""
         tell(self.message)
         return 2
 
 
 class DataWarning(UserWarning):
-    """Something about the data that a person should know, and that does not keep an agent from learning."""
+    """Warning about the data; training still works."""
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """Return the message of an error in one line."""
     return named(error) if isinstance(error, KeyError) else shown_in_one_line(text_of(error).strip()) or named(error)
 
 
 def named(error: BaseException) -> str:
-    """An error's class, and what it says, in one line."""
+    """Return the class and the message of an error in one line."""
     return shown_in_one_line(f"{type(error).__name__}: {text_of(error)}").removesuffix(": ")
 
 
 def text_of(error: BaseException) -> str:
-    """The message of an error; code that is not offpcc's may raise in its ``__str__``."""
+    """Return the message of an error, also if its ``__str__`` raises (code outside offpcc may do so)."""
     try:
         return str(error)
     except BaseException as fault:
@@ -43,14 +43,14 @@ def text_of(error: BaseException) -> str:
 
 
 def shown_in_one_line(text: str) -> str:
-    """The first line of a text, without characters that a terminal would act on or a file could not hold."""
+    """Return the first line of a text; escape characters that a terminal would execute or a file could not store."""
     line = text.splitlines()[0] if text else ""
     line = line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}..."
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in line)
 
 
 def tell(message: str) -> None:
-    """Print a message to the standard error stream, also where other code has closed it."""
+    """Print a message to the standard error stream, also if other code has closed it."""
     try:
         print(f"offpcc: {message}", file=sys.stderr, flush=True)
     except (OSError, ValueError):

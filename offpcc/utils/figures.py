@@ -1,4 +1,4 @@
-"""Style and writing of all figures."""
+"""Shared style of all figures, and functions that save them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ from offpcc.utils.paths import shown, why_no_folder
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe & Ito's colours, which colour-blind people tell apart, without black and the yellow lost on white.
+# Okabe & Ito's colours for colour-blind readers, without black and without the yellow, which is weak on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MOST_WITHIN = 6  # lines whose legend finds a place among them
-LONGEST_WITHIN = 30  # letters of a name in such a legend
+MOST_WITHIN = 6  # lines in a panel; with more, the legend goes beside the panel
+LONGEST_WITHIN = 30  # letters of a name; with more, the legend goes beside the panel
 LINE_STYLES = ("-", "--", ":", "-.")
 
 STYLE: Any = {
@@ -33,10 +33,10 @@ STYLE: Any = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "svg.hashsalt": "offpcc",
-    "text.parse_math": False,  # names of folders and settings may hold dollar signs
+    "text.parse_math": False,  # names of folders and settings may contain dollar signs
 }
 
-# What would make two pictures of the same numbers differ: dates, and the plotting library's version.
+# Removed from pictures, so that the same numbers give the same bytes: dates and the version of matplotlib.
 METADATA: dict[str, dict[str, None]] = {
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None},
@@ -46,15 +46,15 @@ SUFFIXES = frozenset((".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".tif", 
 
 
 def save(figure: "Figure", file: Path) -> None:
-    """Write a figure in `STYLE`, with a legend where its lines have names; the same numbers give the same bytes.
+    """Write a figure in `STYLE`, with a legend if its lines have names; the same numbers give the same bytes.
 
     Args:
-        figure: made without pyplot, so that it needs no display and is freed like any object.
-        file: the picture, of a kind that its suffix tells.
+        figure: a figure made without pyplot: it needs no display, and the garbage collector frees it.
+        file: the picture; its suffix selects the format.
 
     Raises:
-        OSError: it cannot be written.
-        ValueError: there is no picture with this suffix.
+        OSError: the file cannot be written.
+        ValueError: matplotlib does not support this suffix.
     """
     import matplotlib
 
@@ -64,8 +64,8 @@ def save(figure: "Figure", file: Path) -> None:
 
 
 def _add_legends(figure: "Figure") -> None:
-    """A legend for each panel with named lines: among them, or beside it if they are many or their names are long."""
-    widths = dict[int, float]()  # of legends beside panels, by column; pixels
+    """Add a legend to each panel with named lines; beside the panel if the lines are many or their names are long."""
+    widths = dict[int, float]()  # width in pixels of the legends beside panels, by column
     for axes in figure.axes:
         names = axes.get_legend_handles_labels()[1]
         if len(names) > MOST_WITHIN or max(map(len, names), default=0) > LONGEST_WITHIN:
@@ -80,15 +80,15 @@ def _add_legends(figure: "Figure") -> None:
 
 
 def check_picture(path: Path, what: str, example: str) -> None:
-    """Refuse a picture that could not be written.
+    """Raise an error if a picture cannot be written.
 
     Args:
-        path: of the picture.
-        what: names it, such as ``--output``.
-        example: of a name.
+        path: path of the picture.
+        what: name of the option, for messages, such as ``--output``.
+        example: example of a file name, for messages.
 
     Raises:
-        UserError: its name has another suffix, or nothing can be written there.
+        UserError: the suffix is not supported, or the path cannot be written.
     """
     fault = why_no_folder(path.parent)
     if path.suffix not in SUFFIXES:
@@ -101,10 +101,10 @@ def check_picture(path: Path, what: str, example: str) -> None:
 
 @contextmanager
 def telling_of_faults(path: Path, what: str, example: str) -> Iterator[None]:
-    """Tell in one message what goes wrong while a picture is written; see `check_picture`.
+    """Turn errors from writing a picture into one `UserError`; see `check_picture`.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the picture cannot be written.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Atomic writing and safe opening of files, and messages about disks at fault."""
+"""Atomic writes, safe opening of files, and error messages for disk faults."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ KINDS = {
 
 
 def check_regular(path: Path) -> None:
-    """Refuse to open what is not a regular file on a disk; a link to one is fine.
+    """Raise an error if a path is not a regular file on a disk; a link to a regular file is accepted.
 
-    A process that opens a named pipe waits for another process, and what a device or a file of /proc holds may have no
-    end. Signals are not heeded meanwhile.
+    Opening a named pipe blocks until another process opens it. A device or a file in /proc may have no end. The process
+    handles no signals while it waits.
 
     Raises:
-        OSError: it is something else, or missing.
+        OSError: the path is something else, or is missing.
     """
     _refuse_others(path.stat(), path)
 
 
 def _refuse_others(found: os.stat_result, path: str | Path) -> None:
     kind = KINDS.get(stat.S_IFMT(found.st_mode))
-    # Files that the system makes up, such as /proc/kmsg, call themselves regular.
+    # Virtual files of the kernel, such as /proc/kmsg, report that they are regular.
     if kind is None and not found.st_size and not os.statvfs(path).f_blocks:
         kind = "a file of the operating system's"
     if stat.S_ISDIR(found.st_mode):
@@ -47,21 +47,22 @@ def _refuse_others(found: os.stat_result, path: str | Path) -> None:
 
 
 def open_regular(path: Path, mode: str = "rb", **options: Any) -> Any:
-    """Open a file as `open` does, but only a regular one, see `check_regular`; nothing is waited for.
+    """Open a file like `open`, but only a regular one (see `check_regular`); never block.
 
     Args:
-        path: Of the file; one to write may be missing.
+        path: Path of the file; it may be missing if the mode creates it.
         mode: See `open`.
         options: See `open`.
 
     Raises:
-        OSError: It is something else, or cannot be opened.
+        OSError: The file is not regular, or cannot be opened.
     """
     return open(path, mode, opener=_open_regular, **options)
 
 
 def _open_regular(path: str, flags: int) -> int:
-    # Looked at first: to open a device may already change something. Then again: it may be another by now.
+    # Check before the opening, because opening a device may have effects. Check after it, because the file may have
+    # changed in between.
     if not flags & os.O_CREAT or os.path.lexists(path):
         check_regular(Path(path))
     opened = os.open(path, flags | os.O_NONBLOCK, 0o666)
@@ -76,24 +77,24 @@ def _open_regular(path: str, flags: int) -> int:
 
 @contextmanager
 def replacing(path: Path, before: Path | None = None) -> Iterator[Path]:
-    """Give a temporary file to write, which takes the place of `path` only once it is complete.
+    """Yield a temporary path to write to; move it to `path` when it is complete.
 
-    The temporary file lies in the same folder, since a rename is atomic only within one file system, and
-    keeps the suffix, by which image, video and tensor writers choose their format. If the body raises,
-    `path` stays as it was.
+    The temporary file is in the same folder, because a rename is atomic only within one file system. It keeps the
+    suffix, because writers of images, videos and tensors choose the format from it. If the body raises, `path` does not
+    change.
 
     Args:
         path: The file to write; its folder must exist.
-        before: What the file that was there is called from then on; by default it is gone. Killed between the two
-            renames, a process leaves it there and nothing at `path`.
+        before: New name for the previous file; by default, the previous file is replaced. If the process is killed
+            between the two renames, the previous file is at `before` and `path` does not exist.
 
     Yields:
-        The path to write to instead.
+        The temporary path.
     """
     temporary = path.with_name(f".{path.stem}.tmp-{os.getpid()}{path.suffix}")
-    temporary.unlink(missing_ok=True)  # in a folder from somebody else, a link that would be written through
+    temporary.unlink(missing_ok=True)  # the folder may contain a link from somebody else; do not write through it
     try:
-        temporary.unlink(missing_ok=True)  # whatever it is: a writer would follow a link, or wait for a pipe
+        temporary.unlink(missing_ok=True)  # a writer would follow a link, or block on a pipe
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
@@ -101,14 +102,14 @@ def replacing(path: Path, before: Path | None = None) -> Iterator[Path]:
             path.replace(before)
         temporary.replace(path)
     except BaseException:
-        with suppress(OSError):  # what went wrong with the file itself is what is to be told
+        with suppress(OSError):  # raise the original error, not one from this cleanup
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has a folder's names, where that can be asked for: a rename alone may be lost with power."""
+    """Flush the entries of a folder to the disk where the system supports it; a power failure can undo a rename."""
     with suppress(OSError):
         opened = os.open(folder, os.O_RDONLY)
         try:
@@ -118,18 +119,18 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text as UTF-8, line ends unchanged."""
+    """Write text as UTF-8; keep line ends unchanged."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON that people can read, too."""
+    """Write indented JSON."""
     write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """Read what `write_json` wrote."""
+    """Read a JSON file."""
     with open_regular(path, "r", encoding="utf-8") as file:
         return json.load(file)
 
@@ -137,7 +138,7 @@ def read_json(path: Path) -> Any:
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILING = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.ENXIO, errno.EACCES, errno.EPERM)
 
-IN_THE_WAY = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)  # a folder where a file belongs, or the other way round
+IN_THE_WAY = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)  # a folder in place of a file, or a file in place of a folder
 CLOSED = (
     "a file or a standard stream that the run writes to was closed by other code in its process (Bad file descriptor), "
     "such as the environment's; mend that, and the same command with --resume goes on"
@@ -147,16 +148,16 @@ GOES_ON, ANEW = "and the same command with --resume goes on", "or begin anew wit
 
 @contextmanager
 def telling_of_faults(folder: Path) -> Iterator[None]:
-    """Tell in one message that a run's folder cannot be written.
+    """Turn disk errors of a run's folder into one `UserError`.
 
-    Files are replaced as a whole, so that all that the folder held is as it was.
+    Files are replaced as a whole, so the folder keeps its previous contents.
 
     Args:
-        folder: the run's.
+        folder: the run's folder.
 
     Raises:
-        UserError: a disk was at fault.
-        OSError: something else was, or a file of somebody else's that may not be written.
+        UserError: the disk is at fault.
+        OSError: another cause, or a file outside the folder cannot be written.
     """
     try:
         yield
@@ -184,7 +185,7 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
 
 
 def as_raised(error: OSError) -> OSError:
-    """What the system said: gin raises errors of its own in the place of others, which lack number and file."""
+    """Return the original system error; gin wraps errors in its own, which lack errno and file name."""
     while getattr(vars(type(error)).get("__init__"), "__module__", None) == gin.utils.__name__:
         assert isinstance(error.__context__, OSError)
         error = error.__context__
@@ -192,7 +193,7 @@ def as_raised(error: OSError) -> OSError:
 
 
 def file_elsewhere(error: OSError, folder: Path) -> Path | None:
-    """The file that an error names, if it is neither in the folder nor one of those that the folder lies in."""
+    """Return the file that an error names; None if it names none, one in the folder, or a parent of the folder."""
     if not isinstance(error.filename, str | bytes | os.PathLike):
         return None
     file, kept = Path(os.fsdecode(error.filename)).absolute(), folder.absolute()

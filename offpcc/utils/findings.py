@@ -11,14 +11,14 @@ OK, NOTE, WARNING, FAULT = "ok", "note", "warning", "FAULT"
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
-        check: What was looked at, in a word.
-        level: OK; NOTE, good to know; WARNING, learning goes on but may not be what you think; FAULT, learning fails
+        check: Name of the check, one word.
+        level: OK; NOTE, useful to know; WARNING, training works but may not do what you expect; FAULT, training fails
             or learns something else.
         found: The value found, and where.
-        remedy: What to do, where there is something to do.
+        remedy: What the user can do, or "".
     """
 
     check: str
@@ -29,18 +29,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `examine` found, one finding per check."""
+    """The findings of `examine`, one per check."""
 
     name: str
     findings: tuple[Finding, ...]
 
     def of(self, level: str) -> tuple[Finding, ...]:
-        """The findings of a level."""
+        """Return the findings of one level."""
         return tuple(finding for finding in self.findings if finding.level == level)
 
     @property
     def verdict(self) -> str:
-        """All findings in one line."""
+        """A summary of all findings in one line."""
         faults, warned = len(self.of(FAULT)), len(self.of(WARNING))
         parts = [f"{faults} fault{'s' * (faults > 1)}" if faults else "no fault"]
         if warned:

@@ -1,8 +1,8 @@
-"""Calls into code that offpcc did not write: it may neither end the process nor change global settings.
+"""Calls into code outside offpcc, which must neither end the process nor change global settings.
 
-An environment runs in the process that trains. It can end this process without a word (`os._exit`), and it can change
-settings that all code of the process shares. Within ``with ForeignCall():`` the first raises `MisuseError` instead, and
-the second is undone and raises it. No Python code can stop C code that ends the process.
+An environment runs in the training process. It can end the process silently (`os._exit`), and it can change settings
+that all code in the process shares. Inside ``with ForeignCall():``, `os._exit` raises `MisuseError`. A changed setting
+is restored, and `MisuseError` is raised. Python code cannot stop C code that ends the process.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ __all__ = ["ForeignCall", "MisuseError"]
 
 
 class MisuseError(BaseException):
-    """A call tried to end the process or changed what all of its code shares; no Exception, so that it is not caught.
+    """A call tried to end the process or changed a global setting.
+
+    This is not an `Exception`, so that ``except Exception`` in other code does not catch it.
 
     Args:
-        what: it did, such as "called os._exit(0)".
-        remedy: what to do about it.
+        what: what the call did, such as "called os._exit(0)".
+        remedy: what the author of the code can do.
     """
 
     def __init__(self, what: str, remedy: str) -> None:
@@ -31,7 +33,7 @@ class MisuseError(BaseException):
 
 
 class ForeignCall:
-    """Surrounds one call. Settings that it changed are put back.
+    """Context manager around one call; restores settings that the call changed.
 
     Raises:
         MisuseError: the call changed a setting, or called `os._exit`.
@@ -45,26 +47,26 @@ class ForeignCall:
         _thread.depth += 1
         self._limit = sys.getrecursionlimit()
         out, err = sys.stdout, sys.stderr
-        self._streams = (  # name, file descriptor, stream, whether it is closed
+        self._streams = (  # (name, file descriptor, stream, whether it is closed)
             ("stdout", 1, out, getattr(out, "closed", True)),
             ("stderr", 2, err, getattr(err, "closed", True)),
         )
         torch = sys.modules.get("torch")
-        self._dtype = getattr(torch, "get_default_dtype", _nothing)()  # torch may be half imported
+        self._dtype = getattr(torch, "get_default_dtype", _nothing)()  # torch may be partly imported
         self._has_grad = getattr(torch, "is_grad_enabled", _nothing)()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         lowered = sys.getrecursionlimit()
-        if lowered < self._limit:  # first, as what follows needs some depth
+        if lowered < self._limit:  # first, because the code below needs stack depth
             sys.setrecursionlimit(self._limit)
         _thread.depth -= 1
         misuses = self._put_torch_back() + self._put_streams_back()
         if lowered < self._limit:
             told = f"lowered Python's recursion limit from {self._limit} to {lowered}"
             misuses.append((told, "leave the limit as it is"))
-        # What is no Exception may be a signal's, a timeout's, or that of a call of os._exit.
+        # Other errors may come from a signal, a timeout or a call of os._exit; they pass through unchanged.
         if misuses and (error is None or isinstance(error, Exception)):
             raise MisuseError(*misuses[0]) from error
 
@@ -93,12 +95,12 @@ class ForeignCall:
 
 
 class _Thread(threading.local):
-    depth = 0  # of calls under way in it
+    depth = 0  # number of nested calls in this thread
 
 
 _thread = _Thread()
 _exit = os._exit
-_installed = False  # only once: others may replace os._exit, too
+_installed = False  # replace os._exit once only, because other code may replace it, too
 
 
 def _nothing() -> None:
@@ -112,7 +114,7 @@ def _install() -> None:
 
 
 def _refuse_exit(status: int) -> NoReturn:
-    # The parent of a process that multiprocessing started sees how it ends.
+    # In a multiprocessing child, os._exit is allowed: the parent sees the exit code.
     if _thread.depth and multiprocessing.parent_process() is None:
         raise MisuseError(f"called os._exit({status})", "raise an exception instead")
     _exit(status)
@@ -122,7 +124,7 @@ def _reopen(name: str, descriptor: int) -> None:
     try:
         os.fstat(descriptor)
         setattr(sys, name, os.fdopen(descriptor, "w", buffering=1, closefd=False, errors="backslashreplace"))
-    except OSError:  # Python prints nothing where there is no stream
+    except OSError:  # with None, print does nothing
         setattr(sys, name, None)
 
 
@@ -130,4 +132,4 @@ def _forget() -> None:
     _thread.depth = 0
 
 
-os.register_at_fork(after_in_child=_forget)  # a forked process may end as it likes
+os.register_at_fork(after_in_child=_forget)  # a forked process may call os._exit

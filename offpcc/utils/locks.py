@@ -1,4 +1,4 @@
-"""A lock on a run's folder: one process at a time."""
+"""Lock on a run's folder: one process at a time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from pathlib import Path
 
 from offpcc.utils.errors import UserError, first_line
 
-UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)  # some network file systems have no locks
+UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)  # on file systems without locks
 
 
 class FolderLock:
-    """Keeps other processes out of a folder, for as long as this one lives or until `close`.
+    """Keeps other processes out of a folder, until `close` or until this process ends.
 
-    The system lets go of it with its owner's last breath, so nothing is left to be cleaned up after a kill. Its file
-    stays and means nothing by itself: removed, it could be held by one process and made anew by another.
+    The OS frees the lock when the process ends, even by SIGKILL, so nothing needs cleanup. The lock file stays; it
+    means nothing by itself. It is never deleted: one process could hold the deleted file while another one creates and
+    locks a new file.
 
     Args:
-        folder: what is kept.
+        folder: the folder to lock.
 
     Attributes:
-        message: why there is no lock, where the file system has none; else None.
+        message: a warning if the file system does not support locks, else None.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,20 +35,20 @@ class FolderLock:
         self._opened: int | None = None
 
     def take_if_there(self) -> None:
-        """Take the lock if its file is there, without writing anything.
+        """Take the lock if its file exists; write nothing.
 
         Raises:
-            UserError: another process holds it, or its file is none that could be locked.
+            UserError: another process holds the lock, or the file cannot be locked.
         """
         if os.path.lexists(self.file):
             self._take(os.O_RDWR)
 
     def take(self) -> None:
-        """Take the lock, and say in its file who has it.
+        """Take the lock and write the owner into its file.
 
         Raises:
-            UserError: another process holds it, or its file is none that could be locked.
-            OSError: the file cannot be made or written.
+            UserError: another process holds the lock, or the file cannot be locked.
+            OSError: the file cannot be created or written.
         """
         if self._opened is None:
             self._take(os.O_RDWR | os.O_CREAT)
@@ -59,7 +60,7 @@ class FolderLock:
         try:
             opened = os.open(self.file, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         except OSError as error:
-            if not os.path.lexists(self.file):  # it could not be made: the folder is at fault
+            if not os.path.lexists(self.file):  # the file was not created: the folder is at fault
                 raise
             raise self._unfit(error.strerror or first_line(error)) from error
         if not stat.S_ISREG(os.fstat(opened).st_mode):
@@ -82,15 +83,15 @@ class FolderLock:
         self._opened = opened
 
     def _unfit(self, fault: str) -> UserError:
-        """That what is in the lock's place cannot be locked."""
+        """Return the error for a lock file that cannot be locked."""
         return UserError(
             f"{self.file} cannot be locked ({fault}): it is to be a file that you can write; make it one or remove it, "
             f"or give another --run_id"
         )
 
     def close(self) -> None:
-        """Let others in."""
+        """Release the lock."""
         if self._opened is not None:
-            with contextlib.suppress(OSError):  # an environment may have closed it
+            with contextlib.suppress(OSError):  # an environment may have closed the file descriptor
                 os.close(self._opened)
             self._opened = None

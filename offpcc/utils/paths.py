@@ -1,4 +1,4 @@
-"""Checks of paths, and imports of modules, that a user names."""
+"""Checks of paths and imports of modules that the user names."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, named
 from offpcc.utils.foreign import ForeignCall, MisuseError
 
-SHOWN = 80  # letters of a path, in a message
+SHOWN = 80  # letters of a path that a message shows
 
 
 def as_path(given: str | Path, what: str = "") -> Path:
-    """A path as it was given, with ~ replaced.
+    """Return a path with ~ expanded.
 
     Args:
-        given: by the user.
-        what: it is, for messages, such as ``--out``.
+        given: path from the user.
+        what: name of the option, for messages, such as ``--out``.
 
     Raises:
-        UserError: there can be nothing of this name.
+        UserError: the name is not valid as a path.
     """
     told = f"{what} {shown(given)}".strip()
     try:
@@ -32,7 +32,7 @@ def as_path(given: str | Path, what: str = "") -> Path:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return path
-    except RuntimeError:  # of expanduser
+    except RuntimeError:  # from expanduser
         raise UserError(f"{told}: there is no such user here; write the home folder out") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else first_line(error)
@@ -43,12 +43,12 @@ def as_path(given: str | Path, what: str = "") -> Path:
 
 
 def ends_in_slash(given: str | Path) -> bool:
-    """Whether a path, as a user wrote it, can name a folder alone."""
+    """Check whether a path, as the user wrote it, can only name a folder."""
     return str(given).endswith(("/", "/."))
 
 
 def shown(given: str | Path, most: int = SHOWN) -> str:
-    """A path in a message: cut where it has more than `most` letters, in quotes where it would not be seen."""
+    """Return a path for a message: cut after `most` letters, and quoted if it is empty or not printable."""
     text = str(given)
     if len(text) > most:
         text = f"{text[:most]}... ({len(text):,} letters)"
@@ -56,7 +56,7 @@ def shown(given: str | Path, most: int = SHOWN) -> str:
 
 
 def why_no_folder(folder: Path) -> str | None:
-    """Why there is no folder that can be written to, and none can be made; None if there is or can be."""
+    """Return why a folder cannot be written or created, or None if it can."""
     try:
         there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
         if not there.exists():
@@ -71,10 +71,10 @@ def why_no_folder(folder: Path) -> str | None:
 
 
 def refuse_link(path: Path) -> None:
-    """Refuse a link in a folder that may have come from somebody else: what is written there would go elsewhere.
+    """Raise an error for a link: the folder may come from somebody else, and a write would go to another place.
 
     Raises:
-        UserError: it is one.
+        UserError: the path is a link.
     """
     if path.is_symlink():
         raise UserError(
@@ -84,10 +84,10 @@ def refuse_link(path: Path) -> None:
 
 
 def check_folder(path: Path, what: str) -> None:
-    """Refuse a folder that is none and cannot be made.
+    """Raise an error if a path is not a writable folder and cannot become one.
 
     Raises:
-        UserError: naming `what` it is.
+        UserError: the folder cannot be used; the message starts with `what`.
     """
     if fault := why_no_folder(path):
         raise UserError(f"{what} {shown(path)} can hold nothing: {fault}; name another folder")
@@ -97,18 +97,18 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def import_own(module: str, where: str, beside: Iterable[Path] = ()) -> None:
-    """Import a module that a user named, from the working directory too, however the program was started.
+    """Import a module that the user named; search the working directory, too.
 
-    A folder can be imported from only once a user has named a module: other packages try to import what may not be
-    installed, and would find a file of that name in a folder that came from elsewhere.
+    `sys.path` gets these folders only after the user has named a module. Otherwise, another package that tries an
+    optional import could find a file of that name in a folder from somebody else.
 
     Args:
-        module: its name.
-        where: it was named, for messages.
-        beside: other folders in which it may lie.
+        module: name of the module.
+        where: where the user named it, for messages.
+        beside: other folders to search.
 
     Raises:
-        UserError: there is none, or it does not run to its end.
+        UserError: the module does not exist, or its import fails.
     """
     for folder in (Path.cwd().resolve(), *beside):
         if folder != PACKAGE and str(folder) not in sys.path:

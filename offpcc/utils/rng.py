@@ -1,4 +1,4 @@
-"""Random generators whose state can be saved."""
+"""Random generators with a state that can be saved."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import numpy as np
 
 
 class NumpyGenerator:
-    """A numpy generator that can be saved; each owner of randomness has one."""
+    """A NumPy generator that can be saved; each object that draws random numbers has its own."""
 
     def __init__(self, *seed: int) -> None:
-        """Seeded by a sequence of integers, so that owners of one run's seed differ."""
+        """Seed with a sequence of integers, so that several generators of one run seed differ."""
         self.generator = np.random.default_rng(seed)
 
     def state_dict(self) -> dict[str, Any]:
-        """The bit generator's state."""
+        """Return the state of the bit generator."""
         return {"state": generator_state(self.generator)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
+        """Resume from `state`."""
         set_generator_state(self.generator, state["state"])
 
 
 def generator_state(generator: np.random.Generator) -> dict[str, Any]:
-    """The state of a numpy generator as plain data (its integers exceed 64 bits, hence strings)."""
+    """Return the state of a NumPy generator as plain data; integers become strings, because they exceed 64 bits."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -37,7 +37,7 @@ def generator_state(generator: np.random.Generator) -> dict[str, Any]:
 
 
 def set_generator_state(generator: np.random.Generator, state: dict[str, Any]) -> None:
-    """Put a generator where `generator_state` found it."""
+    """Restore the state that `generator_state` returned."""
 
     def restored(value: Any) -> Any:
         if isinstance(value, dict) and "array" in value:

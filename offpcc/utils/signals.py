@@ -1,11 +1,11 @@
-"""SIGINT and SIGTERM: a command stops at the next safe point, without a traceback.
+"""SIGINT and SIGTERM: stop a command at the next safe point, without a traceback.
 
-A command begins in a state in which a signal raises `Interrupted` wherever the program is. Where that could leave
-something half done, the command says `deferred`: there a signal only waits for the next `poll`. Handlers are installed
-by the command line alone; for others, `poll` does nothing.
+At first, a signal raises `Interrupted` immediately, at any point of the program. Inside `deferred`, which protects work
+that must not stay half done, a signal waits for the next `poll`. Only the command line installs the handlers; in other
+programs, `poll` does nothing.
 
-Code of somebody else's may raise what is no `Exception`, too, such as `SystemExit`. Where that is a fault like any
-other, it is ``except signals.ANYTHING as error: signals.pass_on(error)``, and then told.
+Code outside offpcc may also raise errors that are no `Exception`, such as `SystemExit`. To treat these as ordinary
+faults, use ``except signals.ANYTHING as error: signals.pass_on(error)`` and then report the error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from os import _exit  # in an environment's call, os._exit is refused (`foreign`)
+from os import _exit  # `foreign` refuses os._exit inside calls of an environment
 from types import FrameType
 
 from offpcc.utils.errors import tell
@@ -28,15 +28,15 @@ ANYTHING = BaseException
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user, or the system, has asked the program to stop.
+    """The user or the system asked the program to stop.
 
     Args:
-        number: of the signal.
+        number: number of the signal.
 
     Attributes:
-        code: what the program exits with.
-        message: what there is to tell the user.
-        is_late: whether all was done already that it was to stop.
+        code: exit code of the program.
+        message: message for the user.
+        is_late: whether the work was already complete.
     """
 
     def __init__(self, number: int) -> None:
@@ -44,26 +44,26 @@ class Interrupted(KeyboardInterrupt):
         self.code, self.message, self.is_late = 128 + number, "stopped", False
 
     def report(self) -> int:
-        """Print the message; the exit code."""
+        """Print the message and return the exit code."""
         tell(self.message)
         return self.code
 
 
-WHEN_ASKED: list[Callable[[], None]] = []  # called when the program is asked to stop
-_received: list[int] = []  # signals since `handled` began
-_depth = 0  # of `deferred`
+WHEN_ASKED: list[Callable[[], None]] = []  # callbacks, called by the signal handler
+_received: list[int] = []  # signals since `handled` was entered
+_depth = 0  # number of nested `deferred`
 
 
 @contextmanager
 def handled(to_the_end: bool = False) -> Iterator[None]:
-    """Handle SIGINT and SIGTERM as this module says; afterwards, they are what they were.
+    """Handle SIGINT and SIGTERM as the module describes; restore the previous handlers at the end.
 
-    What is ignored when the program starts, as SIGINT is in the background of a script, stays ignored.
+    A signal that is ignored at the start stays ignored, such as SIGINT in a background job of a script.
 
     Args:
-        to_the_end: whether nothing but the interpreter's end follows: then a signal ends the program at once.
+        to_the_end: whether the interpreter exits next; a signal after the block then ends the program immediately.
     """
-    if threading.current_thread() is not threading.main_thread():  # Python handles signals there alone
+    if threading.current_thread() is not threading.main_thread():  # Python handles signals only in the main thread
         yield
         return
     _received.clear()
@@ -81,7 +81,7 @@ def handled(to_the_end: bool = False) -> Iterator[None]:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Until its end, a signal raises `Interrupted` at the next `poll` and nowhere else; the end is such a place."""
+    """Delay signals until the next `poll`; entering and leaving the block also poll."""
     global _depth
     poll()
     _depth += 1
@@ -93,34 +93,34 @@ def deferred() -> Iterator[None]:
 
 
 def poll() -> None:
-    """Stop here, if that was asked for.
+    """Stop here if a signal has arrived.
 
     Raises:
-        Interrupted: it was.
+        Interrupted: a signal has arrived.
     """
     if _received:
         raise Interrupted(_received[0])
 
 
 def pass_on(error: BaseException) -> None:
-    """Raise `error` again if it may come from a signal, so that it is nobody's fault."""
+    """Raise `error` again if a signal may have caused it, so that it is not reported as a fault."""
     if isinstance(error, BaseExceptionGroup):
         if (interrupts := error.subgroup(KeyboardInterrupt)) is not None:
             pass_on(interrupts.exceptions[0])
     elif isinstance(error, KeyboardInterrupt):
         handler = signal.getsignal(signal.SIGINT)
-        is_anothers = callable(handler) and handler is not _handle  # Python's own, for one
+        is_anothers = callable(handler) and handler is not _handle  # for example Python's default handler
         if isinstance(error, Interrupted) or _received or is_anothers:
             raise error
 
 
 def interrupted() -> Interrupted:
-    """What a `KeyboardInterrupt` that was passed on stands for."""
+    """Return the `Interrupted` for a `KeyboardInterrupt` that `pass_on` raised again."""
     return Interrupted(_received[0] if _received else signal.SIGINT)
 
 
 def show_cursor() -> None:
-    """Show a terminal's cursor, which a progress display has hidden, before a process ends at once."""
+    """Show the terminal's cursor again, which a progress bar hides; for a process that ends immediately."""
     if sys.stdout.isatty():
         os.write(sys.stdout.fileno(), SHOW_CURSOR)
 
@@ -129,7 +129,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
     _received.append(number)
     for call in WHEN_ASKED:
         call()
-    if _received.count(signal.SIGINT) > 1:  # SIGTERM may come several times from what stops a machine
+    if _received.count(signal.SIGINT) > 1:  # not for SIGTERM, which a shutdown may send several times
         _end_at_once(128 + signal.SIGINT)
     if len(_received) == 1 and not _depth:
         raise Interrupted(number)

@@ -1,4 +1,4 @@
-"""Free memory, with container limits; the allocator's settings."""
+"""Free memory, including the limits of containers, and settings of the memory allocator."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-UNLIMITED = 2**60  # bytes; version 1 writes a number of this size where there is no limit
+UNLIMITED = 2**60  # bytes; without a limit, version 1 writes a number of this size or more
 
-SHORTAGES = (  # what NumPy and PyTorch say of an array that is too large
+SHORTAGES = (  # parts of the messages of NumPy and PyTorch for an array that is too large
     "can't allocate memory",
     "out of memory",
     "storage size calculation overflowed",
@@ -23,19 +23,19 @@ SHORTAGES = (  # what NumPy and PyTorch say of an array that is too large
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether an error says that an array takes more memory than there is."""
+    """Check whether an error means that an array needs more memory than there is."""
     return isinstance(error, MemoryError) or any(words in str(error).lower() for words in SHORTAGES)
 
 
 def available_bytes(proc: Path = PROC, groups: Path = GROUPS) -> int | None:
-    """Bytes of memory that this process can still take; None where the system does not tell.
+    """Return the bytes of memory that this process can still allocate, or None if the system does not report it.
 
-    Containers, Slurm and systemd limit memory by control groups, of version 2 (``memory.max``) or 1
-    (``memory.limit_in_bytes``). The limits of all groups above the process's own hold as well.
+    Containers, Slurm and systemd limit memory with control groups, version 2 (``memory.max``) or version 1
+    (``memory.limit_in_bytes``). The limits of all parent groups apply, too.
 
     Args:
-        proc: where the system tells of processes.
-        groups: where it tells of control groups.
+        proc: the folder /proc.
+        groups: the folder of the control groups.
     """
     try:
         text = (proc / "meminfo").read_text(encoding="ascii")
@@ -54,13 +54,13 @@ def _free_in_groups(proc: Path, groups: Path) -> Iterator[int]:
         number, controllers, path = (*line.split(":", 2), "", "")[:3]
         if number == "0" and not controllers:
             places = [(groups, "memory.max", "memory.current", "")]
-            places.append((groups / "unified", *places[0][1:]))  # where both versions are in use
+            places.append((groups / "unified", *places[0][1:]))  # if both versions are in use
         elif "memory" in controllers.split(","):
             places = [(groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")]
         else:
             continue
         group = PurePosixPath(path)
-        # Inside a container the path may be the one outside, which is not there: what is mounted is its own group.
+        # Inside a container, the path may be the host's and not exist; the mounted root is then the container's group.
         inside = [] if ".." in group.parts else [group, *group.parents]
         for root, *names in places:
             for folder in dict.fromkeys([root, *(root / str(one).lstrip("/") for one in inside)]):
@@ -68,7 +68,7 @@ def _free_in_groups(proc: Path, groups: Path) -> Iterator[int]:
 
 
 def _free_in(folder: Path, limit: str, usage: str, prefix: str) -> Iterator[int]:
-    """What a group leaves; its files in the page cache make room when memory is wanted."""
+    """Yield the free bytes of one group; count its page cache as free, because the kernel can reclaim it."""
     try:
         most = int((folder / limit).read_text(encoding="ascii"))
         if most >= UNLIMITED:
@@ -76,23 +76,24 @@ def _free_in(folder: Path, limit: str, usage: str, prefix: str) -> Iterator[int]
         used = int((folder / usage).read_text(encoding="ascii"))
         pairs = (line.split() for line in (folder / "memory.stat").read_text(encoding="ascii").splitlines())
         cached = sum(int(count) for name, count in pairs if name in (f"{prefix}inactive_file", f"{prefix}active_file"))
-    except (OSError, ValueError):  # "max", where there is no limit
+    except (OSError, ValueError):  # "max" if there is no limit
         return
     yield max(0, most - max(0, used - cached))
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-LARGEST_FROM_HEAP = 32 * 1024 * 1024  # bytes; glibc takes no more
-KEPT = 1024 * 1024 * 1024  # bytes at the heap's end
+LARGEST_FROM_HEAP = 32 * 1024 * 1024  # bytes; the largest value that glibc accepts
+KEPT = 1024 * 1024 * 1024  # bytes that glibc keeps at the end of the heap
 
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Have glibc use freed memory again instead of handing it to the system; whether it does from now on.
+    """Make glibc reuse freed memory instead of returning it to the system; return whether this worked.
 
-    Activations of a megabyte and more are allocated and freed in each update. By default each is new memory from the
-    system, whose pages are faulted in one by one: a third of the time of an update of CQL. The process keeps what it
-    once had; `OFFPCC_KEEP_MEMORY=0` leaves the allocator alone. Only for Linux with glibc; elsewhere nothing happens.
+    Each update allocates and frees activations of a megabyte or more. By default, glibc takes new memory from the
+    system for each of them, with one page fault per page. In CQL, this takes a third of the time of an update. With
+    this setting, the process keeps its peak memory; `OFFPCC_KEEP_MEMORY=0` turns the setting off. It works on Linux
+    with glibc; elsewhere it does nothing.
     """
     if sys.platform != "linux" or os.environ.get("OFFPCC_KEEP_MEMORY") == "0":
         return False

@@ -1,7 +1,7 @@
-"""Files of tensors: atomic, with a checksum, and read without executing anything.
+"""Files of tensors: written atomically, with a checksum, and read without executing code.
 
-They are torch's archives, which `torch.load` reads as well. The seal is the archive's comment: a word, and the BLAKE2b
-digest of all that comes before it. torch itself checks none of an archive's own checksums.
+The files are torch archives, which `torch.load` also reads. The seal is the comment of the archive: a word, then the
+BLAKE2b digest of all bytes before it. torch does not check the archive's own checksums.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from offpcc.utils.system import available_bytes
 DIGEST_BYTES = 16
 WORD = b"offpcc:"
 SEAL_BYTES = len(WORD) + 2 * DIGEST_BYTES
-TEXT_BYTES = 1_000  # by which text is known
-PICKLE = "data.pkl"  # in an archive: what is no tensor, and how tensors lie in the other parts
-PROTOCOL = 2  # by which torch pickles
-MOST_SHARED = 16  # tensors may be views of the same numbers; this many times as many numbers in all are no damage
-NUMBER_BYTES = {  # by what torch calls the parts that hold the numbers of tensors
+TEXT_BYTES = 1_000  # checked to recognize text
+PICKLE = "data.pkl"  # part of an archive: plain data, and the layout of the tensors in the other parts
+PROTOCOL = 2  # pickle protocol of torch
+MOST_SHARED = 16  # tensors may share storage; their total size may be this many times the stored size
+NUMBER_BYTES = {  # bytes per number, by torch's name of the storage type
     **dict.fromkeys(("torch.ByteStorage", "torch.CharStorage", "torch.BoolStorage", "torch.storage.UntypedStorage"), 1),
     **dict.fromkeys(("torch.ShortStorage", "torch.HalfStorage", "torch.BFloat16Storage"), 2),
     **dict.fromkeys(("torch.IntStorage", "torch.FloatStorage"), 4),
     **dict.fromkeys(("torch.LongStorage", "torch.DoubleStorage", "torch.ComplexFloatStorage"), 8),
     "torch.ComplexDoubleStorage": 16,
 }
-PLAIN = {  # what a pickle may name beside tensors; a bytearray, for one, could be asked for of any size
+PLAIN = {  # other names that a pickle may use; not bytearray, for example, which could request any size
     "collections.OrderedDict": OrderedDict,
     **dict.fromkeys(("builtins.set", "__builtin__.set"), set),
     **dict.fromkeys(("builtins.complex", "__builtin__.complex"), complex),
     **dict.fromkeys(("torch.Size", "torch.device", "_codecs.encode"), lambda *told: told),
 }
-OTHERS = (  # how other files begin, and what they are
+OTHERS = (  # (first bytes, description) of other file types
     (rb"\x89HDF\r\n\x1a\n", "HDF5, as data sets are"),
     (rb"PK\x03\x04.{26}[\w/]{1,100}\.npy", "NPZ, as data sets are"),
     (rb"\x89PNG|\xff\xd8\xff|GIF8", "a picture"),
@@ -61,7 +61,7 @@ OF_OLDER_VERSIONS = "commit 4e6c498 is the last that reads it; use that one, or 
 
 
 class FileError(UserError):
-    """A file that cannot be used: its fault, apart from the remedy."""
+    """A file that cannot be used; stores the fault and the remedy separately."""
 
     def __init__(self, fault: str, remedy: str) -> None:
         super().__init__(f"{fault}; {remedy}")
@@ -69,17 +69,17 @@ class FileError(UserError):
 
 
 def write_tensors(file: Path, content: dict[str, Any], before: Path | None = None) -> None:
-    """Write tensors and plain data, and prove the file before it takes the place of the one that is there.
+    """Write tensors and plain data; verify the new file before it replaces the old one.
 
     Args:
         file: see `replacing`.
-        content: what `read_tensors` gives back; "kind" and "format" tell what it is.
+        content: the dict that `read_tensors` returns; its "kind" and "format" name the type and version of the file.
         before: see `replacing`.
 
     Raises:
-        OSError: it cannot be written, or is not what was written.
+        OSError: the file cannot be written, or reading it back gives other bytes.
     """
-    stream = io.BytesIO()  # given a name, torch would write it into the file
+    stream = io.BytesIO()  # not a path, because torch would write its name into the file
     torch.save(content, stream)
     data = _sealed(bytearray(stream.getbuffer()))
     with replacing(file, before) as temporary:
@@ -89,21 +89,22 @@ def write_tensors(file: Path, content: dict[str, Any], before: Path | None = Non
 
 
 def not_as_written(file: Path) -> OSError:
-    """That a disk gives back something else than it was given."""
+    """Return the error for a disk that returns other bytes than were written."""
     return OSError(errno.EIO, "what is read back is not what was written", str(file))
 
 
 def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool = False) -> dict[str, Any]:
-    """A file of tensors and plain data; nothing in it is executed.
+    """Read a file of tensors and plain data; execute nothing in it.
 
     Args:
         file: written by `write_tensors`.
-        kind: what it has to be.
-        format_version: of which format.
-        needs_seal: whether a file without a checksum, which nothing proves, is refused.
+        kind: the required kind.
+        format_version: the required format version.
+        needs_seal: whether to refuse a file without a checksum.
 
     Raises:
-        FileError: it is missing, damaged, foreign, of another format, or larger than the memory that is free.
+        FileError: the file is missing, damaged, from another program, of another format, or larger than the free
+            memory.
     """
     try:
         return _read_content(file, kind, format_version, needs_seal)
@@ -120,7 +121,7 @@ def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) 
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             parts = archive.infolist()
             if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
-                raise ValueError("it is compressed")  # and could become a thousand times as large
+                raise ValueError("it is compressed")  # and could grow a thousand times
             if sum(part.file_size for part in parts) > len(data):
                 raise ValueError("it declares more than it holds")
             _check_pickle(archive)
@@ -129,7 +130,7 @@ def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) 
         found, version = content["kind"], content["format"]
     except MemoryError:
         raise
-    except pickle.UnpicklingError as error:  # torch's own words advise to execute what is in the file
+    except pickle.UnpicklingError as error:  # torch's own message advises to execute the file's code
         raise FileError(f"{file} is no {kind} of offpcc, or is damaged", "give the right file") from error
     except Exception as error:
         fault = f"{file} is no {kind} of offpcc, or is damaged ({first_line(error)})"
@@ -154,16 +155,16 @@ def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) 
 
 
 class _Declared(pickle.Unpickler):
-    """Goes through the pickle of an archive and makes no tensor, but checks what is declared of each.
+    """Unpickler that creates no tensor, but checks the declared size of each.
 
     Args:
         data: the pickle.
-        sizes: bytes of the archive's parts.
-        root: what their names begin with.
+        sizes: bytes of each part of the archive.
+        root: prefix of the names of the parts.
 
     Attributes:
-        stored: how many numbers each part has.
-        shown: how many numbers all tensors have.
+        stored: number of elements in each part.
+        shown: number of elements in all tensors together.
     """
 
     def __init__(self, data: bytes, sizes: Mapping[str, int], root: str) -> None:
@@ -173,7 +174,7 @@ class _Declared(pickle.Unpickler):
         self.shown = 0
 
     def find_class(self, module: str, name: str) -> Any:
-        """What stands for something that the pickle names."""
+        """Return a placeholder for a name in the pickle; raise ValueError if the name is not allowed."""
         named = f"{module}.{name}"
         if named in ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"):
             return self._tensor
@@ -187,7 +188,7 @@ class _Declared(pickle.Unpickler):
         return known[named]
 
     def persistent_load(self, told: Any) -> int:
-        """How many numbers a part has that the pickle refers to."""
+        """Return the number of elements in the part that the pickle refers to."""
         match told:
             case ("storage", int(num_bytes), str(key), _, int(numbers)):
                 if numbers < 0 or numbers * num_bytes != self._sizes[f"{self._root}data/{key}"]:
@@ -204,10 +205,10 @@ class _Declared(pickle.Unpickler):
 
 
 def _check_pickle(archive: zipfile.ZipFile) -> None:
-    """Refuse an archive whose tensors would be larger than it.
+    """Raise an error if the tensors of an archive would be larger than the archive.
 
     Raises:
-        Exception: of any kind; the pickle declares more than is there, or is none.
+        Exception: of any type; the pickle declares more than the archive holds, or is not a pickle.
     """
     sizes = {part.filename: part.file_size for part in archive.infolist()}
     name, *others = [name for name in sizes if name.endswith(f"/{PICKLE}")] or [PICKLE]
@@ -215,7 +216,7 @@ def _check_pickle(archive: zipfile.ZipFile) -> None:
         raise ValueError("it has parts of one name")
     data = archive.read(name)
     for opcode, argument, _ in pickletools.genops(data):
-        # The unpickler takes memory for all places up to one that is named.
+        # PUT n makes the unpickler allocate n memo slots.
         if opcode.proto > PROTOCOL or (opcode.name.endswith("PUT") and int(argument or 0) > len(data)):
             raise ValueError(f"its pickle has a {opcode.name}")
     declared = _Declared(data, sizes, name.removesuffix(PICKLE))
@@ -227,7 +228,7 @@ def _check_pickle(archive: zipfile.ZipFile) -> None:
 
 
 def _copied(archive: zipfile.ZipFile) -> io.BytesIO:
-    """An archive written anew: torch finds in it what was checked, where another reader may find something else."""
+    """Copy an archive, so that torch reads exactly the parts that were checked; another reader may see other parts."""
     copied = io.BytesIO()
     with zipfile.ZipFile(copied, "w") as copy:
         for part in archive.infolist():
@@ -253,7 +254,7 @@ def _read(file: Path) -> bytes:
 
 
 def _other_kind(data: bytes) -> str | None:
-    """What a file is that is none of torch's, if that can be seen."""
+    """Return a description of a file that is not a torch archive, or None if its type is unknown."""
     for beginning, meaning in OTHERS:
         if re.match(beginning, data, re.DOTALL):
             return meaning
@@ -270,6 +271,6 @@ def _too_large(file: Path) -> FileError:
 
 
 def _sealed(archive: bytearray) -> bytes:
-    """An archive with its seal; a comment that it may have room for is the seal's already."""
-    archive[-2:] = struct.pack("<H", SEAL_BYTES)  # an archive ends with the length of its comment
+    """Return the archive with its seal; overwrite the comment length that the archive ends with."""
+    archive[-2:] = struct.pack("<H", SEAL_BYTES)  # the last two bytes are the length of the comment
     return bytes(archive) + WORD + hashlib.blake2b(archive, digest_size=DIGEST_BYTES).hexdigest().encode()

@@ -1,4 +1,4 @@
-"""Versions of offpcc and of the packages that a run's numbers depend on."""
+"""Versions of offpcc and of the packages that affect a run's numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from offpcc.utils.paths import shown
 
 try:
     __version__ = importlib.metadata.version("offpcc")
-except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+except importlib.metadata.PackageNotFoundError:  # the checkout is not installed
     __version__ = "0.1.0"
 
 SIMULATORS = ("pygame", "mujoco", "dm-control", "pybullet", "pybullet_envs_gymnasium")
@@ -21,7 +21,7 @@ PACKAGES = ("torch", "numpy", "gymnasium", "gin-config", *SIMULATORS)
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """The versions of this process, by package; those of packages that are not installed are left out."""
+    """Return the versions in this process by package; skip packages that are not installed."""
     found = {"offpcc": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -32,7 +32,7 @@ def versions() -> dict[str, str]:
 
 
 def tell_changed(before: Any) -> str | None:
-    """What of the versions of a checkpoint is another one now; None if nothing is, or if none are known."""
+    """Return which versions differ from those of a checkpoint; None if none differ or none are known."""
     if not isinstance(before, Mapping):
         return None
     now = versions()

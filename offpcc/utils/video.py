@@ -1,4 +1,4 @@
-"""Writes videos."""
+"""Writer of MP4 videos."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -15,19 +15,19 @@ Frame = npt.NDArray[np.uint8]
 
 @contextmanager
 def video(file: Path, fps: int) -> Iterator[Callable[[Any], None]]:
-    """Write an MP4 file (H.264) that browsers play, frame by frame.
+    """Write an MP4 file (H.264) for browsers, frame by frame.
 
-    Frames are encoded as they come, so a long episode needs no more memory than a short one.
+    Frames are encoded as they arrive, so the memory use does not depend on the length of the episode.
 
     Args:
-        file: The video; it appears once it is complete.
+        file: The video; it appears when it is complete.
         fps: Frames per second.
 
     Yields:
-        A function that adds a frame: an RGB image `(H, W, 3)` of uint8, all of one size.
+        A function that adds a frame: an RGB image `(H, W, 3)` of uint8; all frames have the same size.
 
     Raises:
-        ValueError: If there are no frames, or one is no RGB image of the first one's size.
+        ValueError: There are no frames, or a frame is not an RGB image with the size of the first frame.
     """
     import imageio.v2 as imageio
 
@@ -52,7 +52,7 @@ def video(file: Path, fps: int) -> Iterator[Callable[[Any], None]]:
                 raise ValueError(f"need frames (H, W, 3) of uint8 and one size, got {frame.shape} of {frame.dtype}")
             writer.append_data(_even(frame))
 
-        # Left by an error, `with writer` would not close it, and the encoder would go on writing.
+        # `with writer` does not close the writer after an error; the encoder would continue to write.
         with closing(writer):
             yield add
         if shape is None:
@@ -60,6 +60,6 @@ def video(file: Path, fps: int) -> Iterator[Callable[[Any], None]]:
 
 
 def _even(frame: Frame) -> Frame:
-    """Repeat the last row and column where needed: colours at half resolution ask for even sizes."""
+    """Repeat the last row and column of a frame with odd sizes: colours at half resolution need even sizes."""
     height, width, _ = frame.shape
     return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
