@@ -55,7 +55,7 @@ class Concat(Cell):
         return h, known[:, x.shape[1] :]
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version; see `offpcc.networks.numpy_inference`."""
 
         def step(x: Array, state: State) -> tuple[Array, State]:
             before = np.zeros((len(x), self.num_steps - 1, self.num_in), x.dtype) if state is None else state

@@ -43,7 +43,7 @@ class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
         return h.transpose(0, 1), torch.stack(after, 1)
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version; see `offpcc.networks.numpy_inference`."""
         layers, size = self.weights(), self.hidden_size
         half = np.array(0.5, layers[0][0].dtype)
 

@@ -31,7 +31,7 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version; see `offpcc.networks.numpy_inference`."""
         return mirror_of_linear(self)
 
 

@@ -94,7 +94,7 @@ class LRULayer(Layer):
         return y * torch.sigmoid(self.gate(y)), h[:, -1]
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
         read, write, gate = mirror_of(self.B), mirror_of(self.C), mirror_of(self.gate)
         nu, theta, gamma = view(self.nu), view(self.theta), view(self.gamma)
         if read is None or write is None or gate is None:

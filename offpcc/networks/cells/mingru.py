@@ -78,7 +78,7 @@ class MinGRULayer(Layer):
         return self.out(h), h[:, -1]
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
         gates, out, size = mirror_of(self.gates), mirror_of(self.out), self.state_dim
         if gates is None or out is None:
             return None

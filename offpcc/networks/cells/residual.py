@@ -63,7 +63,7 @@ class Blocks(Cell):
         return x, torch.stack(after, 1)
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
         parts = self.input_projection, *self.layers, *self.norms
         mirrors = [mirror for mirror in map(mirror_of, parts) if mirror is not None]
         if len(mirrors) < len(parts):

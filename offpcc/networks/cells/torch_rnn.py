@@ -66,7 +66,7 @@ class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
                 bias[hidden_dim : 2 * hidden_dim] += forget_bias
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version; see `offpcc.networks.numpy_inference`."""
         layers, size = self.weights(), self.hidden_size
         # Of the gates i, f, o a sigmoid is wanted, of g the tanh: all at once, as sigmoid(x) = tanh(x / 2) / 2 + 1 / 2.
         scale = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], layers[0][0].dtype), size)
@@ -104,7 +104,7 @@ class RNN(TorchCell, nn.RNN, Cell):  # type: ignore[misc]
     """Elman's network: `num_layers` of `hidden_dim`, with tanh."""
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version; see `offpcc.networks.numpy_inference`."""
         layers = self.weights()
 
         def step(x: Array, state: State) -> tuple[Array, State]:

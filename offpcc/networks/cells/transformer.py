@@ -203,7 +203,7 @@ class GPT(Cell):
         return self.norm(h), (after, count + num_steps)
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
         embedding, norm = mirror_of(self.embedding), mirror_of(self.norm)
         blocks = [block for block in map(mirror_of, self.blocks) if block is not None]
         if embedding is None or norm is None or len(blocks) < len(self.blocks):
