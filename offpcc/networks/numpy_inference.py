@@ -29,9 +29,9 @@ def mirror_of(module: nn.Module) -> Mirror | None:
     """Return the mirror of `module`, or None if it has none.
 
     The mirror is valid while the weights stay at the same memory address. A subclass that overrides a method in
-    `MIRRORED` must have its own `mirror`; it does not inherit the one of its parent. A module has no mirror if it has
-    forward hooks or parametrized weights, if an instance attribute replaces `forward`, or if a weight or a buffer is
-    not on the CPU.
+    `MIRRORED` must have its own `mirror`; it does not inherit the one of its parent. A module with forward hooks or
+    parametrized weights has no mirror. The same holds if an instance attribute replaces `forward`, or if a parameter or
+    a buffer is not on the CPU.
     """
     is_hooked = module._forward_hooks or module._forward_pre_hooks
     if is_hooked or "forward" in vars(module) or is_parametrized(module):
