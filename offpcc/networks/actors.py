@@ -67,7 +67,7 @@ class SquashedGaussianActor(nn.Module):
         return squash(mean, log_std, noise)
 
     def log_prob(self, summary: Tensor, action: Tensor) -> Tensor:
-        """Return the log-probability (..., 1) of `action` (..., A), clipped to stay strictly inside [-1, 1]."""
+        """Return the log-probability (..., 1) of `action` (..., A), after clipping it to the inside of [-1, 1]."""
         mean, log_std = self(summary)
         u = torch.atanh(action.clamp(-LARGEST_ACTION, LARGEST_ACTION))
         return squash(mean, log_std, (u - mean) * (-log_std).exp())[1]

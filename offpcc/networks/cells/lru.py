@@ -1,8 +1,8 @@
 """Linear recurrent units, Orvieto et al. 2023 (arXiv:2303.06349), sections 3.2 to 3.4 and appendix A.
 
 x_t = lambda x_{t-1} + gamma B u_t, with N complex numbers. The modulus of lambda = exp(-exp(nu) + i exp(theta)) is
-below 1 for any parameters. gamma keeps the state at the scale of the input. The output is y_t = Re(C x_t), followed by a gated
-linear unit.
+below 1 for any parameters. gamma keeps the state at the scale of the input. The output is y_t = Re(C x_t), followed by
+a gated linear unit.
 
 Differs from the paper:
 
