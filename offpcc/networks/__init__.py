@@ -1,4 +1,4 @@
-"""Encoders, which turn histories into summaries, and the heads that read them."""
+"""Encoders, which map histories to summaries, and the heads that read summaries."""
 
 from offpcc.networks.actors import DeterministicActor, GaussianActor, SquashedGaussianActor
 from offpcc.networks.cells import Cell

@@ -1,4 +1,4 @@
-"""Policies over a summary; actions lie in [-1, 1]."""
+"""Actor networks: they map a summary to an action in [-1, 1]."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, view, with
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 IN_THE_BOX = within(-1.0, 1.0)
-LARGEST_ACTION = 1.0 - 1e-6  # of recorded actions, whose u would be infinite at 1
+LARGEST_ACTION = 1.0 - 1e-6  # bound for recorded actions; u = atanh(a) is infinite at 1
 
 
 class DeterministicActor(nn.Module):
-    """a = tanh(mlp(h))."""
+    """Deterministic actor: a = tanh(mlp(h))."""
 
     def __init__(self, summary_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -29,12 +29,12 @@ class DeterministicActor(nn.Module):
         return torch.tanh(self.net(summary))
 
     def choose(self, summary: Tensor, noise: Tensor | None) -> Tensor:
-        """The action (..., A), with `noise` (..., A) added, if there is any, inside the box."""
+        """Return the action (..., A). Add `noise` (..., A), if given, and clip the sum to [-1, 1]."""
         action: Tensor = self(summary)
         return action if noise is None else (action + noise).clamp(-1.0, 1.0)
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
         if (net := mirror_of(self.net)) is None:
             return None
 
@@ -46,7 +46,10 @@ class DeterministicActor(nn.Module):
 
 
 class SquashedGaussianActor(nn.Module):
-    """a = tanh(u) with u normal, of mean and log standard deviation given by an MLP."""
+    """Squashed Gaussian actor: a = tanh(u), where u is normal.
+
+    An MLP gives the mean and the log standard deviation of u.
+    """
 
     def __init__(self, summary_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -54,28 +57,28 @@ class SquashedGaussianActor(nn.Module):
         self.action_dim = action_dim
 
     def forward(self, summary: Tensor) -> tuple[Tensor, Tensor]:
-        """(..., H) -> mean and log standard deviation of u, (..., A) each."""
+        """(..., H) -> mean and log standard deviation of u, each (..., A)."""
         mean, log_std = self.net(summary).chunk(2, -1)
         return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def sample(self, summary: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """An action (..., A) and its log-probability (..., 1), from standard normal `noise` (..., A)."""
+        """Return an action (..., A) and its log-probability (..., 1), from standard normal `noise` (..., A)."""
         mean, log_std = self(summary)
         return squash(mean, log_std, noise)
 
     def log_prob(self, summary: Tensor, action: Tensor) -> Tensor:
-        """The log-probability (..., 1) of `action` (..., A), which is moved off the borders of [-1, 1]."""
+        """Return the log-probability (..., 1) of `action` (..., A), after clipping it to the inside of [-1, 1]."""
         mean, log_std = self(summary)
         u = torch.atanh(action.clamp(-LARGEST_ACTION, LARGEST_ACTION))
         return squash(mean, log_std, (u - mean) * (-log_std).exp())[1]
 
     def choose(self, summary: Tensor, noise: Tensor | None) -> Tensor:
-        """The action (..., A) for standard normal `noise` (..., A), or without any at the mean of u."""
+        """Return the action (..., A) for standard normal `noise` (..., A). Without noise, u is its mean."""
         mean, log_std = self(summary)
         return torch.tanh(mean if noise is None else mean + log_std.exp() * noise)
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
         if (net := mirror_of(self.net)) is None:
             return None
 
@@ -93,7 +96,7 @@ class SquashedGaussianActor(nn.Module):
 
 
 class GaussianActor(nn.Module):
-    """a normal, of mean tanh(mlp(h)) and a standard deviation that is the same for all h."""
+    """Gaussian actor: a is normal with mean tanh(mlp(h)). The learned standard deviation does not depend on h."""
 
     def __init__(
         self, summary_dim: int, action_dim: int, hidden_dims: Sequence[int], log_std_bounds: tuple[float, float]
@@ -108,13 +111,16 @@ class GaussianActor(nn.Module):
         return torch.tanh(self.net(summary)), self.log_std.clamp(*self.log_std_bounds)
 
     def choose(self, summary: Tensor, noise: Tensor | None) -> Tensor:
-        """The action (..., A) for standard normal `noise` (..., A), put into [-1, 1], or without any the mean."""
+        """Return the action (..., A) for standard normal `noise` (..., A), clipped to [-1, 1].
+
+        Without noise, return the mean.
+        """
         mean, log_std = self(summary)
         action: Tensor = mean if noise is None else (mean + log_std.exp() * noise).clamp(-1.0, 1.0)
         return action
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
         if (net := mirror_of(self.net)) is None:
             return None
         log_std, bounded = view(self.log_std), within(*self.log_std_bounds)
@@ -126,7 +132,7 @@ class GaussianActor(nn.Module):
         return choose
 
     def log_prob(self, summary: Tensor, action: Tensor) -> Tensor:
-        """The log-density (..., 1) of `action` (..., A), summed over action dimensions."""
+        """Return the log-density (..., 1) of `action` (..., A), summed over action dimensions."""
         mean, log_std = self(summary)
         z = (action - mean) * (-log_std).exp()
         log_density: Tensor = -0.5 * z.square() - log_std - 0.5 * math.log(2.0 * math.pi)
@@ -134,10 +140,10 @@ class GaussianActor(nn.Module):
 
 
 def squash(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """tanh(u) for u = mean + std * noise, and its log-density (..., 1), summed over action dimensions.
+    """Return tanh(u) for u = mean + std * noise, and its log-density (..., 1), summed over action dimensions.
 
-    log pi(a) = log N(u) - sum log(1 - tanh(u)^2) (Haarnoja et al. 2018b, eq. 26), where
-    log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)) stays finite at any u.
+    The log-density is log pi(a) = log N(u) - sum log(1 - tanh(u)^2) (Haarnoja et al. 2018b, eq. 26). The code uses
+    log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which is finite at any u.
     """
     u = mean + log_std.exp() * noise
     log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2.0 * math.pi)

@@ -1,4 +1,4 @@
-"""Augmentation of images."""
+"""Image augmentation for updates."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from offpcc.networks.noise import Noise
 
 @configurable
 class RandomShift:
-    """Images moved by up to `pad` pixels each way, borders repeated (DrQ, Kostrikov et al. 2020, section 3.1).
+    """Random shift of images by up to `pad` pixels in each direction (DrQ, Kostrikov et al. 2020, section 3.1).
+
+    The pixels of the border fill the gap.
 
     Args:
-        pad: largest shift, in pixels; 0 turns it off.
+        pad: largest shift, in pixels; 0 turns the augmentation off.
     """
 
     def __init__(self, pad: NonnegativeSize = 4) -> None:
         self.pad = pad
 
     def __call__(self, frames: Tensor, noise: Noise, *, one_per_row: bool) -> Tensor:
-        """`frames` (B, T, C, height, width), each shifted; with `one_per_row` a row's frames move together."""
+        """Shift each of `frames` (B, T, C, height, width); with `one_per_row`, frames of one row share a shift."""
         if self.pad == 0:
             return frames
         rows, steps, _, height, width = frames.shape
@@ -40,14 +42,14 @@ class RandomShift:
 
 
 def _is_augmentation(value: Any) -> bool:
-    """Whether `value` takes what `RandomShift` takes."""
+    """Check whether `value` can be called like a `RandomShift`."""
     if not callable(value) or isinstance(value, type):
         return False
     try:
         inspect.signature(value).bind(None, None, one_per_row=True)
     except TypeError:
         return False
-    except ValueError:  # a function of another language, which does not tell what it takes
+    except ValueError:  # a compiled function without a signature
         return True
     return True
 

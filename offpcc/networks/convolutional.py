@@ -14,14 +14,16 @@ from offpcc.utils.errors import UserError
 
 @configurable
 class Convolutional(Encoder):
-    """Convolutions, then a linear layer, layer normalisation and tanh (DrQ, Kostrikov et al. 2020, appendix B).
+    """Encoder of images (DrQ, Kostrikov et al. 2020, appendix B).
+
+    Convolutions with ReLU, then a linear layer, layer normalisation and tanh.
 
     Args:
-        shape: of the inputs; observations are (channels, height, width), uint8 in [0, 255] or floats.
-        channels: of each convolution's output.
-        kernels: sizes, in pixels.
-        strides: in pixels.
-        feature_dim: the size of what is handed on.
+        shape: input shape; observations are (channels, height, width), uint8 in [0, 255] or floats.
+        channels: number of output channels of each convolution.
+        kernels: kernel size of each convolution, in pixels.
+        strides: stride of each convolution, in pixels.
+        feature_dim: number of output features, without the extra inputs.
         kwargs: the extra inputs, see `Encoder`.
     """
 

@@ -1,4 +1,4 @@
-"""An ensemble of Q functions over summaries."""
+"""Critic networks: an ensemble of Q functions over summaries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from offpcc.networks.mlp_kernels import perceptrons, rows_of_block
 
 
 class Critics(nn.Module):
-    """N Q functions as one batched product per layer; the ensemble is an axis, its size a number."""
+    """Ensemble of N Q functions, with one batched matrix product per layer. The ensemble is the first axis."""
 
     def __init__(
         self,
@@ -36,16 +36,16 @@ class Critics(nn.Module):
         self.rows_at_once = rows_of_block(hidden_dims)
 
     def forward(self, summary: Tensor, action: Tensor) -> Tensor:
-        """Q values (N, B, T, 1) of `summary` (N or 1, B, T, H) and `action` (B, T, A).
+        """Return Q values (N, B, T, 1) of `summary` (N or 1, B, T, H) and `action` (B, T, A).
 
-        Of S actions for each summary, (B, T, S, A), they are (N, B, T, S, 1).
+        With S actions for each summary, (B, T, S, A), the Q values are (N, B, T, S, 1).
         """
         return self._values(summary, action, list(self.net.parameters()))
 
     def forward_frozen(self, summary: Tensor, action: Tensor, num: int | None = None) -> Tensor:
-        """What `forward` gives, of the first `num` critics, for a policy to learn from.
+        """Return the Q values of the first `num` critics (default: all), for an actor's loss.
 
-        The gradient reaches the actions alone, neither the summaries nor the critics.
+        The values are those of `forward`. Gradients flow only to the actions, not to summaries or critics.
         """
         weights = [weight.detach()[:num] for weight in self.net.parameters()]
         return self._values(summary.detach()[:num], action, weights)

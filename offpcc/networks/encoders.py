@@ -1,8 +1,9 @@
-"""Encoders: from observations, and optionally previous actions and rewards, to summaries.
+"""Encoders: map observations, and optionally previous actions and rewards, to summaries.
 
-Every encoder maps `(inputs (B, T, ...), state)` to `(h (B, T, H), state)` and, fed step by step with the state
-handed on, gives what it gives fed at once. A state is None or nested tuples of tensors whose first axis is the
-batch; zeros are the state at an episode's start, so a row starts anew by multiplication with zero.
+Every encoder maps `(inputs (B, T, ...), state)` to `(h (B, T, H), state)`. Running it step by step, with the returned
+state as the next input, gives the same summaries as one call on the whole sequence. A state is None, a tensor, or
+nested tuples of tensors; the first axis is the batch. Zeros are the state at an episode's start, so setting a row of
+the state to zero resets that row.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from offpcc.utils.errors import UserError
 
 
 class InputShape(NamedTuple):
-    """What an encoder reads at one step."""
+    """Shape of an encoder's input at one step."""
 
     observation: tuple[int, ...]  # images have channels first
     action_dim: int
 
 
 class Inputs(NamedTuple):
-    """What is known at each step; for a mirror, at one step, arrays (N, ...)."""
+    """Inputs of an encoder at each step. A mirror gets NumPy arrays of one step, without the time axis: (N, ...)."""
 
     observation: Any  # (B, T, *obs)
     previous_action: Any  # (B, T, A)
@@ -39,7 +40,7 @@ class Inputs(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch) -> Inputs:
-        """The T+1 inputs of a batch: actions and rewards move one step later."""
+        """Return the T+1 inputs of a batch. Actions and rewards shift one step later: they are the previous ones."""
         return cls(
             batch.observations,
             torch.cat([batch.first_action.unsqueeze(1), batch.actions], 1),
@@ -47,25 +48,25 @@ class Inputs(NamedTuple):
         )
 
     def steps(self, start: int | None, stop: int | None) -> Inputs:
-        """Inputs from step `start` to before step `stop`."""
+        """Return the inputs from step `start` up to, but not including, step `stop`."""
         return Inputs(*(x[:, start:stop] for x in self))
 
 
 class EncoderBuilder(Protocol):
-    """A class of encoders, or a partial application of one."""
+    """An encoder class, or a `functools.partial` of one."""
 
     def __call__(self, shape: InputShape, /) -> Encoder:
-        """An encoder of inputs of this shape."""
+        """Build an encoder for inputs of this shape."""
         ...
 
 
 class Encoder(nn.Module):
-    """Base class: the extra inputs, and the convention for states.
+    """Base class of encoders. It handles the extra inputs; the module docstring defines states.
 
     Args:
-        shape: of the inputs; a child takes it first, by this name.
+        shape: input shape. A subclass must take it as its first argument, with the name `shape`.
         use_previous_action: whether the previous action is an input.
-        use_previous_reward: whether the previous reward is one.
+        use_previous_reward: whether the previous reward is an input.
 
     Attributes:
         dim: width of a summary.
@@ -79,7 +80,7 @@ class Encoder(nn.Module):
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """The shape of a summary, for an encoder that reads this one's."""
+        """Shape of a summary. It is the observation shape of an encoder that reads these summaries."""
         return (self.dim,)
 
     def __init__(
@@ -91,13 +92,16 @@ class Encoder(nn.Module):
         self.extra_dim = shape.action_dim * use_previous_action + use_previous_reward
 
     def with_extras(self, features: Tensor, inputs: Inputs) -> Tensor:
-        """`features` (B, T, F) followed by the extra inputs that are in use."""
+        """Append the extra inputs that are in use to `features` (B, T, F)."""
         extras = [inputs.previous_action] if self.use_previous_action else []
         extras += [inputs.previous_reward] if self.use_previous_reward else []
         return torch.cat([features, *extras], -1) if extras else features
 
     def extended(self, features: Array, inputs: Inputs) -> Array:
-        """What `with_extras` gives, as a vector each, in NumPy: of arrays (N, ...) of one step."""
+        """Flatten `features` and append the extra inputs: the NumPy version of `with_extras`.
+
+        Arrays are (N, ...), of one step. uint8 becomes float32.
+        """
         flat = features.reshape(len(features), -1)
         flat = flat.astype(np.float32) if flat.dtype == np.uint8 else flat
         extras = [inputs.previous_action] if self.use_previous_action else []
@@ -105,11 +109,11 @@ class Encoder(nn.Module):
         return np.concatenate([flat, *extras], -1) if extras else flat
 
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
-        """Summaries (B, T, dim) and the state after the last step."""
+        """Return summaries (B, T, dim) and the state after the last step."""
         raise NotImplementedError
 
     def unused_parameters(self) -> dict[str, str]:
-        """Parameters that change nothing of this encoder, as it is built, and why."""
+        """Return the parameters that have no effect on this encoder as configured, each with the reason."""
         return {}
 
 
@@ -120,15 +124,15 @@ def _builds_encoders(value: Any) -> bool:
 
 
 def built_encoder(build: EncoderBuilder, shape: InputShape, name: str) -> Encoder:
-    """An encoder of inputs of this shape.
+    """Build an encoder for inputs of this shape, and check that it is an `Encoder`.
 
     Args:
-        build: a class of encoders, or a function that gives one.
-        shape: of the inputs.
-        name: of the parameter that `build` was given for, such as ``SAC.encoder``.
+        build: an encoder class, or a function that returns an encoder.
+        shape: input shape.
+        name: name of the parameter that holds `build`, such as ``SAC.encoder``, for the error message.
 
     Raises:
-        UserError: `build` is a function that gives something else.
+        UserError: `build` returns something else.
     """
     encoder: Any = build(shape)
     if not isinstance(encoder, Encoder):
@@ -147,7 +151,7 @@ Builder = Annotated[
 
 @configurable
 class PassThrough(Encoder):
-    """No encoder: observations of any shape go on as they are, to the encoder behind."""
+    """Encoder that returns observations of any shape unchanged, for the next encoder."""
 
     def __init__(self, shape: InputShape) -> None:
         super().__init__(shape)
@@ -156,21 +160,21 @@ class PassThrough(Encoder):
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """The observation's."""
+        """Shape of an observation."""
         return self.shape
 
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
-        """(B, T, *obs), unchanged."""
+        """Return the observations (B, T, *obs) unchanged."""
         return inputs.observation, None
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version; see `offpcc.networks.numpy_inference`."""
         return lambda inputs, state: (inputs.observation, None)
 
 
 @configurable
 class Identity(Encoder):
-    """The observation itself, flattened, as a summary; with the extra inputs that are in use."""
+    """Encoder that returns the flattened observation as the summary, followed by the extra inputs in use."""
 
     def __init__(self, shape: InputShape, **kwargs: bool) -> None:
         super().__init__(shape, **kwargs)
@@ -181,15 +185,15 @@ class Identity(Encoder):
         return self.with_extras(vector(inputs.observation), inputs), None
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version; see `offpcc.networks.numpy_inference`."""
         return lambda inputs, state: (self.extended(inputs.observation, inputs), None)
 
 
 def vector_dim(shape: tuple[int, ...]) -> int:
-    """The number of features of an observation that is read as a vector.
+    """Return the number of features of an observation with this shape, flattened to a vector.
 
     Raises:
-        UserError: it is an image.
+        UserError: the observation is an image.
     """
     if is_image(shape):
         raise UserError(
@@ -200,16 +204,18 @@ def vector_dim(shape: tuple[int, ...]) -> int:
 
 
 def vector(observation: Tensor) -> Tensor:
-    """(B, T, *obs) -> (B, T, features), bytes as floats."""
+    """Flatten (B, T, *obs) to (B, T, features), with uint8 converted to float."""
     flat = observation.flatten(2)
     return flat.float() if flat.dtype == torch.uint8 else flat
 
 
 def rebuilds(part: Encoder | Cell) -> dict[str, Any]:
-    """A specification of what built an encoder or a cell: all arguments but the sizes, which its builder is given.
+    """Return a specification that rebuilds an encoder or a cell.
+
+    It holds all arguments except the sizes, which the caller passes when it rebuilds.
 
     Raises:
-        UserError: an encoder has another name for its shape, or an argument cannot be written.
+        UserError: the encoder's shape argument is not named `shape`, or an argument cannot be written.
     """
     description = specification(part)
     for name, value in vars(part)["_arguments"].items():
@@ -219,7 +225,7 @@ def rebuilds(part: Encoder | Cell) -> dict[str, Any]:
                 f"from an actor's file; call this argument shape"
             )
     arguments = {key: value for key, value in description["arguments"].items() if key not in part.sizes}
-    for name, inside in part.named_children():  # a part inside, built by an argument of its name
+    for name, inside in part.named_children():  # a child module, built from the argument of the same name
         if name in arguments and isinstance(inside, Encoder | Cell):
             arguments[name] = rebuilds(inside)
     return {"partial": {"reference": description["class"]}, "arguments": arguments}

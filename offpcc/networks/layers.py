@@ -1,4 +1,4 @@
-"""Layers that several networks share."""
+"""MLPs and ensemble layers that several networks share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from offpcc.networks.mlp_kernels import perceptrons, rows_of_block
 
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")  # of a module of PyTorch's
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")  # attributes of nn.Module
 
 
 class MLP(nn.Sequential):
-    """Linear layers with ReLU between them, none after the last."""
+    """Linear layers with ReLU between them. There is no ReLU after the last layer."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__(*layers)
@@ -24,7 +24,7 @@ class MLP(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) -> (..., out)."""
         rows = x.shape[:-1]
-        if torch.is_autocast_enabled(x.device.type):  # what comes out has its full precision
+        if torch.is_autocast_enabled(x.device.type):  # the last layer runs in float32
             *hidden, last = self
             for layer in hidden:
                 x = layer(x)
@@ -37,12 +37,12 @@ class MLP(nn.Sequential):
         return y
 
     def _as_one(self) -> list[Tensor]:
-        """Weights (1, in, out) and biases (1, 1, out)."""
+        """Return the parameters as an ensemble of one: weights (1, in, out) and biases (1, 1, out)."""
         return [p.t().unsqueeze(0) if p.dim() == 2 else p.view(1, 1, -1) for p in self.parameters()]
 
 
 def mlp(sizes: Sequence[int]) -> MLP:
-    """An MLP of these widths, the input's first."""
+    """Build an MLP with these layer widths; the first is the width of the input."""
     layers: list[nn.Module] = []
     for num_in, num_out in itertools.pairwise(sizes):
         layers += [nn.Linear(num_in, num_out), nn.ReLU(inplace=True)]
@@ -50,7 +50,7 @@ def mlp(sizes: Sequence[int]) -> MLP:
 
 
 def is_plain(layers: nn.Sequential, linear: type[nn.Module]) -> bool:
-    """Whether these are layers of the class `linear` with ReLU between them, and nothing hangs on to them."""
+    """Check whether `layers` are of the class `linear` with ReLU between them, have biases and have no hooks."""
     kinds = [linear if number % 2 == 0 else nn.ReLU for number in range(len(layers))]
     of_kind = [type(layer) is kind for layer, kind in zip(layers, kinds, strict=True)]
     hooked = [len(getattr(layer, kind)) > 0 for layer in layers for kind in HOOKS]
@@ -58,13 +58,16 @@ def is_plain(layers: nn.Sequential, linear: type[nn.Module]) -> bool:
 
 
 def concat_inputs(summary: Tensor, x: Tensor) -> Tensor:
-    """`summary` (..., H) and `x` (..., D) joined; several x (..., S, D) for one summary each have it: (..., S, H+D)."""
+    """Concatenate `summary` (..., H) and `x` (..., D) along the last axis.
+
+    If `x` is (..., S, D), with S vectors per summary, each vector gets the same summary: (..., S, H+D).
+    """
     summary = summary if x.dim() == summary.dim() else summary.unsqueeze(-2)
     return torch.cat([summary.expand(*x.shape[:-1], summary.shape[-1]), x], -1)
 
 
 class EnsembleLinear(nn.Module):
-    """N linear layers side by side, one batched product; each is initialised as `nn.Linear` would be."""
+    """N linear layers in parallel, computed as one batched product. Each is initialised like `nn.Linear`."""
 
     def __init__(self, num: int, num_in: int, num_out: int) -> None:
         super().__init__()
@@ -78,8 +81,8 @@ class EnsembleLinear(nn.Module):
 
     @staticmethod
     def compute(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """`forward` with these weights."""
-        if weight.shape[2] == 1:  # a batched product with a single column is several times as slow
+        """Compute `forward` with the given weights."""
+        if weight.shape[2] == 1:  # a batched product with a single column is several times slower
             return (x * weight.transpose(1, 2)).sum(-1, keepdim=True) + bias
         return torch.baddbmm(bias, x, weight)
 
@@ -98,6 +101,6 @@ class EnsembleLayerNorm(nn.Module):
 
     @staticmethod
     def compute(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """`forward` with these weights."""
+        """Compute `forward` with the given weights."""
         normalised = nn.functional.layer_norm(x, x.shape[-1:])
         return torch.addcmul(bias, normalised, weight)

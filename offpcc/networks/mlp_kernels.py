@@ -1,9 +1,9 @@
-"""Forward and backward passes of MLPs, written by hand for fused updates.
+"""Hand-written forward and backward passes of MLPs on the CPU, for fused updates.
 
-What a small network costs beside its matrix products is mostly the overhead of operations, and for many rows the
-passes over memory between them. Here a network is one operation to autograd, and rows go through all its layers in
-blocks that stay in the processor's cache. Elsewhere than on the CPU, and where a network is not plain, PyTorch's own
-layers do the same; the tests hold one against the other.
+Apart from its matrix products, a small network mostly costs the overhead of operations. With many rows, the memory
+traffic between operations costs too. Here a whole network is one autograd operation. Rows pass through all layers in
+blocks that stay in the CPU cache. On other devices, and for networks that are not plain (see `layers.is_plain`),
+PyTorch's layers compute the same. The tests compare the two.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-BLOCK = 2**18  # numbers of a layer that a block of rows makes: 1 MB
+BLOCK = 2**18  # numbers in the widest layer's output for one block of rows: 1 MB in float32
 
 
 def rows_of_block(widths: Iterable[int]) -> int:
-    """Rows that go through a network of these widths at once."""
+    """Return the number of rows in one block, for a network with layers of these widths."""
     return max(BLOCK // max(widths, default=1), 1)
 
 
 class _Perceptrons(torch.autograd.Function):
-    """y = W_L relu(... relu(W_1 x + b_1) ...) + b_L, of N networks; no gradient is made that nothing asks for."""
+    """y = W_L relu(... relu(W_1 x + b_1) ...) + b_L for N networks. It computes only the gradients that are needed."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *parameters: Tensor) -> Tensor:
@@ -74,6 +74,11 @@ class _Perceptrons(torch.autograd.Function):
 
 
 def perceptrons(x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    """(N, M, in) -> (N, M, out) by N networks, of weights (N, in, out) and biases (N, 1, out) in turn."""
+    """Run N MLPs: (N, M, in) -> (N, M, out).
+
+    Args:
+        x: inputs (N, M, in).
+        parameters: alternating weights (N, in, out) and biases (N, 1, out), layer by layer.
+    """
     y: Tensor = _Perceptrons.apply(x, *parameters)  # type: ignore[no-untyped-call]
     return y

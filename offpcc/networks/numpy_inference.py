@@ -1,8 +1,9 @@
-"""Networks as NumPy functions of one step, which share the memory of their weights.
+"""Mirrors: NumPy functions that compute the same as a network for one step.
 
-An agent that acts reads one observation at a time, and then most of what a tensor operation costs is its overhead;
-NumPy's is several times less. A class offers a mirror of what it computes by a method `mirror`. An agent acts by
-mirrors if all that it acts with has one, else by the networks themselves, as with a class of your own.
+A mirror shares the memory of the network's weights. In `act`, an agent reads one observation at a time, and overhead
+is most of the cost of a tensor operation. The overhead of NumPy is several times smaller. A class provides its mirror
+with a method `mirror`. An agent uses mirrors if all its acting parts have one. Otherwise it uses the PyTorch modules,
+for example with a user's class that has no mirror.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ from offpcc.networks.layers import MLP
 
 Array = np.ndarray[Any, Any]
 Mirror = Callable[..., Any]
-ONE = np.ones(1, np.float32)  # a number of Python's would be made one at every step
-MOST = np.array([87.0], np.float32)  # whose exponential is finite
-MIRRORED = {"forward", "choose", "with_extras"}  # methods that a mirror stands for
+ONE = np.ones(1, np.float32)  # NumPy would convert a Python number to an array at every step
+MOST = np.array([87.0], np.float32)  # exp(87) is finite in float32
+MIRRORED = {"forward", "choose", "with_extras"}  # a mirror replaces these methods
 
 
 def mirror_of(module: nn.Module) -> Mirror | None:
-    """What gives in NumPy what `module` gives, for as long as its weights stay where they are; None if nothing does.
+    """Return the mirror of `module`, or None if it has none.
 
-    A child that computes something else has not its parent's mirror, nor has a module with hooks, whose weights are
-    computed from others, or which is not on the CPU.
+    The mirror is valid while the weights stay at the same memory address. A subclass that overrides a method in
+    `MIRRORED` must have its own `mirror`; it does not inherit the one of its parent. A module with forward hooks or
+    parametrized weights has no mirror. The same holds if an instance attribute replaces `forward`, or if a parameter or
+    a buffer is not on the CPU.
     """
     is_hooked = module._forward_hooks or module._forward_pre_hooks
     if is_hooked or "forward" in vars(module) or is_parametrized(module):
@@ -47,15 +50,16 @@ def mirror_of(module: nn.Module) -> Mirror | None:
 
 
 def view(weight: Tensor) -> Array:
-    """The memory of `weight`, as an array."""
+    """Return an array that shares the memory of `weight`."""
     array: Array = weight.detach().numpy()
     return array
 
 
 def sigmoid(x: Array) -> Array:
-    """exp(x) / (exp(x) + 1), finite at any x.
+    """Return exp(x) / (exp(x) + 1), finite at any x.
 
-    By tanh, what little passes a gate that is nearly shut would be rounded as numbers of the size of one are.
+    A formula with tanh would round to the precision of numbers near 1, and spoil the small values of a nearly closed
+    gate.
     """
     odds = np.minimum(x, MOST)
     np.exp(odds, odds)
@@ -65,13 +69,13 @@ def sigmoid(x: Array) -> Array:
 
 
 def within(low: float, high: float) -> Mirror:
-    """What puts numbers into these bounds; several times as fast as `clip` on few of them."""
+    """Return a function that clips an array to these bounds. On small arrays it is several times faster than `clip`."""
     lowest, highest = np.array([low], np.float32), np.array([high], np.float32)
     return lambda x: np.minimum(np.maximum(x, lowest), highest)
 
 
 def mirror_of_linear(layer: nn.Linear) -> Mirror:
-    """Of a layer that computes what `nn.Linear` does."""
+    """Return the mirror of a layer that computes the same as `nn.Linear`."""
     weight, bias = view(layer.weight).T, None if layer.bias is None else view(layer.bias)
 
     def apply(x: Array) -> Array:
@@ -84,7 +88,7 @@ def mirror_of_linear(layer: nn.Linear) -> Mirror:
 
 
 def _relu(layer: nn.ReLU) -> Mirror:
-    zero = np.zeros(1, np.float32)  # a number of Python's would be made one at every step
+    zero = np.zeros(1, np.float32)  # NumPy would convert a Python number to an array at every step
     return lambda x: np.maximum(x, zero)
 
 
@@ -92,7 +96,7 @@ def _layer_norm(layer: nn.LayerNorm) -> Mirror | None:
     if len(layer.normalized_shape) > 1 or layer.weight is None or layer.bias is None:
         return None
     weight, bias = view(layer.weight), view(layer.bias)
-    mean = np.full((len(weight), 1), 1.0 / len(weight), weight.dtype)  # by a product, which costs least
+    mean = np.full((len(weight), 1), 1.0 / len(weight), weight.dtype)  # a product with this is the fastest mean
     eps = np.full((1, 1), layer.eps, weight.dtype)
 
     def apply(x: Array) -> Array:

@@ -40,14 +40,14 @@ CellChoice = Annotated[str | CellBuilder, either(one_of(CELLS), Rule("a class of
 
 @configurable
 class Recurrent(Encoder):
-    """A memory over the history (Yang & Nguyen 2021: an LSTM of 2 layers x 256).
+    """Encoder with memory: a memory cell over the history (Yang & Nguyen 2021: an LSTM of 2 layers x 256).
 
     Args:
-        shape: of the inputs.
-        cell: what remembers: a name of `offpcc.networks.cells`, or a class of your own, see `Cell`.
+        shape: input shape.
+        cell: the memory cell: a name from `offpcc.networks.cells`, or your own class, see `Cell`.
         hidden_dim: width of every layer.
-        num_layers: depth.
-        feature_extractor: an encoder without memory that sees each observation first, such as `Convolutional`.
+        num_layers: number of layers.
+        feature_extractor: an encoder without memory that processes each observation first, such as `Convolutional`.
         kwargs: the extra inputs, see `Encoder`.
     """
 
@@ -85,11 +85,11 @@ class Recurrent(Encoder):
         return h, after
 
     def unused_parameters(self) -> dict[str, str]:
-        """See `Encoder`."""
+        """Return the parameters that have no effect with this cell, each with the reason."""
         return self.cell.unused_parameters()
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
         feature_extractor, cell = mirror_of(self.feature_extractor), mirror_of(self.cell)
         if feature_extractor is None or cell is None:
             return None
@@ -103,10 +103,10 @@ class Recurrent(Encoder):
 
 
 def _built(build: CellBuilder, **sizes: int) -> Cell:
-    """A cell of these sizes.
+    """Build a cell of these sizes.
 
     Raises:
-        UserError: its class has other names for them, by which an actor's file would not build it again.
+        UserError: the cell's class uses other argument names for the sizes. Loading an actor file needs these names.
     """
     signature = inspect.signature(build)
     try:

@@ -1,4 +1,4 @@
-"""Runs encoders over batches of sequences, with burn-in."""
+"""Encoding of batches of sequences, with burn-in."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from offpcc.networks.states import keep_rows
 
 
 def encode(encoder: nn.Module, inputs: Inputs, batch: Batch, features: Tensor | None = None) -> Tensor:
-    """Summaries (B, T+1, H) of a batch's inputs, or of `features` (B, T+1, F) in the observations' place.
+    """Return the summaries (B, T+1, H) of a batch's inputs.
 
-    A memoryless encoder reads the last observation without gradient, as it is only bootstrapped from. One with
-    memory runs burn-in without gradient; rows that have none keep the zero state.
+    If `features` (B, T+1, F) is given, it replaces the observations. A memoryless encoder reads the last observation
+    without gradient, because it is only used for bootstrapping. An encoder with memory runs the burn-in without
+    gradient. Rows without burn-in steps start from the zero state.
     """
     if features is not None:
         inputs = inputs._replace(observation=features)
@@ -34,10 +35,10 @@ def encode(encoder: nn.Module, inputs: Inputs, batch: Batch, features: Tensor | 
 
 
 def _first(pair: tuple[Tensor, State]) -> Tensor:
-    """The summaries, in full precision even if products were not: losses and noise have the dtype of what is read."""
+    """Return the summaries, in float32 if autocast made them bfloat16: losses and noise take their dtype from them."""
     return in_full(pair[0])
 
 
 def is_empty(module: nn.Module) -> bool:
-    """Whether a module has no parameters: such an encoder is nobody's own."""
+    """Check whether a module has no parameters. Networks can share such an encoder instead of having their own."""
     return next(module.parameters(), None) is None

@@ -13,14 +13,14 @@ from offpcc.utils.errors import UserError
 
 
 def map_state(function: Callable[[Any], Any], state: State) -> State:
-    """`state` with `function` applied to each of its tensors, or arrays.
+    """Apply `function` to each tensor or array in `state`, and return the result.
 
     Raises:
-        UserError: it holds something else.
+        UserError: `state` contains something other than tensors, arrays and tuples.
     """
     if state is None:
         return None
-    if isinstance(state, tuple):  # named ones become plain, as a checkpoint holds nothing else
+    if isinstance(state, tuple):  # a named tuple becomes a plain one; a checkpoint holds only plain tuples
         return tuple(map_state(function, part) for part in state)
     if not isinstance(state, Tensor | np.ndarray):
         raise UserError(
@@ -31,10 +31,10 @@ def map_state(function: Callable[[Any], Any], state: State) -> State:
 
 
 def keep_rows(state: State, kept: Tensor) -> State:
-    """`state` with the rows where `kept` (B,) is 0 back at an episode's start.
+    """Return `state` with zeros, the state at an episode's start, in rows where `kept` (B,) is 0.
 
     Raises:
-        UserError: a part of it has no row for each of the batch.
+        UserError: a tensor in `state` does not have the batch as its first axis.
     """
 
     def with_zeros(part: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""`check_encoder`: a self-test for encoders and cells of your own."""
+"""`check_encoder`: checks that your own encoder or cell follows the conventions of this library."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from offpcc.networks.states import keep_rows, map_state
 from offpcc.utils.errors import UserError
 
 ROWS, STEPS = 3, 7
-MANY_STEPS = 300  # more than most windows that a memory may have
-TOLERANCE = 1e-4  # for numbers of the size of one
+MANY_STEPS = 300  # more than the context length of most memories
+TOLERANCE = 1e-4  # relative to the largest absolute value, or to 1 if that is larger
 
 
 def check_encoder(build: EncoderBuilder, observation: tuple[int, ...] = (4,), action_dim: int = 2) -> None:
-    """Build an encoder, try it on sequences of random numbers, and build it again as an actor's file does.
+    """Build an encoder, check it on random sequences, and rebuild it as the loading of an actor file does.
 
-    It may be any that an algorithm takes, also a memory of one's own, by ``functools.partial(Recurrent, cell=Mine)``.
+    The function accepts any encoder that an algorithm accepts. To check your own memory cell, pass
+    ``functools.partial(Recurrent, cell=Mine)``.
 
     Args:
-        build: its class, or a partial application of one.
-        observation: the shape of an observation, images with channels first.
-        action_dim: the number of action dimensions.
+        build: an encoder class, or a `functools.partial` of one.
+        observation: shape of an observation; images have channels first.
+        action_dim: number of action dimensions.
 
     Raises:
-        UserError: it breaks a promise; the first that is found is named.
+        UserError: a check failed. The message names the first failure.
     """
     shape = InputShape(observation, action_dim)
     encoder = build(shape)
@@ -83,13 +84,13 @@ def _in_steps(encoder: Encoder, inputs: Inputs) -> Tensor:
 
 
 def _try_again(encoder: Encoder, shape: InputShape) -> None:
-    """What writing an actor's file and reading it does to the encoder in it."""
+    """Rebuild the encoder as an actor file would, and compare the summaries."""
     name, inputs = type(encoder).__name__, _random(shape, STEPS)
     description = rebuilds(encoder)
     try:
         again: Encoder = from_specification(description)(shape)
         again.load_state_dict(encoder.state_dict())
-    except Exception as error:  # what a user's class objects to may be anything
+    except Exception as error:  # a user's class may raise anything
         told = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"{name} cannot be built again from an actor's file ({told})") from error
     again.eval()

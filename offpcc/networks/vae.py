@@ -10,17 +10,20 @@ from torch import Tensor, nn
 from offpcc.networks.layers import concat_inputs, mlp
 
 LOG_STD_MIN, LOG_STD_MAX = -4.0, 15.0
-LARGEST_LATENT = 0.5  # of samples
+LARGEST_LATENT = 0.5  # samples are clipped to [-0.5, 0.5]
 
 
 class VariationalAutoencoder(nn.Module):
-    """Actions from latent numbers and a summary, and back, with the bounds of BCQ's authors (arXiv:1812.02900).
+    """Variational autoencoder of actions, given a summary.
+
+    It encodes actions as latent vectors and decodes latent vectors to actions. The bounds are those of BCQ's authors
+    (arXiv:1812.02900).
 
     Args:
         summary_dim: H.
-        action_dim: A; there are twice as many latent numbers.
-        hidden_dims: widths of the encoding and of the decoding MLP.
-        num_latents: of which a deterministic policy makes its samples.
+        action_dim: A; a latent vector has 2A numbers.
+        hidden_dims: hidden widths of the encoder MLP and of the decoder MLP.
+        num_latents: number of fixed latent vectors. A deterministic policy decodes these instead of random ones.
     """
 
     latents: Tensor  # (num_latents, 2A)
@@ -33,15 +36,20 @@ class VariationalAutoencoder(nn.Module):
         self.register_buffer("latents", self.clip(torch.randn(num_latents, self.latent_dim)))
 
     def encode(self, summary: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation of the latent numbers, (..., 2A) each, of (..., H) and (..., A)."""
+        """Return mean and log standard deviation of the latent vector, each (..., 2A).
+
+        Args:
+            summary: (..., H).
+            action: (..., A).
+        """
         mean, log_std = self.encoder(concat_inputs(summary, action)).chunk(2, -1)
         return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def decode(self, summary: Tensor, latent: Tensor) -> Tensor:
-        """Actions (..., [S,] A) of `summary` (..., H) and `latent` (..., [S,] 2A)."""
+        """Return actions (..., [S,] A) for `summary` (..., H) and `latent` (..., [S,] 2A)."""
         return torch.tanh(self.decoder(concat_inputs(summary, latent)))
 
     @staticmethod
     def clip(latent: Tensor) -> Tensor:
-        """Latent numbers that samples are made of: near the middle, where recorded actions are."""
+        """Clip latent vectors for samples: recorded actions lie near the middle of the latent space."""
         return latent.clamp(-LARGEST_LATENT, LARGEST_LATENT)

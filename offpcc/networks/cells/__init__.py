@@ -1,4 +1,4 @@
-"""Memory cells, by the names that `Recurrent.cell` takes."""
+"""Memory cells, and the names that `Recurrent.cell` accepts for them."""
 
 from offpcc.networks.cells.base import Cell, CellBuilder, run_chunked
 from offpcc.networks.cells.concat import Concat

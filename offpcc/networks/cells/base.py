@@ -13,16 +13,18 @@ PIECE = 512  # steps
 
 
 class Cell(nn.Module):
-    """Base class of memories: from a sequence of features to one of summaries.
+    """Base class of memory cells, which map a sequence of features to a sequence of summaries.
 
-    A cell is built by the names `num_in`, which is the width of its inputs, `hidden_dim` and `num_layers`; what else it
-    takes is gin's to set, and `offpcc.configurable` lets an actor's file hold it. Its state is a tensor, or plain
-    tuples of tensors, whose first axis is the batch; zeros, or None, are the state at an episode's start. Fed step by
-    step with the state handed on, it gives what it gives fed at once.
+    A cell is built with the keyword arguments `num_in` (width of its inputs), `hidden_dim` and `num_layers`. gin sets
+    any other arguments. Decorate the class with `offpcc.configurable`, so that an actor file can store it.
+
+    The state is a tensor, or plain tuples of tensors, with the batch as first axis. Zeros, or None, are the state at an
+    episode's start. Running a cell step by step, with the returned state as the next input, must give the same
+    summaries as one call on the whole sequence.
 
     Attributes:
         dim: width of a summary.
-        context_length: how many steps back it looks; None if there is no such limit.
+        context_length: how many steps back the cell looks; None if there is no limit.
     """
 
     sizes: ClassVar[frozenset[str]] = frozenset({"num_in", "hidden_dim", "num_layers"})
@@ -30,26 +32,26 @@ class Cell(nn.Module):
     context_length: int | None = None
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
-        """(B, T, num_in) -> (B, T, dim), and the state after the last step."""
+        """Map (B, T, num_in) to (B, T, dim), and return also the state after the last step."""
         raise NotImplementedError
 
     def unused_parameters(self) -> dict[str, str]:
-        """Parameters of `Recurrent` that change nothing with this memory, and why."""
+        """Return the parameters of `Recurrent` that have no effect with this cell, each with the reason."""
         return {}
 
 
 class CellBuilder(Protocol):
-    """A class of cells, or a partial application of one."""
+    """A cell class, or a `functools.partial` of one."""
 
     def __call__(self, *, num_in: int, hidden_dim: int, num_layers: int) -> Cell:
-        """A cell that reads vectors of `num_in` numbers."""
+        """Build a cell that reads vectors of `num_in` numbers."""
         ...
 
 
 def run_chunked(cell: Cell, x: Tensor, state: State = None) -> tuple[Tensor, State]:
-    """What `cell` gives; on the CPU a long sequence goes through it in pieces, whose numbers stay in the cache.
+    """Run `cell` on `x`. On the CPU, split a long sequence into pieces that stay in the cache.
 
-    Of 5,000 steps an LSTM learns up to twice as fast so.
+    For sequences of 5,000 steps, this makes an LSTM's updates up to twice as fast.
     """
     if x.device.type != "cpu" or x.shape[1] <= PIECE:
         return cell(x, state)  # type: ignore[no-any-return]

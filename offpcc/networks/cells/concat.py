@@ -1,15 +1,15 @@
-"""`Concat`: the last inputs side by side, a baseline without learned memory.
+"""`Concat`: concatenates the last inputs; a baseline without learned memory.
 
-Yang & Nguyen 2021 (arXiv:2110.12628) give agents without a memory the last 5 or 10 observations, and compare.
+Yang & Nguyen 2021 (arXiv:2110.12628) compare recurrent agents with agents that read the last 5 or 10 observations.
 
 Differs from the paper:
 
-* What is put side by side is all that the memory is given, so also previous actions and rewards where these are inputs.
-* After a burn-in of `num_steps` - 1 steps or more a summary is what it would be without the cut; in a shorter one, or
-  without, zeros stand for what came before.
-* An agent with it learns from whole episodes, as those with a memory do, which makes the comparison one of memories
-  alone. The paper's agents learn from single transitions of an environment that shows several observations; the
-  environments with `concat` in their names, and the wrapper `offpcc.envs.wrappers.Concatenate`, give that.
+* The cell concatenates all of its inputs. So it includes previous actions and rewards where these are inputs.
+* After a burn-in of `num_steps` - 1 steps or more, a summary is the same as in the uncut episode. With a shorter
+  burn-in, or none, zeros replace the inputs from before the cut.
+* An agent with this cell learns from sequences, like agents with memory, so the comparison is one of memories alone.
+  The paper's agents learn from single transitions of an environment that returns several observations. For that, use
+  the environments with `concat` in their names or the wrapper `offpcc.envs.wrappers.Concatenate`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from offpcc.networks.numpy_inference import Array, Mirror
 
 @configurable
 class Concat(Cell):
-    """The last `num_steps` inputs, oldest first, with zeros for those before an episode's start; it has no parameters.
+    """Cell whose summary is the last `num_steps` inputs, oldest first. It has no parameters.
 
-    Its state is the last `num_steps` - 1 inputs (B, num_steps - 1, num_in).
+    Zeros replace inputs from before an episode's start. The state is the last `num_steps` - 1 inputs
+    (B, num_steps - 1, num_in).
 
     Args:
         num_in: width of the inputs.
-        hidden_dim: without effect.
-        num_layers: without effect.
-        num_steps: how many inputs a summary holds, the present one included.
+        hidden_dim: no effect.
+        num_layers: no effect.
+        num_steps: number of inputs in a summary, including the current one.
     """
 
     def __init__(self, num_in: int, hidden_dim: int, num_layers: int, *, num_steps: Size = 10) -> None:
@@ -44,7 +45,7 @@ class Concat(Cell):
         self.dim = num_steps * num_in
 
     def unused_parameters(self) -> dict[str, str]:
-        """See `Cell`."""
+        """See `Cell.unused_parameters`."""
         return dict.fromkeys(("hidden_dim", "num_layers"), "concat puts inputs side by side, and has no layers")
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
@@ -55,7 +56,7 @@ class Concat(Cell):
         return h, known[:, x.shape[1] :]
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version; see `offpcc.networks.numpy_inference`."""
 
         def step(x: Array, state: State) -> tuple[Array, State]:
             before = np.zeros((len(x), self.num_steps - 1, self.num_in), x.dtype) if state is None else state

@@ -1,10 +1,11 @@
-"""Gated recurrent units, Cho et al. 2014 (arXiv:1406.1078), with the reset behind the product as PyTorch has it.
+"""Gated recurrent units, Cho et al. 2014 (arXiv:1406.1078), with the reset gate after the product, as in PyTorch.
 
 r, z = sigmoid(W x_t + b + U h_{t-1} + c), n = tanh(W_n x_t + b_n + r (U_n h_{t-1} + c_n)), h_t = n + z (h_{t-1} - n).
 
-PyTorch's own has no fast kernels on the CPU, and takes about twice an LSTM's time. Here all that needs no h_{t-1} is
-computed for all steps at once: products with the inputs, and in the backward pass the gates' derivatives and the
-gradients of the weights. What is left of a step is one product with U and few passes over its result.
+PyTorch's GRU has no fast kernels on the CPU and takes about twice the time of an LSTM. Here, everything that does not
+need h_{t-1} is computed for all steps at once. These are the products with the inputs and, in the backward pass, the
+derivatives of the gates and the gradients of the weights. Each step then needs one product with U and few passes over
+its result.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from offpcc.networks.numpy_inference import Array, Mirror
 
 @configurable
 class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
-    """Gated recurrent units: `num_layers` of `hidden_dim`."""
+    """Gated recurrent units: `num_layers` layers of width `hidden_dim`."""
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:  # type: ignore[override]
-        """See `Cell`."""
+        """See `Cell.forward`."""
         if x.device.type != "cpu":
             return super().forward(x, state)
         h, after = x.transpose(0, 1).contiguous(), []
@@ -43,7 +44,7 @@ class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
         return h.transpose(0, 1), torch.stack(after, 1)
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version; see `offpcc.networks.numpy_inference`."""
         layers, size = self.weights(), self.hidden_size
         half = np.array(0.5, layers[0][0].dtype)
 
@@ -74,9 +75,10 @@ class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
 
 
 class _Layer(Function):
-    """One layer, steps first: of x (T, B, num_in), h_0 (B, N), and PyTorch's weights and biases, h (T, B, N).
+    """One GRU layer, with steps as the first axis.
 
-    It is of float32 where products are of bfloat16: gates of 8 bits would forget what is to be kept for long.
+    It maps x (T, B, num_in), h_0 (B, N), and PyTorch's weights and biases to h (T, B, N). It computes in float32 also
+    under bfloat16 autocast: gates with 8 bits of precision would lose long memories.
     """
 
     @staticmethod
@@ -85,7 +87,8 @@ class _Layer(Function):
         (length, rows, _), size = x.shape, h0.shape[1]
         gates, h = x.new_empty(length, rows, 3 * size), x.new_empty(length + 1, rows, size)
         read, flat = x.flatten(0, 1), gates.flatten(0, 1)
-        # What the product with h_{t-1} is added to: r, z, and the reset part of n; the rest of n stands apart.
+        # `gates` holds the terms that U h_{t-1} is added to: for r, for z, and the part of n that r multiplies.
+        # `n` holds the other part of n.
         torch.addmm((b + c)[: 2 * size], read, w[: 2 * size].t(), out=flat[:, : 2 * size])
         flat[:, 2 * size :] = c[2 * size :]
         n = torch.addmm(b[2 * size :], read, w[2 * size :].t()).view(length, rows, size)
@@ -109,7 +112,7 @@ class _Layer(Function):
         x, w, u, gates, n, h = ctx.saved_tensors
         size, before = n.shape[2], h[:-1]
         r, z, v = gates.chunk(3, -1)
-        # How much each gate's input moves h_t; times dL/dh_t, what the loss asks of it.
+        # Derivatives of h_t by the input of each gate. Multiplied by dL/dh_t, they become the gradients.
         of_gates = torch.empty_like(gates)
         of_r, of_z, of_v = of_gates.chunk(3, -1)
         of_n = (n * n).neg_().add_(1.0)
@@ -128,12 +131,12 @@ class _Layer(Function):
             g_before.addcmul_(g_t, z_t).addmm_(all_t, u)
         flat, read = of_gates.flatten(0, 1), x.flatten(0, 1)
         of_u, of_c = gradient_of_weight(flat, before.flatten(0, 1)), flat.sum(0)
-        torch.mul(of_n, g[1:], out=of_v)  # from here on, of n's other part
+        torch.mul(of_n, g[1:], out=of_v)  # from here on, of_v is the gradient of the part of n without r
         of_b = torch.cat([of_c[: 2 * size], of_v.sum((0, 1))])
         of_x = (flat @ w).view_as(x) if ctx.needs_input_grad[0] else None
         return of_x, g[0], gradient_of_weight(flat, read), of_u, of_b, of_c
 
 
 def _steps(gates: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Of r, z and v together (T, B, 3N), each one's steps."""
+    """Split (T, B, 3N) into r, z and v, each as a tuple of steps (B, N)."""
     return (gate.unbind(0) for gate in gates.chunk(3, -1))

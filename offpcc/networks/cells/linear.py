@@ -13,30 +13,30 @@ from offpcc.networks.numpy_inference import Mirror, mirror_of_linear
 
 
 def gradient_of_weight(gradient: Tensor, x: Tensor) -> Tensor:
-    """dL/dW (num_out, num_in) of x W^T, from dL/d(x W^T) (M, num_out) and x (M, num_in), where M is large."""
-    # With few inputs the processor's libraries take several times as long for the one order as for the other.
+    """Return dL/dW (num_out, num_in) of x W^T, from dL/d(x W^T) (M, num_out) and x (M, num_in), where M is large."""
+    # If num_in is small, CPU libraries take several times as long for one order of the product as for the other.
     return (x.t() @ gradient).t() if x.shape[1] < gradient.shape[1] else gradient.t() @ x
 
 
 def in_full(x: Tensor) -> Tensor:
-    """`x` in float32 where products made it bfloat16, for what 8 bits would spoil."""
+    """Return `x` in float32 if autocast made it bfloat16, for computations that need more than 8 bits of precision."""
     return x.float() if x.dtype == torch.bfloat16 else x
 
 
 class Linear(nn.Linear):
-    """A linear layer that may read vectors of few numbers."""
+    """`nn.Linear` with a gradient that is fast also for inputs of few numbers."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., num_in) -> (..., num_out)."""
         return linear(x, self.weight, self.bias)
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version; see `offpcc.networks.numpy_inference`."""
         return mirror_of_linear(self)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W^T + b: of x (..., num_in) and W (num_out, num_in)."""
+    """Return x W^T + b for x (..., num_in), W (num_out, num_in) and b (num_out,)."""
     if x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
         return nn.functional.linear(x, weight, bias)
     y: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]

@@ -1,14 +1,18 @@
 """Linear recurrent units, Orvieto et al. 2023 (arXiv:2303.06349), sections 3.2 to 3.4 and appendix A.
 
-x_t = lambda x_{t-1} + gamma B u_t with N complex numbers, where lambda = exp(-exp(nu) + i exp(theta)) has a modulus
-below 1 whatever is learned, and gamma holds the state's size where the input's is; y_t = Re(C x_t), and then a gated
-linear unit.
+x_t = lambda x_{t-1} + gamma B u_t, with N complex numbers. The modulus of lambda = exp(-exp(nu) + i exp(theta)) is
+below 1 for any parameters. gamma keeps the state at the scale of the input. The output is y_t = Re(C x_t), followed by
+a gated linear unit.
 
-Differs from the paper: there is no D u_t, for the residual block leads the input past the layer already; the gated
-linear unit has no product of its own for what is gated; the first layer reads inputs that are not normalised; N is half
-of hidden_dim, so that a state has as many real numbers as an LSTM's h; all parameters have one learning rate, and there
-is no dropout. At the start moduli are between 0.9 and 0.999 and phases up to pi / 10, in place of the whole
-disc: such a narrow ring is the paper's advice for long sequences (section 3.4).
+Differs from the paper:
+
+* There is no D u_t, because the residual connection already carries the input past the layer.
+* The gated linear unit is y * sigmoid(W y + b). It has no second product for the factor y.
+* The first layer reads inputs that are not normalised.
+* N is half of hidden_dim, so that a state has as many real numbers as an LSTM's h.
+* All parameters have the same learning rate, and there is no dropout.
+* Initial moduli are between 0.9 and 0.999 and initial phases up to pi / 10, instead of the whole disc. The paper
+  advises such a narrow ring for long sequences (section 3.4).
 """
 
 from __future__ import annotations
@@ -27,24 +31,24 @@ from offpcc.networks.cells.scan import constant_scan
 from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, sigmoid, view
 from offpcc.utils.errors import UserError
 
-SMALLEST = 1e-6  # a logarithm of less is far from what learning can move
+SMALLEST = 1e-6  # lower bound before a logarithm; learning could hardly move the logarithm of a smaller number
 
 
 @configurable
 class LRU(Blocks):
-    """Linear recurrent units: `num_layers` of `hidden_dim`.
+    """Linear recurrent units: `num_layers` layers of width `hidden_dim`.
 
     Args:
         num_in: see `Cell`.
         hidden_dim: see `Cell`.
         num_layers: see `Cell`.
-        state_dim: complex numbers in a layer's state; by default half of `hidden_dim`.
-        r_min: least modulus of lambda at the start; 1 / (1 - modulus) is about the number of steps remembered.
-        r_max: largest.
-        max_phase: largest phase of lambda at the start, in radians per step.
+        state_dim: number of complex numbers in a layer's state; default: half of `hidden_dim`, rounded up.
+        r_min: smallest initial modulus of lambda; a layer remembers about 1 / (1 - modulus) steps.
+        r_max: largest initial modulus of lambda.
+        max_phase: largest initial phase of lambda, in radians per step.
 
     Raises:
-        UserError: `r_min` is above `r_max`.
+        UserError: `r_min` is larger than `r_max`.
     """
 
     def __init__(
@@ -67,7 +71,7 @@ class LRU(Blocks):
 
 
 class LRULayer(Layer):
-    """One layer, see the module. Complex numbers are pairs of real ones, one behind the other."""
+    """One LRU layer; see the module docstring. Adjacent pairs of real numbers store complex numbers."""
 
     def __init__(self, num_in: int, hidden_dim: int, num: int, r_min: float, r_max: float, max_phase: float) -> None:
         super().__init__()
@@ -84,17 +88,17 @@ class LRULayer(Layer):
         nn.init.normal_(self.C.weight, std=num**-0.5)
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """See `Layer`."""
+        """See `Layer.forward`."""
         factor = torch.polar(torch.exp(-torch.exp(self.nu)), torch.exp(self.theta))
         weight = self.B.weight * torch.exp(self.gamma).repeat_interleave(2).unsqueeze(-1)
-        read = in_full(linear(x, weight))  # there are no complex numbers of 8 bits
+        read = in_full(linear(x, weight))  # PyTorch has no complex bfloat16
         h = constant_scan(factor, _complex(read), None if state is None else _complex(state))
         h = torch.view_as_real(h).flatten(-2)
         y = self.C(h)
         return y * torch.sigmoid(self.gate(y)), h[:, -1]
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
         read, write, gate = mirror_of(self.B), mirror_of(self.C), mirror_of(self.gate)
         nu, theta, gamma = view(self.nu), view(self.theta), view(self.gamma)
         if read is None or write is None or gate is None:
@@ -116,5 +120,5 @@ class LRULayer(Layer):
 
 
 def _complex(pairs: Tensor) -> Tensor:
-    """(..., 2N) -> (..., N)."""
+    """View real pairs (..., 2N) as complex numbers (..., N)."""
     return torch.view_as_complex(pairs.view(*pairs.shape[:-1], -1, 2))

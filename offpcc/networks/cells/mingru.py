@@ -1,13 +1,17 @@
 """minGRU, Feng et al. 2024 (arXiv:2410.01201), section 3.1 with the candidates of appendix B.
 
-Of each input x_t a gate z_t = sigmoid(W_z x_t) and a candidate g(W_h x_t), which is above 0 at any input; then
-h_t = (1 - z_t) h_{t-1} + z_t g(W_h x_t). Neither reads h_{t-1}, so that all products are taken at once.
+h_t = (1 - z_t) h_{t-1} + z_t g(W_h x_t), with the gate z_t = sigmoid(W_z x_t) and the candidate g(W_h x_t), which is
+positive for any input. Neither reads h_{t-1}, so the products of all steps are computed at once.
 
-Differs from the paper: the recurrence is the one of its logarithmic form, but is computed without logarithms, which its
-scan needs and ours does not; h_0 is 0. Gates start with biases that spread the time 1 / z over which units forget from
-2 to `horizon` + 1 steps, as Tallec & Ollivier 2018 (arXiv:1804.11188) advise, but evenly in the logarithm of one step
-less. Layers stand in residual blocks, of which the first reads inputs that are not normalised, without the convolutions
-and MLPs of the paper's language models: what reads a summary is an MLP already.
+Differs from the paper:
+
+* The recurrence is the paper's log-space form, but it is computed without logarithms. The paper's scan needs them; the
+  scan here does not.
+* h_0 is 0.
+* Initial gate biases spread the forgetting time 1 / z of the units from 2 to `horizon` + 1 steps, as Tallec &
+  Ollivier 2018 (arXiv:1804.11188) advise. Here log(1 / z - 1) is uniform.
+* Layers are in residual blocks. The first layer reads inputs that are not normalised. There are none of the
+  convolutions and MLPs of the paper's language models, because the heads that read a summary are MLPs already.
 """
 
 from __future__ import annotations
@@ -33,15 +37,15 @@ BLOCK = 2**16  # numbers of h in a block: 256 KB
 
 @configurable
 class MinGRU(Blocks):
-    """Minimal gated recurrent units: `num_layers` of `hidden_dim`.
+    """Minimal gated recurrent units: `num_layers` layers of width `hidden_dim`.
 
     Args:
         num_in: see `Cell`.
         hidden_dim: see `Cell`.
         num_layers: see `Cell`.
-        expansion: numbers in a layer's state for each of `hidden_dim`; with more than 1 a product leads back.
-        horizon: one less than the steps over which the slowest units forget before they have learned; with 1 all gates
-            are half open.
+        expansion: size of a layer's state as a multiple of `hidden_dim`. Above 1, a linear layer maps the state back to
+            `hidden_dim`.
+        horizon: initially, the slowest units forget over `horizon` + 1 steps. With 1, all gates start half open.
     """
 
     def __init__(
@@ -58,27 +62,27 @@ class MinGRU(Blocks):
 
 
 class MinGRULayer(Layer):
-    """One layer, see the module."""
+    """One minGRU layer; see the module docstring."""
 
     def __init__(self, num_in: int, hidden_dim: int, expansion: int, horizon: int) -> None:
         super().__init__()
         self.state_dim = expansion * hidden_dim
-        self.gates = nn.Linear(num_in, 2 * self.state_dim)  # W_z above W_h: one product
+        self.gates = nn.Linear(num_in, 2 * self.state_dim)  # W_z and W_h stacked, for one product
         self.out = nn.Linear(self.state_dim, hidden_dim) if expansion > 1 else nn.Sequential()
         with torch.no_grad():
             self.gates.bias[: self.state_dim].uniform_(-math.log(horizon), 0.0)
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """See `Layer`."""
+        """See `Layer.forward`."""
         if x.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
             h = gated_scan(x, state, weight=self.gates.weight, bias=self.gates.bias)
         else:
-            # Where products are of bfloat16: 1 - z in 8 bits would forget what is to be kept for hundreds of steps.
+            # Under bfloat16 autocast, 1 - z in 8 bits could not keep a state for hundreds of steps.
             h = gated_scan(in_full(self.gates(x)), state)
         return self.out(h), h[:, -1]
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
         gates, out, size = mirror_of(self.gates), mirror_of(self.out), self.state_dim
         if gates is None or out is None:
             return None
@@ -104,14 +108,14 @@ def gated_scan(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """h_t = (1 - z_t) h_{t-1} + z_t g(v_t), where z_t = sigmoid(k_t).
+    """Return h (B, T, N), where h_t = (1 - z_t) h_{t-1} + z_t g(v_t) and z_t = sigmoid(k_t).
 
     Args:
-        x: k and v, (B, T, 2N); or, with a weight, what they are linear in, (B, T, num_in).
-        h0: the state before, (B, N); zeros if there is none.
+        x: k and v, (B, T, 2N). If `weight` is given: the input (B, T, num_in) of the linear layer that gives k and v.
+        h0: state before the first step, (B, N); default: zeros.
         chunk: see `scan`.
-        weight: (2N, num_in).
-        bias: (2N,).
+        weight: weight of the linear layer, (2N, num_in).
+        bias: bias of the linear layer, (2N,).
     """
     if h0 is None:
         h0 = x.new_zeros(len(x), (x.shape[2] if weight is None else len(weight)) // 2)
@@ -120,10 +124,11 @@ def gated_scan(
 
 
 class _GatedScan(Function):
-    """Some steps at a time, from the product to the derivatives.
+    """Gated scan with a hand-written gradient, computed in blocks of steps.
 
-    What is computed costs little; what is read and written costs most, unless it stays in the processor's cache. So
-    the derivatives of h_t by k_t and v_t are made beside h_t, and the backward pass has only to multiply by them.
+    Memory traffic costs more than arithmetic, unless the data stays in the CPU cache. So each block does all its work,
+    from the product to the derivatives, before the next. The forward pass also computes the derivatives of h_t by k_t
+    and v_t. The backward pass only multiplies by them.
     """
 
     @staticmethod
@@ -136,7 +141,7 @@ class _GatedScan(Function):
         for part in blocks_of(h, chunk):
             gates = x[:, part] if weight is None else nn.functional.linear(x[:, part], weight, bias)
             z, c = torch.sigmoid(gates).chunk(2, -1)
-            # g(v) is v + 1/2 from 0 on, and sigmoid(v) below: the larger of both.
+            # g(v) is v + 1/2 for v >= 0, else sigmoid(v). It is the larger of the two.
             torch.maximum(c, gates.chunk(2, -1)[1] + 0.5, out=c)
             left = torch.sub(1.0, z, out=kept[:, part]) if learns else 1.0 - z
             h_part = scan(left, torch.mul(z, c, out=h[:, part]), last, chunk)
@@ -145,7 +150,7 @@ class _GatedScan(Function):
                 torch.sub(c[:, 0], last, out=by_k[:, 0])
                 torch.sub(c[:, 1:], h_part[:, :-1], out=by_k[:, 1:])
                 by_k.mul_(z).mul_(left)
-                # g' is c (1 - c) where c is at most 1/2, and 1 above; a choice by a mask would cost more than the rest.
+                # g' is c (1 - c) if c <= 1/2, else 1. A mask would cost more than all the rest.
                 torch.clamp(c, max=0.5, out=by_v)
                 by_v.addcmul_(by_v, by_v, value=-1.0)
                 by_v.add_(torch.ops.aten.threshold_backward(torch.ones_like(c), c, 0.5), alpha=0.75).mul_(z)
@@ -177,7 +182,10 @@ class _GatedScan(Function):
 
 
 def blocks_of(h: Tensor, chunk: int | None) -> list[slice]:
-    """Steps of `h` (B, T, N) that are taken together: on the CPU as many as stay in the cache."""
+    """Split the steps of `h` (B, T, N) into blocks: on the CPU such that a block stays in the cache, else one block.
+
+    With an explicit `chunk` there is also one block.
+    """
     length = h.shape[1]
     size = max(BLOCK // h[:, 0].numel(), 1) if h.device.type == "cpu" and chunk is None else length
     return [slice(start, min(start + size, length)) for start in range(0, length, size)]

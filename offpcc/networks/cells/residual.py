@@ -1,4 +1,4 @@
-"""Residual blocks with normalisation around recurrent layers."""
+"""Residual blocks with layer normalisation around recurrent layers."""
 
 from __future__ import annotations
 
@@ -15,33 +15,37 @@ from offpcc.networks.numpy_inference import Array, Mirror, mirror_of
 
 
 class Layer(nn.Module):
-    """Base class of one layer of memory.
+    """Base class of one layer of a memory cell.
 
     Attributes:
-        state_dim: numbers that its state has.
+        state_dim: number of real numbers in its state.
     """
 
     state_dim: int
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(B, T, num_in) and (B, state_dim) -> (B, T, hidden_dim), and the state after the last step."""
+        """Map (B, T, num_in) and the state (B, state_dim) to (B, T, hidden_dim) and the state after the last step."""
         raise NotImplementedError
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`; of arrays (N, num_in) and (N, state_dim)."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`.
+
+        It reads arrays (N, num_in) and (N, state_dim).
+        """
         raise NotImplementedError
 
 
 class Blocks(Cell):
-    """Layers one upon another: x + layer(norm(x)), and a normalisation of what the last one gives.
+    """Cell of stacked residual layers, x + layer(norm(x)), with layer normalisation of the result.
 
-    The first layer reads the inputs as they are: normalised, a vector of few numbers would lose most of what it says,
-    and a product in front would double what the layer's own costs. A linear layer stands beside it in place of x.
+    The first layer reads the raw inputs. Normalisation would remove most of the information in a vector of few numbers,
+    and a linear layer in front would double the cost of the layer's own product. The residual connection of the first
+    layer is a linear projection of the inputs instead of x.
 
     Args:
         num_in: width of the inputs.
-        hidden_dim: width of what each layer gives.
-        layers: the first reads `num_in` numbers, the others `hidden_dim`.
+        hidden_dim: output width of each layer.
+        layers: the layers; the first reads `num_in` numbers, the others `hidden_dim`.
     """
 
     def __init__(self, num_in: int, hidden_dim: int, layers: Sequence[Layer]) -> None:
@@ -53,7 +57,7 @@ class Blocks(Cell):
         self.norms = nn.ModuleList(nn.LayerNorm(hidden_dim) for _ in self.layers)
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
-        """See `Cell`; the state is (B, num_layers, state_dim)."""
+        """See `Cell.forward`; the state is (B, num_layers, state_dim)."""
         stream, after = self.input_projection(x), []
         for number, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             h, left = layer(x, None if state is None else state[:, number])
@@ -63,7 +67,7 @@ class Blocks(Cell):
         return x, torch.stack(after, 1)
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
         parts = self.input_projection, *self.layers, *self.norms
         mirrors = [mirror for mirror in map(mirror_of, parts) if mirror is not None]
         if len(mirrors) < len(parts):

@@ -1,6 +1,6 @@
 """Linear recurrences over all steps of a sequence: h_t = a_t h_{t-1} + b_t, elementwise, real or complex.
 
-Nothing is divided and no logarithm is taken, so that with |a_t| at most 1 no gate and no length makes a NaN.
+The code uses no division and no logarithm. So with |a_t| <= 1, no gate value and no sequence length produces a NaN.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from torch.autograd.function import once_differentiable
 
 
 def constant_scan(a: Tensor, b: Tensor, h0: Tensor | None = None, chunk: int | None = None) -> Tensor:
-    """h_t = a h_{t-1} + b_t: of a (N,), b (B, T, N) and h0 (B, N), zeros if there is none; `chunk` as in `scan`."""
+    """Return h (B, T, N), where h_t = a h_{t-1} + b_t, with gradients.
+
+    Args:
+        a: factor of all steps, (N,).
+        b: inputs, (B, T, N).
+        h0: state before the first step, (B, N); default: zeros.
+        chunk: see `scan`.
+    """
     h: Tensor = _ConstantScan.apply(a, b, start(b) if h0 is None else h0, chunk)  # type: ignore[no-untyped-call]
     return h
 
@@ -39,19 +46,19 @@ class _ConstantScan(Function):
 
 
 def start(b: Tensor) -> Tensor:
-    """The state (B, N) before an episode of inputs b (B, T, N)."""
+    """Return the zero state (B, N) at an episode's start, for inputs b (B, T, N)."""
     return torch.zeros_like(b[:, 0])
 
 
 def scan(a: Tensor, b: Tensor, h0: Tensor, chunk: int | None = None) -> Tensor:
-    """h (B, T, N) in the place of b, without a gradient.
+    """Compute h (B, T, N) in place of b and return it, without autograd.
 
     Args:
-        a: what is kept of the state before, (B, T, N), or (N,) if it is the same at all steps.
-        b: what comes to it, (B, T, N).
-        h0: the state before the first step, (B, N).
-        chunk: steps that are taken one after another, in all chunks of the sequences at the same time; the chunks are
-            then joined one after another; by default `best_chunk`.
+        a: factor of the previous state, (B, T, N), or (N,) if it is the same at all steps.
+        b: inputs, (B, T, N), overwritten.
+        h0: state before the first step, (B, N).
+        chunk: number of steps in a chunk; default: `best_chunk`. Steps inside a chunk run one after another, for all
+            chunks at once. Then the chunks are joined one after another.
     """
     length = b.shape[1]
     chunk = best_chunk(length, b.device) if chunk is None else chunk
@@ -60,7 +67,7 @@ def scan(a: Tensor, b: Tensor, h0: Tensor, chunk: int | None = None) -> Tensor:
             h0 = b_t.addcmul_(a_t, h0)
         return b
     a = a.expand_as(b)
-    left = a.clone()  # how much of the state before a chunk is left at each of its steps
+    left = a.clone()  # product of the factors since the start of the chunk
     for t in range(1, chunk):
         here, before = slice(t, None, chunk), slice(t - 1, None, chunk)
         num = b[:, here].shape[1]  # the last chunk may be shorter
@@ -73,7 +80,13 @@ def scan(a: Tensor, b: Tensor, h0: Tensor, chunk: int | None = None) -> Tensor:
 
 
 def scan_back(a: Tensor, gradient: Tensor, chunk: int | None = None) -> Tensor:
-    """g_t = dL/dh_t + a_{t+1} g_{t+1}, in the place of `gradient`: what a loss asks of each b_t, through all after."""
+    """Return g_t = dL/dh_t + a_{t+1} g_{t+1}: the gradient of the loss by b_t, through all later steps.
+
+    Args:
+        a: factor of the previous state, (B, T, N) or (N,).
+        gradient: dL/dh, (B, T, N); may be overwritten.
+        chunk: see `scan`.
+    """
     length = gradient.shape[1]
     chunk = best_chunk(length, gradient.device) if chunk is None else chunk
     if chunk >= length:
@@ -82,19 +95,19 @@ def scan_back(a: Tensor, gradient: Tensor, chunk: int | None = None) -> Tensor:
             steps[t].addcmul_(kept[t + 1], steps[t + 1])
         return gradient
     a = a.expand_as(gradient)
-    following = torch.cat([a[:, :1], a[:, 1:].flip(1)], 1)  # the first meets a state of zeros
+    following = torch.cat([a[:, :1], a[:, 1:].flip(1)], 1)  # the first factor multiplies a zero state
     return scan(following, gradient.flip(1), start(gradient), chunk).flip(1)
 
 
 def best_chunk(length: int, device: torch.device) -> int:
-    """Steps of a scan to take one after another.
+    """Return the best number of steps in a chunk of `scan`.
 
-    On the CPU all of them, where one pass over the memory is best. Elsewhere the number of kernels is what costs, two
-    for each step of a chunk and one for each chunk: about fewest with the length's root.
+    On the CPU it is the whole length, since one pass over memory is best. On other devices the number of kernels is the
+    cost: two for each step of a chunk, and one for each chunk. The square root of the length is close to the minimum.
     """
     return length if device.type == "cpu" else math.isqrt(length - 1) + 1
 
 
 def _steps(a: Tensor, length: int) -> Sequence[Tensor]:
-    """Of (B, T, N) or (N,), what each of T steps keeps."""
+    """Split the factor (B, T, N) into T steps, or repeat the constant factor (N,) T times."""
     return a.unbind(1) if a.dim() > 1 else [a] * length

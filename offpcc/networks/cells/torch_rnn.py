@@ -1,10 +1,14 @@
-"""PyTorch's LSTM and RNN.
+"""PyTorch's LSTM and RNN as memory cells.
 
-LSTM is Hochreiter & Schmidhuber 1997 ("Long short-term memory") with the forget gates of Gers et al. 2000 ("Learning to
-forget"), RNN is Elman 1990 ("Finding structure in time").
+The LSTM is Hochreiter & Schmidhuber 1997 ("Long short-term memory") with the forget gates of Gers et al. 2000
+("Learning to forget"). The RNN is Elman 1990 ("Finding structure in time").
 
-Differs from the papers: gradients flow through all steps of a sequence, by all gates; there are no peephole
-connections; each gate has two biases, which are added; several layers stand one upon another.
+Differs from the papers:
+
+* Gradients flow through all steps of a sequence and through all gates.
+* There are no peephole connections.
+* Each gate has two biases, which are added.
+* Layers can be stacked.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from offpcc.networks.states import map_state
 
 
 class TorchCell:
-    """In front of a module of PyTorch's, whose states have the layers first."""
+    """Mixin for PyTorch's recurrent modules. It moves the batch axis of their states, which is second, to the front."""
 
     hidden_size: int
     num_layers: int
@@ -33,30 +37,30 @@ class TorchCell:
         self.dim = hidden_dim
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
-        """See `Cell`."""
+        """See `Cell.forward`."""
         layers_first = map_state(lambda s: s.transpose(0, 1).contiguous(), state)
         h, after = super().forward(x, layers_first)  # type: ignore[misc]
         return h, map_state(lambda s: s.transpose(0, 1), after)
 
     def weights(self) -> list[tuple[Array, ...]]:
-        """Of each layer for `mirror`: what the input and the state are multiplied by, and both biases."""
+        """Return, for each layer, the transposed weights of input and state, and both biases. `mirror` uses them."""
         return [(view(w).T, view(u).T, view(b), view(c)) for w, u, b, c in self.all_weights]
 
     def nothing(self, x: Array) -> Array:
-        """The state at an episode's start for `x` (N, num_in): (N, num_layers, hidden_dim)."""
+        """Return the zero state (N, num_layers, hidden_dim) at an episode's start, for `x` (N, num_in)."""
         return np.zeros((len(x), self.num_layers, self.hidden_size), x.dtype)
 
 
 @configurable
 class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
-    """Long short-term memory: `num_layers` of `hidden_dim`.
+    """Long short-term memory: `num_layers` layers of width `hidden_dim`.
 
     Args:
         num_in: see `Cell`.
         hidden_dim: see `Cell`.
         num_layers: see `Cell`.
-        forget_bias: added to the forget gates' initial biases; with 1 or more (Jozefowicz et al. 2015), a memory that
-            has learned nothing yet keeps what it holds for longer.
+        forget_bias: added to the initial biases of the forget gates. With 1 or more (Jozefowicz et al. 2015), an
+            untrained memory keeps its content for longer.
     """
 
     def __init__(self, num_in: int, hidden_dim: int, num_layers: int, *, forget_bias: Number = 0.0) -> None:
@@ -66,9 +70,9 @@ class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
                 bias[hidden_dim : 2 * hidden_dim] += forget_bias
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version; see `offpcc.networks.numpy_inference`."""
         layers, size = self.weights(), self.hidden_size
-        # Of the gates i, f, o a sigmoid is wanted, of g the tanh: all at once, as sigmoid(x) = tanh(x / 2) / 2 + 1 / 2.
+        # Gates i, f, o need a sigmoid, g needs a tanh. One tanh does all: sigmoid(x) = tanh(x / 2) / 2 + 1 / 2.
         scale = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], layers[0][0].dtype), size)
         shift = 1.0 - scale
         shift[2 * size : 3 * size] = 0.0
@@ -101,10 +105,10 @@ class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
 
 @configurable
 class RNN(TorchCell, nn.RNN, Cell):  # type: ignore[misc]
-    """Elman's network: `num_layers` of `hidden_dim`, with tanh."""
+    """Elman network: `num_layers` layers of width `hidden_dim`, with tanh."""
 
     def mirror(self) -> Mirror:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version; see `offpcc.networks.numpy_inference`."""
         layers = self.weights()
 
         def step(x: Array, state: State) -> tuple[Array, State]:

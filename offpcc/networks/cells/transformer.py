@@ -1,22 +1,23 @@
-"""A causal transformer with a window.
+"""A causal transformer with windowed attention.
 
 Its blocks are those of GPT-2 (Radford et al. 2019, "Language models are unsupervised multitask learners"; the
-transformer is Vaswani et al. 2017, arXiv:1706.03762), its positions are rotary (Su et al. 2021, arXiv:2104.09864).
+transformer is Vaswani et al. 2017, arXiv:1706.03762). Its position embeddings are rotary (Su et al. 2021,
+arXiv:2104.09864).
 
 Differs from the papers:
 
-* In each block, attention reaches back `context_length` steps. So an episode may have any length, its cost grows with
-  the length and not with its square, and the state has one size. A summary can depend on `num_layers` x
-  `context_length` steps.
-* GPT-2 adds a learned vector for each position; here queries and keys are rotated by their step, so that what one step
-  makes of another depends on how far they are apart, and on no step's number.
-* Inputs are vectors and are embedded by a linear layer; there are no words, no output layer and no dropout.
-* Initial weights are PyTorch's, with the output of each branch scaled by 1 / sqrt(2 num_layers), as GPT-2's are.
-* Attention farther back than learning sees together, `segment_len` + `burn_in` steps of the replay buffer, is never
-  trained, and spoils acting: `context_length` has to be less, best half of that.
-* After a burn-in a summary is what it would be without the cut if the burn-in has `num_layers` x `context_length`
-  steps or more; of a shorter segment the first steps are looked at as an episode's first.
-* The width of a head is hidden_dim / num_heads, rounded up to an even number, so that any `hidden_dim` will do.
+* In each block, attention reaches back `context_length` steps. So an episode may have any length, the cost is linear in
+  the length instead of quadratic, and the state has a fixed size. A summary can depend on `num_layers` x
+  `context_length` earlier steps.
+* GPT-2 adds a learned vector for each position. Here, the step number rotates queries and keys, so attention between
+  two steps depends on their distance and not on their absolute positions.
+* Inputs are vectors, embedded by a linear layer. There are no words, no output layer and no dropout.
+* Initial weights are PyTorch's. The output weights of each branch are scaled by 1 / sqrt(2 num_layers), as in GPT-2.
+* Training never sees more than `segment_len` + `burn_in` steps of the replay buffer at once. Attention that reaches
+  back farther is never trained and harms acting. So `context_length` must be less than that; half of it is best.
+* After a burn-in of `num_layers` x `context_length` steps or more, a summary is the same as in the uncut episode. With
+  a shorter burn-in, the cell treats the first steps it reads as the first of an episode.
+* The width of a head is hidden_dim / num_heads, rounded up to an even number, so any `hidden_dim` works.
 """
 
 from __future__ import annotations
@@ -35,26 +36,36 @@ from offpcc.core import State
 from offpcc.networks.cells.base import Cell
 from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, view
 
-BASE = 10_000.0  # of the rotations' frequencies, as in the paper
-WIDENING = 4  # of a block's feed-forward part
+BASE = 10_000.0  # base of the rotation frequencies, as in the paper
+WIDENING = 4  # hidden width of a block's feed-forward part, as a multiple of the block's width
 
 
 class AttentionWindow(NamedTuple):
-    """Who attends to whom, the same in every block.
+    """Attention mask and rotations, the same in every block.
 
-    Up to `context_length` steps are one chunk, which attends to what is remembered and to itself. More steps are chunks
-    of `context_length` each, and each attends to the one before it and to itself: more is out of its reach.
+    Up to `context_length` steps form one chunk, which attends to the cached steps and to itself. More steps are split
+    into chunks of `context_length` steps. Each chunk attends to the chunk before it and to itself; earlier steps are
+    out of reach.
     """
 
     num_steps: int
-    chunk: int  # steps; the last chunk is filled up
+    chunk: int  # number of steps in a chunk; the last chunk is padded
     attends: Tensor  # (B * chunks, 1, chunk, keys): whether this step of a chunk attends to this key
-    cos: Tensor  # (B, T, 1, head_dim / 2), of each step's rotation
+    cos: Tensor  # (B, T, 1, head_dim / 2), for the rotation of each step
     sin: Tensor
 
     @classmethod
     def of(cls, count: Tensor, num_steps: int, num_past: int, context_length: int, head_dim: int) -> AttentionWindow:
-        """After `count` (B, 1) steps, of which the last `num_past` places of the state hold as many as there are."""
+        """Build the window for `num_steps` new steps.
+
+        Args:
+            count: number of earlier steps of each row, (B, 1).
+            num_steps: number of new steps.
+            num_past: number of places in the cache. They hold the last earlier steps; if a row has fewer earlier steps,
+                its first places are empty.
+            context_length: number of steps that attention reaches back.
+            head_dim: width of a head.
+        """
         chunk = min(num_steps, context_length)
         num_chunks = -(-num_steps // chunk)
         place = torch.arange(num_chunks * chunk + num_past, device=count.device)
@@ -84,18 +95,18 @@ class AttentionWindow(NamedTuple):
         return x.transpose(1, 2).flatten(2).reshape(rows, -1, x.shape[1] * x.shape[3])[:, : self.num_steps]
 
     def rotated(self, x: Tensor) -> Tensor:
-        """(B, T, heads, head_dim), each pair of numbers turned by the step's angle."""
+        """Rotate each pair of numbers in `x` (B, T, heads, head_dim) by the angle of the step."""
         a, b = x.chunk(2, -1)
         return torch.cat([a * self.cos - b * self.sin, a * self.sin + b * self.cos], -1)
 
     def _chunks(self, x: Tensor) -> Tensor:
-        """(B, T, heads, D) -> (B, chunks, chunk, heads, D), filled up at the end, which none but itself attends to."""
+        """(B, T, heads, D) -> (B, chunks, chunk, heads, D). Pad at the end; no real step attends to the padding."""
         x = functional.pad(x, (0, 0, 0, 0, 0, -self.num_steps % self.chunk))
         return x.reshape(len(x), -1, self.chunk, *x.shape[2:])
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward part, each behind a normalisation and added to what it reads."""
+    """Transformer block: attention and a feed-forward part, each with layer normalisation first and a residual."""
 
     def __init__(self, dim: int, num_heads: int, head_dim: int, depth: int) -> None:
         super().__init__()
@@ -111,7 +122,10 @@ class Block(nn.Module):
                 branch.weight /= math.sqrt(2 * depth)
 
     def forward(self, h: Tensor, past: Tensor, reach: AttentionWindow) -> tuple[Tensor, Tensor]:
-        """(B, T, dim) -> the same, and (B, past + T, heads, 2 head_dim): `past` and the new keys and values."""
+        """Return the output (B, T, dim), and `past` followed by the new keys and values.
+
+        The second result is (B, past + T, heads, 2 head_dim).
+        """
         projected = self.project(self.attention_norm(h)).unflatten(-1, (3 * self.num_heads, self.head_dim))
         turning, value = projected.tensor_split((2 * self.num_heads,), 2)
         query, key = reach.rotated(turning).chunk(2, 2)
@@ -122,7 +136,10 @@ class Block(nn.Module):
         return h + self.narrow(functional.gelu(self.widen(self.norm(h)), approximate="tanh")), known
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`; it writes the new key and value into the last place of `known`."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`.
+
+        It writes the new key and value into the last place of `known`.
+        """
         parts = self.attention_norm, self.project, self.merge, self.norm, self.widen, self.narrow
         mirrors = [mirror for mirror in map(mirror_of, parts) if mirror is not None]
         if len(mirrors) < len(parts):
@@ -155,15 +172,15 @@ class Block(nn.Module):
 class GPT(Cell):
     """A causal transformer: `num_layers` blocks of width `hidden_dim`.
 
-    Its state is what each block remembers of the last `context_length` steps, their keys and values (B, num_layers,
-    context_length, num_heads, 2 head_dim), and how many steps there have been (B, 1): what lies before an
-    episode's start is attended to by none.
+    The state is a pair. The first part is the keys and values of the last `context_length` steps in each block,
+    (B, num_layers, context_length, num_heads, 2 head_dim). The second is the number of steps so far (B, 1). It masks
+    places from before an episode's start, so no step attends to them.
 
     Args:
         num_in: width of the inputs.
         hidden_dim: width of a summary.
         num_layers: number of blocks.
-        num_heads: attentions side by side in each block.
+        num_heads: number of attention heads in each block.
         context_length: how many steps back each block can look.
     """
 
@@ -190,7 +207,7 @@ class GPT(Cell):
         rows, num_steps = x.shape[:2]
         if state is None:
             num_past = 0 if num_steps <= self.context_length else self.context_length
-            counting = torch.promote_types(x.dtype, torch.float32)  # bfloat16 would not count beyond 256
+            counting = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot count beyond 256
             state = x.new_zeros(rows, *self._cache_shape(num_past)), x.new_zeros(rows, 1, dtype=counting)
         cache, count = state
         reach = AttentionWindow.of(count, num_steps, cache.shape[2], self.context_length, self.head_dim)
@@ -203,7 +220,7 @@ class GPT(Cell):
         return self.norm(h), (after, count + num_steps)
 
     def mirror(self) -> Mirror | None:
-        """See `offpcc.networks.numpy_inference`."""
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
         embedding, norm = mirror_of(self.embedding), mirror_of(self.norm)
         blocks = [block for block in map(mirror_of, self.blocks) if block is not None]
         if embedding is None or norm is None or len(blocks) < len(self.blocks):
@@ -230,6 +247,6 @@ class GPT(Cell):
 
 
 def frequencies(head_dim: int, device: torch.device) -> Tensor:
-    """The angles (head_dim / 2,), in float64, by which each pair of numbers turns per step."""
+    """Return the rotation angle per step of each pair of numbers, (head_dim / 2,), in float64."""
     pair = torch.arange(0, head_dim, 2, dtype=torch.float64, device=device)
     return torch.pow(BASE, -pair / head_dim)
