@@ -51,8 +51,8 @@ class Storage(Columns):
     """Rows as `ReplayBuffer` stores them.
 
     Vector observations are in the same array as the other columns, so one index operation reads a whole row. The array
-    has N extra rows at each end. They hold copies of each ring's last and first row, so the neighbours of the row at
-    place p in its ring are always at p - N and p + N; see `wrap_edges`.
+    has N extra rows at each end. They hold copies of each ring's last and first row.
+    So the neighbours of the row at place p in its ring are always at p - N and p + N. See `wrap_edges`.
     """
 
     packed: Array  # (R, [O +] A + 2), float32: the columns side by side; images have their own array
