@@ -140,9 +140,8 @@ def _checksum(head: bytes, content: bytes) -> int:
 
 FORMAT = 1
 SHARD_BYTES = 2**25  # size after which a new shard begins
-OURS = re.compile(
-    r"about\.json|\d{6,}\.episodes|merged\.hdf5|\.(about|merged)\.tmp-.*"
-)  # our files in the shards folder
+# Our files in the shards folder.
+OURS = re.compile(r"about\.json|\d{6,}\.episodes|merged\.hdf5|\.(about|merged)\.tmp-.*")
 
 
 class Place(NamedTuple):

@@ -17,12 +17,8 @@ from offpcc.envs.wrappers import action_bounds
 from offpcc.utils.errors import UserError
 from offpcc.utils.version import __version__
 
-ONLY_TOLD = (
-    "offpcc",
-    "simulator",
-    "device",
-    "threads",
-)  # a resume may change these: the results may then differ by rounding
+# A resume may change these. The results may then differ by rounding.
+ONLY_TOLD = ("offpcc", "simulator", "device", "threads")
 NOT_COMPARED = ("actor",)  # only a name; `actor_sha256` identifies the actor
 CONFIG = "config"  # gin's bindings; another version of offpcc may have more of them
 THEN = ", then "
