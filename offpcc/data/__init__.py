@@ -1,4 +1,4 @@
-"""Buffers and recorded data."""
+"""Replay buffers, datasets and image augmentation."""
 
 from offpcc.data.buffers.replay import ReplayBuffer
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer

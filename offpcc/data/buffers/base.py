@@ -1,4 +1,4 @@
-"""What both buffers share."""
+"""`BufferBase`: the base class of both replay buffers."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from offpcc.utils.rng import NumpyGenerator
 
 
 class BufferBase(Snapshotable):
-    """What both buffers share: spaces, frames, the generator, checks and the statement of size.
+    """Base class of both replay buffers: spaces, frames, random generator, checks and memory size.
 
-    An observation that is a stack of the last `frame_stack` frames shares all but its newest with the one before,
-    so frames are stored, each once, and joined again when they are sampled. Where an episode begins the older ones
-    are whatever the environment puts there (zeros, the first frame repeated); they are stored as well.
+    A stacked observation consists of the last `frame_stack` frames. It shares all frames except the newest with the
+    observation before it. So the buffer stores each frame once and stacks frames again in `sample`. At the start of an
+    episode the environment chooses the older frames (zeros, or the first frame repeated). The buffer stores them, too.
 
     Args:
-        observation_space: of one environment; images may have channels first or last.
-        action_space: of one environment, whose shape counts; actions are stored in [-1, 1].
-        device: where batches go.
-        seed: of the buffer's own generator.
-        num_envs: environments that transitions come from.
-        frame_stack: frames that an observation joins along its first axis, oldest first; 1 for no stack.
+        observation_space: Observation space of one environment. Images may have channels first or last.
+        action_space: Action space of one environment. Only its shape is used: actions are stored in [-1, 1].
+        device: Device of the batches.
+        seed: Seed of the buffer's own generator.
+        num_envs: Number of environments that send transitions.
+        frame_stack: Number of frames in an observation, stacked along its first axis, oldest first. 1 for no stack.
 
     Raises:
-        UserError: observations are no such stacks.
+        UserError: The observations cannot be such stacks.
     """
 
     def __init__(
@@ -56,17 +56,17 @@ class BufferBase(Snapshotable):
         self.randomness = NumpyGenerator(seed, 2)
         self.num_envs, self.frame_stack = num_envs, frame_stack
         self.frame_shape = self._frame_shape()
-        self.recorded = ""  # what tells recorded data from other data, if the buffer was filled with it
+        self.recorded = ""  # identifies the recorded data that fills the buffer; empty if none does
 
     def __len__(self) -> int:
-        """What can be sampled."""
+        """Number of items that `sample` can draw: transitions or episodes."""
         raise NotImplementedError
 
     def sample(self) -> Batch:
-        """A batch, drawn by the buffer's own generator; see the class.
+        """Return a random batch, drawn with the buffer's own generator. See the class for its content.
 
         Raises:
-            ValueError: there is nothing to draw from.
+            ValueError: The buffer has nothing to sample.
         """
         return self._sample()
 
@@ -74,7 +74,10 @@ class BufferBase(Snapshotable):
         raise NotImplementedError
 
     def peek(self) -> Batch:
-        """The batch that `sample` gives next; nothing is changed, nor is a `sample` of one's own called."""
+        """Return the batch that `sample` returns next, without a change of the buffer.
+
+        An overridden `sample` is not called.
+        """
         generator = self.randomness.generator
         self.randomness.generator = copy.deepcopy(generator)
         try:
@@ -101,24 +104,24 @@ class BufferBase(Snapshotable):
 
     @property
     def layout(self) -> RowLayout:
-        """What rows on the device are made of."""
+        """Layout of a row on the device."""
         return RowLayout(self.frame_shape, self.dtype, self.action_dim, self.frame_stack, self.num_envs)
 
     @property
     def bytes_per_frame(self) -> int:
-        """Bytes that one frame takes."""
+        """Size of one frame in bytes."""
         return math.prod(self.frame_shape) * self.dtype.itemsize
 
     @property
     def bytes_per_step(self) -> int:
-        """Bytes that one step takes: a frame, the action and the reward."""
+        """Size of one step in bytes: a frame, an action and a reward."""
         return self.bytes_per_frame + 4 * self.action_dim + 4
 
     def read(self, observation: np.ndarray) -> np.ndarray:
-        """An observation as it is stored: its frames, (frame_stack, *frame).
+        """Return an observation in the stored format: its frames, (frame_stack, *frame).
 
         Raises:
-            ValueError: its shape is not the space's.
+            ValueError: The observation has another shape than the space.
         """
         observation = np.asarray(observation)
         if observation.shape == self.space_shape:
@@ -130,19 +133,19 @@ class BufferBase(Snapshotable):
         return observation.astype(self.dtype, copy=False).reshape(self.frame_stack, *self.frame_shape)
 
     def read_action(self, action: np.ndarray) -> np.ndarray:
-        """An action as it is stored.
+        """Return an action in the stored format: float32, (A,).
 
         Raises:
-            ValueError: it has another number of dimensions than the space.
+            ValueError: The action has another number of elements than the space.
         """
         return np.asarray(action, np.float32).reshape(self.action_dim)
 
     def check_transition(self, frames: np.ndarray, next_frames: np.ndarray, env: int) -> None:
-        """Refuse what could not be stored.
+        """Check that the buffer can store a transition.
 
         Raises:
-            ValueError: what is held is recorded data, there is no such environment, or `next_frames` are not `frames`
-                moved on by one.
+            ValueError: The buffer holds recorded data, `env` does not exist, or `next_frames` are not `frames` shifted
+                by one frame.
         """
         if self.recorded:
             raise ValueError(f"a transition pushed into a buffer of recorded data ({self.recorded}), which takes none")
@@ -158,33 +161,34 @@ class BufferBase(Snapshotable):
             )
 
     def continues(self, frames: np.ndarray, stored: Iterable[np.ndarray]) -> bool:
-        """Whether an observation's `frames` are those stored last, which are given newest first.
+        """Check whether an observation's `frames` equal the frames stored last (`stored`, newest first).
 
-        All of them: an episode that was left may be followed by one that begins with the very frame it stood at,
-        yet with other frames before it. The newest, which nearly always tells them apart, is compared first.
+        The check compares all frames. A new episode may begin with the frame at which the last episode was abandoned,
+        but with other frames before it. The newest frame comes first, because it nearly always differs.
         """
         return all(map(self._equal, stored, frames[::-1]))
 
     def _equal(self, a: np.ndarray, b: np.ndarray) -> bool:
-        # Bytes compare several times as fast, and hardly ever differ; 0.0 and -0.0, or two kinds of NaN, are equal.
+        # Comparing bytes is several times as fast, and equal arrays nearly always have equal bytes. The exceptions are
+        # 0.0 and -0.0, and different NaNs: `array_equal` takes them as equal.
         return a.tobytes() == b.tobytes() or np.array_equal(a, b, equal_nan=self.dtype.kind == "f")
 
     def unused_parameters(self) -> dict[str, str]:
-        """Parameters that change nothing of this buffer, and why."""
+        """Return the parameters that have no effect on this buffer, each with the reason."""
         idle = {"capacity": "recorded data is held whole"} if self.recorded else {}
         if self.device.type == "cpu":
             idle["on_device"] = "batches go to the CPU, where the buffer is"
         return idle
 
     def episodes_per_env(self, num_steps: int, longest_episode: int | None) -> int:
-        """Fewest episodes that each environment takes a part in; 0 where nothing limits their length."""
+        """Return the smallest number of episodes per environment; 0 if episodes have no maximum length."""
         return math.ceil(math.ceil(num_steps / self.num_envs) / longest_episode) if longest_episode else 0
 
     def _adopt(self, rows: TransitionTable, recorded: str) -> TransitionTable:
-        """Begin to hold recorded data, and nothing else; its rows as they are stored.
+        """Mark the buffer as filled with recorded data, and return the rows in the stored format.
 
         Raises:
-            ValueError: the buffer is of several environments or of stacks, or holds something already.
+            ValueError: The buffer has several environments or a frame stack, or is not empty, or has another dtype.
         """
         if self.num_envs > 1 or self.frame_stack > 1 or len(self):
             raise ValueError(
@@ -197,10 +201,10 @@ class BufferBase(Snapshotable):
             )
         self.recorded = recorded
         observations = channels_first(rows.observations, self.space_shape)
-        if self.dtype == np.uint8:  # they are apart, so that a view of them will do
+        if self.dtype == np.uint8:  # images are stored apart from the other columns, so a view is enough
             return replace(rows, observations=observations)
         return rows.showing(observations)
 
     def tensor(self, array: np.ndarray | torch.Tensor) -> torch.Tensor:
-        """`array` on the device, without waiting for a GPU; a tensor is there already."""
+        """Return `array` on the device, without waiting for the GPU. A tensor is on the device already."""
         return sent(torch.from_numpy(array), self.device) if isinstance(array, np.ndarray) else array

@@ -1,4 +1,4 @@
-"""Copies of buffers on the device, from which batches are sampled without transfer."""
+"""Copies of buffers on the device, so that a batch needs no transfer of its data."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from offpcc.utils.errors import UserError
 
 
 class RowLayout(NamedTuple):
-    """What the rows of a buffer are made of."""
+    """Layout of a buffer's rows."""
 
     frame_shape: tuple[int, ...]
-    dtype: np.dtype[Any]  # of frames
+    dtype: np.dtype[Any]  # of the frames
     action_dim: int
     frame_stack: int
     num_rings: int
 
     @property
     def bytes_per_row(self) -> int:
-        """Bytes that a row takes."""
+        """Size of a row in bytes."""
         return bytes_per_row(math.prod(self.frame_shape) * self.dtype.itemsize, self.action_dim)
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on a device, without waiting for a GPU; on the CPU it is the same."""
+    """Copy a CPU tensor to a device without waiting for a GPU; if the device is the CPU, return it unchanged."""
     if device.type == "cpu":
         return tensor
     if device.type == "cuda":
@@ -42,20 +42,20 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Bytes that are free on a device; None where there is no asking."""
+    """Return the free memory of a device in bytes; None if the device is not a CUDA GPU."""
     if device.type != "cuda":
         return None
-    torch.cuda.empty_cache()  # what PyTorch keeps for itself, such as rows that were let go of, would not count as free
+    torch.cuda.empty_cache()  # else memory that PyTorch caches, such as freed rows, would not count as free
     return torch.cuda.mem_get_info(device)[0]
 
 
 class DeviceRows:
-    """R rows on a device, all zeros at first: the columns of `Storage` as tensors, save whether a row is a start.
+    """R rows on a device, zeros at first: the columns of `Storage` as tensors, without `is_start`.
 
     Args:
-        num_rows: R, of all rings.
-        layout: of a row.
-        device: where they are.
+        num_rows: R, the number of rows of all rings.
+        layout: Layout of a row.
+        device: Device of the tensors.
     """
 
     def __init__(self, num_rows: int, layout: RowLayout, device: torch.device) -> None:
@@ -72,7 +72,10 @@ class DeviceRows:
         self.contiguous = [packed, *([] if packs else [self.observations])]
 
     def put(self, places: Array, arrays: Iterable[Array]) -> None:
-        """Copy rows over to `places`, no place twice: of `Storage.contiguous`, what is here."""
+        """Copy rows to `places`, which must be unique.
+
+        `arrays` are the rows of `Storage.contiguous`, in the same order; `is_start` is not copied.
+        """
         index = sent(torch.from_numpy(places), self.device)
         for own, given in zip(self.contiguous, arrays, strict=False):
             own.index_copy_(0, index, sent(torch.from_numpy(given), self.device))
@@ -80,34 +83,34 @@ class DeviceRows:
 
 
 class DeviceCopy:
-    """A copy of what a buffer stores on the buffer's device, if it is wanted and fits; no part of a pickle.
+    """Optional copy of a buffer's rows on its device. A pickle does not contain the rows.
 
     Args:
-        wanted: True, False, or None where it takes at most half of what is free when it is made. There is no asking
-            the CPU, so that None means no copy there.
-        owner: what the buffer is called.
-        device: where batches go.
-        layout: of a row.
+        wanted: True to make a copy, False for no copy. None makes a copy if it takes at most half of the memory that is
+            free at that time. Free memory is known on CUDA only; on other devices None means no copy.
+        owner: Name of the buffer's class, for messages.
+        device: Device of the batches.
+        layout: Layout of a row.
     """
 
     def __init__(self, wanted: bool | None, owner: str, device: torch.device, layout: RowLayout) -> None:
         self.wanted, self.owner, self.device, self.layout = wanted, owner, device, layout
         self.rows: DeviceRows | None = None
-        self.num_rows = 0  # that room was looked for; 0 before that
+        self.num_rows = 0  # the last argument of `make_room`; 0 before the first call
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the rows."""
+        """Return the state without the rows."""
         return vars(self) | {"rows": None, "num_rows": 0}
 
     def forget(self) -> None:
-        """Let go of the rows, as the buffer stores others."""
+        """Free the rows, because the buffer's content was replaced."""
         self.rows, self.num_rows = None, 0
 
     def make_room(self, num_rows: int) -> None:
-        """Hold so many empty rows in place of those there are, or none if there is to be no copy.
+        """Replace the rows with `num_rows` empty ones, or with None if the copy is not wanted or does not fit.
 
         Raises:
-            UserError: there is to be one, but there is no room for it.
+            UserError: `wanted` is True, but the device has not enough free memory.
         """
         self.forget()
         if self.wanted is not False:
@@ -122,27 +125,28 @@ class DeviceCopy:
         self.num_rows = num_rows
 
 
-BLOCK_BYTES = 2**24  # copied over at a time, which is also how much is made ready for it
+BLOCK_BYTES = 2**24  # copied to the device at a time; this also limits the temporary copy on the CPU
 
 
 class DeviceRings(DeviceCopy):
-    """A copy of rings; each row has the place that it has in the storage."""
+    """Copy of rings on the device. Each row has the same place as in the storage."""
 
-    appended: Sequence[int] = ()  # to each ring, when it was last copied from
+    appended: Sequence[int] = ()  # rows ever appended to each ring, at the last copy
 
     def current(
         self, storage: Storage, rings: Sequence[Ring], appended: Sequence[int], ring_rows: int
     ) -> DeviceRows | None:
-        """The rows, with all that was written to `storage` until now; None if there is no copy.
+        """Copy all new rows of `storage` to the device, and return the rows there; None if there is no copy.
 
         Args:
-            storage: of the same rings as at the last call, unless `forget` was called.
-            rings: where they stand.
-            appended: how many rows were ever appended to each.
-            ring_rows: rows at which a ring begins anew.
+            storage: Rows of the buffer. They must belong to the same rings as in the last call, unless `forget` was
+                called.
+            rings: State of each ring.
+            appended: Number of rows ever appended to each ring.
+            ring_rows: Number of rows after which a ring starts again at row 0.
 
         Raises:
-            UserError: there is to be a copy, but there is no room for it.
+            UserError: `wanted` is True, but the device has not enough free memory.
         """
         if is_new := not self.num_rows:
             self.make_room(len(storage.is_start))
@@ -160,10 +164,10 @@ class DeviceRings(DeviceCopy):
         return self.rows
 
     def _stale(self, rings: Sequence[Ring], appended: Sequence[int], ring_rows: int) -> Array:
-        """Places that were written to since the last time: appended rows, and those that changed with them.
+        """Return the places that changed since the last copy: appended rows and two kinds of older rows.
 
-        The row before the first that was appended got its action; rows ahead of the cursor, whose stacks reach back to
-        a row that made room, are no starts any more.
+        The row before the first appended row has got its action. In a full ring, the rows ahead of the cursor whose
+        stacks reach back to an overwritten row are no longer starts, so their columns are 0 now.
         """
         places = [np.arange(0)]
         for env, (ring, now, then) in enumerate(zip(rings, appended, self.appended, strict=True)):
@@ -175,26 +179,30 @@ class DeviceRings(DeviceCopy):
 
 
 class DeviceEpisodes(DeviceCopy):
-    """A copy of episodes, one after another on a tape, of which the rows form a ring.
+    """Copy of episodes on the device, one after another in a single ring of rows.
 
-    An episode takes a row for each of its frames; the newest frame of an observation has the action taken after it
-    beside it. Behind the tape's rows is one of zeros, for what is not there.
+    An episode takes one row per frame. The row of an observation's newest frame also contains the action taken after
+    that observation. One more row after the ring holds zeros; it stands for steps that do not exist.
     """
 
-    num_seen = 0  # episodes that were ever kept, when they were last copied
-    written = 0  # rows that were ever written to the tape
+    num_seen = 0  # `num_kept` at the last copy
+    written = 0  # rows ever written to the ring
 
     def update(self, episodes: Sequence[Episode], num_kept: int, num_steps: int, are_all: bool) -> bool:
-        """Copy over the episodes that are new, unless there is no copy; whether there is one.
+        """Copy the new episodes to the device.
 
         Args:
-            episodes: all there are; older ones have made room, or `forget` was called.
-            num_kept: episodes that were ever kept.
-            num_steps: steps in `episodes`.
-            are_all: whether no more of them will come.
+            episodes: All episodes of the buffer. Only the oldest ones may be gone since the last call, unless `forget`
+                was called.
+            num_kept: Number of episodes ever stored.
+            num_steps: Number of steps in `episodes`.
+            are_all: True if no more episodes will come.
+
+        Returns:
+            True if there is a copy.
 
         Raises:
-            UserError: there is to be a copy, but there is no room for it.
+            UserError: `wanted` is True, but the device has not enough free memory.
         """
         new = min(num_kept - self.num_seen, len(episodes))
         needed = num_steps + self.layout.frame_stack * len(episodes)
@@ -229,20 +237,20 @@ class DeviceEpisodes(DeviceCopy):
         burn_in: int,
         shape: tuple[int, ...],
     ) -> Batch:
-        """Segments of `lengths` from `starts` on in the `chosen` episodes; see `RecurrentReplayBuffer`.
+        """Return segments of the `chosen` episodes as a batch. See `RecurrentReplayBuffer`.
 
         Args:
-            ends: (N,), the sum of the lengths of all episodes up to each one, in steps.
-            chosen: (B,), numbers of episodes.
-            starts: (B,), steps.
-            lengths: (B,), steps.
-            skipped: (B,), how many of these, the first, count in no loss.
-            burn_in: steps before them.
-            shape: of an observation.
+            ends: (N,), cumulative lengths of all episodes in steps.
+            chosen: (B,), number of each segment's episode.
+            starts: (B,), first step of each segment in its episode.
+            lengths: (B,), length of each segment in steps.
+            skipped: (B,), number of first steps in each segment that count in no loss.
+            burn_in: Number of steps before each segment.
+            shape: Shape of an observation.
         """
         assert self.rows is not None
         rows, frame_stack, nothing = self.rows, self.layout.frame_stack, self.num_rows - 1
-        # Each episode's first row, counted from the last that was written: of the rows before them some made room.
+        # First row of each chosen episode, relative to `written`, because the oldest rows may be overwritten.
         begins = np.concatenate([[0], ends])[chosen] + frame_stack * chosen - ends[-1] - frame_stack * len(ends)
         steps = (starts - burn_in)[:, None] + np.arange(-1, burn_in + int(lengths.max()) + 1)
         exists = (steps >= 0) & (steps <= (starts + lengths)[:, None])
@@ -250,7 +258,7 @@ class DeviceEpisodes(DeviceCopy):
         places = sent(torch.from_numpy(np.where(exists[..., None], frames % nothing, nothing)), self.device)
         newest = places[..., -1]
         before = newest[:, 0]
-        during = torch.where(newest[:, 2:] != nothing, newest[:, 1:-1], nothing)  # a row may end in mid-episode
+        during = torch.where(newest[:, 2:] != nothing, newest[:, 1:-1], nothing)  # a segment may end in mid-episode
         valid = (newest[:, 1:, None] != nothing).float()
         counts = np.arange(steps.shape[1] - 2) >= burn_in + skipped[:, None]
         mask = valid[:, 1:] * sent(torch.from_numpy(counts[..., None]), self.device)

@@ -1,6 +1,6 @@
-"""`ReplayBuffer`: transitions, for agents without memory.
+"""`ReplayBuffer`: a buffer of transitions, for agents without memory.
 
-Each environment has its own ring; each frame of stacked observations is stored once.
+Each environment has its own ring. Each frame of stacked observations is stored once.
 """
 
 from __future__ import annotations
@@ -23,34 +23,36 @@ from offpcc.data.buffers.snapshot import PIECE_BYTES, Chunk
 from offpcc.data.buffers.storage import Ring, Storage, TransitionTable, wrap_edges
 from offpcc.utils.errors import UserError
 
-FIRST_BLOCK = 10_000  # rows of all rings; storage doubles from here as it fills
+FIRST_BLOCK = 10_000  # rows of all rings at first; the storage doubles when it is full
 
 
 class InRings(BufferBase):
-    """A buffer of rings; sampling from them is for the subclass to fill in.
+    """Base class of buffers that store transitions in rings, one ring per environment. Subclasses define `_sample`.
 
-    Each environment has a ring of rows ``o_t, a_t, r_t, d_t``, one after another, so that ``o_{t+1}`` is the
-    following row's; an episode's last observation has a row of its own, which is never a start. Of stacked
-    observations a row holds the newest frame alone: the older ones are in the rows before it, for which an episode
-    begins with `frame_stack` - 1 rows more that are never starts. When a row makes room, the transitions whose stack
-    reaches back to it are lost with it.
+    A ring consists of rows ``o_t, a_t, r_t, d_t`` in order of time. ``o_{t+1}`` is in the following row. A row is a
+    start if a transition begins there. An episode's last observation has its own row, which is never a start.
 
-    The rings are interleaved, row r of environment n at ``r * num_envs + n``, so that one index reaches all of them
-    and storage grows with what is stored.
+    With stacked observations, a row holds only the newest frame. The older frames are in the rows before it. So each
+    episode begins with `frame_stack` - 1 extra rows, which are never starts. When a new row overwrites the oldest one,
+    the transitions whose stacks reach back to the oldest row are lost, too.
+
+    The rings are interleaved: row r of environment n is at ``r * num_envs + n``. So one index reaches all rings, and
+    the storage can grow while the buffer fills.
 
     Args:
-        observation_space: see `BufferBase`.
-        action_space: see `BufferBase`.
-        capacity: rows, shared evenly among the environments: transitions, and `frame_stack` more for each episode.
-        device: see `BufferBase`.
-        seed: see `BufferBase`.
-        num_envs: see `BufferBase`.
-        frame_stack: see `BufferBase`.
-        on_device: see `DeviceCopy`.
+        observation_space: See `BufferBase`.
+        action_space: See `BufferBase`.
+        capacity: Number of rows, shared evenly among the environments. A transition takes one row; each episode takes
+            `frame_stack` more.
+        device: See `BufferBase`.
+        seed: See `BufferBase`.
+        num_envs: See `BufferBase`.
+        frame_stack: See `BufferBase`.
+        on_device: See `DeviceCopy`.
 
     Attributes:
-        storage: the rows of all rings.
-        near: (R, 3, [O +] A + 2), a view of each row with those before and after it in its ring.
+        storage: Rows of all rings.
+        near: (R, 3, [O +] A + 2), a view: each row with the row before and the row after it in its ring.
     """
 
     storage: Storage
@@ -77,8 +79,8 @@ class InRings(BufferBase):
         self.rings = [Ring() for _ in range(num_envs)]
         self.num_transitions = 0
         self.piece_rows = max(PIECE_BYTES // self.bytes_per_step, 1)
-        self.revisions: Counter[int] = Counter()  # of each piece: how often it was written to
-        self.appended = [0] * num_envs  # rows ever, to each ring
+        self.revisions: Counter[int] = Counter()  # chunk number -> number of writes to the chunk
+        self.appended = [0] * num_envs  # rows ever appended to each ring
         self.device_copy = DeviceRings(on_device, type(self).__name__, self.device, self.layout)
         self._set_storage(self._empty(self._first_rows()))
 
@@ -86,7 +88,7 @@ class InRings(BufferBase):
         return min(max(FIRST_BLOCK // self.num_envs, 1), self.ring_rows)
 
     def _empty(self, rows: int) -> Storage:
-        """Storage for `rows` of each ring."""
+        """Return empty storage with `rows` rows for each ring."""
         return Storage.of(rows * self.num_envs, self.frame_shape, self.dtype, self.action_dim, self.num_envs)
 
     def _set_storage(self, storage: Storage) -> None:
@@ -98,7 +100,7 @@ class InRings(BufferBase):
         self.device_copy.forget()
 
     def _on_device(self) -> DeviceRows | None:
-        """The copy on the device, up to date; None if there is none."""
+        """Return the updated copy on the device; None if there is no copy."""
         return self.device_copy.current(self.storage, self.rings, self.appended, self.ring_rows)
 
     def _grow(self) -> None:
@@ -107,33 +109,33 @@ class InRings(BufferBase):
         self._set_storage(grown)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but what are views of one array."""
+        """Return the state with contiguous arrays in place of `storage` and `near`, whose parts share memory."""
         state = {name: part for name, part in vars(self).items() if name not in ("storage", "near")}
         return state | {"stored": self.storage.contiguous}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Of a copy, which has an array of its own."""
+        """Restore the state with new arrays, and make the views again."""
         stored = state.pop("stored")
         vars(self).update(state)
         self._set_storage(self._empty(len(stored[0]) // self.num_envs))
         self.storage.put(stored)
 
     def __len__(self) -> int:
-        """Transitions that `sample` can return."""
+        """Number of transitions that `sample` can return."""
         return self.num_transitions
 
     @property
     def size(self) -> int:
-        """Places of the storage among which are all that are in use."""
+        """Number of leading places in the storage that include all used rows."""
         return self.num_envs * max(ring.size for ring in self.rings)
 
     @property
     def bytes_per_step(self) -> int:
-        """Bytes that a row takes."""
+        """Size of a row in bytes."""
         return self.layout.bytes_per_row
 
     def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
-        """Bytes that a run of `num_steps` environment steps comes to."""
+        """Return the bytes that the buffer needs for a run of `num_steps` environment steps."""
         episodes = self.episodes_per_env(num_steps, longest_episode)
         rows = math.ceil(num_steps / self.num_envs) + self.frame_stack * episodes
         return self.num_envs * min(self.ring_rows, rows) * self.bytes_per_step
@@ -142,10 +144,10 @@ class InRings(BufferBase):
         return row % self.ring_rows * self.num_envs + env
 
     def _append(self, env: int, frame: np.ndarray) -> int:
-        """Put `frame` into the next row of a ring; its place."""
+        """Write `frame` to the next row of a ring, and return the row's place in the storage."""
         ring, storage = self.rings[env], self.storage
         if ring.size == self.ring_rows:
-            for age in range(self.frame_stack):  # the oldest row, and those whose stacks reach back to it
+            for age in range(self.frame_stack):  # the oldest row, and the rows whose stacks reach back to it
                 lost = self._place(env, ring.cursor + 1 + age)
                 self.revisions[lost // self.piece_rows] += 1
                 self.num_transitions -= int(storage.is_start[lost])
@@ -172,19 +174,23 @@ class InRings(BufferBase):
         truncated: bool,
         env: int = 0,
     ) -> None:
-        """Store a transition; one that does not start where its environment's last ended begins a new episode.
+        """Store a transition.
+
+        A new episode begins if `observation` is not the last `next_observation` of the same environment.
 
         Args:
-            observation: in the order of the space, or channels first.
+            observation: Observation with the axes of the space, or channels first.
             action: (A,) in [-1, 1].
-            reward: received after it.
-            next_observation: the true one also at an episode's end, never that of a reset.
-            terminated: the task ended; values after it are 0 even if it was truncated as well.
-            truncated: the episode was cut, so values after it are bootstrapped.
-            env: the number of its environment, from 0.
+            reward: Reward of the action.
+            next_observation: Observation after the action. At an episode's end it must be the final observation, never
+                the first one after the reset.
+            terminated: True if the task ended. The value after it is 0, even if the episode was truncated as well.
+            truncated: True if the episode was cut. The value after it is bootstrapped.
+            env: Number of the environment, from 0.
 
         Raises:
-            ValueError: a shape or a number is not the buffer's, or stacked observations do not follow each other.
+            ValueError: A shape or `env` does not fit the buffer, the stacked observations do not follow each other, or
+                the buffer holds recorded data.
         """
         frames, next_frames, action = self.read(observation), self.read(next_observation), self.read_action(action)
         self.check_transition(frames, next_frames, env)
@@ -197,31 +203,36 @@ class InRings(BufferBase):
         storage.actions[start], storage.rewards[start], storage.terminations[start] = action, reward, terminated
         self.revisions[start // self.piece_rows] += 1
         self._append(env, next_frames[-1])
-        self.storage.is_start[start] = True  # it may be another storage by now
+        self.storage.is_start[start] = True  # `_append` may have replaced the storage
         self.num_transitions += 1
         ring.unfinished = not (terminated or truncated)
 
     def drop(self, env: int) -> None:
-        """End an episode that broke off; its transitions stay, as each is whole, and the last is cut like the others.
+        """End the episode of an environment that broke down.
+
+        Its transitions stay, because each one is complete. The last one counts as truncated.
 
         Args:
-            env: the number of its environment.
+            env: Number of the environment.
         """
         self.rings[env].unfinished = False
 
     def truncate(self, env: int) -> None:
-        """End an unfinished episode; its last transition counts as truncated."""
+        """End an unfinished episode. Its last transition counts as truncated."""
         self.rings[env].unfinished = False
 
     def fill(self, rows: TransitionTable, recorded: str) -> None:
-        """Hold recorded transitions, whatever the capacity: the arrays are kept as they are, and not in checkpoints.
+        """Fill the buffer with recorded transitions, whatever its capacity.
+
+        The buffer uses the given arrays without a copy, except float images with channels last. Checkpoints do not
+        contain the data.
 
         Args:
-            rows: of whole episodes.
-            recorded: what tells them from other data.
+            rows: Rows of whole episodes.
+            recorded: Text that identifies the data.
 
         Raises:
-            ValueError: the buffer holds something, or is of several environments or of stacks.
+            ValueError: The buffer is not empty, has several environments or a frame stack, or has another dtype.
         """
         rows = self._adopt(rows, recorded)
         self._set_storage(rows)
@@ -230,12 +241,13 @@ class InRings(BufferBase):
         self.num_transitions = int(rows.is_start.sum())
 
     def pieces(self) -> list[Chunk]:
-        """Rows side by side, as they lie in the storage."""
+        """Return the used rows as chunks of neighbouring rows; none for recorded data."""
         arrays, rows, size = () if self.recorded else self.storage.contiguous, self.piece_rows, self.size
         return [
             Chunk(
                 number,
-                # Its end, too: of several rings one may be ahead, and make room in rows that none has written to.
+                # The version includes the end. One ring can get ahead of the others, and so extend a chunk in which
+                # nothing was written.
                 (self.num_loaded, self.revisions[number], min(start + rows, size)),
                 [array[start : min(start + rows, size)] for array in arrays],
             )
@@ -243,7 +255,7 @@ class InRings(BufferBase):
         ]
 
     def metadata(self) -> dict[str, Any]:
-        """Where the rings stand."""
+        """Return the metadata of the base class and the state of the rings."""
         return {**super().metadata(), "rings": [vars(ring).copy() for ring in self.rings]}
 
     def _outlined_bytes(self, metadata: Mapping[str, Any]) -> int:
@@ -270,21 +282,21 @@ class InRings(BufferBase):
 
 @configurable
 class ReplayBuffer(InRings):
-    """Transitions for agents without memory; how they are stored, and when they make room, is told by `InRings`.
+    """Replay buffer of transitions, for agents without memory. `InRings` documents how it stores and overwrites rows.
 
     Args:
-        observation_space: see `BufferBase`.
-        action_space: see `BufferBase`.
-        capacity: see `InRings`.
-        batch_size: transitions per batch.
-        num_steps: length T of the windows that `sample` returns; only their first step counts in losses. 1 gives
-            transitions; more is what n-step returns need.
-        device: where batches go.
-        seed: of the buffer's own generator.
-        num_envs: see `BufferBase`.
-        frame_stack: see `BufferBase`.
-        on_device: whether rows are copied to the device, and batches gathered there; None for where they
-            take at most half of what is free there. On the CPU, where the buffer is, there is nothing to gain.
+        observation_space: See `BufferBase`.
+        action_space: See `BufferBase`.
+        capacity: See `InRings`.
+        batch_size: Number of transitions per batch.
+        num_steps: Length T of the windows that `sample` returns. Only the first step of a window counts in losses. 1
+            gives single transitions; n-step returns need more.
+        device: Device of the batches.
+        seed: Seed of the buffer's own generator.
+        num_envs: See `BufferBase`.
+        frame_stack: See `BufferBase`.
+        on_device: Whether to copy the rows to the device and gather batches there. None copies them if they take at
+            most half of the device's free memory. On the CPU a copy has no advantage, because the buffer is there.
     """
 
     def __init__(
@@ -303,13 +315,13 @@ class ReplayBuffer(InRings):
     ) -> None:
         super().__init__(observation_space, action_space, capacity, device, seed, num_envs, frame_stack, on_device)
         self.batch_size, self.num_steps = batch_size, num_steps
-        # From a row's place to its own, and to those before and after it, with edges.
+        # Offsets from a start's place to its previous row, itself and its next row in `with_edges`.
         self.around = num_envs * np.arange(3)
-        # From a start's place to those of the frames of its observations, (T+1, frame_stack).
+        # Offsets from a start's place to the places of its frames, (T+1, frame_stack).
         self.reach = num_envs * (np.arange(num_steps + 1)[:, None] + np.arange(1 - frame_stack, 1))
 
     def _sample(self) -> Batch:
-        """`batch_size` windows with uniformly drawn starts."""
+        """Return `batch_size` windows with uniformly drawn starts."""
         if not self.num_transitions:
             raise ValueError("nothing has been pushed, so there is nothing to sample")
         starts = self._draw()
@@ -319,7 +331,7 @@ class ReplayBuffer(InRings):
         if self.num_steps == 1 and self.frame_stack == 1 and self.storage.packs_observations:
             return self._transitions(starts, copy)
         frames: Any = (starts[:, None, None] + self.reach) % (self.num_envs * self.ring_rows)
-        if self.num_steps > 1:  # beyond what is allocated nothing is a start
+        if self.num_steps > 1:  # a window that reaches unallocated rows has ended before, so any row will do
             frames = np.minimum(frames, len(self.storage.is_start) - 1)
         valid = np.ones((self.batch_size, self.num_steps + 1, 1), np.float32)
         if self.num_steps > 1:
@@ -327,10 +339,10 @@ class ReplayBuffer(InRings):
         mask = np.zeros((self.batch_size, self.num_steps, 1), np.float32)
         mask[:, 0] = 1.0
         rows: Any = self.storage
-        if copy is not None:  # from here on either arrays or tensors, which are indexed alike
+        if copy is not None:  # from here on, rows and indices are both arrays or both tensors
             rows, frames = copy, self.tensor(frames)
         steps = frames[:, :-1, -1]
-        before = steps[:, 0] - self.num_envs  # where it is no start, its action and reward are 0
+        before = steps[:, 0] - self.num_envs  # a row that is not a start has action and reward 0
         observations = rows.observations[frames].reshape(*valid.shape[:2], *self.observation_shape)
         return Batch(
             observations=self.tensor(observations),
@@ -345,13 +357,16 @@ class ReplayBuffer(InRings):
         )
 
     def _draw(self) -> np.ndarray:
-        """Starts, each as likely: mostly a few more than are needed, for some rows are none."""
+        """Draw starts uniformly; the number varies.
+
+        The method draws a few rows more than a batch needs, and drops the rows that are not starts.
+        """
         numbers = self.randomness.generator.random(self.batch_size + self.batch_size // 16)
         drawn = (numbers * self.size).astype(np.int64)  # several times as fast as `integers`
         return drawn[self.storage.is_start[drawn]]
 
     def _transitions(self, starts: np.ndarray, copy: DeviceRows | None) -> Batch:
-        """Single transitions, each with the row before it, whose action and reward are 0 if it is no start."""
+        """Return single transitions. A previous row that is not a start gives first action and reward 0."""
         if copy is None:
             wrap_edges(self.storage.with_edges, self.num_envs)
             rows = sent(self.near.index_select(0, torch.from_numpy(starts)), self.device)

@@ -1,4 +1,4 @@
-"""`RecurrentReplayBuffer`: episodes, sampled whole or in segments, for agents with memory."""
+"""`RecurrentReplayBuffer`: a buffer of whole episodes or segments, for agents with memory."""
 
 from __future__ import annotations
 
@@ -24,26 +24,30 @@ from offpcc.utils.errors import UserError
 
 @configurable
 class RecurrentReplayBuffer(BufferBase):
-    """Finished episodes of all environments; an unfinished one stays hidden until it ends.
+    """Replay buffer of finished episodes, for agents with memory. `sample` ignores unfinished episodes.
 
-    `sample` draws episodes in proportion to their length and returns them whole, or a segment of each, after `burn_in`
-    earlier steps that warm the memory up and count in no loss (R2D2, Kapturowski et al. 2019). Where there are fewer
-    before it, its row begins at the episode's step 0, with the memory empty, and the steps before the segment count in
-    no loss either. A window is slid over the episode, beyond both its ends, and one that begins before step 0 is moved
-    there: were starts drawn evenly instead, the first steps, which few windows cover, would hardly ever count.
+    `sample` draws episodes with probability proportional to their length. It returns whole episodes, or one segment of
+    each. Before a segment come `burn_in` earlier steps (R2D2, Kapturowski et al. 2019). They compute the hidden state
+    and count in no loss. If fewer earlier steps exist, the sequence begins at the episode's step 0 with the initial
+    hidden state. The steps before the segment count in no loss then, either.
+
+    The segment is a window that may begin before the episode or end after it. All windows that share a step with the
+    episode are equally likely. A window that begins before step 0 is moved to step 0. If all starts inside the episode
+    were equally likely instead, few windows would cover the first steps, and these would hardly ever count.
 
     Args:
-        observation_space: see `BufferBase`.
-        action_space: see `BufferBase`.
-        capacity: episodes; the oldest makes room.
-        batch_size: episodes or segments per batch.
-        segment_len: steps of a segment that count in losses; None for whole episodes.
-        burn_in: steps before them, for segments only. With 0, segments start in mid-episode with an empty memory.
-        device: where batches go.
-        seed: of the buffer's own generator.
-        num_envs: see `BufferBase`.
-        frame_stack: see `BufferBase`.
-        on_device: see `ReplayBuffer`.
+        observation_space: See `BufferBase`.
+        action_space: See `BufferBase`.
+        capacity: Maximum number of episodes. A new episode replaces the oldest one.
+        batch_size: Number of episodes or segments per batch.
+        segment_len: Maximum number of steps in a segment that count in losses; None for whole episodes.
+        burn_in: Number of steps before a segment; segments only. With 0, a segment in mid-episode begins with the
+            initial hidden state.
+        device: Device of the batches.
+        seed: Seed of the buffer's own generator.
+        num_envs: See `BufferBase`.
+        frame_stack: See `BufferBase`.
+        on_device: See `ReplayBuffer`.
     """
 
     def __init__(
@@ -70,22 +74,22 @@ class RecurrentReplayBuffer(BufferBase):
         self.capacity, self.batch_size = capacity, batch_size
         self.segment_len, self.burn_in = segment_len, burn_in
         self.episodes: deque[Episode] | RecordedEpisodes = deque(maxlen=capacity)
-        self.total_lengths = np.zeros(0, np.int64)  # cumulative, for drawing in proportion to length
+        self.total_lengths = np.zeros(0, np.int64)  # cumulative lengths, to draw in proportion to length
         self.unfinished = [PartialEpisode() for _ in range(num_envs)]
         self.device_copy = DeviceEpisodes(on_device, type(self).__name__, self.device, self.layout)
-        self.num_kept = self.bytes_kept = 0  # episodes that have ended, and what they took, those that made room too
+        self.num_kept = self.bytes_kept = 0  # of all episodes stored so far, replaced ones included
 
     def __len__(self) -> int:
-        """Finished episodes."""
+        """Number of finished episodes."""
         return len(self.episodes)
 
     @property
     def num_transitions(self) -> int:
-        """Steps in finished episodes."""
+        """Number of steps in finished episodes."""
         return int(self.total_lengths[-1]) if len(self.total_lengths) else 0
 
     def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
-        """Bytes that a run of `num_steps` environment steps comes to, unfinished episodes included."""
+        """Return the bytes needed for a run of `num_steps` environment steps, with unfinished episodes."""
         if longest_episode is None:
             return num_steps * self.bytes_per_step
         most = self.capacity + self.num_envs
@@ -103,7 +107,7 @@ class RecurrentReplayBuffer(BufferBase):
         truncated: bool,
         env: int = 0,
     ) -> None:
-        """Store a transition; see `ReplayBuffer.push`."""
+        """Store a transition. See `ReplayBuffer.push`."""
         frames, next_frames, action = self.read(observation), self.read(next_observation), self.read_action(action)
         self.check_transition(frames, next_frames, env)
         stored = itertools.islice(reversed(self.unfinished[env].frames), self.frame_stack)
@@ -119,11 +123,11 @@ class RecurrentReplayBuffer(BufferBase):
             self._finish(env, terminated)
 
     def drop(self, env: int) -> None:
-        """Forget the unfinished episode of an environment that broke down: in its last steps, it may have erred."""
+        """Discard the unfinished episode of an environment that broke down: its last steps may be wrong."""
         self.unfinished[env] = PartialEpisode()
 
     def truncate(self, env: int) -> None:
-        """End an unfinished episode, which can be sampled from now on; its last transition counts as truncated."""
+        """End an unfinished episode, so `sample` can draw it. Its last transition counts as truncated."""
         if self.unfinished[env].actions:
             self._finish(env, terminated=False)
 
@@ -144,11 +148,11 @@ class RecurrentReplayBuffer(BufferBase):
         observations = frames
         if self.frame_stack > 1:
             observations = np.moveaxis(sliding_window_view(frames, self.frame_stack, axis=0), -1, 1)
-        assert isinstance(self.episodes, deque)  # recorded data takes no more
+        assert isinstance(self.episodes, deque)  # a buffer of recorded data accepts no episodes
         self.episodes.append(Episode(frames, actions, rewards, terminated, observations, group))
 
     def fill(self, rows: TransitionTable, recorded: str) -> None:
-        """Hold recorded episodes, whatever the capacity; see `ReplayBuffer.fill`."""
+        """Fill the buffer with recorded episodes, whatever its capacity. See `ReplayBuffer.fill`."""
         episodes = self.episodes = RecordedEpisodes(self._adopt(rows, recorded))
         self.num_kept, self.bytes_kept = len(episodes), episodes.nbytes
         self._count()
@@ -160,7 +164,7 @@ class RecurrentReplayBuffer(BufferBase):
             self.total_lengths = np.cumsum([len(episode.actions) for episode in self.episodes])
 
     def _sample(self) -> Batch:
-        """`batch_size` episodes or segments, padded with zeros to the longest of them."""
+        """Return `batch_size` episodes or segments, padded with zeros to the longest one."""
         if not self.episodes:
             raise ValueError("no episode has ended yet, so there is nothing to sample")
         draw = self.randomness.generator.integers
@@ -169,7 +173,7 @@ class RecurrentReplayBuffer(BufferBase):
         lengths = np.array([len(episode.actions) for episode in episodes])
         starts = skipped = np.zeros(self.batch_size, np.int64)
         if self.segment_len is not None:
-            # Every place of a window that shares a step with the episode is as likely; early ones move to step 0.
+            # All windows that share a step with the episode are equally likely. Early ones move to step 0.
             firsts = np.maximum(draw(1 - self.segment_len, lengths), 0)
             starts = np.where(firsts >= self.burn_in, firsts, 0)
             skipped = firsts - starts
@@ -180,7 +184,11 @@ class RecurrentReplayBuffer(BufferBase):
         return self._assemble(episodes, starts, lengths, skipped)
 
     def _assemble(self, episodes: list[Episode], starts: np.ndarray, lengths: np.ndarray, skipped: np.ndarray) -> Batch:
-        """Rows that begin at position `burn_in`, left of which lies what came before; the first `skipped` count not."""
+        """Build a batch on the CPU from segments of `lengths` steps from `starts` on.
+
+        Each segment begins at position `burn_in` of its batch row. The steps before it are to its left, except at an
+        episode's start. The first `skipped` steps of a segment count in no loss.
+        """
         rows, prefix = len(episodes), self.burn_in
         steps = prefix + int(lengths.max())
         observations = np.zeros((rows, steps + 1, *episodes[0].observations.shape[1:]), self.dtype)
@@ -192,7 +200,7 @@ class RecurrentReplayBuffer(BufferBase):
         first_action = np.zeros((rows, self.action_dim), np.float32)
         first_reward = np.zeros((rows, 1), np.float32)
         for i, (episode, start, length, skip) in enumerate(zip(episodes, starts, lengths, skipped, strict=True)):
-            begin = prefix if start == 0 else 0  # an episode's start has nothing before it
+            begin = prefix if start == 0 else 0  # no steps exist before an episode's start
             source, stop = start + begin - prefix, prefix + length
             observations[i, begin : stop + 1] = episode.observations[source : start + length + 1]
             actions[i, begin:stop] = episode.actions[source : start + length]
@@ -215,7 +223,7 @@ class RecurrentReplayBuffer(BufferBase):
         )
 
     def pieces(self) -> list[Chunk]:
-        """Finished episodes in their groups."""
+        """Return the finished episodes as one chunk per group; none for recorded data."""
         episodes = () if self.recorded else self.episodes
         pieces, first = [], self.num_kept - len(episodes)
         for group, members in itertools.groupby(episodes, key=lambda episode: episode.group):
@@ -226,7 +234,7 @@ class RecurrentReplayBuffer(BufferBase):
         return pieces
 
     def metadata(self) -> dict[str, Any]:
-        """Lengths and ends of finished episodes, and the unfinished ones."""
+        """Return the metadata of the base class, of finished episodes, and the unfinished episodes."""
         episodes = () if self.recorded else self.episodes
         return {
             **super().metadata(),
@@ -243,7 +251,7 @@ class RecurrentReplayBuffer(BufferBase):
 
     def _allocate(self, metadata: Mapping[str, Any]) -> None:
         self.device_copy.forget()
-        self.episodes = deque()  # all that were saved, though they be more than the capacity
+        self.episodes = deque()  # unlimited: the checkpoint may contain more episodes than the capacity
         for length, terminated, group in zip(*(metadata[n] for n in ("lengths", "terminated", "groups")), strict=True):
             frames = np.empty((length + self.frame_stack, *self.frame_shape), self.dtype)
             actions, rewards = (np.empty((length, width), np.float32) for width in (self.action_dim, 1))

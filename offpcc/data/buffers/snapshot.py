@@ -1,7 +1,7 @@
 """Incremental snapshots of buffers: checkpoints write only the chunks that changed.
 
-A chunk's file is named by the digest of its content and never changed, so two checkpoints share the chunks that they
-have in common.
+The name of a chunk's file is the digest of its content, and the file never changes. So checkpoints share the files of
+the chunks that they have in common.
 """
 
 from __future__ import annotations
@@ -25,32 +25,35 @@ from offpcc.utils.files import open_regular, replacing
 from offpcc.utils.rng import NumpyGenerator
 from offpcc.utils.tensor_files import DIGEST_BYTES, FileError, not_as_written
 
-PIECE_BYTES = 2**20  # more costs more where little changed, less is more files
+PIECE_BYTES = 2**20  # larger chunks write more when little changed; smaller chunks make more files
 
 
 class Chunk(NamedTuple):
-    """A part of what is stored."""
+    """A part of a buffer's content."""
 
     key: int
-    version: Hashable  # another one whenever the content is; of this process alone
-    arrays: Sequence[Array]  # the buffer's own, contiguous
+    version: Hashable  # changes whenever the content changes; only meaningful in this process
+    arrays: Sequence[Array]  # the buffer's own memory, contiguous
 
 
 class Snapshotable:
-    """A buffer that is saved in pieces; what raises NotImplementedError is for the subclass to fill in."""
+    """A buffer that is saved in chunks. Subclasses define the methods that raise NotImplementedError."""
 
     recorded: str
     num_envs: int
     frame_stack: int
     randomness: NumpyGenerator
-    num_loaded = 0  # how often all that was stored was replaced; part of a piece's version
+    num_loaded = 0  # number of loads, each of which replaces all content; part of a chunk's version
 
     def pieces(self) -> list[Chunk]:
-        """All that is stored, none of recorded data; always the same arrays in the same order for the same outline."""
+        """Return the content as chunks; none for recorded data.
+
+        Equal metadata gives arrays of the same shapes in the same order.
+        """
         raise NotImplementedError
 
     def metadata(self) -> dict[str, Any]:
-        """All that is to be saved but the pieces, as plain data and small tensors."""
+        """Return everything that a checkpoint needs besides the chunks, as plain data and small tensors."""
         return {
             "num_envs": self.num_envs,
             "frame_stack": self.frame_stack,
@@ -59,37 +62,39 @@ class Snapshotable:
         }
 
     def _outlined_bytes(self, metadata: Mapping[str, Any]) -> int:
-        """What the pieces of an outline come to.
+        """Return the size in bytes of the chunks that `metadata` describes.
 
         Raises:
-            UserError: they do not fit this buffer.
+            UserError: The chunks do not fit this buffer.
         """
         raise NotImplementedError
 
     def _allocate(self, metadata: Mapping[str, Any]) -> None:
-        """Hold pieces of the outline's sizes, with anything in them."""
+        """Allocate the chunks that `metadata` describes, with arbitrary content."""
         raise NotImplementedError
 
     def _finalize(self) -> None:
-        """The pieces are filled."""
+        """Compute what depends on the content; `load` calls it after all chunks are filled."""
         raise NotImplementedError
 
     def load(self, metadata: Mapping[str, Any], num_bytes: int, fill: Callable[[int, Chunk], None]) -> None:
-        """Hold what was saved, read piece by piece into the place where it stays.
+        """Replace the content with the saved content, chunk by chunk and without a second copy.
 
         Args:
-            metadata: as it was saved.
-            num_bytes: of all pieces that are there.
-            fill: puts what was saved into the arrays of a piece, of which it gets the number.
+            metadata: Return value of `metadata` when the buffer was saved.
+            num_bytes: Total size of the saved chunks.
+            fill: Function that gets a chunk's index and the chunk, and writes the saved data into the chunk's arrays.
 
         Raises:
-            UserError: it comes from a buffer of other sizes, environments or frames, or filled with other data.
+            UserError: The saved buffer has other sizes, environments or frame stacks, or other recorded data.
         """
         self._check_saved(metadata)
         self.randomness.load_state_dict(metadata["randomness"])
         if self.recorded:
             return
-        if (outlined := self._outlined_bytes(metadata)) != num_bytes:  # nothing is allocated that is not there
+        if (
+            outlined := self._outlined_bytes(metadata)
+        ) != num_bytes:  # check first, so damaged metadata cannot allocate too much memory
             raise UserError(
                 f"the saved buffer would be {outlined:,} bytes, but {num_bytes:,} were saved: it is damaged, or of "
                 f"another environment; start another run"
@@ -101,15 +106,15 @@ class Snapshotable:
         self._finalize()
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of what is stored, of recorded data the name alone, and the generator."""
+        """Return a copy of the content and the generator's state; for recorded data, its identifier only."""
         pieces = [[torch.from_numpy(array.copy()) for array in piece.arrays] for piece in self.pieces()]
         return {**self.metadata(), "pieces": pieces}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Hold what `state` held.
+        """Restore the buffer from `state`.
 
         Raises:
-            UserError: it comes from a buffer of other sizes, environments or frames, or filled with other data.
+            UserError: The saved buffer has other sizes, environments or frame stacks, or other recorded data.
         """
 
         def fill(number: int, piece: Chunk) -> None:
@@ -119,10 +124,10 @@ class Snapshotable:
         self.load(state, sum(saved.nbytes for saved_piece in state["pieces"] for saved in saved_piece), fill)
 
     def _check_saved(self, state: Mapping[str, Any]) -> None:
-        """Refuse the state of a buffer with other parts, or of one that was filled with other data.
+        """Check that the saved buffer has the same recorded data, environments and frame stack.
 
         Raises:
-            UserError: naming what differs.
+            UserError: Something differs; the message names it.
         """
         if (saved := state["recorded"]) != self.recorded:
             raise UserError(
@@ -138,22 +143,28 @@ class Snapshotable:
 
 
 NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}\.part")
-OURS = re.compile(rf"{NAME.pattern}|\.[0-9a-f]+\.tmp-\d+\.part")  # in the folder, what a killed process left too
+OURS = re.compile(
+    rf"{NAME.pattern}|\.[0-9a-f]+\.tmp-\d+\.part"
+)  # all our files in the folder, with temporary files of killed processes
 REMEDY = "put it back from a copy"
 
 
 class ChunkFile(NamedTuple):
-    """A piece's file."""
+    """File of a chunk."""
 
     name: str
     num_bytes: int
 
     @classmethod
     def of(cls, described: Any, where: Path) -> ChunkFile:
-        """From what a checkpoint tells.
+        """Create it from a checkpoint's description, a list of name and size.
+
+        Args:
+            described: The description.
+            where: Path of the checkpoint, for messages.
 
         Raises:
-            FileError: it describes no such file, or one that lies elsewhere.
+            FileError: The description is not of such a file, or of a file in another folder.
         """
         match described:
             case [str(name), int(num_bytes)] if NAME.fullmatch(name) and num_bytes >= 0:
@@ -163,19 +174,25 @@ class ChunkFile(NamedTuple):
 
 @dataclass
 class Manifest:
-    """What of a run lies in files that have been proven."""
+    """The verified files of a run."""
 
-    parts: dict[int, tuple[Hashable, ChunkFile]] = field(
-        default_factory=dict
-    )  # of a piece: which version is in which file
-    checkpoints: dict[Path, frozenset[str]] = field(default_factory=dict)  # and the names of the parts they refer to
+    parts: dict[int, tuple[Hashable, ChunkFile]] = field(default_factory=dict)  # chunk key -> (version, file)
+    checkpoints: dict[Path, frozenset[str]] = field(default_factory=dict)  # checkpoint -> names of its chunk files
 
 
 def write_parts(folder: Path, pieces: Iterable[Chunk], saved: Manifest) -> dict[int, tuple[Hashable, ChunkFile]]:
-    """Have each piece in a file; its version and the file.
+    """Write the chunks that have changed to files.
+
+    Args:
+        folder: Folder of the files; created if missing.
+        pieces: All chunks of the buffer.
+        saved: The files of the last checkpoint; unchanged chunks keep their file.
+
+    Returns:
+        Chunk key -> (version, file), for all chunks.
 
     Raises:
-        OSError: a file cannot be written, or is not what was written.
+        OSError: A file cannot be written, or differs from what was written.
     """
     folder.mkdir(exist_ok=True)
     sizes = {entry.name: entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder)}
@@ -203,15 +220,15 @@ def _write(folder: Path, piece: Chunk) -> ChunkFile:
 
 
 def check_part(folder: Path, part: ChunkFile) -> None:
-    """Refuse a file that is not what its name says.
+    """Check a chunk file: its type, its size and its digest.
 
     Raises:
-        FileError: it is missing, no file of its own, or damaged.
+        FileError: The file is missing, unreadable, a link or not a regular file, or damaged.
     """
     path = folder / part.name
     try:
         found = path.lstat()
-        if not stat.S_ISREG(found.st_mode):  # a link, or a pipe that would be waited for
+        if not stat.S_ISREG(found.st_mode):  # a link, or a pipe, from which a read would block
             raise FileError(f"{path} is not a file of its own", REMEDY)
         is_right = found.st_size == part.num_bytes and f"{_digest(path)}.part" == part.name
     except FileNotFoundError:
@@ -223,10 +240,10 @@ def check_part(folder: Path, part: ChunkFile) -> None:
 
 
 def read_part(folder: Path, part: ChunkFile, piece: Chunk) -> None:
-    """Fill a piece's arrays.
+    """Read a chunk file into the chunk's arrays.
 
     Raises:
-        FileError: the file is not what it was when it was checked, or is not of this piece.
+        FileError: The file cannot be read, has changed since it was checked, or does not fit this chunk.
     """
     path, digest = folder / part.name, hashlib.blake2b(digest_size=DIGEST_BYTES)
     num_read = 0
@@ -242,7 +259,7 @@ def read_part(folder: Path, part: ChunkFile, piece: Chunk) -> None:
 
 
 def remove_others(folder: Path, names: Collection[str]) -> None:
-    """Remove the parts that no checkpoint refers to, and nothing else."""
+    """Remove the chunk files that are not in `names`. Files that offpcc did not write stay."""
     for entry in os.scandir(folder):
         if entry.name not in names and OURS.fullmatch(entry.name):
             with suppress(FileNotFoundError):
@@ -250,7 +267,7 @@ def remove_others(folder: Path, names: Collection[str]) -> None:
 
 
 def _bytes(array: np.ndarray) -> memoryview:
-    """An array's own memory."""
+    """Return a view of the array's memory as bytes."""
     return array.reshape(-1).view(np.uint8).data
 
 

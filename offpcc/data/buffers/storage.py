@@ -1,4 +1,4 @@
-"""Arrays of transitions and episodes."""
+"""Arrays that store transitions and episodes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from offpcc.data.datasets.columns import Array
 
 
 def bytes_per_row(observation_bytes: int, action_dim: int) -> int:
-    """Bytes that a row takes: an observation, action, reward and termination, and whether it is a start."""
+    """Return the size of a row in bytes: observation, action, reward, termination and start flag."""
     return observation_bytes + 4 * (action_dim + 2) + 1
 
 
 def wrap_edges(with_edges: Any, num_rings: int) -> None:
-    """Copy the last row of each ring before its first, and the first behind its last; an array, or a tensor."""
+    """Copy each ring's last row before its first row, and its first row after its last; for arrays and tensors."""
     with_edges[:num_rings], with_edges[-num_rings:] = (
         with_edges[-2 * num_rings : -num_rings],
         with_edges[num_rings : 2 * num_rings],
@@ -28,10 +28,10 @@ def wrap_edges(with_edges: Any, num_rings: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """R rows ``o_t, a_t, r_t, d_t``, one after another, so that a transition's next observation is the following row's.
+    """R rows ``o_t, a_t, r_t, d_t`` in order of time: a transition's next observation is in the following row.
 
-    A row that begins no transition, such as that of an episode's last observation, is no start, and its action, reward
-    and termination are 0.
+    A row is a start if a transition begins there. The row of an episode's last observation, for example, is not a
+    start. A row that is not a start has action, reward and termination 0.
     """
 
     observations: Array  # (R, *obs)
@@ -42,7 +42,7 @@ class Columns:
 
     @property
     def columns(self) -> list[Array]:
-        """All there is, each number once."""
+        """All columns; no number appears twice."""
         return [getattr(self, column.name) for column in fields(Columns)]
 
 
@@ -50,18 +50,19 @@ class Columns:
 class Storage(Columns):
     """Rows as `ReplayBuffer` stores them.
 
-    Observations that are vectors lie beside the rest, so that one look-up finds all of a row. Before the first row and
-    behind the last there is room for copies of those that a ring has there.
+    Vector observations are in the same array as the other columns, so one index operation reads a whole row. The array
+    has N extra rows at each end. They hold copies of each ring's last and first row.
+    So the neighbours of the row at place p in its ring are always at p - N and p + N. See `wrap_edges`.
     """
 
-    packed: Array  # (R, [O +] A + 2), float32: the columns side by side; images are apart
-    with_edges: Array  # (N + R + N, ...), float32: `packed` in the midst of what it is a view of
+    packed: Array  # (R, [O +] A + 2), float32: the columns side by side; images have their own array
+    with_edges: Array  # (N + R + N, ...), float32: `packed` is a view of its middle rows
 
     @classmethod
     def of(
         cls, num_rows: int, observation_shape: tuple[int, ...], dtype: np.dtype, action_dim: int, num_rings: int = 1
     ) -> Storage:
-        """Empty rows of N rings."""
+        """Create `num_rows` rows of zeros for N = `num_rings` rings."""
         width = math.prod(observation_shape) if dtype == np.float32 else 0
         with_edges = np.zeros((num_rows + 2 * num_rings, width + action_dim + 2), np.float32)
         packed = with_edges[num_rings:-num_rings]
@@ -78,48 +79,48 @@ class Storage(Columns):
 
     @property
     def packs_observations(self) -> bool:
-        """Whether one look-up finds all of a row."""
+        """True if `packed` contains the observations, so that one index operation reads a whole row."""
         return self.observations.dtype == np.float32
 
     @property
     def contiguous(self) -> list[Array]:
-        """All there is, each number once, in arrays whose rows lie side by side."""
+        """All data in C-contiguous arrays; no number appears twice."""
         return [self.packed, *([] if self.packs_observations else [self.observations]), self.is_start]
 
     def put(self, arrays: Iterable[Array]) -> None:
-        """Copy what is `contiguous` of other rows, not more of them, into the first of these."""
+        """Copy the `contiguous` arrays of another storage, which is not larger, into the first rows."""
         for own, given in zip(self.contiguous, arrays, strict=True):
             own[: len(given)] = given
 
 
 @dataclass
 class Ring:
-    """Where an environment's ring stands."""
+    """State of one environment's ring."""
 
-    cursor: int = -1  # the row of the last frame seen
+    cursor: int = -1  # row of the newest frame; -1 if the ring is empty
     size: int = 0  # rows in use
-    unfinished: bool = False  # an episode stands at the cursor
+    unfinished: bool = False  # whether the episode at the cursor can continue
 
 
 @dataclass(frozen=True, eq=False)
 class TransitionTable(Storage):
-    """Recorded transitions, of all N episodes one after another.
+    """Recorded transitions of all N episodes, one episode after another.
 
-    An episode of L transitions takes L + 1 rows; the last, which is no start, holds the episode's last observation
-    alone. A buffer may keep these arrays as they are. Episode i of an agent with memory is a view of them: with
+    An episode of L transitions takes L + 1 rows. The last row is not a start; it holds only the episode's last
+    observation. A buffer may use these arrays without a copy. For agents with memory, episode i is a view of them: with
     ``a, b = starts[i], stops[i]`` its observations are ``observations[a:b]``, its actions ``actions[a : b - 1]``.
     """
 
-    starts: Array  # (N,), each episode's first row
-    stops: Array  # (N,), the row after each episode's last
+    starts: Array  # (N,), first row of each episode
+    stops: Array  # (N,), last row of each episode, plus 1
 
     @property
     def arrays(self) -> list[Array]:
-        """All there is, each number once."""
+        """All arrays; no number appears twice."""
         return [*self.columns, self.starts, self.stops]
 
     def showing(self, observations: Array) -> TransitionTable:
-        """The same transitions with other `observations` (R, *obs)."""
+        """Return the same transitions with other `observations` (R, *obs)."""
         if observations is self.observations:
             return self
         storage = Storage.of(len(observations), observations.shape[1:], observations.dtype, self.actions.shape[1])
@@ -135,20 +136,20 @@ class Episode(NamedTuple):
     actions: np.ndarray  # (L, A)
     rewards: np.ndarray  # (L, 1)
     terminated: bool
-    observations: np.ndarray  # (L+1, *obs), or of stacks (L+1, frame_stack, *frame): a view of the frames
-    group: int  # of the episodes that are saved together
+    observations: np.ndarray  # (L+1, *obs), or (L+1, frame_stack, *frame) for stacks: a view of `frames`
+    group: int  # episodes of the same group are saved in the same file
 
     @property
     def stored(self) -> tuple[np.ndarray, ...]:
-        """All there is, each number once."""
+        """The arrays to save; no number appears twice."""
         return self.frames, self.actions, self.rewards
 
 
 class RecordedEpisodes(Sequence[Episode]):
-    """Episodes of recorded data; each is a view of the rows, made when it is asked for.
+    """Episodes of recorded data. Indexing creates an episode as a view of the rows.
 
     Args:
-        rows: of all episodes.
+        rows: Rows of all episodes.
     """
 
     def __init__(self, rows: TransitionTable) -> None:
@@ -159,12 +160,12 @@ class RecordedEpisodes(Sequence[Episode]):
 
     @property
     def lengths(self) -> np.ndarray:
-        """(N,), steps of each."""
+        """(N,), length of each episode in steps."""
         return self.rows.stops - self.rows.starts - 1
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that they store."""
+        """Size of observations, actions and rewards in bytes."""
         per_step = self.rows.actions[:1].nbytes + self.rows.rewards[:1].nbytes
         return self.rows.observations.nbytes + int(self.lengths.sum()) * per_step
 
@@ -177,18 +178,18 @@ class RecordedEpisodes(Sequence[Episode]):
 
 @dataclass
 class PartialEpisode:
-    """An episode under way."""
+    """An unfinished episode."""
 
     frames: list[np.ndarray] = field(default_factory=list)
     actions: list[np.ndarray] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it, as tensors; None for what has no steps yet."""
+        """Return a copy of the episode as tensors; None for frames or actions if there are none yet."""
         frames, actions = (torch.from_numpy(np.stack(a)) if a else None for a in (self.frames, self.actions))
         return {"frames": frames, "actions": actions, "rewards": list(self.rewards)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hold what `state` held."""
+        """Restore the episode from `state`."""
         self.frames, self.actions = ([] if state[n] is None else list(state[n].numpy()) for n in ("frames", "actions"))
         self.rewards = list(state["rewards"])

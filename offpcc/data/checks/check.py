@@ -1,4 +1,4 @@
-"""`offpcc check --dataset`: finds what would spoil learning from recorded data."""
+"""`offpcc check --dataset`: finds problems in recorded data that would harm training."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Diagnosis, Finding
 
 __all__ = ["Examination", "examine", "refused"]
 
-BATCH = 256  # transitions of a batch by default: with fewer, each draws some of them twice
-FEW_EPISODES = 5  # agents with memory draw whole episodes, and so few show little of how they differ
-LONGEST_NOTE = 200  # characters of what a file says of itself
+BATCH = 256  # default batch size; with fewer transitions, every batch contains some twice
+FEW_EPISODES = 5  # agents with memory draw whole episodes; fewer show too little variety
+LONGEST_NOTE = 200  # characters; longer metadata values are not shown
 FILE_TELLS = ("env", "algorithm", "algorithm_name", "actor", "simulator", "note")
 
-# What is told of data by the kind of notice: whose check that is, its level, its remedy.
+# Kind of notice -> (check, level, remedy).
 NOTICES: dict[Kind, tuple[str, str, str]] = {
     "choices": ("actions", FAULT, "bind dataset.action_range to their bounds if they are no choices"),
     "clipped": (
@@ -37,7 +37,7 @@ NOTICES: dict[Kind, tuple[str, str, str]] = {
         WARNING,
         "fine if the environment clipped them too; else bind dataset.action_range to its bounds",
     ),
-    "unknown range": ("actions", FAULT, ""),  # its text ends with the remedy
+    "unknown range": ("actions", FAULT, ""),  # the text of the notice ends with the remedy
     "units": ("actions", OK, ""),
     "scaled": ("actions", NOTE, "fine if the recorder was as timid as that"),
     "jumps": (
@@ -63,28 +63,29 @@ OFF_SCALE = (
 
 @dataclass(frozen=True)
 class Examination(Diagnosis):
-    """What `examine` found, and the figures it was found by."""
+    """Findings and statistics of `examine`."""
 
     spreads: tuple[Spread, ...] = ()
 
     @property
     def verdict(self) -> str:
-        """All findings in one line."""
+        """One-line summary of all findings."""
         return super().verdict.replace("training in it", "training on it")
 
 
 def refused(name: str, error: SpoiledData) -> Examination:
-    """The diagnosis of data from which nothing could be learned."""
+    """Return the diagnosis of data that cannot be used at all."""
     return Examination(name, (Finding("reading", FAULT, error.message),))
 
 
 def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Examination:
-    """Examines recorded data.
+    """Examine recorded data.
 
     Args:
-        data: As `offpcc.data.datasets.load.load` gives it.
-        env: To learn for and to test in, made by `offpcc.envs.make.make`; its episode is lost. What its wrappers
-            hide may have been recorded. Its name tells the references of scores where the data's does not.
+        data: Data from `offpcc.data.datasets.load.load`.
+        env: Environment to train for and to test in, made by `offpcc.envs.make.make`. Its current episode is lost. The
+            data may contain parts of observations that the wrappers of `env` hide. If the data's name has no reference
+            scores, the name of `env` gives them.
     """
     bounds = env_fit.bounds_for(data, env)
     notices = [*data.notices, *data.action_warnings(bounds), *told_of_lengths(data.lengths)]
@@ -138,17 +139,18 @@ def _source(data: Dataset) -> Finding:
 
 
 def _names(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> list[str]:
-    """The names of the task that was recorded, as far as any are known, the surest first."""
+    """Return the known names of the recorded task, the most reliable first; some may be empty."""
     names = [data.name, _told(data, "env")]
     with contextlib.suppress(UserError):
         names.insert(0, recorded_in(data.metadata, data.name) or "")
-    if env is not None and not (env.spec and any("healthy" in key for key in env.spec.kwargs)):  # its own rule
+    # A "healthy" argument changes the termination rule.
+    if env is not None and not (env.spec and any("healthy" in key for key in env.spec.kwargs)):
         names.append(name_of(env))
     return names
 
 
 def _told(data: Dataset, key: str) -> str:
-    """What the data tells of itself, empty where it is no text."""
+    """Return a text from the metadata; empty if it is missing or no text."""
     with contextlib.suppress(UserError):
         return metadata.text(data.metadata, key, data.name) or ""
     return ""

@@ -18,11 +18,11 @@ from offpcc.envs.wrappers import action_bounds
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, OK, Finding
 
-STEPS = 1_000  # of one episode that are shown: what fits one fits all, and all may take minutes
+STEPS = 1_000  # of the first episode to pass through the wrappers; all data may take minutes
 
 
 def bounds_for(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Range | None:
-    """Lowest and highest action of the environment, if it takes as many numbers as were recorded."""
+    """Return the environment's action bounds; None if its actions have another size than the recorded ones."""
     if env is None or data.actions.shape[1] != math.prod(env.action_space.shape or (1,)):
         return None
     low, high = action_bounds(env)
@@ -30,7 +30,7 @@ def bounds_for(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Range | No
 
 
 def told_of_rewards(env: gymnasium.Env[Any, Any]) -> list[Notice]:
-    """What a reader of data should be told of an environment whose wrappers change rewards."""
+    """Return a notice if the environment's wrappers change rewards, because recorded rewards stay unchanged."""
     changing, level = [], env
     while isinstance(level, gymnasium.Wrapper):
         if isinstance(level, gymnasium.RewardWrapper | NormalizeReward):
@@ -41,7 +41,7 @@ def told_of_rewards(env: gymnasium.Env[Any, Any]) -> list[Notice]:
 
 
 def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
-    """Whether training in the environment could read the data. The environment's episode is lost."""
+    """Check whether the data fits the environment. The environment's current episode is lost."""
     name, found = name_of(env), []
     actions, wanted = data.actions.shape[1], math.prod(env.action_space.shape or (1,))
     if actions != wanted:
@@ -59,7 +59,7 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
 
 
 def _first_episode_seen(data: Dataset, env: gymnasium.Env[Any, Any]) -> Array | None:
-    """What the agent will see of the first transitions; None where there is none."""
+    """Return the first episode's observations as the agent will see them; None if there is no transition."""
     has_any = data.lengths > ~data.last_is_transition
     if not has_any.any():
         return None

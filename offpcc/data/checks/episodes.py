@@ -1,4 +1,4 @@
-"""Checks the episodes of recorded data: ends, resets, outliers."""
+"""Checks the episodes of recorded data: ends, time limits, resets, outliers, copies."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from offpcc.data.datasets.metadata import Notice
 from offpcc.envs.d4rl.catalog import max_episode_steps
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Finding
 
-OFTEN = 5.0  # times as many episodes end at the longest length as at another: lengths by chance thin out towards it
-NEARLY_ALL = 0.9  # of the episodes last one step: what is left could not teach a memory
-WILD = 10.0  # spreads of the middle half from it, of at least a tenth of the median: returns of replays stay within
+# Times the usual number of terminations at one length. So many at the longest length mean a time limit, because random
+# lengths get rarer towards the longest one.
+OFTEN = 5.0
+NEARLY_ALL = 0.9  # of the episodes last one step: too few others remain to train a memory
+WILD = 10.0  # interquartile ranges, or tenths of the median, beyond the quartiles; returns of replay data stay within
 
 SINGLE_STEPS = "fine if the task takes one step; else look for flags that are inverted, or rows that were shuffled"
 SHUFFLED = (
@@ -31,7 +33,7 @@ BEFORE_RESET = (
 
 
 def told_of_lengths(lengths: Array) -> list[Notice]:
-    """What a person who trains an agent with memory should be told of how long episodes are."""
+    """Return a notice if nearly all episodes last one step, so that an agent with memory has nothing to remember."""
     single = int((lengths == 1).sum())
     if single < NEARLY_ALL * len(lengths):
         return []
@@ -40,7 +42,7 @@ def told_of_lengths(lengths: Array) -> list[Notice]:
 
 
 def are_shuffled(data: Dataset) -> bool:
-    """Whether nearly every row leads to another observation than the following row's, and no flag ends it there."""
+    """Check whether nearly every next observation differs from the following row, and no termination explains it."""
     terminated, _ = _last_flags(data)
     elsewhere = data.final_observations[:-1] != data.observations[data.stops[:-1]]
     cut = elsewhere.any(axis=tuple(range(1, elsewhere.ndim))) & (data.last_is_transition & ~terminated)[:-1]
@@ -49,7 +51,7 @@ def are_shuffled(data: Dataset) -> bool:
 
 
 def _last_flags(data: Dataset) -> tuple[Array, Array]:
-    """Whether each episode terminated, and whether it was cut."""
+    """Return two arrays (E,): whether each episode terminated, and whether it was cut."""
     return data.terminations[data.stops - 1], data.truncations[data.stops - 1]
 
 
@@ -61,7 +63,7 @@ def _ends_text(data: Dataset) -> str:
 
 
 def ends(data: Dataset, motion: Motion | None, told: Sequence[Finding]) -> list[Finding]:
-    """How episodes end, beside what the reader told of it."""
+    """Check how episodes end. The result includes the findings `told` from the data's notices."""
     terminated, truncated = _last_flags(data)
     text, found = _ends_text(data), [*told]
     if not (terminated | truncated).any():
@@ -81,7 +83,7 @@ def ends(data: Dataset, motion: Motion | None, told: Sequence[Finding]) -> list[
 
 
 def time_limit(data: Dataset, limit: int | None) -> Finding:
-    """Whether the longest episodes look as if a time limit had been recorded as the task's end."""
+    """Check whether a time limit was recorded as termination, and whether lengths fit the environment's `limit`."""
     terminated, truncated = _last_flags(data)
     longest = int(data.lengths.max())
     is_longest = data.lengths == longest
@@ -90,7 +92,7 @@ def time_limit(data: Dataset, limit: int | None) -> Finding:
     usual = len(others) / len(np.unique(others)) if len(others) else 0.0
     is_spike = num_ended > len(others) or num_ended >= OFTEN * max(usual, 1.0)
     is_limit = longest in (limit, max_episode_steps(data.name))
-    # Episodes of one step are a task of their own kind, with nothing to cut short.
+    # If all episodes last one step, no time limit has cut them: the task takes one step.
     if longest > 1 and num_ended > 1 and terminated[is_longest].all() and (is_spike or is_limit):
         text = f"{num_ended:,} episodes last {longest:,} steps, none longer, and all of these are terminals"
         return Finding("limit", FAULT, f"a time limit recorded as the task's end? {text}", TRUNCATE)
@@ -105,7 +107,7 @@ def time_limit(data: Dataset, limit: int | None) -> Finding:
 
 
 def followed(data: Dataset, motion: Motion) -> list[Finding]:
-    """What stands at the ends of episodes: observations twice, or ends where nothing ends."""
+    """Check the ends of episodes: a repeated last observation, or an episode that continues in the next one."""
     terminated, truncated = (flags[:-1] for flags in _last_flags(data))
     is_cut = truncated & ~terminated
     is_near = (motion.across <= motion.usual) & motion.can_tell
@@ -129,7 +131,7 @@ def followed(data: Dataset, motion: Motion) -> list[Finding]:
 
 
 def _standing(data: Dataset) -> int:
-    """Cut episodes whose last step leads to its own observation, though the one before moved."""
+    """Count unterminated episodes whose observation changes in the step before the last, but not in the last one."""
     terminated, _ = _last_flags(data)
     last = data.stops - 1
     chosen = ~terminated & data.last_is_transition & (data.lengths > 1)
@@ -139,7 +141,7 @@ def _standing(data: Dataset) -> int:
 
 
 def leaps(motion: Motion) -> Finding:
-    """Whether ends seem to be missing inside episodes."""
+    """Check for leaps inside episodes, where the mark of an episode's end may be missing."""
     if len(motion.far):
         text = (
             f"after {len(motion.far):,} steps inside episodes ({_few(motion.far)}) observations leap, up to "
@@ -151,7 +153,7 @@ def leaps(motion: Motion) -> Finding:
 
 
 def returns(data: Dataset, spread: Spread) -> Finding:
-    """Whether some episodes are far better or worse than the others."""
+    """Check for episodes with far better or worse returns than the others."""
     text = spread.text
     reach = WILD * max(spread.three_quarters - spread.quarter, 0.1 * abs(spread.median))
     wild = np.flatnonzero((data.returns < spread.quarter - reach) | (data.returns > spread.three_quarters + reach))
@@ -162,10 +164,10 @@ def returns(data: Dataset, spread: Spread) -> Finding:
 
 
 def copies(data: Dataset) -> Finding:
-    """Whether episodes are there twice."""
+    """Check for duplicate episodes."""
     digests = np.empty(data.num_episodes, np.uint64)
     for episode, (start, stop) in enumerate(zip(data.starts, data.stops, strict=True)):
-        digest = hashlib.blake2b(digest_size=8)  # kept for each of what may be a million
+        digest = hashlib.blake2b(digest_size=8)  # short, because there may be a million episodes
         for column in (data.observations, data.actions):
             digest.update(np.ascontiguousarray(column[start:stop]).data)
         digests[episode] = int.from_bytes(digest.digest(), "little")

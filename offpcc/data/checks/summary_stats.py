@@ -1,4 +1,4 @@
-"""Spreads and step sizes of recorded columns."""
+"""Statistics and step sizes of recorded columns."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
 
-SAMPLE = 100_000  # numbers that percentiles are taken from: enough for three digits, in a moment
-MOST_COLUMNS = 150  # told one by one; more are an image or a cloud of points
-UNLIKE = 10.0  # largest over smallest standard deviation of a column, from which networks hardly see the smaller
-ROUNDING = 1e-6  # of a column's mean: a smaller standard deviation is rounding of float32, so the column is constant
+SAMPLE = 100_000  # numbers in the sample for percentiles: fast, and enough for three digits
+MOST_COLUMNS = 150  # with their own statistics; more are an image or a point cloud
+UNLIKE = 10.0  # ratio of largest to smallest standard deviation; above it, networks hardly see the smaller column
+ROUNDING = 1e-6  # of a column's mean; a smaller standard deviation is float32 rounding, so the column is constant
 
 
 class Spread(NamedTuple):
-    """How the numbers of one kind spread.
+    """Statistics of a set of numbers.
 
     Attributes:
-        what: they are.
-        lowest: of all.
-        quarter: 25th percentile, of a sample like the two below.
-        median: 50th percentile.
-        three_quarters: 75th percentile.
-        highest: of all.
-        mean: of all.
-        std: of the sample.
+        what: Name of the numbers.
+        lowest: Minimum of all numbers.
+        quarter: 25th percentile of a sample.
+        median: 50th percentile of the sample.
+        three_quarters: 75th percentile of the sample.
+        highest: Maximum of all numbers.
+        mean: Mean of all numbers.
+        std: Standard deviation of the sample.
     """
 
     what: str
@@ -41,7 +41,7 @@ class Spread(NamedTuple):
 
     @staticmethod
     def of(what: str, numbers: Array) -> Spread:
-        """Of one or more numbers."""
+        """Compute the statistics of one or more numbers."""
         flat = numbers.reshape(-1)
         sample = flat[:: math.ceil(flat.size / SAMPLE)]
         quarter, median, three_quarters = np.percentile(sample, (25, 50, 75)).tolist()
@@ -50,28 +50,28 @@ class Spread(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """Whether all are the same number."""
+        """True if all numbers are equal."""
         return self.lowest == self.highest
 
     @property
     def text(self) -> str:
-        """In words, but for what they are."""
+        """The statistics as text, without the name."""
         return f"from {self.lowest:,.5g} to {self.highest:,.5g}, median {self.median:,.5g}, mean {self.mean:,.5g}"
 
 
 def by_column(what: str, numbers: Array) -> list[Spread]:
-    """Of each column; of all together if these are images, or too many."""
+    """Return the statistics of each column; of all columns together for images or too many columns."""
     if numbers.ndim > 2 or numbers.shape[1] > MOST_COLUMNS:
         return [Spread.of(what, numbers)]
     return [Spread.of(f"{what} {place}", numbers[:, place]) for place in range(numbers.shape[1])]
 
 
 def unlike_scales(mean: Array, std: Array) -> str:
-    """Which columns of observations are of unlike scales, in words; "" if none are. Constant columns do not count.
+    """Describe two observation columns of very different scales; "" if there are none. Constant columns do not count.
 
     Args:
-        mean: of each column.
-        std: standard deviation of each column, of the same shape.
+        mean: Mean of each column.
+        std: Standard deviation of each column; same shape as `mean`.
     """
     moving = np.flatnonzero(std > ROUNDING * np.abs(mean))
     if not moving.size:
@@ -85,27 +85,27 @@ def unlike_scales(mean: Array, std: Array) -> str:
 
 
 def _column(place: int, shape: tuple[int, ...]) -> str:
-    """observation 3, or of more than one axis observation (0, 3)."""
+    """Return a column's name, such as "observation 3", or "observation (0, 3)" for several axes."""
     indices = tuple(map(int, np.unravel_index(place, shape)))
     return f"observation {indices[0] if len(indices) == 1 else indices}"
 
 
-MIN_STEPS = 100  # below, what an ordinary step is cannot be told
-FAR = 6.0  # of the 90th percentile: recorded locomotion, hands and pendulums stay below 5.1, most of their resets above
+MIN_STEPS = 100  # with fewer, the ordinary step size is unknown
+FAR = 6.0  # times the 90th percentile; steps of locomotion, hands and pendulums stay below 5.1, most resets are above
 
 
 class Motion:
-    """How far observations move from step to step, and from an episode's end to what follows it.
+    """Distances between observations: from step to step, and from one episode's end to the next episode.
 
-    Each column is measured by the 90th percentile of its own steps; those that mostly stand still are left out, for
-    goals and cues move by leaps. A length is the root of the mean square over columns.
+    Each column is divided by the 90th percentile of its own absolute steps. Columns where this percentile is 0 are left
+    out, because goals and cues change in leaps. A distance is the root mean square over the columns.
 
     Attributes:
-        usual: the 95th percentile of steps inside episodes.
-        far: rows after which the observation leaps, inside an episode.
-        leap: the longest of these, over the 90th percentile.
-        across: (E-1,) from the last observation of an episode to the first of the next.
-        can_tell: whether a step is shorter than the way between two observations of the data taken by chance.
+        usual: 95th percentile of the step lengths inside episodes.
+        far: Rows inside an episode after which the observation leaps.
+        leap: Longest step inside episodes, relative to the 90th percentile of the step lengths.
+        across: (E-1,), distance from the last row of each episode to the first row of the next.
+        can_tell: True if an ordinary step is shorter than the distance between two random observations.
     """
 
     def __init__(self, data: Dataset, inside: Array, columns: Array, scale: Array) -> None:
@@ -121,7 +121,7 @@ class Motion:
 
     @staticmethod
     def of(data: Dataset) -> Motion | None:
-        """None for images, and where too little moves."""
+        """Measure the distances in `data`; None for images, and if there are too few steps or no column moves."""
         is_inside = np.ones(data.num_steps, np.bool_)
         is_inside[data.stops - 1] = False
         inside = np.flatnonzero(is_inside)

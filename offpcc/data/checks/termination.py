@@ -12,31 +12,32 @@ from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.utils.findings import OK, WARNING, Finding
 
-ROUNDING = 1e-4  # of a bound: recordings are float32, and rules were applied to float64
-CLIPPED_SPEED = 10.0  # Hopper shows no larger velocity, and ends at some that are much larger
+ROUNDING = 1e-4  # tolerance at a bound: recordings are float32, but the rules used float64
+CLIPPED_SPEED = 10.0  # Hopper clips velocities to it, but may end at much larger true ones
 
 
 class Rule(NamedTuple):
-    """A task goes on while its body is within these bounds.
+    """Bounds of the body; the task terminates outside them.
 
-    Observations begin with the height, and then the angle of the torso if there is a bound for it.
+    The first number of an observation is the height. If there is a bound for the torso's angle, the second number is
+    this angle.
     """
 
-    sizes: tuple[int, ...]  # of the observations that begin so; () for a task that has no end, however it is seen
+    sizes: tuple[int, ...]  # observation sizes for which this holds; () for a task that never terminates
     height: tuple[float, float] = (-np.inf, np.inf)  # m
-    angle: float = np.inf  # rad, to both sides
-    first_velocity: int | None = None  # the first number of clipped velocities
+    angle: float = np.inf  # rad, largest absolute value
+    first_velocity: int | None = None  # index of the first clipped velocity
 
     @property
     def text(self) -> str:
-        """The rule in words."""
+        """The rule as text."""
         if not self.sizes:
             return "it has no end"
         height = f"{self.height[0]:g} < height" + (f" < {self.height[1]:g}" if np.isfinite(self.height[1]) else "")
         return f"{height}, |angle| < {self.angle:g}" if np.isfinite(self.angle) else height
 
     def margin(self, observations: Array) -> Array:
-        """How far the observations (N, D) are within the bounds, (N,); negative outside."""
+        """Return the distance of observations (N, D) to the nearest bound, (N,); negative outside the bounds."""
         margin = np.full(len(observations), np.inf)
         if self.sizes:
             height = observations[:, 0]
@@ -46,15 +47,15 @@ class Rule(NamedTuple):
         return margin
 
     def is_within(self, observations: Array) -> Array:
-        """Whether the task surely goes on, (N,)."""
+        """Return whether the task certainly continues at observations (N, D), (N,)."""
         is_within: Array = self.margin(observations) > ROUNDING
         if self.first_velocity is not None:
             is_within &= (np.abs(observations[:, self.first_velocity :]) < CLIPPED_SPEED - ROUNDING).all(axis=1)
         return is_within
 
 
-# Gymnasium's MuJoCo tasks of version 2 to 5, with their default arguments. Sizes are of the whole observation and of
-# positions alone; Ant's are also of the whole with contact forces.
+# Gymnasium's MuJoCo tasks, versions 2 to 5, with default arguments. The sizes are those of the whole observation and of
+# positions alone. Ant has further sizes for the whole observation with contact forces.
 RULES = {
     "hopper": Rule((11, 5), (0.7, np.inf), 0.2, first_velocity=5),
     "walker2d": Rule((17, 8), (0.8, 2.0), 1.0),
@@ -66,7 +67,7 @@ RULES = {
 }
 _BODIES = "|".join(RULES)
 _QUALITIES = "(?:random|medium|expert|simple|full-replay|medium-replay|medium-expert|random-expert)"
-NAMES = (  # of tasks and data sets with these rules; PyBullet's bodies have others
+NAMES = (  # patterns of tasks and datasets with these rules; PyBullet's tasks have other rules
     rf"({_BODIES})-v\d+",
     rf"({_BODIES})-mujoco(?:-[pv])?-v\d+",
     rf"({_BODIES})-{_QUALITIES}-v\d+",
@@ -76,13 +77,13 @@ NAMES = (  # of tasks and data sets with these rules; PyBullet's bodies have oth
 
 
 def terminals(data: Dataset, names: Iterable[str]) -> list[Finding]:
-    """Terminals that lead to where the task goes on, and steps to its end that are no terminals.
+    """Find terminals at states where the task continues, and steps into terminal states that are not terminals.
 
-    Nothing is compared where no name is of a known task, or where observations do not show what its rule is about.
+    The result is empty if no name belongs to a known task, or if the observations do not contain what its rule needs.
 
     Args:
-        data: Recorded in one of the tasks.
-        names: Of tasks or data sets, the surest first.
+        data: Data recorded in one of the tasks.
+        names: Names of tasks or datasets, the most reliable first.
     """
     known = ((name, rule) for name in names if (rule := _rule(name, data.observations.shape[1:])) is not None)
     name, rule = next(known, ("", None))
@@ -93,7 +94,7 @@ def terminals(data: Dataset, names: Iterable[str]) -> list[Finding]:
     terminated = data.terminations[last]
     is_told = terminated & (_is_told(data, terminated) if rule.sizes else True)
     goes_on = is_told & rule.is_within(data.final_observations)
-    # Of a step inside an episode the next observation is the following row's.
+    # For a step inside an episode, the next observation is the following row.
     inside = np.flatnonzero(rule.margin(data.observations[1:])[~is_last[:-1]] < -ROUNDING)
     is_missed = ~terminated & data.last_is_transition & (rule.margin(data.final_observations) < -ROUNDING)
     missed = np.sort(np.concatenate([np.flatnonzero(~is_last)[inside], last[is_missed]]))
@@ -131,9 +132,10 @@ def _rule(name: str, shape: tuple[int, ...]) -> Rule | None:
 
 
 def _is_told(data: Dataset, terminated: Array) -> Array:
-    """Of which episodes the recorded last observation is what their last step led to.
+    """Return for each episode whether its final observation is the true result of its last step, (E,).
 
-    Of others it is the observation before that step, or, if the recorder looks after resets, another episode's first.
+    Otherwise it is the observation before that step, or the first observation of another episode, if the recorder read
+    observations after resets.
     """
     final, last = data.final_observations, data.stops - 1
     is_next_start = (final[:-1] == data.observations[data.stops[:-1]]).all(axis=1)

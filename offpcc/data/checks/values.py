@@ -1,4 +1,4 @@
-"""Checks the numbers of recorded data: rewards, observations, actions."""
+"""Checks the values of recorded data: rewards, observations, actions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from offpcc.data.datasets.columns import TOLERANCE, Array, Range
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.utils.findings import NOTE, OK, WARNING, Finding
 
-SPARSE = 0.99  # of rewards are 0: a batch of 256 then holds but two or three others
-LARGEST_SAMPLE = 2**22  # numbers that standard deviations of columns are taken from
-NARROW = 0.1  # actions that never use a tenth of their range are likelier in other units than that timid
-AT_BOUND, SATURATED = 0.999, 0.5  # half of all numbers at a bound: a squashed policy's likelihoods say little there
+SPARSE = 0.99  # fraction of zero rewards; a batch of 256 then has only two or three others
+LARGEST_SAMPLE = 2**22  # numbers in the sample for the standard deviations of columns
+NARROW = 0.1  # of the range; actions that stay below it are probably in other units
+# If more than half of all numbers are at a bound, the likelihoods of a squashed policy say little.
+AT_BOUND, SATURATED = 0.999, 0.5
 
 
 def rewards(data: Dataset, spread: Spread) -> Finding:
-    """Whether rewards tell good from bad."""
+    """Check whether rewards are constant or sparse."""
     if spread.is_constant:
         if data.terminations.any():
             remedy = "fine if only how long an episode lasts matters"
@@ -43,7 +44,7 @@ def _range_text(data: Dataset, spreads: Sequence[Spread]) -> str:
 
 
 def observed(data: Dataset, spreads: Sequence[Spread]) -> list[Finding]:
-    """Whether columns of observations are constant, or of unlike scales."""
+    """Check for constant observation columns and for columns of very different scales."""
     found = []
     if constant := [place for place, spread in enumerate(spreads) if spread.is_constant]:
         text = f"{_some(len(constant), len(spreads), 'column')} ({_runs(constant)})"
@@ -59,7 +60,7 @@ def observed(data: Dataset, spreads: Sequence[Spread]) -> list[Finding]:
 
 
 def _unlike_text(observations: Array) -> str:
-    """Which columns are of unlike scales, in words, by a sample of the rows; "" if none are, or of images."""
+    """Describe columns of very different scales, from a sample of rows; "" if there are none, or for images."""
     shape = observations.shape[1:]
     if is_image(shape):
         return ""
@@ -69,12 +70,12 @@ def _unlike_text(observations: Array) -> str:
 
 
 def _some(number: int, total: int, noun: str) -> str:
-    """2 of 3 columns never change; 1 of 1 column never changes."""
+    """Return a text such as "2 of 3 columns never change" or "1 of 1 column never changes"."""
     return f"{number:,} of {total:,} {noun}{'' if total == 1 else 's'} never change{'s' if number == 1 else ''}"
 
 
 def _runs(places: Sequence[int]) -> str:
-    """0, 1, 2, 5 -> 0 to 2, 5."""
+    """Return places as text: 0, 1, 2, 5 -> "0 to 2, 5"."""
     starts = [place for place in places if place - 1 not in places]
     stops = [place for place in places if place + 1 not in places]
     runs = zip(starts, stops, strict=True)
@@ -90,13 +91,13 @@ def _action_text(data: Dataset, units: Array) -> str:
 
 
 def are_off_scale(data: Dataset, action_bounds: Range | None) -> bool:
-    """Whether actions are in other units than those of their bounds, instead of now and then beyond them.
+    """Check whether actions are in other units than their bounds.
 
-    They are if about half of their numbers or more lie outside, as where [-2, 2] was recorded for [-1, 1]. Fewer may be
-    noise that the recorder's environment clipped.
+    They are if about half of their numbers or more are outside the bounds. An example is data in [-2, 2] with bounds
+    [-1, 1]. Fewer numbers outside may be noise that the recorder's environment clipped.
 
     Args:
-        data: Of continuous actions.
+        data: Data with continuous actions.
         action_bounds: See `Dataset.unit_actions`.
     """
     given = action_bounds if data.action_range is None else data.action_range
@@ -108,7 +109,7 @@ def are_off_scale(data: Dataset, action_bounds: Range | None) -> bool:
 def actions(
     data: Dataset, spreads: Sequence[Spread], told: Sequence[Finding], action_bounds: Range | None
 ) -> list[Finding]:
-    """Whether actions are of another kind, or in other units, than agents expect; beside what is `told` of that."""
+    """Check whether actions have the kind and the units that agents expect. The result includes the findings `told`."""
     found = [*told]
     if data.discrete_actions:
         return found

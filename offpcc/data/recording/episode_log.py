@@ -1,11 +1,11 @@
-"""The log of recorded episodes: append-only files whose records show whether they are whole.
+"""The log of recorded episodes: append-only files whose records have checksums.
 
-Records lie one after another in the files ``000001.episodes``, ``000002.episodes``, ... of the folder ``FILE.shards``
-beside the final file. Written records never change. A process that is killed loses only unfinished episodes and at
-most the record that it was writing, which is dropped on resume.
+The records are in the files ``000001.episodes``, ``000002.episodes``, ... in the folder ``FILE.shards`` beside the
+final file. Written records never change. A killed process loses only its unfinished episodes and at most the record
+that it was writing. A resume drops that incomplete record.
 
-The log is not HDF5, because an HDF5 file that is open when its process dies may be lost, and because one file per
-episode would make thousands of small files.
+The log is not HDF5: an HDF5 file that is open when its process dies may be lost. One HDF5 file per episode would make
+thousands of small files.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from offpcc.utils.errors import UserError
 from offpcc.utils.files import open_regular, read_json, write_json
 
 MARK = b"EPIS"
-HEADER = struct.Struct("<4sIBQ")  # the mark, steps, how the episode ended, bytes that follow the checksum
+HEADER = struct.Struct("<4sIBQ")  # `MARK`, steps, `Ending`, bytes after the checksum
 CHECKSUM = struct.Struct("<I")
 
 
 class Ending(enum.IntEnum):
     """How an episode ended."""
 
-    TRUNCATED = 0  # by a time limit, or because it was left
+    TRUNCATED = 0  # by a time limit, or abandoned
     TERMINATED = 1
-    UNFINISHED = 2  # the recording ended before it; played further if the recording goes on
+    UNFINISHED = 2  # cut by the recording's end; a resume drops it and plays it again
 
 
 class Episode(NamedTuple):
@@ -54,12 +54,12 @@ class Episode(NamedTuple):
 
     @property
     def terminations(self) -> Array:
-        """(L,) of bool: where the task ended."""
+        """(L,), bool: True at a step where the task ended."""
         return self._last & (self.ending is Ending.TERMINATED)
 
     @property
     def truncations(self) -> Array:
-        """(L,) of bool: where the episode was cut."""
+        """(L,), bool: True at a step where the episode was cut."""
         return self._last & (self.ending is not Ending.TERMINATED)
 
     @property
@@ -69,7 +69,7 @@ class Episode(NamedTuple):
 
 
 class Record(NamedTuple):
-    """An episode as it was read back."""
+    """An episode as it is stored in a file."""
 
     length: int  # steps
     ending: Ending
@@ -77,19 +77,19 @@ class Record(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What the episodes of an environment are made of."""
+    """Shapes and dtype of an environment's episodes; converts episodes to records and back."""
 
     shape: tuple[int, ...]  # of an observation
-    dtype: np.dtype[Any]  # of observations: float32, or bytes for images
+    dtype: np.dtype[Any]  # of observations: float32, or uint8 for images
     action_dim: int
 
     @property
     def is_compressed(self) -> bool:
-        """Whether records are; images shrink to a fraction."""
+        """True if records are compressed. Only images are: they shrink to a fraction."""
         return self.dtype == np.uint8
 
     def pack(self, episode: Episode) -> bytes:
-        """An episode's record."""
+        """Return the bytes of an episode's record."""
         content = b"".join(part.tobytes() for part in (episode.observations, episode.actions, episode.rewards))
         if self.is_compressed:
             content = zlib.compress(content, 1)
@@ -97,7 +97,7 @@ class Layout(NamedTuple):
         return head + CHECKSUM.pack(_checksum(head, content)) + content
 
     def unpack(self, record: Record) -> Episode:
-        """A record's episode."""
+        """Return the episode of a record."""
         content = zlib.decompress(record.content) if self.is_compressed else record.content
         length, at, parts = record.length, 0, []
         for shape, dtype in (
@@ -112,7 +112,7 @@ class Layout(NamedTuple):
 
 
 def read_record(file: IO[bytes]) -> Record | None:
-    """The next record of a file; None, and the place unchanged, if there is no whole one."""
+    """Read the next record of a file. If there is no whole one, return None and keep the file position."""
     start = file.tell()
     head, checksum = file.read(HEADER.size), file.read(CHECKSUM.size)
     if len(head) == HEADER.size and len(checksum) == CHECKSUM.size:
@@ -125,7 +125,7 @@ def read_record(file: IO[bytes]) -> Record | None:
 
 
 def is_followed(file: IO[bytes]) -> bool:
-    """Whether a whole record lies somewhere behind the place in a file, at which there is none."""
+    """Check whether a whole record exists somewhere after the file position; changes the position."""
     start = file.tell()
     for found in re.finditer(re.escape(MARK), file.read()):
         file.seek(start + found.start())
@@ -139,39 +139,40 @@ def _checksum(head: bytes, content: bytes) -> int:
 
 
 FORMAT = 1
-SHARD_BYTES = 2**25  # after which another shard is begun
-OURS = re.compile(r"about\.json|\d{6,}\.episodes|merged\.hdf5|\.(about|merged)\.tmp-.*")  # in the folder of shards
+SHARD_BYTES = 2**25  # size after which a new shard begins
+# Our files in the shards folder.
+OURS = re.compile(r"about\.json|\d{6,}\.episodes|merged\.hdf5|\.(about|merged)\.tmp-.*")
 
 
 class Place(NamedTuple):
-    """Where an episode lies, and what is known of it."""
+    """Position, length and ending of an episode in the log."""
 
     shard: int
-    start: int  # bytes
+    start: int  # first byte
     stop: int
     length: int  # steps
     ending: Ending
 
 
 class Shards:
-    """Episodes on disk, to which others are appended.
+    """Append-only log of episodes on disk.
 
     Args:
-        folder: is made if it is not there.
-        settings: what the recording is of; see `go_on` for a folder that is there.
-        layout: of the episodes.
+        folder: Folder of the log; created if missing.
+        settings: Settings of the recording. If the folder has a log, `go_on` compares them with its settings.
+        layout: Layout of the episodes.
 
     Raises:
-        UserError: the settings are others, episodes are damaged, or another process has the folder.
-        OSError: the folder cannot be read or written.
+        UserError: The settings differ, episodes are damaged, or another process uses the folder.
+        OSError: The folder cannot be read or written.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], layout: Layout) -> None:
         self.folder, self.layout = folder, layout
         self.places: list[Place] = []
-        self.message: str | None = None  # what is not exact
-        self._file: FileIO | None = None  # the shard that is appended to, while all that is dropped is removed
-        self._number = 0  # of it
+        self.message: str | None = None  # why this resume may not be exact; None if nothing is known
+        self._file: FileIO | None = None  # the shard to append to; None while dropped episodes may be on disk
+        self._number = 0  # of that shard
         folder.mkdir(parents=True, exist_ok=True)
         self._lock: int | None = self._hold()
         try:
@@ -181,7 +182,11 @@ class Shards:
             raise
 
     def _hold(self) -> int:
-        """Keep other processes away, for as long as this one lives."""
+        """Lock the folder against other processes. The OS frees the lock when this process ends, even by SIGKILL.
+
+        Raises:
+            UserError: Another process has locked it.
+        """
         lock = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -197,7 +202,7 @@ class Shards:
         if os.path.lexists(about):
             self.settings, self.message = go_on(settings, _described(about), self.folder)
             self._scan()
-        else:  # nothing is there, or what is left of a recording whose file is written
+        else:  # a new folder, or leftovers of a recording whose final file is written
             self.settings = settings
             clear(self.folder)
             self._describe()
@@ -209,14 +214,14 @@ class Shards:
         return self.folder / f"{number:06d}.episodes"
 
     def _numbers(self) -> list[int]:
-        """Of the shards that are there."""
+        """Return the sorted numbers of the shards on disk."""
         return sorted(int(path.stem) for path in self.folder.glob("*.episodes") if OURS.fullmatch(path.name))
 
     def _scan(self) -> None:
         """Find all whole episodes.
 
         Raises:
-            UserError: what lies behind them is more than the rest of a write that was broken off.
+            UserError: A shard is missing, or data after the whole episodes is not just one interrupted write.
         """
         numbers = self._numbers()
         for number, found in enumerate(numbers, 1):
@@ -233,7 +238,7 @@ class Shards:
                     raise self._damage(number, start, numbers)
 
     def _damage(self, number: int, start: int, numbers: list[int]) -> UserError:
-        """That the episode at a place is lost, while others behind it are there."""
+        """Return the error that the episode at a position is damaged or missing, although later ones exist."""
         path, later = self._path(number), [self._path(other) for other in numbers if other > number]
         cut = [shlex.join(["truncate", "-s", str(start), str(path)])] if number in numbers else []
         removal = [shlex.join(["rm", *map(str, later)])] if later else []
@@ -244,10 +249,10 @@ class Shards:
         )
 
     def append(self, episode: Episode) -> None:
-        """Put an episode behind the others; from now on, only the machine's failure could lose it.
+        """Append an episode. After that, only a failure of the machine can lose it; see `sync`.
 
         Raises:
-            OSError: it cannot be written; nothing of it is left.
+            OSError: The episode cannot be written. Its partial record is removed.
         """
         file = self._settle()
         start = file.seek(0, os.SEEK_END)
@@ -266,29 +271,29 @@ class Shards:
         self.places.append(Place(self._number, start, start + len(data), len(episode.rewards), episode.ending))
 
     def sync(self) -> None:
-        """Wait until the disk itself has all that was appended."""
+        """Wait until all appended episodes are on the disk itself (fsync)."""
         os.fsync(self._settle().fileno())
 
     def keep(self, number: int) -> None:
-        """Forget all episodes but the first `number`; they are removed where something else is about to be written."""
+        """Drop all episodes except the first `number`. The next write removes them from the disk."""
         del self.places[number:]
         self._let_go()
 
     def _settle(self) -> FileIO:
-        """Have nothing on disk but the places, and the file to append to."""
+        """Remove dropped episodes from the disk, and return the file to append to."""
         if self._file is not None:
             return self._file
         assert self._lock is not None
         if self.message is not None:
             self._describe()
         shard, stop = (self.places[-1].shard, self.places[-1].stop) if self.places else (1, 0)
-        for number in reversed(self._numbers()):  # the last first: what is left is whole
+        for number in reversed(self._numbers()):  # the last one first, so an interruption leaves no gap
             if number > shard:
                 self._path(number).unlink()
         return self._begin(shard, stop)
 
     def _begin(self, number: int, size: int) -> FileIO:
-        """Append to a shard from now on, behind its first bytes; its file."""
+        """Cut a shard to its first `size` bytes, open it for appending, and return its file."""
         self._let_go()
         file: FileIO = open_regular(self._path(number), "ab", buffering=0)
         try:
@@ -305,7 +310,11 @@ class Shards:
         self._file = None
 
     def __iter__(self) -> Iterator[Episode]:
-        """All episodes, one at a time."""
+        """Yield all episodes, one at a time.
+
+        Raises:
+            UserError: A shard was changed by something else.
+        """
         for number, places in itertools.groupby(self.places, key=lambda place: place.shard):
             with open_regular(self._path(number)) as file:
                 for place in places:
@@ -316,13 +325,13 @@ class Shards:
                     yield self.layout.unpack(record)
 
     def remove(self) -> None:
-        """Remove the folder: first what says that there is a recording in it, then its parts."""
+        """Remove the folder. ``about.json`` goes first, so that what an interruption leaves is no recording."""
         (self.folder / "about.json").unlink()
         remove_leftovers(self.folder)
         self.close()
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the file and free the lock."""
         self._let_go()
         if self._lock is not None:
             os.close(self._lock)
@@ -346,12 +355,12 @@ def _described(about: Path) -> dict[str, Any]:
 
 
 def shards_folder(file: Path) -> Path:
-    """Where the episodes of an unfinished recording lie."""
+    """Return the folder with the log of an unfinished recording."""
     return file.with_name(f"{file.name}.shards")
 
 
 def is_unfinished(file: Path) -> bool:
-    """Whether there are shards of a recording that goes into `file`."""
+    """Check whether the log of an unfinished recording for `file` exists."""
     try:
         (shards_folder(file) / "about.json").lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -360,14 +369,14 @@ def is_unfinished(file: Path) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Remove what a recording has put into a folder, and nothing else."""
+    """Remove the files that a recording has written to a folder. Other files stay."""
     for path in folder.iterdir():
         if OURS.fullmatch(path.name):
             path.unlink()
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove a folder of shards, if it is there and nobody else has put something into it."""
+    """Remove the log's files, and its folder if nothing else is in it. A missing folder is fine."""
     if folder.is_dir():
         clear(folder)
         with suppress(OSError):

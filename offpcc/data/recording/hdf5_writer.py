@@ -1,6 +1,6 @@
-"""Writes a recording as D4RL's HDF5.
+"""Writes a recording as an HDF5 file in D4RL's format.
 
-Its bytes depend on nothing but the episodes and what is told of them.
+The bytes of the file depend only on the episodes and the metadata.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from offpcc.utils.files import check_regular, replacing
 from offpcc.utils.paths import shown, why_no_folder
 
 SUFFIXES = (".hdf5", ".h5")
-CHUNK_BYTES = 2**19  # of compressed images: one fits the cache that HDF5 has for each array, of 1 MiB
-NUM_WHOLE = "whole_episodes"  # in the metadata; the episodes behind them are gone on with
+CHUNK_BYTES = 2**19  # of compressed images; a chunk fits into the 1 MiB cache that HDF5 has per dataset
+NUM_WHOLE = "whole_episodes"  # in the metadata: number of episodes that ended; a resume drops the later ones
 
 
 class Finished(NamedTuple):
-    """What a finished recording tells of itself."""
+    """Settings and size of a finished recording."""
 
     settings: dict[str, Any]
     num_steps: int
@@ -36,21 +36,21 @@ class Finished(NamedTuple):
 def write_recording(
     file: Path, episodes: Iterable[Episode], *, num_steps: int, num_whole: int, settings: Mapping[str, Any]
 ) -> list[float]:
-    """Write episodes, one at a time, into a file, which is there wholly or not at all.
+    """Write episodes to a file, one at a time. The file appears only when it is complete.
 
     Args:
-        file: to be written.
-        episodes: those that ended first, then those that were cut where the recording ended.
-        num_steps: of all episodes.
-        num_whole: how many episodes ended.
-        settings: what the recording is of.
+        file: Path of the file.
+        episodes: First the episodes that ended, then the episodes that the recording's end cut.
+        num_steps: Number of steps in all episodes.
+        num_whole: Number of episodes that ended.
+        settings: Settings of the recording, which are saved as metadata.
 
     Returns:
         The undiscounted return of each episode.
 
     Raises:
-        OSError: it cannot be written.
-        Interrupted: the command line was asked to stop.
+        OSError: The file cannot be written.
+        Interrupted: The user asked the command to stop.
     """
     columns: dict[str, _BlockColumn] = {}
     returns: list[float] = []
@@ -80,14 +80,14 @@ def write_recording(
 
 
 class _Output(io.FileIO):
-    """A file for HDF5 that never fails, because HDF5 does not survive it; `check` tells that it did."""
+    """A file for HDF5 whose writes never raise, because HDF5 does not survive that. `check` raises the error."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "w+")
         self._fault: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write all of `data`, or note why not."""
+        """Write `data`, or store the error. Returns the full size in both cases."""
         left = memoryview(data).cast("B")
         size = len(left)
         try:
@@ -98,7 +98,7 @@ class _Output(io.FileIO):
         return size
 
     def truncate(self, size: int | None = None) -> int:
-        """Set the size, or note why not."""
+        """Set the file size, or store the error."""
         try:
             return super().truncate(size)
         except OSError as error:
@@ -106,32 +106,32 @@ class _Output(io.FileIO):
             return size or 0
 
     def __exit__(self, *raised: Any) -> None:
-        """Close the file; what went wrong with it says more than what HDF5 makes of that."""
+        """Close the file, and raise a stored error, which says more than HDF5's own error."""
         super().__exit__(*raised)
         self.check()
 
     def check(self) -> None:
-        """Raise what went wrong.
+        """Raise the stored error, if there is one.
 
         Raises:
-            OSError: something was not written.
+            OSError: Some data was not written.
         """
         if self._fault is not None:
             raise self._fault
 
 
 class _BlockColumn:
-    """An array in a file, written in blocks of its own size, whatever comes at a time.
+    """An HDF5 dataset that is written in blocks of fixed size, for rows that come in any number.
 
-    Vectors are not compressed: floats of a simulator shrink by a tenth, and take several times as long to read.
-    Images shrink to a fraction; by gzip, which every reader of HDF5 knows, at its fastest level, as the others gain
-    little.
+    Vectors are not compressed: a simulator's floats shrink by a tenth only, and reading takes several times as long.
+    Images shrink to a fraction. They use gzip, which every HDF5 reader knows, at its fastest level, because the other
+    levels gain little.
 
     Args:
-        file: an open one.
-        name: of the array.
-        num_rows: of the whole array.
-        example: some rows like those that come.
+        file: Open HDF5 file.
+        name: Name of the dataset.
+        num_rows: Number of rows of the whole dataset.
+        example: Some rows with the right shape and dtype.
     """
 
     def __init__(self, file: Any, name: str, num_rows: int, example: Array) -> None:
@@ -144,7 +144,7 @@ class _BlockColumn:
         self.filled = self.written = 0
 
     def add(self, rows: Array) -> None:
-        """Put rows behind those before."""
+        """Append rows."""
         while len(rows):
             part = rows[: len(self.block) - self.filled]
             self.block[self.filled : self.filled + len(part)] = part
@@ -154,7 +154,7 @@ class _BlockColumn:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what is left."""
+        """Write the rows in the block to the file."""
         if self.filled:
             self.dataset[self.written : self.written + self.filled] = self.block[: self.filled]
             self.written += self.filled
@@ -162,7 +162,7 @@ class _BlockColumn:
 
 
 def read_episodes(file: Path, first: int = 0) -> Iterator[Episode]:
-    """Episodes of a file that `write_recording` wrote, one at a time, from number `first` on."""
+    """Yield the episodes of a file from `write_recording`, one at a time, from number `first` on."""
     check_regular(file)
     with h5py.File(file, "r") as recorded:
         terminals = recorded["terminals"][:]
@@ -184,10 +184,10 @@ def read_episodes(file: Path, first: int = 0) -> Iterator[Episode]:
 
 
 def read_finished(file: Path) -> Finished:
-    """What a finished recording is of.
+    """Read the settings and the size of a finished recording.
 
     Raises:
-        UserError: the file cannot be read, or is no recording of offpcc's.
+        UserError: The file cannot be read, or is not a recording by offpcc.
     """
     try:
         check_regular(file)
@@ -209,10 +209,10 @@ def _setting(value: Any) -> Any:
 
 
 def check_output(file: Path) -> None:
-    """Refuse a file that could not be written; nothing is made.
+    """Check that a file can be written, without creating anything.
 
     Raises:
-        UserError: naming why.
+        UserError: The file cannot be written; the message names the reason.
     """
     if file.suffix not in SUFFIXES:
         raise UserError(f"{file} does not end in {' or '.join(SUFFIXES)}, and HDF5 is what is written; rename it")
@@ -221,7 +221,7 @@ def check_output(file: Path) -> None:
             raise UserError(f"{file} is a folder; name a file in it, such as {file / 'data.hdf5'}")
         if os.path.lexists(file) and not file.is_file():
             raise UserError(f"{file} is a device, a pipe or a link to nothing; name another file")
-        is_unfinished(file)  # its folder of shards has a longer name
+        is_unfinished(file)  # raises if the longer name of the shards folder is not possible
     except OSError as error:
         raise UserError(f"{shown(file)} cannot be made ({first_line(error)}); name a file elsewhere") from None
     if fault := why_no_folder(file.absolute().parent):
@@ -229,10 +229,10 @@ def check_output(file: Path) -> None:
 
 
 def check_new(file: Path) -> None:
-    """Refuse to overwrite a recording.
+    """Check that no recording would be overwritten.
 
     Raises:
-        UserError: there is one, finished or not.
+        UserError: A finished or unfinished recording exists.
     """
     if is_unfinished(file):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Metadata of a recording, and what must not change when it is resumed."""
+"""Metadata of a recording, and the check that a resume does not change its settings."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from offpcc.envs.wrappers import action_bounds
 from offpcc.utils.errors import UserError
 from offpcc.utils.version import __version__
 
-ONLY_TOLD = ("offpcc", "simulator", "device", "threads")  # another one may round otherwise, and does the same
-NOT_COMPARED = ("actor",)  # what it is called; `actor_sha256` tells whether it is the same
-CONFIG = "config"  # gin's bindings, of which another offpcc may have more
+# A resume may change these. The results may then differ by rounding.
+ONLY_TOLD = ("offpcc", "simulator", "device", "threads")
+NOT_COMPARED = ("actor",)  # only a name; `actor_sha256` identifies the actor
+CONFIG = "config"  # gin's bindings; another version of offpcc may have more of them
 THEN = ", then "
 
 
 class Continued(NamedTuple):
-    """A recording that is gone on with."""
+    """Settings of a resumed recording."""
 
-    settings: dict[str, Any]  # as they are now; of `ONLY_TOLD`, all that it was ever made with
-    message: str | None  # why it may not be what a recording in one go had been
+    settings: dict[str, Any]  # current values; those of `ONLY_TOLD` list all values so far
+    message: str | None  # why it may differ from a recording without interruption
 
 
 def settings_of(env: gymnasium.Env[Any, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What a recording tells of itself: `metadata`, and what the environment shows and takes."""
+    """Return the settings to save: `metadata`, versions, and the environment's name, spaces and wrappers."""
     low, high = action_bounds(env)
     told = {
         "env": env.spec.id if env.spec else type(env.unwrapped).__name__,
@@ -47,15 +48,15 @@ def settings_of(env: gymnasium.Env[Any, Any], metadata: Mapping[str, Any]) -> di
 
 
 def go_on(now: Mapping[str, Any], before: Mapping[str, Any], where: Path) -> Continued:
-    """Go on with a recording, which keeps all settings that change what is played.
+    """Check that a resumed recording keeps all settings that change the episodes, and return its settings.
 
     Args:
-        now: the settings of what is to be recorded.
-        before: those of what is recorded.
-        where: that is.
+        now: Settings of this run.
+        before: Settings of the existing recording.
+        where: Path of the existing recording, for messages.
 
     Raises:
-        UserError: naming the first that differs.
+        UserError: A setting differs; the message names the first one.
     """
     for name, new, old in _differences(now, before):
         raise UserError(
@@ -73,7 +74,7 @@ def go_on(now: Mapping[str, Any], before: Mapping[str, Any], where: Path) -> Con
 
 
 def latest(value: Any) -> str:
-    """The last of all the values that a recording was made with."""
+    """Return the newest of the values that are joined by `THEN`."""
     return str(value).split(THEN)[-1]
 
 
@@ -88,6 +89,6 @@ def _differences(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[
 
 
 def _bindings(config: str) -> dict[str, str]:
-    """Of gin's text, in which the lines of a long value are indented."""
+    """Return name -> value for gin's text, in which the further lines of a long value are indented."""
     statements = (part.partition("=") for part in re.split(r"\n(?=\S)", config) if not part.startswith("#"))
     return {name.strip(): " ".join(value.lstrip(" \\").split()) for name, equals, value in statements if equals}

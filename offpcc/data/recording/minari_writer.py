@@ -1,4 +1,4 @@
-"""Writes a recording as a Minari data set."""
+"""Writes a recording as a Minari dataset."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from offpcc.envs.wrappers import UnitAction
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import check_folder, shown
 
-BLOCK_BYTES = 2**25  # of observations that are handed to Minari at a time
+BLOCK_BYTES = 2**25  # of observations, passed to Minari at a time
 
 
 def check_id(name: str) -> None:
-    """Refuse a name that Minari could not give to a data set.
+    """Check that a name is a valid id of a Minari dataset.
 
     Raises:
-        UserError: it is malformed, or the package is missing.
+        UserError: The name is malformed, or the Minari package is missing.
     """
     try:
         known = is_id(name)
@@ -42,10 +42,10 @@ def check_id(name: str) -> None:
 
 
 def check_free(name: str) -> None:
-    """Refuse to overwrite a data set, and a place where none can be written.
+    """Check that a dataset can be written and overwrites nothing.
 
     Raises:
-        UserError: there is one of this name, or none can be.
+        UserError: A dataset of this name exists, or its folder cannot be written.
     """
     if minari_folder(name).exists():
         raise UserError(f"--minari {name} is there already, in {minari_folder(name)}; raise its version, or remove it")
@@ -53,10 +53,10 @@ def check_free(name: str) -> None:
 
 
 def check_lossless(name: str, env: gymnasium.Env[Any, Any]) -> None:
-    """Refuse images if Minari would change them.
+    """Check that the installed Minari stores images without change.
 
     Raises:
-        UserError: it would.
+        UserError: The observations are images, and Minari would store them as JPEG.
     """
     import minari
 
@@ -66,21 +66,21 @@ def check_lossless(name: str, env: gymnasium.Env[Any, Any]) -> None:
 
 
 def minari_folder(name: str) -> Path:
-    """Where Minari has a data set."""
+    """Return the folder of a Minari dataset."""
     return datasets_folder() / name
 
 
 def write_minari(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Callable[[int], int]) -> None:
-    """Write a recording as a Minari data set, which is there wholly or not at all.
+    """Write a recording as a Minari dataset. The dataset appears only when it is complete.
 
     Args:
-        name: its id.
-        file: the recording.
-        env: like the one that it was made in.
-        reset_seed: what an episode, by its number, was reset with, which Minari keeps.
+        name: Id of the dataset.
+        file: The recording.
+        env: An environment made like the recorded one.
+        reset_seed: Function that returns the seed of an episode's reset from the episode's number. Minari stores it.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: The dataset cannot be written.
     """
     from minari.dataset.minari_dataset import parse_dataset_id
     from minari.namespace import create_namespace, list_local_namespaces
@@ -89,10 +89,10 @@ def write_minari(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed
     root = Path(str(target).removesuffix(name))
     unfinished = root / f".unfinished-{name.replace('/', '-')}"
     try:
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(unfinished, ignore_errors=True)  # leftovers of a killed process
         unfinished.mkdir(parents=True)
         with _datasets_in(unfinished), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of an author and an address that nobody has told us
+            warnings.simplefilter("ignore")  # Minari warns that author and e-mail are missing; we know neither
             _fill(name, file, env, reset_seed)
         namespace = parse_dataset_id(name)[0]
         if namespace is not None and namespace not in list_local_namespaces():
@@ -119,7 +119,7 @@ def _fill(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Calla
 
 
 def _blocks(file: Path, reset_seed: Callable[[int], int]) -> Iterator[list[Any]]:
-    """A recording's episodes as Minari takes them, some at a time."""
+    """Yield lists of a recording's episodes in Minari's format, about `BLOCK_BYTES` of observations each."""
     from minari.data_collector import EpisodeBuffer
 
     buffers: list[Any] = []
@@ -143,7 +143,7 @@ def _blocks(file: Path, reset_seed: Callable[[int], int]) -> Iterator[list[Any]]
 
 
 def _about(file: Path, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
-    """What Minari keeps of a recording beside its episodes."""
+    """Return the metadata for Minari: environment, spaces, algorithm, description and requirements."""
     told = read_finished(file).settings
     inner = env
     while not isinstance(inner, UnitAction):
@@ -161,7 +161,7 @@ def _about(file: Path, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
 
 
 def _can_be_told(env: gymnasium.Env[Any, Any]) -> bool:
-    """Whether what makes the environment can be written down; not so a class that was never named in a string."""
+    """Check whether the environment's spec can be saved as JSON, which needs an entry point given as a string."""
     try:
         return env.spec is not None and bool(env.spec.to_json())
     except (TypeError, ValueError):
@@ -170,7 +170,7 @@ def _can_be_told(env: gymnasium.Env[Any, Any]) -> bool:
 
 @contextmanager
 def _datasets_in(folder: Path) -> Iterator[None]:
-    """Let Minari have its data sets elsewhere."""
+    """Set Minari's dataset folder temporarily."""
     before = os.environ.get(ROOT)
     os.environ[ROOT] = str(folder)
     try:

@@ -1,4 +1,4 @@
-"""`Recorder`: stores played episodes on disk at once, and merges them into one file."""
+"""`Recorder`: writes each finished episode to disk at once, and merges all episodes into one file."""
 
 from __future__ import annotations
 
@@ -20,38 +20,44 @@ from offpcc.utils.errors import UserError, first_line
 
 
 class Merged(NamedTuple):
-    """What the file of a recording holds."""
+    """Figures of a merged recording."""
 
     num_steps: int
     num_episodes: int
     num_whole: int  # episodes that ended before the recording did
-    mean_return: float  # of those, undiscounted; NaN if there are none
+    mean_return: float  # of these episodes, undiscounted; NaN if there are none
 
 
 class Recorder:
-    """Records transitions of N environments as D4RL's HDF5 file.
+    """Records transitions of N environments as an HDF5 file in D4RL's format.
 
-    Its columns are ``observations`` and ``next_observations`` (float32, or bytes for images) as an agent sees them in
-    `env`, ``actions`` (float32) in the environment's own units, ``rewards``, ``terminals``, and ``timeouts``: where an
-    episode was cut, by a time limit or otherwise, and did not terminate. Episodes are in the order in which they ended.
+    The file has these columns:
 
-    A run that is resumed from a checkpoint puts the recorder's state back, and so drops the episodes that were
-    recorded after the checkpoint: it plays them again.
+    - ``observations`` and ``next_observations``: float32, or uint8 for images; as an agent sees them in `env`.
+    - ``actions``: float32, in the environment's own units.
+    - ``rewards`` and ``terminals``.
+    - ``timeouts``: True where an episode was cut, by a time limit or otherwise, and did not terminate.
+
+    Episodes are in the order in which they ended.
+
+    A run that resumes from a checkpoint restores the recorder's state. This drops the episodes that were recorded after
+    the checkpoint, because the run plays them again.
 
     Args:
-        file: what is to be written; its episodes lie in a folder beside it until `merge`.
-        env: one like those that are played in, made by `offpcc.make`: tells spaces, bounds and wrappers.
-        metadata: about the recording, in plain values; None for what is not known. With those of `env` they are in
-            the file's group ``metadata``, and a recording that is gone on with keeps them; see `recording_settings`.
+        file: Path of the file. Until `merge`, the episodes are in a folder beside it.
+        env: An environment like the played ones, made by `offpcc.make`. It gives spaces, bounds and wrappers.
+        metadata: Plain values about the recording; None for unknown ones. The file's group ``metadata`` contains them
+            together with the values of `env`. A resumed recording must have the same values; see `settings_of` and
+            `go_on`.
         num_envs: N.
-        resume: whether to go on with a recording that is there, finished or not.
+        resume: Whether to resume an existing recording, finished or not.
 
     Attributes:
-        message: what makes a recording that is gone on with inexact; None if nothing does.
+        message: Reason why a resumed recording may not be exact; None if there is none.
 
     Raises:
-        UserError: the file cannot be written, it or a part of it is there and not to be gone on with, is damaged, or
-            was made with other metadata.
+        UserError: The file cannot be written, a recording exists and `resume` is False, or the existing recording is
+            damaged or has other metadata.
     """
 
     def __init__(
@@ -85,7 +91,7 @@ class Recorder:
                 raise
 
     def _go_on(self) -> None:
-        """Take over what a finished file has, and drop episodes that the recording had ended."""
+        """Copy the episodes of a finished file to the log, and drop the episodes that the recording's end cut."""
         if self.file.is_file():
             for episode in read_episodes(self.file, first=self.num_episodes):
                 self.shards.append(episode)
@@ -93,17 +99,17 @@ class Recorder:
 
     @property
     def num_episodes(self) -> int:
-        """Those that have ended."""
+        """Number of finished episodes."""
         return len(self.shards.places)
 
     @property
     def lengths(self) -> list[int]:
-        """Steps of those."""
+        """Length of each finished episode in steps."""
         return [place.length for place in self.shards.places]
 
     @property
     def _num_whole(self) -> int:
-        """Those that the end of the recording did not cut; they lie before all that it did."""
+        """Number of episodes that the recording's end did not cut. They come before all cut ones."""
         return sum(place.ending is not Ending.UNFINISHED for place in self.shards.places)
 
     def push(
@@ -116,20 +122,23 @@ class Recorder:
         truncated: bool,
         env: int = 0,
     ) -> None:
-        """Record a transition; one that does not start where its environment's last ended begins a new episode.
+        """Record a transition.
+
+        A new episode begins if `observation` is not the last `next_observation` of the same environment.
 
         Args:
-            observation: as the environment gave it.
+            observation: Observation as the environment returned it.
             action: (A,) in [-1, 1].
-            reward: received after it.
-            next_observation: the true one also at an episode's end, never that of a reset.
-            terminated: the task ended.
-            truncated: the episode was cut.
-            env: the number of its environment, from 0.
+            reward: Reward of the action.
+            next_observation: Observation after the action. At an episode's end it must be the final observation, never
+                the first one after the reset.
+            terminated: True if the task ended.
+            truncated: True if the episode was cut.
+            env: Number of the environment, from 0.
 
         Raises:
-            UserError: a finished episode holds what is no number, or cannot be written.
-            ValueError: a shape is not the environment's.
+            UserError: A finished episode contains NaN or infinity, or cannot be written.
+            ValueError: A shape differs from the environment's.
         """
         before, after = self._read(observation), self._read(next_observation)
         if self._unfinished[env].actions and not np.array_equal(before, self._unfinished[env].frames[-1]):
@@ -144,11 +153,11 @@ class Recorder:
             self._finish(env, Ending.TERMINATED if terminated else Ending.TRUNCATED)
 
     def drop(self, env: int) -> None:
-        """Forget the unfinished episode of an environment that broke down."""
+        """Discard the unfinished episode of an environment that broke down."""
         self._unfinished[env] = PartialEpisode()
 
     def truncate(self, env: int) -> None:
-        """End an unfinished episode, which is recorded as truncated."""
+        """End an unfinished episode, and record it as truncated."""
         if self._unfinished[env].actions:
             self._finish(env, Ending.TRUNCATED)
 
@@ -161,7 +170,7 @@ class Recorder:
     def _finish(self, env: int, ending: Ending) -> None:
         episode, self._unfinished[env] = self._unfinished[env], PartialEpisode()
         actions = self._scale.stretch(np.stack(episode.actions))
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        with np.errstate(over="ignore"):  # values too large for float32 become infinite, and the check below raises
             rewards = np.array(episode.rewards).astype(np.float32)
         finished = Episode(np.stack(episode.frames), actions.astype(np.float32), rewards, ending)
         for name, numbers in zip(("observations", "actions", "rewards"), finished[:3], strict=True):
@@ -174,10 +183,10 @@ class Recorder:
             self.shards.append(finished)
 
     def keep(self, num_episodes: int) -> None:
-        """Forget the unfinished episodes, and of the others all but the first `num_episodes`.
+        """Drop the unfinished episodes, and all finished ones except the first `num_episodes`.
 
         Raises:
-            UserError: there are fewer.
+            UserError: Fewer episodes exist.
         """
         if num_episodes > self.num_episodes:
             raise UserError(
@@ -188,33 +197,36 @@ class Recorder:
         self.shards.keep(num_episodes)
 
     def state_dict(self) -> dict[str, Any]:
-        """How many episodes are written, all of which the disk itself has from now on, and those under way."""
+        """Return the number of finished episodes and the unfinished episodes.
+
+        The call waits until all finished episodes are on the disk itself (fsync).
+        """
         with _writing(self.file):
             self.shards.sync()
         return {"num_episodes": self.num_episodes, "unfinished": [one.state_dict() for one in self._unfinished]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`: what was recorded since is dropped.
+        """Restore `state`, and drop the episodes that were recorded after it.
 
         Raises:
-            UserError: what was recorded before is not there.
+            UserError: Episodes that were recorded before it are missing.
         """
         self.keep(state["num_episodes"])
         for episode, saved in zip(self._unfinished, state["unfinished"], strict=True):
             episode.load_state_dict(saved)
 
     def cut(self) -> None:
-        """End the episodes under way, since the recording ends; one that goes on plays them again."""
+        """End the unfinished episodes at the recording's end. A resumed recording plays them again."""
         for env, episode in enumerate(self._unfinished):
             if episode.actions:
                 self._finish(env, Ending.UNFINISHED)
 
     def merge(self) -> Merged:
-        """Write the file of all finished episodes, and remove the shards; the recorder is of no more use.
+        """Write all finished episodes to the file, and remove the log. The recorder cannot be used after that.
 
         Raises:
-            UserError: the file cannot be written; the shards stay.
-            ValueError: no episode has ended.
+            UserError: The file cannot be written. The log stays.
+            ValueError: No episode has ended.
         """
         num_steps, num_whole = sum(self.lengths), self._num_whole
         if not num_steps:
@@ -230,13 +242,13 @@ class Recorder:
         return Merged(num_steps, len(returns), num_whole, mean_return)
 
     def close(self) -> None:
-        """Let go of the shards, which stay for another time."""
+        """Close the log, which stays on disk and can be resumed."""
         self.shards.close()
 
 
 @contextmanager
 def _writing(file: Path) -> Iterator[None]:
-    """Tell of a disk that is full, or fails, in one message."""
+    """Turn an OSError, such as a full disk, into one UserError."""
     try:
         yield
     except OSError as error:
