@@ -34,7 +34,7 @@ from offpcc.utils.rng import Noise
 from offpcc.utils.system import keep_freed_memory
 
 TRAIN_MODE_LAYERS = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
-AT_BOUND = 0.99  # above this |tanh|, less than 2% of a gradient passes
+AT_BOUND = 0.99  # where |tanh| is above this, less than 2% of a gradient passes
 CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
 
 
@@ -79,8 +79,8 @@ class ActorCritic(Acting):
         compile: whether to compile the losses with `torch.compile`. It needs a C++ compiler, and the first updates take
             a minute or more. Encoders, optimizers and targets are not compiled.
         nonfinite: what to do if an update has NaN or infinity. "raise" raises an error that names the first such
-            tensor. "skip" skips the update; its statistics are NaN, except `skipped`, which is 1. Neither changes any
-            weight. A resumed run may use the other setting.
+            tensor. "skip" skips the update; its statistics are NaN, except `skipped`, which is 1. In both cases, no
+            weight changes from the first such tensor on. A resumed run may use the other setting.
     """
 
     default_encoder: ClassVar[EncoderBuilder] = Identity
@@ -335,7 +335,7 @@ class ActorCritic(Acting):
     def shares_at_bounds(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
         """Return the share of policy actions with |a| > 0.99, and the same share of the batch's actions.
 
-        Both are 0-d tensors. The agent does not change.
+        Both are 0-d tensors. No weights or statistics change.
 
         Returns:
             The two shares; None if `squashed` returns None.

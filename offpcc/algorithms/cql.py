@@ -64,7 +64,7 @@ class CQL(SAC):
             actions.
         num_samples: number of actions in each of the three groups that estimate the soft maximum.
         temperature: temperature of the soft maximum; near 0 it is the maximum.
-        lagrange_threshold: tau: a learned multiplier keeps the weighted gap near this value. None for no multiplier.
+        lagrange_threshold: tau: upper limit of the weighted gap, enforced by a learned multiplier. None for no limit.
         max_q_backup: whether targets take the best of `num_samples` next actions.
         backup_entropy: whether targets contain the next action's entropy; no effect with `max_q_backup`.
         bc_steps: number of first updates in which the actor imitates recorded actions and does not maximise Q.

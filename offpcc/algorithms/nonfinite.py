@@ -315,7 +315,7 @@ class NonFiniteGuard:
             batch: batch of the bad update.
             number: number of the bad update.
         """
-        if not self.is_awaited:  # other updates have followed; bad ones change no weights, so this one can be repeated
+        if not self.is_awaited:  # other updates have followed; with `found` set, a repeat changes nothing
             self.found.fill_(1.0)
             self._watched(agent, update, batch)
         finding, remedy = find(agent, batch, self._looks)
