@@ -1,4 +1,4 @@
-"""Algorithms by name: c = convolutional, r = recurrent, _s = one memory shared by actor and critics."""
+"""Algorithms by name: c = convolutional, r = recurrent, _s = actor and critics share one recurrent encoder."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in v
 
 
 def find_algorithm(name: str) -> type[ActorCritic]:
-    """The class of this name.
+    """Return the algorithm class with this name.
 
     Raises:
-        UserError: there is none.
+        UserError: no algorithm has this name.
     """
     found = ALGORITHMS.get(name) or REGISTRY.get(name)
     if found is None or not _learns(found):
@@ -49,11 +49,11 @@ def find_algorithm(name: str) -> type[ActorCritic]:
 
 
 def _learns(cls: type) -> bool:
-    """Whether a class has an update of its own, or of a parent; `ActorCritic` has none."""
+    """Check whether a class defines or inherits `update_networks` from a class other than `ActorCritic`."""
     none = ActorCritic.update_networks
     return getattr(cls, "update_networks", none) is not none
 
 
 def short_name(name: str) -> str:
-    """An algorithm's name, by which runs lie side by side: of SAC, too, it is "sac"; a user's class has its own."""
+    """Return the short name of an algorithm for run folders: "sac" for "SAC"; a user's class keeps its own name."""
     return next((short for short, cls in ALGORITHMS.items() if cls.__name__ == name), name)

@@ -1,4 +1,4 @@
-"""Acting, and saving and loading of algorithms: the whole state, or only what acting needs."""
+"""`Acting`: acts, and saves and loads an algorithm, either its full state or only the actor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from offpcc.networks.states import keep_rows, map_state
 from offpcc.utils.errors import UserError
 
 ACTOR_FORMAT = 3
-# Arguments that an actor's file leaves out: what only learning reads, and what is described by what it built.
+# Arguments that an actor file leaves out: those that only updates use, and encoders, which it describes in another way.
 BUILT = {"encoder", "shared_encoder"}
 LEARNING_ONLY = {
     *("lr", "actor_lr", "encoder_lr", "alpha_lr", "max_grad_norm"),
@@ -31,17 +31,18 @@ LEARNING_ONLY = {
 
 
 class Acting:
-    """What acts, of the parts that `ActorCritic` builds; and what is saved.
+    """Parent of `ActorCritic` that acts, and that saves and loads state.
 
     Attributes:
-        device: where networks live.
-        space_shape: of one observation, as the environment has it.
-        action_space: of the environment, in its own units; without bounds where an older offpcc wrote the actor.
-        memoryless: whether nothing of the past is kept.
+        device: device of the networks.
+        space_shape: shape of one observation, as the environment returns it.
+        action_space: the environment's action space, in its own units. It has no bounds if an older offpcc wrote the
+            actor file.
+        memoryless: whether the agent has no hidden state.
         shared_encoder: reads the inputs.
-        actor_encoder: reads what the shared one makes of them.
-        actor: the policy, over summaries.
-        normalization: of observations, if there is any.
+        actor_encoder: reads the shared encoder's output.
+        actor: the policy, which reads summaries.
+        normalization: normalisation of observations, or None.
     """
 
     device: torch.device
@@ -56,13 +57,13 @@ class Acting:
     watch: NonFiniteGuard
     action_dim: int
     compile: bool
-    noise_scale: float = 1.0  # standard deviation of the numbers by which the actor explores
+    noise_scale: float = 1.0  # standard deviation of the exploration noise that the actor gets
     _train_mode_layers: list[nn.Module]
     _arguments: dict[str, Any]
     _mirror: NumpyPolicy | Literal["unknown"] | None = "unknown"
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the mirror and losses that are compiled, which would show a copy the weights of this agent."""
+        """Return all attributes but the NumPy mirror and compiled losses, which refer to this agent's own weights."""
         state = dict(vars(self))
         for name in vars(self):
             if name == "_mirror" or (self.compile and name.endswith("_loss")):
@@ -72,7 +73,7 @@ class Acting:
     # Acting -------------------------------------------------------------------------------------------------
 
     def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
-        """Actions (N, 1, A) for the summary (N, 1, H) of `acting_encoders`: the actor's choice."""
+        """Return the actor's actions (N, 1, A) for the summary (N, 1, H) of `acting_encoders`."""
         noise = None
         if not deterministic:
             drawn = self.noise_scale * self.noise.array(*summary.shape[:-1], self.action_dim)
@@ -82,22 +83,22 @@ class Acting:
 
     @property
     def acts_by_actor(self) -> bool:
-        """Whether the action is the actor's choice for its own summary, as in `Acting`."""
+        """True if no subclass or instance replaces `choose_action` or `acting_encoders`."""
         ours = (self.choose_action, Acting.choose_action), (self.acting_encoders, Acting.acting_encoders)
         return all(getattr(method, "__func__", None) is original for method, original in ours)
 
     def acting_encoders(self) -> tuple[nn.Module, ...]:
-        """Own encoders whose summaries, joined, `choose_action` reads."""
+        """Return the encoders, on top of the shared one, whose concatenated summaries `choose_action` reads."""
         return (self.actor_encoder,)
 
     def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
         """See `Algorithm.act`.
 
         Raises:
-            UserError: the action would be NaN or infinite.
+            UserError: the action is NaN or infinite.
         """
         inputs, begins = self._inputs(step), np.asarray(step.is_first, np.bool_)
-        any_begins = True in begins.tolist()  # `any` takes ten times as long
+        any_begins = True in begins.tolist()  # ten times as fast as `any`
         mirrored = self._mirrored(len(begins), any_begins)
         if mirrored is not None:
             noise = None if deterministic else self.noise_scale * self.noise.array(len(begins), self.action_dim)
@@ -110,14 +111,14 @@ class Acting:
 
     @torch.no_grad()
     def _act(self, known: Inputs, begins: np.ndarray, memory: Memory, deterministic: bool) -> tuple[np.ndarray, Memory]:
-        """By the networks themselves."""
+        """Act with the PyTorch networks."""
         for module in self._train_mode_layers:
             module.eval()
         inputs = Inputs(*(torch.as_tensor(x, device=self.device).unsqueeze(1) for x in known))
         if self.normalization is not None:
             inputs = inputs._replace(observation=self.normalization(inputs.observation))
         if memory is not None:
-            # A resumed run's comes from a file, and one that a mirror has made is of arrays.
+            # The memory of a resumed run comes from a file; a memory from the NumPy mirror holds arrays.
             memory = map_state(lambda part: torch.as_tensor(part, device=self.device), memory)
             memory = keep_rows(memory, torch.as_tensor(~begins, device=self.device))
         encoders = self.acting_encoders()
@@ -130,7 +131,7 @@ class Acting:
         return action.cpu().numpy(), memory
 
     def _inputs(self, step: Step) -> Inputs:
-        """What is known, as arrays (N, ...)."""
+        """Return the encoders' inputs as arrays (N, ...)."""
         observation = np.asarray(step.observation)
         if observation.shape[1:] != self.space_shape:
             raise ValueError(
@@ -146,10 +147,10 @@ class Acting:
         )
 
     def _mirrored(self, num_envs: int, any_begins: bool) -> NumpyPolicy | None:
-        """What acts for few environments on the CPU, if there is a mirror of all that acts.
+        """Return the NumPy mirror for few environments on the CPU, or None if a part of the actor has no mirror.
 
-        It is made anew when an episode begins, in case that someone has changed the networks, and when weights lie
-        elsewhere.
+        The mirror is rebuilt when an episode begins, as a user may have changed the networks. It is also rebuilt when
+        the weights have moved to other memory.
         """
         if num_envs > MOST_MIRRORED:
             return None
@@ -164,19 +165,19 @@ class Acting:
     # Saving -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of every attribute that has one.
+        """Return the state of every attribute that has a `state_dict`.
 
         Raises:
-            NonFiniteError: a recent update had one.
+            NonFiniteError: a recent update had NaN or infinity.
         """
         self.watch.synchronize(self)
         return {name: part.state_dict() for name, part in vars(self).items() if hasattr(part, "state_dict")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`.
+        """Load the result of `state_dict`.
 
         Raises:
-            ValueError: it is of an algorithm with other parts.
+            ValueError: the state is from an algorithm with other parts.
         """
         own = {name for name, part in vars(self).items() if hasattr(part, "state_dict")}
         if differing := sorted(own ^ state.keys()):
@@ -186,7 +187,7 @@ class Acting:
             getattr(self, name).load_state_dict(part)
 
     def actor_parts(self) -> dict[str, nn.Module]:
-        """What `act` uses."""
+        """Return the modules that `act` uses, by name."""
         parts = {
             "shared_encoder": self.shared_encoder,
             "actor_encoder": self.actor_encoder,
@@ -196,7 +197,7 @@ class Acting:
         return {name: part for name, part in parts.items() if part is not None}
 
     def actor_file(self) -> dict[str, Any]:
-        """A saved actor: how to build it, as plain data, and the weights that `act` uses."""
+        """Return the content of an actor file: how to build the actor, as plain data, and the weights of `act`."""
         description = {
             "class": type(self).__name__,
             "arguments": {

@@ -1,6 +1,6 @@
 """`Agent`: an actor for one environment, and actor files.
 
-agent = Agent.load("actor.pt")  # acts in the units of the environment that it was trained for
+agent = Agent.load("actor.pt")  # returns actions in the units of its training environment
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ BEST = "actor_best.pt"  # in a run's folder
 
 
 class Agent:
-    """An actor that keeps its memory, previous action and time between calls, for one environment.
+    """An actor for one environment, which keeps its hidden state and previous action between calls.
 
     Args:
-        algorithm: acts.
-        action_space: of the environment, a Box with bounds, if it is another one than the agent was trained for.
+        algorithm: the algorithm that acts.
+        action_space: a Box with bounds; default: the action space of the training environment.
 
     Raises:
-        UserError: the bounds of actions are not known, or the space has another number of actions than the agent.
+        UserError: the action bounds are unknown, or the space has another number of dimensions than the agent's
+            actions.
     """
 
     def __init__(self, algorithm: ActorCritic, action_space: spaces.Box | None = None) -> None:
@@ -55,7 +56,7 @@ class Agent:
         self.reset()
 
     def reset(self) -> None:
-        """Forget: a new episode begins."""
+        """Reset the hidden state; call it when an episode begins."""
         self._memory: Memory = None
         self._is_first = True
         self._previous_action = np.zeros((1, self.algorithm.action_dim), np.float32)  # in [-1, 1], as in training
@@ -63,21 +64,21 @@ class Agent:
     def act(
         self, observation: np.ndarray, previous_reward: float | None = None, *, deterministic: bool = True
     ) -> np.ndarray:
-        """The next action of the episode that began with `reset`.
+        """Return the next action of the episode that began with `reset`.
 
         Args:
-            observation: (*obs), as the environment gives it.
-            previous_reward: what the last action brought. An agent that was trained with ``use_previous_reward`` has
-                to be given it from an episode's second step on; others do not read it.
-            deterministic: the policy's mode, or a sample.
+            observation: (*obs), as the environment returns it.
+            previous_reward: reward of the last action. An agent trained with ``use_previous_reward`` needs it from an
+                episode's second step on; others ignore it.
+            deterministic: True for the policy's mode, False for a sample.
 
         Returns:
-            The action in the units, shape and dtype of `action_space`, as `env.step` of `gymnasium.make` and of
-            `offpcc.make` takes it.
+            The action in the units, shape and dtype of `action_space`, for `env.step` of `gymnasium.make` and of
+            `offpcc.make`.
 
         Raises:
-            UserError: the previous reward is missing, or the action would be NaN or infinite.
-            ValueError: the observation is of another shape than the agent's.
+            UserError: the previous reward is missing, or the action is NaN or infinite.
+            ValueError: the observation has another shape than the agent's observations.
         """
         if previous_reward is None and self._reads_rewards and not self._is_first:
             raise UserError(
@@ -91,43 +92,43 @@ class Agent:
         return self._scale.stretch(action[0].reshape(self.action_space.shape))
 
     def save(self, file: str | Path) -> None:
-        """Write the actor to one file that needs nothing but itself."""
+        """Write the actor to one self-contained file."""
         save_actor(self.algorithm, Path(file))
 
     @classmethod
     def load(
         cls, file: str | Path, *, device: str | torch.device = "cpu", action_space: spaces.Box | None = None
     ) -> Agent:
-        """Read what `save` wrote; executes and imports nothing that the file names.
+        """Read an actor file. This executes and imports nothing that the file names.
 
         Args:
-            file: such as `actor_best.pt` of a run's folder.
-            device: where it acts.
-            action_space: see `Agent`; by default the one that the actor was trained for, which its file tells.
+            file: an actor file, such as `actor_best.pt` in a run's folder.
+            device: device of the networks.
+            action_space: see `Agent`; default: the one in the file, from training.
 
         Raises:
-            UserError: the file cannot be read, names a class that is not known here, or does not tell the bounds of
-                actions, as those of an older offpcc.
+            UserError: the file cannot be read, names an unknown class, or has no action bounds, as files of an older
+                offpcc.
         """
         return cls(load_actor(Path(file), device), action_space)
 
 
 def save_actor(algorithm: ActorCritic, file: Path) -> None:
-    """Write what `act` uses."""
+    """Write the parts that `act` uses to an actor file."""
     write_tensors(file, algorithm.actor_file())
 
 
 def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
-    """An algorithm that acts as the saved one does; it is not for further training.
+    """Read an actor file and return an algorithm for acting, not for further training.
 
     Raises:
-        UserError: the file cannot be read, or names a class that is not known here.
+        UserError: the file cannot be read, or names an unknown class.
     """
     if (inside := file / BEST).is_file():
         raise UserError(f"{file} is a run's folder; give the actor in it, {inside}")
     content = read_tensors(file, "actor", ACTOR_FORMAT)
     try:
-        # Whether observations are normalised may have been a default, which depends on the data and on the version.
+        # The default of normalize_observations depends on the data and on the version, so the weights decide.
         is_normalized = "normalization" in content["weights"]
         algorithm: ActorCritic = from_specification(
             content["algorithm"], device=device, normalize_observations=is_normalized
@@ -136,6 +137,6 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
             part.load_state_dict(content["weights"][name])
     except UserError:
         raise
-    except Exception as error:  # what is built of a file's arguments may object in any way
+    except Exception as error:  # constructors may raise anything for the file's arguments
         raise UserError(f"{file} describes no actor that can be built here ({first_line(error)})") from error
     return algorithm

@@ -1,8 +1,8 @@
-"""`ActorCritic`: builds networks, optimizers and targets, and encodes batches.
+"""`ActorCritic`, the base class of all algorithms, and `DeterministicPolicy`.
 
-Acting and saving are in `acting`, execution options (fused, compiled, bfloat16) in `execution`.
-
-`DeterministicPolicy` is the parent of algorithms with a deterministic actor.
+`ActorCritic` builds networks, optimizers and targets, and encodes batches. `acting` has acting and saving; `execution`
+has the execution options (fused, compiled, bfloat16). `DeterministicPolicy` is the parent of algorithms with a
+deterministic actor.
 """
 
 from __future__ import annotations
@@ -34,53 +34,53 @@ from offpcc.utils.errors import UserError
 from offpcc.utils.system import keep_freed_memory
 
 TRAIN_MODE_LAYERS = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
-AT_BOUND = 0.99  # beyond it, tanh passes less than 2% of a gradient
+AT_BOUND = 0.99  # where |tanh| is above this, less than 2% of a gradient passes
 CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
 
 
 @configurable
 class ActorCritic(Acting):
-    """Networks, optimizers and targets, put together from what a class and its gin bindings say.
+    """Base class that builds networks, optimizers and targets from class attributes and arguments.
 
-    Every network reads a summary of the history made by two encoders in a row. The `shared_encoder` is one for all
-    networks and is trained by the critics' loss, or by the actor's where there are no critics; the `encoder` on top of
-    it is each network's own. Either may do nothing: memoryless, convolutional, recurrent and sharing agents differ in
-    nothing else.
+    Every network reads a summary of the history, made by two encoders in a row. All networks have one `shared_encoder`.
+    The critics' loss trains it, or the actor's loss if there are no critics. On top of it, each network has its own
+    `encoder`. Either encoder may do nothing. Memoryless, convolutional, recurrent and sharing agents differ only in
+    these encoders.
 
     Args:
-        observation_space: of one environment; images may have channels first or last.
-        action_space: of one environment, in its own units: its bounds are what -1 and 1 stand for. Actors' files tell
-            them; networks, batches and `act` have actions in [-1, 1].
-        device: where networks live.
-        seed: of initial weights and of the algorithm's own noise.
+        observation_space: space of one environment; images may have channels first or last.
+        action_space: space of one environment, in its own units. Its bounds map to -1 and 1: networks, batches and
+            `act` use actions in [-1, 1]. Actor files store the bounds.
+        device: device of the networks.
+        seed: seed of the initial weights and of the algorithm's own noise.
         gamma: discount per step.
-        polyak: the targets' share of themselves kept in an update.
+        polyak: share of its old value that a target keeps in each update.
         lr: learning rate of all networks, a number or a schedule.
-        actor_lr: of the actor, if different.
-        encoder_lr: of all encoders, if different.
+        actor_lr: learning rate of the actor, if different.
+        encoder_lr: learning rate of all encoders, if different.
         hidden_dims: widths of the actor's and the critics' MLPs.
-        num_critics: N; by default the algorithm's own number.
-        layer_norm: whether critics normalise their hidden layers.
-        encoder: builds each network's own encoder; by default the class's.
-        shared_encoder: builds the one for all.
-        max_grad_norm: clips gradients of each optimizer, if given.
-        normalize_observations: whether observations are shifted and scaled: by the mean and the standard deviation of a
-            data set, or online by running ones. By default, offline algorithms (BC, TD3+BC, IQL, CQL, BCQ) normalise
-            vectors of a data set; online, only TD3+BC normalises. The statistics are saved with the actor.
-        n_step: rewards summed before a target bootstraps.
-        reward_scale: factor on rewards in targets; returns that are reported, and rewards as inputs, stay as they are.
-        reward_shift: added after it.
-        augmentation: of images while learning; by default the class's.
-        precision: "bfloat16" multiplies in bfloat16 while learning, which takes less time. Weights, moments, last
-            layers and acting stay in float32. So does what GRU, minGRU and LRU remember; an LSTM's state is
-            bfloat16, and of a cue that it keeps for hundreds of steps it may lose a fifth.
-        fused: whether updates are those written out by hand, which take less time on the CPU; of SAC, DDPG, TD3,
-            TD3+BC, IQL and BC with plain perceptrons, without memory. By default where they fit.
-        compile: whether losses are compiled by `torch.compile`, which takes a C++ compiler and, at the first updates,
-            a minute or more; encoders, optimizers and targets are left as they are.
-        nonfinite: what is done about NaN and infinity in an update: "raise" an error that names the first of
-            them, or "skip" the update, whose statistics are NaN but for `skipped`, which is 1. Nothing is learned from
-            them. A run may be gone on with by the other.
+        num_critics: N; default: the algorithm's own number.
+        layer_norm: whether critics use layer norm in their hidden layers.
+        encoder: builds each network's own encoder; default: the class's.
+        shared_encoder: builds the shared encoder; default: the class's.
+        max_grad_norm: if given, the gradients of each optimizer are clipped to this norm.
+        normalize_observations: whether to normalise observations, by the mean and standard deviation of the dataset, or
+            online by running ones. By default, offline algorithms (BC, TD3+BC, IQL, CQL, BCQ) normalise vectors of a
+            dataset; online, only TD3+BC normalises. The statistics are saved with the actor.
+        n_step: number of rewards that a target sums before it bootstraps.
+        reward_scale: factor on rewards in targets. Reported returns and rewards as network inputs are not scaled.
+        reward_shift: added to rewards after scaling.
+        augmentation: augmentation of images in updates; default: the class's.
+        precision: "bfloat16" runs matrix products of updates in bfloat16, which is faster. Weights, moments, last
+            layers and acting stay in float32. So do the hidden states of GRU, minGRU and LRU. An LSTM's state is
+            bfloat16: it may lose a fifth of a cue that it keeps for hundreds of steps.
+        fused: whether to use the hand-written updates, which are faster on the CPU. They exist for SAC, DDPG, TD3,
+            TD3+BC, IQL and BC with plain MLPs and without memory. Default: wherever they fit.
+        compile: whether to compile the losses with `torch.compile`. It needs a C++ compiler, and the first updates take
+            a minute or more. Encoders, optimizers and targets are not compiled.
+        nonfinite: what to do if an update has NaN or infinity. "raise" raises an error that names the first such
+            tensor. "skip" skips the update; its statistics are NaN, except `skipped`, which is 1. In both cases, no
+            weight changes from the first such tensor on. A resumed run may use the other setting.
     """
 
     default_encoder: ClassVar[EncoderBuilder] = Identity
@@ -88,13 +88,13 @@ class ActorCritic(Acting):
     default_augmentation: ClassVar[type[RandomShift] | None] = None
     default_num_critics: ClassVar[int] = 2
     default_normalize_observations: ClassVar[bool] = False
-    normalizes_recorded: ClassVar[bool] = False  # by default, where it learns from a data set
+    normalizes_recorded: ClassVar[bool] = False  # default of normalize_observations for datasets
     has_critics: ClassVar[bool] = True
-    # Whether NaN and infinity in observations and actions show in an update's first loss, or in its gradient, unless an
-    # encoder or a normalisation has bounds that hide them; they then take no look of their own.
+    # True if any NaN or infinity in observations and actions reaches the first loss or its gradient, so that they need
+    # no check of their own. An encoder or a normalisation may clamp such values; then they are checked all the same.
     loss_covers_batch: ClassVar[bool] = False
     has_target_actor: ClassVar[bool] = False
-    # Set by `offpcc.algorithms.fused`: the class of the fused update, and the methods that it replaces.
+    # `offpcc.algorithms.fused` sets the class of the fused update, and the methods that it replaces.
     fused_update: ClassVar[Any] = None
     fused_methods: ClassVar[dict[str, Callable[..., Any]]]
     stat_names: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ class ActorCritic(Acting):
                 tuple(hidden_dims),
                 layer_norm,
             )
-        # Modules of a user's that behave otherwise while they learn; `act` is never learning.
+        # Dropout and batch norm: train mode in updates, eval mode in `act`.
         self._train_mode_layers = [
             m for part in self.networks() for m in part.modules() if isinstance(m, TRAIN_MODE_LAYERS)
         ]
@@ -170,7 +170,7 @@ class ActorCritic(Acting):
         self._fused = None if self.fused_update is None or fused is False else self.fused_update.of(self, bool(fused))
 
     def _normalize(self, is_wanted: bool, skips: bool) -> None:
-        """Normalise observations or leave them as they are, and watch updates accordingly."""
+        """Create the observation normalisation, if wanted, and the non-finite guard that matches it."""
         self.normalization = RunningNormalization(self.observation_shape).to(self.device) if is_wanted else None
         statistics = [] if self.normalization is None else [*self.normalization.buffers()]
         statistics += [statistic for module in self._train_mode_layers for statistic in module.buffers()]
@@ -179,16 +179,19 @@ class ActorCritic(Acting):
         self.checked_fields = ("rewards",) if shown else ("observations", "actions", "rewards")
 
     def expect_recorded_data(self) -> None:
-        """Normalise observations if that is this algorithm's default for data sets; called before the first update."""
+        """Turn on normalisation if it is this algorithm's default for datasets.
+
+        Call it before the first update.
+        """
         if self._may_normalize and self.normalizes_recorded and self.normalization is None:
             self._normalize(True, skips=self.watch.skips)
 
     def build_actor(self, summary_dim: int, hidden_dims: Sequence[int]) -> nn.Module:
-        """The policy that this algorithm trains."""
+        """Return the policy network."""
         raise NotImplementedError
 
     def build_heads(self, summary_dim: int, hidden_dims: Sequence[int]) -> None:
-        """Networks beside actor and critics, for an algorithm that has any; it adds them to `networks`."""
+        """Build networks other than actor and critics; the subclass also adds them to `networks`."""
 
     def _build_networks(
         self,
@@ -240,12 +243,12 @@ class ActorCritic(Acting):
         self._targets = PolyakAverage(pairs, polyak)
 
     def networks(self) -> tuple[nn.Module, ...]:
-        """The networks that learn; targets aside."""
+        """Return the trained networks, without targets."""
         critics = (self.critic_encoders, self.critics) if self.has_critics else ()
         return self.shared_encoder, self.actor_encoder, self.actor, *critics
 
     def unused_parameters(self) -> dict[str, str]:
-        """Parameters that change nothing of this agent, as it is built, and why."""
+        """Return arguments that have no effect on this agent, each with the reason."""
         reasons = {}
         if is_empty(self.shared_encoder) and is_empty(self.actor_encoder):
             reasons["encoder_lr"] = "no encoder has parameters"
@@ -256,23 +259,23 @@ class ActorCritic(Acting):
         return reasons
 
     def about_updates(self, num_updates: float) -> str:
-        """What a person should know of a run of so many updates, "" if there is nothing."""
+        """Return a warning about a run of `num_updates` updates, or ""."""
         return ""
 
     # Learning -----------------------------------------------------------------------------------------------
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Have a class's own updates made as the agent's options say."""
+        """Wrap a subclass's `update_networks`, so that it follows the execution options."""
         super().__init_subclass__(**kwargs)
         if "update_networks" in cls.__dict__:
             setattr(cls, "update_networks", with_execution_mode(cls.__dict__["update_networks"]))  # noqa: B010
 
     def update_networks(self, batch: Batch) -> Stats:
-        """One update; the algorithm's page."""
+        """Make one update and return its statistics; each algorithm implements it."""
         raise NotImplementedError
 
     def prepare(self, batch: Batch) -> Batch:
-        """The batch without padding's contents, with observations shifted (images) and normalised (vectors)."""
+        """Return the batch with zeros in padding, and observations augmented (images) and normalised (vectors)."""
         for module in self._train_mode_layers:
             module.train()
         batch = batch.to(self.device).without_padding()
@@ -285,16 +288,16 @@ class ActorCritic(Acting):
         return batch._replace(observations=self._normalized(batch, observations))
 
     def _normalized(self, batch: Batch, observations: Tensor) -> Tensor:
-        """`observations` of a batch, normalised if that is wanted; zeros in padding."""
+        """Return `observations`, normalised with zeros in padding if this agent normalises."""
         if self.normalization is None:
             return observations
         valid = batch.valid.view(*batch.valid.shape[:2], *(1,) * len(self.observation_shape))
         return torch.where(valid > 0, self.normalization(observations), 0.0)
 
     def summarize(self, batch: Batch) -> Summaries:
-        """Encode once; from here on, everything is feed-forward."""
+        """Encode the batch once for all networks; what follows in an update is feed-forward."""
         inputs = Inputs.of(batch)
-        if self.encoders_are_empty:  # and all give the same
+        if self.encoders_are_empty:  # all networks have the same summary
             shared, _ = self.shared_encoder(inputs)
             h: Tensor = self.actor_encoder(inputs._replace(observation=shared))[0]
             q = h.unsqueeze(0) if self.has_critics else h.new_empty(0, *h.shape)
@@ -314,10 +317,10 @@ class ActorCritic(Acting):
         return Summaries(pi[:, :-1], next_pi[:, 1:].detach(), q[:, :, :-1], target_q, pi.detach())
 
     def td_target(self, batch: Batch, next_value: Tensor) -> Tensor:
-        """Targets (B, T, 1) from the value (B, T, 1) of each next observation.
+        """Return targets (B, T, 1) from the value (B, T, 1) of each next observation.
 
-        y_t = r_t + gamma (1 - d_t) V(o_{t+1}), the reward scaled and shifted; with n steps, y_t sums n rewards,
-        or those up to the row's end, before it bootstraps.
+        y_t = r_t + gamma (1 - d_t) V(o_{t+1}), with the reward scaled and shifted. With n steps, y_t sums n rewards
+        before it bootstraps, or fewer at the row's end.
         """
         rewards = self.reward_scale * batch.rewards + self.reward_shift
         continues = self.gamma * (1.0 - batch.terminations)
@@ -330,9 +333,12 @@ class ActorCritic(Acting):
 
     @torch.no_grad()
     def shares_at_bounds(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        """The share of `squashed` numbers beyond 0.99, and that of the batch's actions; 0-d. Nothing is changed.
+        """Return the share of policy actions with |a| > 0.99, and the same share of the batch's actions.
 
-        There is none for an agent of one's own whose actions are not the actor's.
+        Both are 0-d tensors. No weights or statistics change.
+
+        Returns:
+            The two shares; None if `squashed` returns None.
         """
         for module in self._train_mode_layers:
             module.eval()
@@ -345,25 +351,29 @@ class ActorCritic(Acting):
         return made, recorded
 
     def squashed(self, h: Summaries) -> Tensor | None:
-        """What the tanh gives that the policy ends with, or what else makes actions, (B, T, A)."""
+        """Return the policy's deterministic actions (B, T, A), or the output of the tanh that forms them.
+
+        Returns:
+            The actions; None if a subclass chooses actions in another way, see `acts_by_actor`.
+        """
         if not self.acts_by_actor:
             return None
         action: Tensor = self.actor.choose(h.pi.flatten(0, 1).unsqueeze(1), None)  # type: ignore[operator]
         return action.view(*h.pi.shape[:2], -1)
 
     def update_targets(self) -> None:
-        """Move all targets towards their sources."""
+        """Update all target networks by Polyak averaging."""
         self._targets.update()
 
 
 @configurable
 class DeterministicPolicy(ActorCritic):
-    """An agent whose actor gives one action for a summary.
+    """Base class of agents with a deterministic actor.
 
     Args:
         observation_space: see `ActorCritic`.
         action_space: see `ActorCritic`.
-        action_noise: standard deviation of noise for acting while learning, in the units of actions in [-1, 1].
+        action_noise: standard deviation of the exploration noise, for actions in [-1, 1].
         kwargs: see `ActorCritic`.
     """
 
@@ -374,5 +384,5 @@ class DeterministicPolicy(ActorCritic):
         self.action_noise = self.noise_scale = action_noise
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
-        """A deterministic policy."""
+        """Return a deterministic policy."""
         return DeterministicActor(summary_dim, self.action_dim, hidden_dims)

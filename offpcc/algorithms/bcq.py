@@ -1,15 +1,20 @@
 """Batch-Constrained deep Q-learning, Fujimoto et al. 2018 (arXiv:1812.02900), for continuous actions.
 
-A variational autoencoder imitates the recorded actions; the best of some of its samples, each moved a little, is taken.
+A variational autoencoder (VAE) imitates the recorded actions. The policy perturbs several of its samples a little and
+takes the one with the highest Q.
 
-Differs from the paper, where at all, as the authors' code does: latent numbers of samples are clipped to +/- 0.5, the
-autoencoder's log standard deviation to [-4, 15], the KL term weighs a half of a mean over latent numbers, and acting
-takes the best of 100.
+Differs from the paper, all as in the authors' code:
 
-Differs from the authors' code: the deterministic policy chooses among samples whose latent numbers were drawn once for
-all, so that a test repeats itself; with more than two critics, the soft minimum is of the least and the greatest. The
-VAE reads the actor's summary, which it does not train. By default, observations of a data set are normalised: raw ones
-of unlike scales saturate the VAE's decoder.
+- Latent numbers of samples are clipped to +/- 0.5, and the VAE's log standard deviation to [-4, 15].
+- The KL term has weight 1/2 and is a mean over latent numbers.
+- Acting takes the best of 100 samples.
+
+Differs from the authors' code:
+
+- The deterministic policy uses latent numbers that were drawn once, at construction, so that tests are reproducible.
+- With more than two critics, the soft minimum combines the least and the greatest Q.
+- The VAE reads the actor's summary and does not train it.
+- By default, observations of a dataset are normalised: raw ones of different scales saturate the VAE's decoder.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from offpcc.networks.layers import concat_inputs
 
 
 class BCQStats(TypedDict):
-    """What an update tells; 0-d tensors."""
+    """Statistics of an update; 0-d tensors."""
 
     critic_loss: Tensor
     actor_loss: Tensor
@@ -44,11 +49,11 @@ class BCQ(ActorCritic):
     Args:
         observation_space: see `ActorCritic`.
         action_space: see `ActorCritic`.
-        phi: largest perturbation, in the units of actions in [-1, 1].
-        lmbda: lambda: the weight of the lowest critic in targets, beside that of the highest.
-        num_samples: next actions that a target takes the best of.
-        num_acting_samples: actions that acting takes the best of.
-        vae_hidden_dims: widths of the autoencoder's two MLPs.
+        phi: largest perturbation, for actions in [-1, 1].
+        lmbda: lambda: weight of the lowest critic in targets; the highest critic has weight 1 - lambda.
+        num_samples: number of sampled next actions; a target takes the best.
+        num_acting_samples: number of sampled actions in acting; the policy takes the best.
+        vae_hidden_dims: widths of the VAE's two MLPs.
         kwargs: see `ActorCritic`.
     """
 
@@ -74,11 +79,11 @@ class BCQ(ActorCritic):
         self.vae_optimizer = Optimizer([(self.vae.parameters(), self.lr)], self.max_grad_norm)
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
-        """The perturbation, which reads an action as well."""
+        """Return the perturbation network, which also reads an action."""
         return DeterministicActor(summary_dim + self.action_dim, self.action_dim, hidden_dims)
 
     def build_heads(self, summary_dim: int, hidden_dims: Any) -> None:
-        """The autoencoder."""
+        """Build the VAE."""
         self.vae = VariationalAutoencoder(summary_dim, self.action_dim, self.vae_hidden_dims, self.num_acting_samples)
 
     def networks(self) -> tuple[nn.Module, ...]:
@@ -86,7 +91,7 @@ class BCQ(ActorCritic):
         return *super().networks(), self.vae
 
     def acting_encoders(self) -> tuple[nn.Module, ...]:
-        """The actor's, and that of the first critic, which chooses."""
+        """Return the actor's encoder, and that of the first critic, which selects the action."""
         return self.actor_encoder, self.critic_encoders[0]
 
     def actor_parts(self) -> dict[str, nn.Module]:
@@ -95,7 +100,7 @@ class BCQ(ActorCritic):
         return super().actor_parts() | choosing
 
     def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
-        """Of several perturbed samples of the autoencoder, the one of the highest Q_1."""
+        """Return the perturbed sample of the VAE that has the highest Q_1."""
         pi, q_1 = summary.chunk(2, -1)
         latent = self.vae.latents.expand(*pi.shape[:-1], *self.vae.latents.shape)
         actions = self.perturbed(self.actor, pi, self.vae.decode(pi, latent if deterministic else self.latent(latent)))
@@ -103,21 +108,21 @@ class BCQ(ActorCritic):
         return actions.take_along_dim(q.argmax(-2, keepdim=True), -2).squeeze(-2)
 
     def perturbed(self, actor: nn.Module, summary: Tensor, action: Tensor) -> Tensor:
-        """`action` (..., [S,] A) moved by at most phi in each dimension, inside the box."""
+        """Return `action` (..., [S,] A), moved by at most phi in each dimension and clipped to [-1, 1]."""
         moved: Tensor = action + self.phi * actor(concat_inputs(summary, action))
         return moved.clamp(-1.0, 1.0)
 
     def latent(self, like: Tensor) -> Tensor:
-        """Latent numbers of `like`'s shape, normal and clipped."""
+        """Return clipped normal latent numbers of `like`'s shape."""
         return self.vae.clip(self.noise.normal(like))
 
     def squashed(self, h: Summaries) -> Tensor:
-        """The autoencoder's actions, at the middle of the latent numbers."""
+        """Return the VAE's actions for latent numbers of 0."""
         now = h.v[:, :-1]
         return self.vae.decode(now, now.new_zeros(*now.shape[:-1], self.vae.latent_dim))
 
     def update_networks(self, batch: Batch) -> Stats:
-        """One step of autoencoder, critics, perturbation and targets."""
+        """Make one step of VAE, critics, perturbation and targets."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         vae_loss = self.vae_loss(h, batch)
@@ -132,7 +137,7 @@ class BCQ(ActorCritic):
         )
 
     def vae_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """Mean (D(o, z) - a)^2 + KL(N(mu, sigma) || N(0, 1)) / 2, z = mu + sigma noise."""
+        """Return mean (D(o, z) - a)^2 + KL(N(mu, sigma) || N(0, 1)) / 2, where z = mu + sigma noise."""
         mean, log_std = self.vae.encode(h.v[:, :-1], batch.actions)
         z = mean + log_std.exp() * self.noise.normal(mean)
         divergence = -0.5 * (1.0 + 2.0 * log_std - mean.square() - (2.0 * log_std).exp())
@@ -140,7 +145,10 @@ class BCQ(ActorCritic):
         return batch.mean(error.square()) + 0.5 * batch.mean(divergence)
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Mean (Q(o, a) - y)^2, y = r + gamma (1 - d) max (lambda min Q' + (1 - lambda) max Q'); and mean Q."""
+        """Return mean (Q(o, a) - y)^2, summed over critics, and mean Q.
+
+        y = r + gamma (1 - d) max (lambda min Q' + (1 - lambda) max Q'), where the outer max is over sampled actions.
+        """
         with torch.no_grad():
             after = h.v[:, 1:]
             like = after.new_empty(*after.shape[:-1], self.num_samples, self.vae.latent_dim)
@@ -152,7 +160,7 @@ class BCQ(ActorCritic):
         return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
 
     def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """-mean Q_1(o, a + xi(o, a)) with a of the autoencoder."""
+        """Return -mean Q_1(o, a + xi(o, a)), where the VAE samples a and xi is the perturbation."""
         now = h.v[:, :-1]
         with torch.no_grad():
             action = self.vae.decode(now, self.latent(now.new_empty(*now.shape[:-1], self.vae.latent_dim)))

@@ -1,4 +1,4 @@
-"""Parts of losses and targets: Polyak averages, temperature, Lagrange multiplier, observation statistics."""
+"""Components of algorithms: Polyak averages, temperature, Lagrange multiplier, observation normalisation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ LARGEST_MULTIPLIER = 1e6
 
 
 class PolyakAverage:
-    """Targets that follow their sources: target <- polyak * target + (1 - polyak) * source, in few operations."""
+    """Polyak averages of parameters: target <- polyak * target + (1 - polyak) * source.
+
+    It uses a few operations over all tensors together, for speed.
+    """
 
     def __init__(self, pairs: Sequence[tuple[nn.Module, nn.Module]], polyak: float) -> None:
         self.targets: list[Tensor] = [parameter for target, _ in pairs for parameter in target.parameters()]
@@ -28,7 +31,7 @@ class PolyakAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move all targets once; in an agent's update, only if no bad number was found in it."""
+        """Move all targets once. In an agent's update, do nothing if a NaN or infinity was found."""
         if not self.targets:
             return
         watch, whole = current(), 1.0 - self.polyak
@@ -38,7 +41,7 @@ class PolyakAverage:
         if found_inf is None:
             torch._foreach_lerp_(self.targets, self.sources, whole)
             return
-        # A lerp by tensors would be an operation for each target.
+        # With a tensor as weight, a lerp would take one operation for each target.
         ways = torch._foreach_sub(self.sources, self.targets)
         torch._foreach_mul_(ways, (found_inf * -whole).add_(whole))
         torch._foreach_add_(self.targets, ways)
@@ -48,9 +51,9 @@ class Temperature(nn.Module):
     """SAC's temperature alpha, fixed or learned (Haarnoja et al. 2018b, eq. 18, on log alpha).
 
     Args:
-        initial: alpha at the start, or for good when it is not learned.
-        learned: whether alpha follows the target entropy.
-        target_entropy: in nats.
+        initial: initial alpha; constant if it is not learned.
+        learned: whether alpha is trained towards the target entropy.
+        target_entropy: target entropy in nats.
     """
 
     def __init__(self, initial: float, learned: bool, target_entropy: float) -> None:
@@ -60,15 +63,15 @@ class Temperature(nn.Module):
         self.target_entropy = target_entropy
 
     def forward(self) -> Tensor:
-        """Alpha, 0-d, without gradient: only `loss` moves it."""
+        """Return alpha, 0-d, without gradient: only `loss` trains it."""
         return self.log_alpha.detach().exp()
 
     def learned_parameters(self) -> list[Tensor]:
-        """What an optimizer may move."""
+        """Return the parameters for an optimizer; none if this is fixed."""
         return [self.log_alpha] if self.log_alpha.requires_grad else []
 
     def loss(self, entropy: Tensor) -> Tensor:
-        """Rises with alpha while the policy's `entropy` (0-d, over counted steps) is above the target."""
+        """Return the loss; minimising it lowers alpha while `entropy` (0-d, over counted steps) is above the target."""
         return self.log_alpha * (entropy.detach() - self.target_entropy)
 
 
@@ -76,7 +79,7 @@ class LagrangeMultiplier(nn.Module):
     """CQL's Lagrange multiplier alpha', learned if there is a threshold, else 1 (Kumar et al. 2020, arXiv:2006.04779).
 
     Args:
-        threshold: what a constrained quantity may come to; None for no constraint.
+        threshold: upper limit of the constrained quantity; None for no constraint.
     """
 
     def __init__(self, threshold: float | None) -> None:
@@ -85,15 +88,19 @@ class LagrangeMultiplier(nn.Module):
         self.threshold = 0.0 if threshold is None else threshold
 
     def forward(self) -> Tensor:
-        """alpha', 0-d, without gradient: only `loss` moves it."""
+        """Return alpha', 0-d, without gradient: only `loss` trains it."""
         return self._alpha().detach()
 
     def learned_parameters(self) -> list[Tensor]:
-        """What an optimizer may move."""
+        """Return the parameters for an optimizer; none if this is fixed."""
         return [self.log_alpha] if self.log_alpha.requires_grad else []
 
     def loss(self, excess: Tensor) -> Tensor:
-        """Rises with alpha' while `excess` (0-d) is below 0; it is what is above the threshold."""
+        """Return the loss; minimising it raises alpha' while `excess` is above 0.
+
+        Args:
+            excess: the constrained quantity minus the threshold, 0-d.
+        """
         return -self._alpha() * excess.detach()
 
     def _alpha(self) -> Tensor:
@@ -101,10 +108,10 @@ class LagrangeMultiplier(nn.Module):
 
 
 class RunningNormalization(nn.Module):
-    """Observations shifted and scaled by the running mean and standard deviation of those learned from.
+    """Normalises observations by the running mean and standard deviation of those in updates.
 
-    `forward` only applies; `update` learns, and is called while learning alone, so tests see frozen statistics.
-    Statistics of a whole data set, once given to `set_statistics`, stay as they are.
+    `forward` applies the statistics and `update` changes them. Only training calls `update`, so tests see frozen
+    statistics. After `set_statistics`, the statistics of a whole dataset stay constant.
     """
 
     mean: Tensor
@@ -119,32 +126,37 @@ class RunningNormalization(nn.Module):
         self.register_buffer("count", torch.zeros(()))
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Normalised `observations` (..., *shape), within +/- `limit` standard deviations."""
+        """Return normalised `observations` (..., *shape), clipped to +/- `limit` standard deviations."""
         scaled = (observations - self.mean) * (self.variance + EPSILON).rsqrt()
         return scaled.clamp(-self.limit, self.limit)
 
     def mirror(self) -> Callable[[Any], Any]:
-        """`forward` in NumPy, see `offpcc.networks.numpy_inference`."""
+        """Return `forward` in NumPy, see `offpcc.networks.numpy_inference`."""
         mean, variance, limit = self.mean.numpy(), self.variance.numpy(), self.limit
         return lambda observations: ((observations - mean) / np.sqrt(variance + EPSILON)).clip(-limit, limit)
 
     @torch.no_grad()
     def set_statistics(self, mean: Any, std: Any, margin: float = 1e-3) -> None:
-        """From now on, `forward` gives (o - mean) / (std + margin) (Fujimoto & Gu 2021, arXiv:2106.06860), for good.
+        """Fix the statistics: `forward` returns (o - mean) / (std + margin) (Fujimoto & Gu 2021, arXiv:2106.06860).
+
+        Later calls of `update` have no effect.
 
         Args:
-            mean: of all observations of a data set, an array of their shape.
-            std: their standard deviation.
-            margin: keeps observations finite that never change in the data.
+            mean: mean of a dataset's observations, an array of their shape.
+            std: their standard deviation, of the same shape.
+            margin: keeps dimensions finite that are constant in the data.
         """
         mean, std = (torch.as_tensor(x, dtype=torch.float64, device=self.mean.device) for x in (mean, std))
         self.mean.copy_(mean)
         self.variance.copy_((std + margin).square() - EPSILON)
-        self.count.fill_(math.inf)  # beside so many, whatever `update` brings has no weight
+        self.count.fill_(math.inf)  # with an infinite count, `update` has no effect
 
     @torch.no_grad()
     def update(self, observations: Tensor, weights: Tensor) -> None:
-        """Learn from `observations` (M, *shape) whose `weights` (M,) are 1 where they count (Chan et al. 1979)."""
+        """Update the statistics by `observations` (M, *shape) (Chan et al. 1979).
+
+        `weights` (M,) are 1 for observations that count, and 0 for padding.
+        """
         weights = weights.reshape(-1, *(1,) * self.mean.dim())
         added = weights.sum()
         mean = (observations * weights).sum(0) / added.clamp(min=1.0)

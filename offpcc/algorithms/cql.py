@@ -1,17 +1,27 @@
 """Conservative Q-Learning, Kumar et al. 2020 (arXiv:2006.04779): the H form (eq. 4), on SAC.
 
-Differs from SAC: the target leaves the next action's entropy out (`backup_entropy` puts it back).
+Differs from SAC:
 
-Differs from the paper: the soft maximum over actions is not divided by the number of samples, as in the authors' code,
-to which the threshold belongs (with 30 samples it is larger by log 30); it has a third group of samples, of the policy
-at the next observation, and a temperature, and the actor may imitate at first, all as there.
+- The target does not contain the next action's entropy (`backup_entropy` adds it).
 
-Differs from the authors' code: one update steps critics, multiplier, actor and temperature, as SAC does (there the
-temperature is first, and the actor reads the critics from before their step); target critics begin as copies, not with
-weights of their own; weights begin as PyTorch's, not with small last layers; the policy's log standard deviation is
-bounded by -20, not -5; log-probabilities have no 1e-6 in their logarithm, and imitation does not bound the mean to
-+/- 9; the best of `num_samples` next actions, not always of 10, is backed up; imitation lasts one update longer;
-by default, observations of a data set are normalised.
+Differs from the paper, all as in the authors' code:
+
+- The soft maximum over actions is not divided by the number of samples, so with 30 samples it is larger by log 30. The
+  authors' thresholds fit this form.
+- The soft maximum has a third group of samples, from the policy at the next observation, and a temperature.
+- The actor may imitate in the first updates.
+
+Differs from the authors' code:
+
+- One update steps critics, multiplier, actor and temperature in this order, as in SAC. In the authors' code the
+  temperature is first, and the actor reads the critics from before their step.
+- Target critics are initialised as copies of the critics, not with weights of their own.
+- Initial weights are PyTorch's, without small last layers.
+- The lower bound of the policy's log standard deviation is -20, not -5.
+- Log-probabilities have no 1e-6 in their logarithm, and imitation does not bound the mean to +/- 9.
+- `max_q_backup` uses the best of `num_samples` next actions, not always of 10.
+- Imitation lasts one update longer.
+- By default, observations of a dataset are normalised.
 """
 
 from __future__ import annotations
@@ -32,7 +42,7 @@ from offpcc.networks.actors import squash
 
 
 class CQLStats(TypedDict):
-    """What an update tells; 0-d tensors."""
+    """Statistics of an update; 0-d tensors."""
 
     critic_loss: Tensor
     actor_loss: Tensor
@@ -50,13 +60,14 @@ class CQL(SAC):
     Args:
         observation_space: see `ActorCritic`.
         action_space: see `ActorCritic`.
-        conservative_weight: the paper's alpha: of the gap between the soft maximum of Q and Q of recorded actions.
-        num_samples: actions of each of the three groups that the soft maximum is estimated from.
+        conservative_weight: the paper's alpha: weight of the gap between the soft maximum of Q and Q of recorded
+            actions.
+        num_samples: number of actions in each of the three groups that estimate the soft maximum.
         temperature: temperature of the soft maximum; near 0 it is the maximum.
-        lagrange_threshold: tau, which the weighted gap is held to by a multiplier that is learned; None for none.
+        lagrange_threshold: tau: upper limit of the weighted gap, enforced by a learned multiplier. None for no limit.
         max_q_backup: whether targets take the best of `num_samples` next actions.
-        backup_entropy: whether targets contain the next action's entropy; not with `max_q_backup`.
-        bc_steps: updates at the start in which the actor imitates instead of seeking high Q.
+        backup_entropy: whether targets contain the next action's entropy; no effect with `max_q_backup`.
+        bc_steps: number of first updates in which the actor imitates recorded actions and does not maximise Q.
         kwargs: see `SAC` and `ActorCritic`.
     """
 
@@ -104,7 +115,7 @@ class CQL(SAC):
         )
 
     def update_networks(self, batch: Batch) -> Stats:
-        """One step of critics, multiplier, actor, temperature and targets."""
+        """Make one step of critics, multiplier, actor, temperature and targets."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         critic_loss, q, gap = self.critic_loss(h, batch)
@@ -125,7 +136,10 @@ class CQL(SAC):
         )
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
-        """SAC's plus alpha' (alpha (soft maximum Q(o, .) - Q(o, a)) - tau) (eq. 4); mean Q; mean gap."""
+        """Return the loss, mean Q and the mean gap.
+
+        The loss is SAC's plus alpha' (alpha (soft maximum Q(o, .) - Q(o, a)) - tau) (eq. 4), summed over critics.
+        """
         y = self.target(h, batch)
         q, soft_maximum = self.values(h, batch)
         bellman, gap = batch.mean((q - y).square()), batch.mean(soft_maximum - q)  # (N,)
@@ -133,31 +147,36 @@ class CQL(SAC):
         return loss, batch.mean(q.detach()).mean(), gap.mean()
 
     def excess(self, gap: Tensor) -> Tensor:
-        """The weighted `gap` less its threshold."""
+        """Return the weighted `gap` minus the threshold."""
         return self.conservative_weight * gap - self.multiplier.threshold
 
     def values(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Q(o, a), and log of the sum of exp Q(o, a') / density(a') over samples of three policies, (N, B, T, 1) each.
+        """Return Q(o, a) and the soft maximum of Q(o, .), (N, B, T, 1) each.
 
-        They are uniform, pi(.|o) and pi(.|o'), and Q is at o for all of them.
+        At temperature 1, the soft maximum is the log of the sum of exp Q(o, a') / density(a') over samples a' of three
+        policies: uniform, pi(.|o) and pi(.|o'). All Q values are at o.
         """
         with torch.no_grad():
             actions, log_probs = zip(*(self.samples(x, self.num_samples) for x in (h.pi, h.next_pi)), strict=True)
             uniform = self.noise.uniform(actions[0])
             log_density = torch.full_like(log_probs[0], -self.action_dim * math.log(2.0))
-        # One pass for all of them takes less time than one for the recorded action and one for the others.
+        # One pass for recorded and sampled actions is faster than two.
         q = self.critics(h.q, torch.cat([batch.actions.unsqueeze(-2), uniform, *actions], -2))  # (N, B, T, 1 + S, 1)
         weighted = q[..., 1:, :] - torch.cat([log_density, *log_probs], -2)
         return q[..., 0, :], self.softmax_temperature * torch.logsumexp(weighted / self.softmax_temperature, -2)
 
     def samples(self, summary: Tensor, num: int) -> tuple[Tensor, Tensor]:
-        """So many actions (B, T, S, A) for each summary (B, T, H), and their log-probabilities (B, T, S, 1)."""
+        """Sample S = `num` actions (B, T, S, A) for each summary (B, T, H).
+
+        Returns:
+            The actions and their log-probabilities (B, T, S, 1).
+        """
         mean, log_std = (x.unsqueeze(-2) for x in self.actor(summary))
         like = mean.expand(*mean.shape[:-2], num, self.action_dim)
         return squash(mean, log_std, self.noise.normal(like))
 
     def next_value(self, h: Summaries) -> Tensor:
-        """Min over critics of Q'(o', a'), or of its maximum over several a', (B, T, 1)."""
+        """Return the min over critics of Q'(o', a') (B, T, 1); with `max_q_backup`, of its maximum over several a'."""
         if self.backup_entropy and not self.max_q_backup:
             return super().next_value(h)
         actions, _ = self.samples(h.next_pi, self.num_samples if self.max_q_backup else 1)
@@ -165,7 +184,10 @@ class CQL(SAC):
         return q.amax(-2).amin(0)
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """SAC's; in the first updates mean (alpha log pi(a'|o) - log pi(a|o)) with recorded a."""
+        """Return SAC's loss and the entropy.
+
+        In the first `bc_steps` updates, the loss is mean (alpha log pi(a'|o) - log pi(a|o)) with recorded a.
+        """
         if self.critic_optimizer.num_updates > self.bc_steps:
             return super().actor_loss(h, batch)
         _, log_prob = self.sample(h.pi)

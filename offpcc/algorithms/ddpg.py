@@ -1,7 +1,11 @@
 """Deep Deterministic Policy Gradient, Lillicrap et al. 2016 (arXiv:1509.02971), algorithm 1.
 
-Differs from the paper: Gaussian instead of Ornstein-Uhlenbeck noise, Adam's rate and network sizes as in the configs,
-no weight decay, actions enter the critic at its first layer.
+Differs from the paper:
+
+- The exploration noise is Gaussian, not Ornstein-Uhlenbeck.
+- Adam's learning rate and the network sizes are those of the configs.
+- There is no weight decay.
+- Actions enter the critic at its first layer.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from offpcc.core import Batch, Stats, Summaries
 
 
 class DDPGStats(TypedDict):
-    """What an update tells; 0-d tensors."""
+    """Statistics of an update; 0-d tensors."""
 
     critic_loss: Tensor
     actor_loss: Tensor
@@ -26,7 +30,7 @@ class DDPGStats(TypedDict):
 
 @configurable
 class DDPG(DeterministicPolicy):
-    """DDPG, Lillicrap et al. 2016 (arXiv:1509.02971); arguments as of `DeterministicPolicy` and `ActorCritic`."""
+    """DDPG, Lillicrap et al. 2016 (arXiv:1509.02971); arguments: see `DeterministicPolicy` and `ActorCritic`."""
 
     default_num_critics = 1
     has_target_actor = True
@@ -34,7 +38,7 @@ class DDPG(DeterministicPolicy):
     stat_names = tuple(DDPGStats.__annotations__)
 
     def update_networks(self, batch: Batch) -> Stats:
-        """One step of critics, actor and targets (algorithm 1)."""
+        """Make one step of critics, actor and targets (algorithm 1)."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         critic_loss, q = self.critic_loss(h, batch)
@@ -45,7 +49,7 @@ class DDPG(DeterministicPolicy):
         return DDPGStats(critic_loss=critic_loss.detach(), actor_loss=actor_loss.detach(), q=q)  # type: ignore[return-value]
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """L = mean (y - Q(o, a))^2 with y = r + gamma (1 - d) Q'(o', mu'(o')), summed over critics; and mean Q."""
+        """Return L = mean (y - Q(o, a))^2, summed over critics, and mean Q; y = r + gamma (1 - d) Q'(o', mu'(o'))."""
         with torch.no_grad():
             next_q = self.target_critics(h.target_q[:, :, 1:], self.target_action(h))
             y = self.td_target(batch, next_q.amin(0))
@@ -53,10 +57,10 @@ class DDPG(DeterministicPolicy):
         return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
 
     def target_action(self, h: Summaries) -> Tensor:
-        """A' = mu'(o')."""
+        """Return a' = mu'(o')."""
         action: Tensor = self.target_actor(h.next_pi)
         return action
 
     def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """-mean Q_1(o, mu(o)): the deterministic policy gradient (eq. 6)."""
+        """Return -mean Q_1(o, mu(o)); its gradient is the deterministic policy gradient (eq. 6)."""
         return -batch.mean(self.critics.forward_frozen(h.q, self.actor(h.pi), 1)[0])

@@ -1,4 +1,4 @@
-"""How an update is executed: fused or plain, compiled, in bfloat16, and guarded against NaN."""
+"""Execution of updates: fused or plain, compiled, in bfloat16, and guarded against NaN."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NonFinitePolicy = Annotated[str, one_of(NONFINITE_POLICIES)]
 
 
 def with_execution_mode(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], Stats]:
-    """`update_networks`, fused or with matrix products in the agent's precision, and watched.
+    """Wrap `update_networks`, so that it follows the agent's options (fused, compile, precision, nonfinite).
 
-    Nothing that was cast is kept: weights change in the midst of an update.
+    Autocast caches no cast weights, because weights change during an update.
     """
 
     def chosen(agent: Any, batch: Batch) -> Stats:
@@ -43,7 +43,7 @@ def with_execution_mode(update: Callable[[Any, Batch], Stats]) -> Callable[[Any,
 
 
 def compile_losses(agent: Any) -> None:
-    """Put compiled ones in the place of the class's losses, which are pure functions of summaries."""
+    """Replace the agent's losses, which are functions of summaries and batch, by compiled ones."""
     for name in loss_names(type(agent)):
         if name not in vars(agent):
             setattr(agent, name, torch.compile(getattr(agent, name)))

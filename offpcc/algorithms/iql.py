@@ -1,17 +1,25 @@
 """Implicit Q-Learning, Kostrikov et al. 2021 (arXiv:2110.06169).
 
-No action outside the data is ever asked for its value: V is an upper expectile of Q over recorded actions, Q learns
-from V, and the policy is drawn to recorded actions by their advantage.
+IQL never evaluates actions outside the data. V is an upper expectile of Q over recorded actions, and Q learns from V.
+The policy imitates recorded actions, weighted by their advantage.
 
-Differs from the paper: one update makes a step of V, of the policy and of Q, in the authors' code's order, instead of
-policy extraction afterwards. The bound of recorded actions' weights, the least of two target critics and the policy's
-form (mean squashed by tanh, one standard deviation for all observations, its log between -5 and 2) are the code's.
+Differs from the paper:
 
-Differs from the authors' code: weights begin as PyTorch's, not orthogonal; no dropout (0.1 in the policy for Adroit and
-Kitchen there); recorded actions are not moved off the borders of the box, nor have they to be, as the density is not
-squashed; the scale of rewards comes from whole episodes, the last steps of those that were cut included. The encoders
-are those of Q and of the policy, and V reads the policy's summary, which it does not train. By default, observations of
-a data set are normalised.
+- One update makes a step of V, of the policy and of Q, in the order of the authors' code. The paper extracts the policy
+  after training.
+- As in the authors' code, the weights of recorded actions are bounded, and the advantage uses the least of two target
+  critics.
+- The policy's form is the code's: the mean is squashed by tanh, and all observations have one standard deviation, its
+  log between -5 and 2.
+
+Differs from the authors' code:
+
+- Initial weights are PyTorch's, not orthogonal.
+- There is no dropout. The authors' code uses 0.1 in the policy for Adroit and Kitchen.
+- Recorded actions at -1 and 1 are not moved inwards. The density is not squashed, so they need not be.
+- The scale of rewards comes from whole episodes, including the last steps of truncated ones.
+- Q and the policy have encoders. V reads the policy's summary and does not train it.
+- By default, observations of a dataset are normalised.
 """
 
 from __future__ import annotations
@@ -33,7 +41,7 @@ LOG_STD_BOUNDS = -5.0, 2.0  # the authors' code
 
 
 class IQLStats(TypedDict):
-    """What an update tells; 0-d tensors."""
+    """Statistics of an update; 0-d tensors."""
 
     critic_loss: Tensor
     actor_loss: Tensor
@@ -50,9 +58,9 @@ class IQL(ActorCritic):
     Args:
         observation_space: see `ActorCritic`.
         action_space: see `ActorCritic`.
-        expectile: tau; 0.5 gives the mean over recorded actions, near 1 their best.
-        beta: how sharply recorded actions are weighed by their advantage; 0 imitates.
-        max_advantage_weight: largest weight of an action.
+        expectile: tau; 0.5 gives the mean over recorded actions; near 1 it gives their best.
+        beta: inverse temperature of the advantage weights; 0 only imitates.
+        max_advantage_weight: largest weight of a recorded action.
         kwargs: see `ActorCritic`.
     """
 
@@ -75,11 +83,11 @@ class IQL(ActorCritic):
         self.value_optimizer = Optimizer([(self.value.parameters(), self.lr)], self.max_grad_norm)
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> GaussianActor:
-        """A Gaussian policy that is not squashed, but for its mean."""
+        """Return a Gaussian policy; only its mean is squashed."""
         return GaussianActor(summary_dim, self.action_dim, hidden_dims, LOG_STD_BOUNDS)
 
     def build_heads(self, summary_dim: int, hidden_dims: Any) -> None:
-        """V."""
+        """Build V."""
         self.value = mlp([summary_dim, *hidden_dims, 1])
 
     def networks(self) -> tuple[nn.Module, ...]:
@@ -87,7 +95,7 @@ class IQL(ActorCritic):
         return *super().networks(), self.value
 
     def update_networks(self, batch: Batch) -> Stats:
-        """One step of V, actor, critics and targets."""
+        """Make one step of V, actor, critics and targets."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         recorded = self.recorded_value(h, batch)
@@ -108,21 +116,27 @@ class IQL(ActorCritic):
         )
 
     def value_loss(self, h: Summaries, batch: Batch, recorded: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """L_V = mean |tau - 1(u < 0)| u^2, u = min Q'(o, a) - V(o); and mean V. `recorded` is min Q', if at hand."""
+        """Return L_V = mean |tau - 1(u < 0)| u^2, where u = min Q'(o, a) - V(o), and mean V.
+
+        `recorded` is min Q'(o, a); None to compute it.
+        """
         v: Tensor = self.value(h.v[:, :-1])
         u = (self.recorded_value(h, batch) if recorded is None else recorded) - v
         share = (self.expectile - (u < 0.0).to(u.dtype)).abs()
         return batch.mean(share * u.square()), batch.mean(v.detach())
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """L_Q = mean (r + gamma (1 - d) V(o') - Q(o, a))^2, summed over critics; and mean Q."""
+        """Return L_Q = mean (r + gamma (1 - d) V(o') - Q(o, a))^2, summed over critics, and mean Q."""
         with torch.no_grad():
             y = self.td_target(batch, self.value(h.v[:, 1:]))
         q = self.critics(h.q, batch.actions)
         return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
 
     def actor_loss(self, h: Summaries, batch: Batch, recorded: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """L_pi = -mean exp(beta (min Q'(o, a) - V(o))) log pi(a|o), the weight bounded; and its mean."""
+        """Return L_pi = -mean w log pi(a|o) and the mean of the weight w.
+
+        w = exp(beta (min Q'(o, a) - V(o))), at most `max_advantage_weight`. For `recorded` see `value_loss`.
+        """
         with torch.no_grad():
             recorded = self.recorded_value(h, batch) if recorded is None else recorded
             advantage = recorded - self.value(h.v[:, :-1])
@@ -131,6 +145,6 @@ class IQL(ActorCritic):
 
     @torch.no_grad()
     def recorded_value(self, h: Summaries, batch: Batch) -> Tensor:
-        """Min Q'(o, a) of recorded actions, (B, T, 1)."""
+        """Return min Q'(o, a) of recorded actions, (B, T, 1)."""
         q: Tensor = self.target_critics(h.target_q[:, :, :-1], batch.actions)
         return q.amin(0)

@@ -1,11 +1,12 @@
-"""Keeps NaN and infinity out of updates, and reports the first tensor that held one.
+"""`NonFiniteGuard`: keeps NaN and infinity out of updates, and reports the first tensor that had one.
 
-While an agent's update runs, its `NonFiniteGuard` is the `current` one, which optimizers and targets ask. After the
-first non-finite value all steps are frozen, so that weights, moments, targets and statistics stay finite. The check is
-synchronous on a CPU and asynchronous on a GPU.
+While an agent's update runs, `current` returns its guard, and optimizers and targets ask this guard before they change
+anything. After the first non-finite value, no step has an effect, so that weights, moments, targets and statistics stay
+finite. The check is synchronous on a CPU and asynchronous on a GPU.
 
-Batches, losses and gradients are checked; bad weights show in them. Which tensor was first is found by repeating the
-update, only once there is one.
+The guard checks batches, losses and gradients; non-finite weights make these non-finite, too. To name the first bad
+tensor, `find` searches the batch, weights, losses and gradients. It runs only after the guard has found a bad value. On
+a GPU, the guard first repeats the bad update.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from offpcc.core import Batch, Stats
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.tensor_files import write_tensors
 
-GIVEN = ("observations", "actions", "rewards", "terminations", "first_action", "first_reward")  # of a batch
+GIVEN = ("observations", "actions", "rewards", "terminations", "first_action", "first_reward")  # fields of `Batch`
 IN_DATA = "`offpcc check` looks for such numbers in an environment (--env) or in recorded data (--dataset)"
 IN_WEIGHTS = "no update makes them so: go on from a checkpoint, or load other weights"
 IN_LEARNING = "a smaller learning rate, max_grad_norm or a smaller reward_scale may keep it in bounds"
 
 
 class GradientCheck(NamedTuple):
-    """What a step of an optimizer was to be made of."""
+    """Loss, parameters and gradients of one optimizer step."""
 
     loss: Tensor | None  # 0-d
     parameters: Sequence[Tensor]
@@ -39,14 +40,14 @@ class GradientCheck(NamedTuple):
 
 
 class NonFiniteError(UserError):
-    """An update met NaN or infinity, and from there on changed nothing.
+    """Raised if an update has NaN or infinity; from there on, the update changed nothing.
 
     Args:
-        update: its number.
-        finding: what the first tensor with such a number is called, and holds.
-        remedy: what to do about it.
-        batch: that was to be learned from.
-        step: of the environments, at which it was found, if that is known.
+        update: number of the update.
+        finding: name of the first tensor with such a value, and the value.
+        remedy: advice to the user.
+        batch: the update's batch.
+        step: environment step at which the error was found, if known.
     """
 
     def __init__(self, update: int, finding: str, remedy: str, batch: Batch, step: int | None = None) -> None:
@@ -55,13 +56,16 @@ class NonFiniteError(UserError):
         super().__init__(self._told())
 
     def at(self, step: int) -> NonFiniteError:
-        """This error with its step; another object, as gin hands on a proxy of what passes through it."""
+        """Return a copy of this error with its environment step.
+
+        It is a new object, because gin wraps exceptions that pass through it in a proxy.
+        """
         return NonFiniteError(self.update, self.finding, self.remedy, self.batch, step)
 
     def save(self, file: Path) -> None:
-        """Write the batch to `file`, a dict of plain tensors and facts, and tell so."""
+        """Write the batch to `file`, as a dict of plain tensors and facts, and name the file in the message."""
         facts = {"kind": "bad_batch", "update": self.update, "step": self.step, "finding": self.finding}
-        # Each cloned: a tensor may be a view of something much larger, which would be written as a whole.
+        # Clone each tensor: it may be a view of a much larger one, and `torch.save` would write all of that.
         batch = {name: x.cpu().clone() if isinstance(x, Tensor) else x for name, x in self.batch._asdict().items()}
         try:
             write_tensors(file, facts | {"batch": batch})
@@ -72,7 +76,7 @@ class NonFiniteError(UserError):
         self.message = self._told()
 
     def __str__(self) -> str:
-        """The message, with all that is known by now."""
+        """Return the message, with the step and the file if they are known."""
         return self.message
 
     def _told(self) -> str:
@@ -81,9 +85,9 @@ class NonFiniteError(UserError):
 
 
 def find(agent: Any, batch: Batch, looks: Sequence[GradientCheck]) -> tuple[str, str]:
-    """What the first tensor of an update with a bad number is called and holds; and the remedy.
+    """Return a description of the first non-finite tensor of an update, and the remedy.
 
-    The batch comes first, then weights, which were there before any loss, then losses and gradients as they came.
+    The search order is the order of computation: batch, weights, then losses and gradients of each optimizer step.
     """
     for name in GIVEN:
         given = getattr(batch.without_padding(), name)
@@ -106,7 +110,12 @@ def find(agent: Any, batch: Batch, looks: Sequence[GradientCheck]) -> tuple[str,
 
 
 def why_no_action(parts: dict[str, nn.Module], observation: Any) -> str:
-    """Why an actor of these parts gives NaN or infinity for what it was given to see; the whole message."""
+    """Return the error message for an action that is NaN or infinite, with the reason.
+
+    Args:
+        parts: the actor's modules by name.
+        observation: what they got.
+    """
     if held := bad(torch.as_tensor(observation)):
         return f"there is no action, as the observation {held}; mend the environment, or what is handed to `act`"
     held = next((f"{name} {held}" for name, weight in _weights(parts) if (held := bad(weight))), "a sum is infinite")
@@ -114,7 +123,10 @@ def why_no_action(parts: dict[str, nn.Module], observation: Any) -> str:
 
 
 def _weights(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
-    """Weights by name; of what does not learn, such as a temperature of 0, infinity may be meant."""
+    """Yield all floating-point weights and buffers by name, with infinity replaced by 0 where it may be intended.
+
+    That is the case for tensors that are not trained, such as the log of a temperature of 0; but not for targets.
+    """
     for name, module in modules.items():
         for key, weight in module.state_dict(keep_vars=True).items():
             if weight.is_floating_point():
@@ -123,12 +135,12 @@ def _weights(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
 
 
 def too_large(x: Tensor) -> str:
-    """What is said of finite numbers whose sum, which a GPU is asked for, is none."""
+    """Describe finite `x` whose sum is not finite, or return "": on a GPU, the guard checks the sum."""
     return "" if torch.isfinite(x.sum()) else f"is finite, but its sum is not: it reaches {x.abs().max().item():.3g}"
 
 
 def bad(x: Tensor) -> str:
-    """What is bad about `x`, as what follows its name in a sentence; "" if nothing is."""
+    """Describe the first non-finite value of `x`, as the end of a sentence; "" if there is none."""
     wrong = ~torch.isfinite(x)
     count = int(wrong.sum())
     if not count:
@@ -138,9 +150,9 @@ def bad(x: Tensor) -> str:
     return f"is {x[tuple(place)].item()}{where}"
 
 
-INTERVAL = 20  # updates between two reports of a device that is not waited for; each is read when the next is made
-LARGEST_KEPT = 2**28  # bytes of batches that are kept until it is known that none was bad; reports follow sooner then
-MOST_SKIPPED = 100  # updates in a row; more are no accident
+INTERVAL = 20  # updates between two reports of a GPU; a report is read when the next one is started
+LARGEST_KEPT = 2**28  # bytes of unchecked batches that the guard may keep; it reports earlier to stay below
+MOST_SKIPPED = 100  # skipped updates in a row, at which the guard raises
 UNDER_WAY = ("_looks", "_awaiting_a_look", "_update", "_batches", "_num_bytes", "_reported")
 
 Update = Callable[[Any, Batch], Stats]
@@ -148,31 +160,31 @@ _CURRENT: ContextVar[NonFiniteGuard | None] = ContextVar("watch", default=None)
 
 
 def current() -> NonFiniteGuard | None:
-    """The watch of the agent whose update is being made; None outside of updates."""
+    """Return the guard of the agent whose update is running; None outside of updates."""
     return _CURRENT.get()
 
 
 class NonFiniteGuard:
-    """Looks at the updates of one agent.
+    """Checks the updates of one agent for NaN and infinity ("bad" values).
 
     Args:
-        device: of the agent.
-        statistics: tensors that change without a step, such as those of a normalisation.
-        skips: whether updates with bad numbers are left out and counted, instead of being an error.
+        device: the agent's device.
+        statistics: tensors that change without an optimizer step, such as those of a normalisation.
+        skips: True to skip and count bad updates, False to raise an error.
 
     Attributes:
-        found: 0-d: 1 from the first bad number on (until the next update, if updates are skipped), else 0.
-        num_updates: that were made, or left out.
-        bad_in_a_row: how many of the last ones were bad, as far as is known.
-        is_awaited: whether that is known before each step, as on a CPU, where it takes no time.
+        found: 0-d tensor: 1 from the first bad value on, else 0. If bad updates are skipped, each update resets it.
+        num_updates: number of updates, skipped ones included.
+        bad_in_a_row: number of latest updates in a row that were bad, as far as the host knows.
+        is_awaited: True if the guard reads each check's result at once, as on a CPU. On a GPU that would cost time.
     """
 
     _looks: list[GradientCheck]  # of the latest update
     _awaiting_a_look: list[Tensor]
     _update: Update
-    _batches: deque[Batch]  # of updates of which it is not known whether they were bad
-    _num_bytes: int  # of those since the last report
-    _reported: tuple[int, Tensor, Any] | None  # the update after which a report was made, the report, its end
+    _batches: deque[Batch]  # batches of updates whose result the host does not know yet
+    _num_bytes: int  # bytes of the batches since the last report
+    _reported: tuple[int, Tensor, Any] | None  # number of the last update in the report, bad updates in a row, event
 
     def __init__(self, device: torch.device, statistics: Sequence[Tensor] = (), skips: bool = False) -> None:
         self.statistics, self.skips = list(statistics), skips
@@ -180,16 +192,16 @@ class NonFiniteGuard:
         self.found = torch.zeros((), device=device)
         self.num_updates = self.bad_in_a_row = 0
         self._one = torch.ones((), device=device)
-        self._count = torch.zeros((), device=device)  # bad updates in a row, where that is not awaited
+        self._count = torch.zeros((), device=device)  # bad updates in a row, on a GPU
         self._begin_reports()
 
     def run(self, agent: Any, update: Update, batch: Batch) -> Stats:
-        """The statistics of `update(agent, batch)`, watched.
+        """Run `update(agent, batch)` with checks, and return its statistics.
 
         Raises:
-            NonFiniteError: there was one, in this update or in one not long ago, or in too many in a row.
+            NonFiniteError: this update or a recent one was bad; if bad updates are skipped, too many in a row were.
         """
-        if _CURRENT.get() is self:  # an update that calls its parent's
+        if _CURRENT.get() is self:  # the update calls its parent's
             return update(agent, batch)
         if self.skips:
             self.found.zero_()
@@ -211,37 +223,40 @@ class NonFiniteGuard:
         return stats
 
     def synchronize(self, agent: Any) -> None:
-        """Wait for what is not known yet of the updates of `agent`, before it is saved.
+        """Wait for the results of all updates of `agent`. It is called before a save.
 
         Raises:
-            NonFiniteError: there was one.
+            NonFiniteError: see `run`.
         """
         if self._batches:
             self._report(agent)
             self._report(agent)
 
-    # What is asked in an update ------------------------------------------------------------------------------
+    # Used inside updates -------------------------------------------------------------------------------------
 
     @property
     def blocks_update(self) -> bool:
-        """Whether it is known that nothing is to be changed any more; see `found_inf`, where that is not awaited."""
+        """True if the update must not change anything. Always False on a GPU, where `found_inf` does this."""
         return self.is_awaited and self.found.item() > 0.0
 
     @property
     def found_inf(self) -> Tensor | None:
-        """`found`, for what is changed on a device without waiting for it; None where `blocks_update` tells all."""
+        """Return `found` on a GPU, for operations that read it there; None on a CPU, which has `blocks_update`."""
         return None if self.is_awaited else self.found
 
     def check_batch(self, *given: Tensor) -> None:
-        """Look at what is to be learned from, without padding; that is done before the first step."""
+        """Register tensors of the batch, without padding, for the check before the first optimizer step."""
         if _CURRENT.get() is self:
             numbers = [x for x in given if x.is_floating_point()]
             self._awaiting_a_look += numbers if self.is_awaited else [x.sum() for x in numbers]
 
     def check_gradients(self, look: GradientCheck, gradients: Sequence[Tensor]) -> None:
-        """Look at what an optimizer is about to take: `gradients`, or tensors that hold all of them.
+        """Check the loss and the gradients of an optimizer step.
 
-        They may be those from before they were clipped, for clipping makes no bad number good.
+        Args:
+            look: the step; `find` searches it later.
+            gradients: the gradients, or flat tensors with all of them. They may be those before clipping, as clipping
+                makes no bad value finite.
         """
         self._looks.append(look)
         self._awaiting_a_look += gradients
@@ -250,16 +265,17 @@ class NonFiniteGuard:
         self._look()
 
     def _look(self) -> None:
-        """Note whether there is a bad number, on a device that is not waited for all at once.
+        """Check the registered tensors and set `found`; on a GPU in one operation and without waiting.
 
-        A sum is NaN or infinite if a number of it is; of large numbers it may be without.
+        On a CPU it checks sums first: a sum is not finite if one of its terms is not. The sum of large finite numbers
+        may overflow, so a bad sum is followed by a check of each tensor.
         """
         awaiting, self._awaiting_a_look = self._awaiting_a_look, []
         if self.is_awaited:
             total = sum([(x.sum() if x.dim() else x).item() for x in awaiting])
             if not math.isfinite(total) and any(bool(bad(x)) for x in awaiting):
                 self.found.fill_(1.0)
-        elif awaiting:  # they are multiplied by 1
+        elif awaiting:  # this operation also multiplies them by 1
             awaiting = [x.detach() for x in awaiting]
             torch._amp_foreach_non_finite_check_and_unscale_(awaiting, self.found, self._one)
 
@@ -278,10 +294,10 @@ class NonFiniteGuard:
                 statistic.copy_(torch.where(self.found > 0.0, old, statistic))
         return stats
 
-    # What becomes of it --------------------------------------------------------------------------------------
+    # Results and errors --------------------------------------------------------------------------------------
 
     def _of_made_update(self, stats: Stats) -> Stats:
-        """`stats`, all of them NaN if the update was skipped; and whether it was."""
+        """Return `stats`, all NaN if the update was skipped, plus `skipped`, which is 1 or 0."""
         skipped = self.found > 0.0
         made = {name: torch.where(skipped, math.nan, value) for name, value in stats.items()}
         return made | {"skipped": self.found.clone()}
@@ -291,8 +307,15 @@ class NonFiniteGuard:
         return self.bad_in_a_row >= (MOST_SKIPPED if self.skips else 1)
 
     def _raise_error(self, agent: Any, update: Update, batch: Batch, number: int) -> None:
-        """Refuse to go on; the update to tell of has this number and learned from `batch`."""
-        if not self.is_awaited:  # others have followed; as nothing is changed, it can be made again
+        """Find the first bad tensor, reset the guard and raise.
+
+        Args:
+            agent: the agent.
+            update: the update function.
+            batch: batch of the bad update.
+            number: number of the bad update.
+        """
+        if not self.is_awaited:  # other updates have followed; with `found` set, a repeat changes nothing
             self.found.fill_(1.0)
             self._watched(agent, update, batch)
         finding, remedy = find(agent, batch, self._looks)
@@ -303,24 +326,24 @@ class NonFiniteGuard:
                 f'; nonfinite = "skip" leaves such updates out, also of this run from its last checkpoint on: '
                 f"--resume --gin \"{type(agent).__name__}.nonfinite='skip'\""
             )
-        self.bad_in_a_row = 0  # who catches the error may go on
+        self.bad_in_a_row = 0  # a caller that catches the error may continue
         self.found.zero_()
         self._count.zero_()
         self._begin_reports()
         raise NonFiniteError(number, finding, remedy, batch)
 
     def _report(self, agent: Any) -> None:
-        """Read the last report, and have the next one made."""
+        """Read the previous report and start the next one, without waiting for that."""
         if self._reported is not None:
             number, count, event = self._reported
             if event is not None:
                 event.synchronize()
             self.bad_in_a_row = int(count)
             if self._are_too_many:
-                if not self.skips:  # after a first bad update, all are
+                if not self.skips:  # after the first bad update, all count as bad; name the first
                     number -= self.bad_in_a_row - 1
                 self._raise_error(agent, self._update, self._batches[number - self.num_updates - 1], number)
-            while len(self._batches) > self.num_updates - number:  # what has been judged is let go of
+            while len(self._batches) > self.num_updates - number:  # drop the checked batches
                 self._batches.popleft()
         count = self._count.clone().to("cpu", non_blocking=True)
         event = torch.cuda.current_stream(self.found.device).record_event() if self.found.is_cuda else None
@@ -333,22 +356,22 @@ class NonFiniteGuard:
     # Saving and copying --------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What later updates depend on, once they are settled."""
+        """Return the state that later updates need. Call `synchronize` first."""
         return {"num_updates": self.num_updates, "bad_in_a_row": self.bad_in_a_row}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
+        """Load the result of `state_dict`."""
         self.num_updates, self.bad_in_a_row = state["num_updates"], state["bad_in_a_row"]
         self.found.zero_()
         self._count.fill_(self.bad_in_a_row)
         self._begin_reports()
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but what is on its way, which is of this agent's updates."""
+        """Return all attributes but pending checks, which belong to this agent's own updates."""
         return {name: part for name, part in vars(self).items() if name not in UNDER_WAY}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Of a copy."""
+        """Restore a copy, with no pending checks."""
         vars(self).update(state)
         self._begin_reports()
 

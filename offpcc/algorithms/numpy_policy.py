@@ -1,4 +1,4 @@
-"""Acting in NumPy, which is faster than torch for few environments on the CPU."""
+"""`NumpyPolicy`: acts in NumPy, which is faster than PyTorch for few environments on the CPU."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from offpcc.networks import Inputs
 from offpcc.networks.numpy_inference import Array, Mirror, mirror_of
 from offpcc.networks.states import map_state
 
-MOST_MIRRORED = 8  # environments side by side; with more, the products themselves are the cost, and threads pay
+MOST_MIRRORED = 8  # environments; with more, matrix products dominate, and PyTorch's threads are faster
 
 
 class NumpyState(tuple[State, ...]):
-    """A memory that is of arrays already: a resumed run's is of tensors."""
+    """Hidden state that holds arrays; that of a resumed run holds tensors."""
 
 
 class NumpyPolicy:
-    """What `act` does with an agent's networks, by their mirrors.
+    """Acts with NumPy mirrors of an agent's networks.
 
     Args:
-        mirrors: of an agent's `actor_parts`.
-        memoryless: whether nothing of the past is kept.
+        mirrors: mirrors of the agent's `actor_parts`, by name.
+        memoryless: whether the agent has no hidden state.
     """
 
     def __init__(self, mirrors: Mapping[str, Mirror], memoryless: bool) -> None:
@@ -36,7 +36,7 @@ class NumpyPolicy:
 
     @classmethod
     def of(cls, parts: Mapping[str, nn.Module], memoryless: bool) -> NumpyPolicy | None:
-        """The mirror of an agent's `actor_parts`; None if one of them has none."""
+        """Return the policy for an agent's `actor_parts`, or None if one of them has no mirror."""
         found = {name: mirror_of(part) for name, part in parts.items()}
         mirrors = {name: mirror for name, mirror in found.items() if mirror is not None}
         if len(mirrors) < len(found):
@@ -48,15 +48,19 @@ class NumpyPolicy:
 
     @property
     def is_stale(self) -> bool:
-        """Whether weights lie elsewhere by now, as after `torch.nn.utils.vector_to_parameters`."""
+        """True if weights have moved to other memory, as after `torch.nn.utils.vector_to_parameters`."""
         return [weight.data_ptr() for weight in self.weights] != self.places
 
     def __call__(
         self, inputs: Inputs, begins: Array | None, memory: Memory, noise: Array | None
     ) -> tuple[Array, Memory]:
-        """Actions (N, A) and the memory after them, of `inputs` (N, ...) and `noise` (N, A).
+        """Return actions (N, A) and the new hidden state.
 
-        `begins` (N,) tells whose memory starts anew; None if nobody's does.
+        Args:
+            inputs: arrays (N, ...).
+            begins: (N,), true for rows that begin an episode, whose hidden state is reset; None if there are none.
+            memory: hidden state, or None for the initial one.
+            noise: exploration noise (N, A), or None.
         """
         observation, *past = inputs
         if self.normalize is not None:
@@ -75,6 +79,6 @@ class NumpyPolicy:
 
 
 def _kept(memory: Memory, begins: Array) -> Memory:
-    """`memory` as arrays, with the rows that begin an episode back at its start."""
+    """Return `memory` as arrays, with zeros in the rows that begin an episode."""
     memory = map_state(np.asarray, memory)
     return map_state(lambda s: np.where(begins.reshape(-1, *(1,) * (s.ndim - 1)), s.dtype.type(0), s), memory)

@@ -1,4 +1,4 @@
-"""Adam, and schedules of its learning rate."""
+"""`Optimizer`, which is Adam, and learning rate schedules."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Schedule = Callable[[int], float]  # learning rate as a function of the number o
 
 
 def _is_schedule(value: Any) -> bool:
-    """Whether `value` gives a learning rate for the first update."""
+    """Check whether `value` is a callable that returns a learning rate for the first update."""
     if not callable(value) or isinstance(value, type):
         return False
     try:
         return is_number(value(0), 0.0)
-    except Exception:  # it is no schedule, or one that fails
+    except Exception:  # not a schedule, or a broken one
         return False
 
 
@@ -43,7 +43,7 @@ Rate = Annotated[
 
 @configurable
 class LinearDecay:
-    """Learning rate falling linearly from `initial` to `final` over `num_updates` updates, constant afterwards."""
+    """Learning rate that falls linearly from `initial` to `final` in `num_updates` updates and then stays constant."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class LinearDecay:
         self.initial, self.final, self.num_updates = initial, final, num_updates
 
     def __call__(self, update: int) -> float:
-        """The rate for the update after `update` of them."""
+        """Return the learning rate after `update` updates."""
         return self.initial + (self.final - self.initial) * min(update / self.num_updates, 1.0)
 
 
 @configurable
 class CosineDecay:
-    """Learning rate falling from `initial` to `final` along half a cosine in `num_updates` updates, constant after."""
+    """Rate that falls along half a cosine from `initial` to `final` in `num_updates` updates, then stays."""
 
     def __init__(
         self,
@@ -71,20 +71,20 @@ class CosineDecay:
         self.initial, self.final, self.num_updates = initial, final, num_updates
 
     def __call__(self, update: int) -> float:
-        """The rate for the update after `update` of them."""
+        """Return the learning rate after `update` updates."""
         share = 0.5 * (1.0 + math.cos(math.pi * min(update / self.num_updates, 1.0)))
         return self.final + (self.initial - self.final) * share
 
 
 class Optimizer:
-    """Adam over groups of parameters; `minimize` touches no other parameter's gradient.
+    """Adam over groups of parameters; `minimize` changes no other parameter's gradient.
 
-    PyTorch's fused step is called directly: `torch.optim.Adam` costs more around it than the step itself takes for
-    networks of this size. The tests hold one against the other.
+    It calls PyTorch's fused step directly. For networks of this size, the overhead of `torch.optim.Adam` takes longer
+    than the step itself. The tests compare the two.
 
     Args:
         groups: pairs of parameters and their learning rate, a number or a schedule.
-        max_grad_norm: if given, gradients of all groups together are clipped to this norm.
+        max_grad_norm: if given, the gradients of all groups together are clipped to this norm.
     """
 
     def __init__(
@@ -99,15 +99,15 @@ class Optimizer:
         self.num_updates = 0
 
     def minimize(self, loss: Tensor, num_updates: int | None = None) -> None:
-        """One step down the gradient of `loss` with respect to the own parameters; without any, nothing.
+        """Compute the gradient of `loss` and make one step. Without parameters, do nothing.
 
         Args:
-            loss: 0-d.
-            num_updates: updates that the algorithm has made, for schedules; by default the own steps.
+            loss: 0-d tensor.
+            num_updates: number of the algorithm's updates so far, for schedules; default: this optimizer's steps.
         """
         if not self.parameters:
             return
-        with torch.autocast(loss.device.type, enabled=False):  # each product's gradient is of its own precision
+        with torch.autocast(loss.device.type, enabled=False):  # backward uses each operation's own precision
             gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         self.step(gradients, num_updates, loss)
 
@@ -118,10 +118,16 @@ class Optimizer:
         loss: Tensor | None = None,
         flat_gradients: Sequence[Tensor] | None = None,
     ) -> None:
-        """One step down these gradients of the own parameters, None where there is none; see `minimize`.
+        """Make one Adam step by these gradients.
 
-        In an agent's update, nothing is changed if they, or the loss, or anything before has bad numbers; see `watch`.
-        That is seen in less time of fewer tensors, `flat_gradients`, if these hold all gradients and else only zeros.
+        In an agent's update, nothing changes if the gradients, the loss or an earlier tensor of this update have NaN
+        or infinity; see `NonFiniteGuard`.
+
+        Args:
+            gradients: gradient of each parameter, or None where there is none.
+            num_updates: see `minimize`.
+            loss: the loss, for the check.
+            flat_gradients: a few tensors with all gradients and otherwise only zeros; checking them is faster.
         """
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = laid_out(gradient, parameter)
@@ -138,26 +144,26 @@ class Optimizer:
 
     @property
     def rates(self) -> list[float | Schedule]:
-        """The learning rate of each group."""
+        """Return the learning rate of each group, a number or a schedule."""
         return [group.rate for group in self.groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """Moments and the number of updates."""
+        """Return Adam's moments and the number of updates."""
         return {"groups": [group.state_dict() for group in self.groups], "num_updates": self.num_updates}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
+        """Load the result of `state_dict`."""
         for group, saved in zip(self.groups, state["groups"], strict=True):
             group.load_state_dict(saved)
         self.num_updates = state["num_updates"]
 
 
 class Group:
-    """Parameters that Adam (Kingma & Ba 2014, arXiv:1412.6980, algorithm 1) moves at one learning rate.
+    """Parameters with one learning rate, and their Adam step (Kingma & Ba 2014, arXiv:1412.6980, algorithm 1).
 
     Args:
         parameters: at least one.
-        rate: a number or a schedule.
+        rate: the learning rate, a number or a schedule.
     """
 
     BETAS, EPSILON = (0.9, 0.999), 1e-8
@@ -171,18 +177,23 @@ class Group:
         self._count_together()
 
     def _count_together(self) -> None:
-        """Have all steps in one tensor, as one operation takes less time than many."""
+        """Put all step counts into one tensor, so that one operation increments them."""
         self._counts = torch.stack(self.steps)
         self.steps = [*self._counts]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Of a copy, which may have lost what shares memory."""
+        """Restore a copy; copying may break the shared memory of the step counts."""
         vars(self).update(state)
         self._count_together()
 
     @torch.no_grad()
     def step(self, num_updates: int, watch: NonFiniteGuard | None = None) -> None:
-        """Move the parameters that have a gradient, at update `num_updates`, unless `watch` found a fault."""
+        """Update the parameters that have a gradient, unless `watch` has found NaN or infinity.
+
+        Args:
+            num_updates: argument of the schedule.
+            watch: the guard of the running update, if any.
+        """
         reached = [number for number, parameter in enumerate(self.parameters) if parameter.grad is not None]
         if not reached:
             return
@@ -215,11 +226,11 @@ class Group:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Moments, and steps made of each parameter."""
+        """Return the moments and the step count of each parameter."""
         return {"means": self.means, "squares": self.squares, "steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
+        """Load the result of `state_dict`."""
         with torch.no_grad():
             for name, saved in state.items():
                 for own, given in zip(getattr(self, name), saved, strict=True):
@@ -227,20 +238,20 @@ class Group:
 
 
 def laid_out(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:
-    """`gradient`, in memory as its parameter is: the fused step walks through both."""
+    """Return `gradient` with its parameter's strides, because the fused step reads both in memory order."""
     if gradient is None or gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)
 
 
 def clip(parameters: list[Tensor], largest: float) -> None:
-    """Scale gradients down to the norm `largest` of all of them together, if theirs is more."""
+    """Clip the joint norm of all gradients to `largest`."""
     reached = [parameter for parameter in parameters if parameter.grad is not None]
     gradients = [parameter.grad for parameter in reached if parameter.grad is not None]
     if not gradients:
         return
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    # Not in place: two parameters may have one and the same tensor as their gradient.
+    # Not in place: two parameters may share one gradient tensor.
     scaled = torch._foreach_mul(gradients, (largest / (norm + CLIP_EPSILON)).clamp(max=1.0))
     for parameter, gradient in zip(reached, scaled, strict=True):
         parameter.grad = gradient

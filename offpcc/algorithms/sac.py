@@ -1,7 +1,9 @@
 """Soft Actor-Critic, Haarnoja et al. 2018b (arXiv:1812.05905), algorithm 1.
 
-Differs from the paper: the temperature's loss is written on log alpha, as in the authors' code; Adam's rate and network
-sizes as in the configs.
+Differs from the paper:
+
+- The temperature's loss uses log alpha, as in the authors' code.
+- Adam's learning rate and the network sizes are those of the configs.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from offpcc.utils.errors import UserError
 
 
 class SACStats(TypedDict):
-    """What an update tells; 0-d tensors."""
+    """Statistics of an update; 0-d tensors."""
 
     critic_loss: Tensor
     actor_loss: Tensor
@@ -38,10 +40,10 @@ class SAC(ActorCritic):
     Args:
         observation_space: see `ActorCritic`.
         action_space: see `ActorCritic`.
-        alpha: the temperature at the start, or for good when it is not learned.
-        autotune: whether it follows the target entropy.
-        target_entropy: in nats; by default minus the number of action dimensions.
-        alpha_lr: the temperature's learning rate.
+        alpha: initial temperature; constant if autotune is False.
+        autotune: whether to learn the temperature from the target entropy.
+        target_entropy: target entropy in nats; default: minus the number of action dimensions.
+        alpha_lr: learning rate of the temperature, a number or a schedule.
         kwargs: see `ActorCritic`.
     """
 
@@ -77,16 +79,16 @@ class SAC(ActorCritic):
         return super().unused_parameters() | dict.fromkeys(idle, "autotune is False, so alpha stays as it is")
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> SquashedGaussianActor:
-        """A squashed Gaussian policy."""
+        """Return a squashed Gaussian policy."""
         return SquashedGaussianActor(summary_dim, self.action_dim, hidden_dims)
 
     def sample(self, summary: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions (..., A) and their log-probabilities (..., 1)."""
+        """Sample actions (..., A); return them and their log-probabilities (..., 1)."""
         like = summary.new_empty(*summary.shape[:-1], self.action_dim)
         return self.actor.sample(summary, self.noise.normal(like))
 
     def update_networks(self, batch: Batch) -> Stats:
-        """One step of critics, actor, temperature and targets (algorithm 1)."""
+        """Make one step of critics, actor, temperature and targets (algorithm 1)."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         critic_loss, q = self.critic_loss(h, batch)
@@ -104,24 +106,24 @@ class SAC(ActorCritic):
         )
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """J_Q = mean (Q(o, a) - y)^2, y = r + gamma (1 - d) V(o') (eq. 5, 6), summed over critics; mean Q."""
+        """Return J_Q and mean Q, where J_Q = mean (Q(o, a) - y)^2, summed over critics (eq. 5, 6); y is `target`."""
         y, q = self.target(h, batch), self.critics(h.q, batch.actions)
         return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
 
     @torch.no_grad()
     def target(self, h: Summaries, batch: Batch) -> Tensor:
-        """What Q(o, a) is to be, y = r + gamma (1 - d) V(o'), (B, T, 1)."""
+        """Return the target of Q(o, a), y = r + gamma (1 - d) V(o'), (B, T, 1)."""
         return self.td_target(batch, self.next_value(h))
 
     def next_value(self, h: Summaries) -> Tensor:
-        """V(o') = min Q'(o', a') - alpha log pi(a'|o') (eq. 3), (B, T, 1)."""
+        """Return V(o') = min Q'(o', a') - alpha log pi(a'|o') (eq. 3), (B, T, 1)."""
         next_action, log_prob = self.sample(h.next_pi)
         next_q = self.target_critics(h.target_q[:, :, 1:], next_action).amin(0)
         value: Tensor = next_q - self.temperature() * log_prob
         return value
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """J_pi = mean (alpha log pi(a|o) - min Q(o, a)), a sampled by reparametrisation (eq. 9); and the entropy."""
+        """Return J_pi = mean (alpha log pi(a|o) - min Q(o, a)), a reparametrised (eq. 9), and the entropy."""
         action, log_prob = self.sample(h.pi)
         q = self.critics.forward_frozen(h.q, action).amin(0)
         return batch.mean(self.temperature() * log_prob - q), -batch.mean(log_prob.detach())

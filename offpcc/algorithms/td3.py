@@ -1,6 +1,6 @@
 """Twin Delayed DDPG, Fujimoto et al. 2018 (arXiv:1802.09477), algorithm 1.
 
-Differs from the paper: Adam's rate and network sizes as in the configs.
+Differs from the paper: Adam's learning rate and the network sizes are those of the configs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from offpcc.core import Batch, Stats, Summaries
 
 
 class TD3Stats(TypedDict):
-    """What an update tells; 0-d tensors."""
+    """Statistics of an update; 0-d tensors."""
 
     critic_loss: Tensor
     actor_loss: Tensor
@@ -32,8 +32,8 @@ class TD3(DDPG):
         observation_space: see `ActorCritic`.
         action_space: see `ActorCritic`.
         target_noise: standard deviation of the smoothing noise on target actions.
-        noise_clip: its bound.
-        policy_delay: updates of the critics for each of actor and targets.
+        noise_clip: bound of that noise.
+        policy_delay: number of critic updates for each update of actor and targets.
         kwargs: see `DeterministicPolicy` and `ActorCritic`.
     """
 
@@ -54,7 +54,7 @@ class TD3(DDPG):
         self.target_noise, self.noise_clip, self.policy_delay = target_noise, noise_clip, policy_delay
 
     def update_networks(self, batch: Batch) -> Stats:
-        """One step of the critics, and every `policy_delay` steps one of actor and targets (algorithm 1)."""
+        """Make one step of the critics, and every `policy_delay` steps one of actor and targets (algorithm 1)."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         critic_loss, q = self.critic_loss(h, batch)
@@ -69,7 +69,10 @@ class TD3(DDPG):
         return stats
 
     def target_action(self, h: Summaries) -> Tensor:
-        """a' = clip(mu'(o') + clip(noise)): target policy smoothing (section 5.3); the min over critics is DDPG's."""
+        """Return a' = clip(mu'(o') + clip(noise)): target policy smoothing (section 5.3).
+
+        `DDPG.critic_loss` takes the min over critics.
+        """
         action: Tensor = self.target_actor(h.next_pi)
         noise = self.target_noise * self.noise.normal(action)
         return torch.clamp(action + noise.clamp(-self.noise_clip, self.noise_clip), -1.0, 1.0)

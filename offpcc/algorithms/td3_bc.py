@@ -1,11 +1,13 @@
-"""TD3+BC, Fujimoto & Gu 2021 (arXiv:2106.06860): TD3 with a term that keeps to the recorded actions.
+"""TD3+BC, Fujimoto & Gu 2021 (arXiv:2106.06860): TD3 with a behaviour cloning term in the actor's loss.
 
 Differs from the paper: lambda is normalised by |Q| at the policy's actions, as in the authors' code, not at the
 recorded ones.
 
-Differs from the authors' code: normalised observations stay within +/- 10 standard deviations, and while no data set's
-statistics have been given, as online, they are normalised by running ones; with more than two critics, the target is
-the least of all.
+Differs from the authors' code:
+
+- Normalised observations are clipped to +/- 10 standard deviations.
+- Without the statistics of a dataset, as online, running statistics normalise observations.
+- With more than two critics, the target is the least of all.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ class TD3BC(TD3):
     Args:
         observation_space: see `ActorCritic`.
         action_space: see `ActorCritic`.
-        bc_alpha: the paper's alpha: weight of Q, whose scale is divided out, beside imitation; 0 only imitates.
+        bc_alpha: the paper's alpha: weight of the normalised Q relative to the imitation loss; 0 only imitates.
         kwargs: see `TD3`, `DeterministicPolicy` and `ActorCritic`.
     """
 
@@ -40,7 +42,7 @@ class TD3BC(TD3):
         self.bc_alpha = bc_alpha
 
     def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """Mean of -lambda Q_1(o, pi(o)) + (pi(o) - a)^2, where lambda = alpha / mean |Q_1(o, pi(o))|."""
+        """Return mean (-lambda Q_1(o, pi(o)) + (pi(o) - a)^2), where lambda = alpha / mean |Q_1(o, pi(o))|."""
         action = self.actor(h.pi)
         q = self.critics.forward_frozen(h.q, action, 1)[0]
         weight = self.bc_alpha / batch.mean(q.detach().abs())

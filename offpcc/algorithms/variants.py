@@ -1,12 +1,17 @@
-"""The variants of each algorithm: with a memory, with convolutions, or with both.
+"""Variants of each algorithm: recurrent, convolutional, or both.
 
-Recurrent agents are those of Yang & Nguyen 2021 (arXiv:2110.12628): each network reads its own summary of the whole
-history. In "sharing" agents all networks read one summary, which the critics train. Convolutional agents share their
-convolutions, which the critics train, and shift images at random (DrQ, Kostrikov et al. 2020, arXiv:2004.13649).
+Recurrent agents follow Yang & Nguyen 2021 (arXiv:2110.12628): each network reads its own summary of the whole history.
+In "sharing" agents, all networks read one summary, and the critics train its encoder. In convolutional agents, all
+networks share the convolutions, and the critics train them. These agents shift images at random (DrQ, Kostrikov et al.
+2020, arXiv:2004.13649).
 
-Differs from the papers: an update encodes the history once, so the actor's loss reads the critics' summaries from
-before their step; the temperature's loss leaves padding out; updates wait for the end of an episode; with separate
-encoders the target critics' encoders run over the history from its start; previous actions are inputs by choice.
+Differs from the papers:
+
+- An update encodes the history once, so the actor's loss reads the critics' summaries from before their step.
+- The temperature's loss ignores padding.
+- Updates wait for the end of an episode.
+- With separate encoders, the target critics' encoders run over the history from its start.
+- Previous actions as inputs are optional.
 """
 
 from __future__ import annotations
@@ -35,16 +40,16 @@ FROM_IMAGES = {"default_shared_encoder": Convolutional, "default_augmentation": 
 
 
 class Entry(NamedTuple):
-    """What a name of ``--algo`` stands for."""
+    """Meaning of a name of ``--algo``."""
 
     cls: type[ActorCritic]
     algorithm: str  # the name of the algorithm without memory and convolutions
-    memory: str | None  # "separate": one for each network; "shared": one for all; None without
+    memory: str | None  # recurrent encoders: "separate" for each network, "shared" by all, or None
     images: bool
 
 
 class Kind(NamedTuple):
-    """One kind of variant: its names, and what its class builds."""
+    """One kind of variant: its names, and the attributes of its class."""
 
     class_name: str
     name: str
@@ -80,12 +85,12 @@ TABLE: dict[str, Entry] = {}
 
 
 def variants(cls: type[A], name: str, recurrent: str | None = None) -> tuple[type[A], ...]:
-    """The variants of an algorithm, one of each of `KINDS`; they and the algorithm are added to `TABLE`.
+    """Create one variant of an algorithm for each of `KINDS`, and add these and the algorithm to `TABLE`.
 
     Args:
         cls: the algorithm.
         name: its name for ``--algo``.
-        recurrent: the part of the name after "r", if the field has another one: RDPG is the recurrent DDPG.
+        recurrent: name after "r" in recurrent variants, if it differs from `name`: recurrent DDPG is called RDPG.
     """
     TABLE[name] = Entry(cls, name, None, False)
     made = []

@@ -1,4 +1,4 @@
-"""Recorded data as an agent learns from it: read, shown through wrappers, described."""
+"""`OfflineDataset`: recorded data for training, with observations as the environment's wrappers show them."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from offpcc.envs.relabel import view
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils.errors import UserError
 
-SMALL_SPREAD = 0.05  # of returns, relative to their mean; in D4RL's data sets for locomotion it is 0.5 or more
+SMALL_SPREAD = 0.05  # spread of returns relative to their mean; D4RL's locomotion datasets have 0.5 or more
 
 
 @dataclass(frozen=True)
 class OfflineDataset:
-    """Recorded data, ready for a buffer.
+    """A dataset, ready for a buffer.
 
     Attributes:
         rows: whole episodes, with observations as the agent sees them.
-        name: of the data.
-        source: where it came from.
-        num_transitions: in `rows`.
-        num_episodes: in `rows`.
-        mean_return: of whole episodes if there are any, else of all; undiscounted, as recorded.
-        has_ends: whether the data says of any episode where it ends.
-        recorded_in: the environment's name, if the data tells.
-        return_range: what the difference of the largest and the smallest return is scaled to, as gin has it.
-        reward_scale: what rewards are to be multiplied by for that.
-        notices: what is odd about the data.
-        action_range: lowest and highest action of the recording, which are -1 and 1 in `rows`; None where actions were
+        name: name of the data.
+        source: origin of the data.
+        num_transitions: number of transitions in `rows`.
+        num_episodes: number of episodes in `rows`.
+        mean_return: mean undiscounted return, as recorded, of whole episodes, or of all if none is whole.
+        has_ends: whether any episode in the data has a recorded end.
+        recorded_in: the environment's name, if the data has it.
+        return_range: gin's dataset.return_range: the scaled difference of the largest and the smallest return.
+        reward_scale: factor on rewards that gives this difference.
+        notices: warnings about the data.
+        action_range: lowest and highest action of the recording, which `rows` maps to -1 and 1. None if actions were
             recorded in [-1, 1].
-        identity: what tells it from other data, or from another view of it.
-        fingerprint: what tells it from other data, whatever environment shows a part of it, and with whatever noise.
+        identity: name, size and hash of `rows`. It differs for other data and for another view of the same data.
+        fingerprint: hash of the recorded data. It does not depend on the environment's wrappers or their noise.
     """
 
     rows: TransitionTable = field(repr=False)
@@ -72,12 +72,12 @@ class OfflineDataset:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the arrays."""
+        """Return the number of bytes of all arrays."""
         return sum(array.nbytes for array in self.rows.arrays)
 
     @property
     def observation_space(self) -> spaces.Box:
-        """What can be told of it without an environment."""
+        """Return the observation space, derived from the data: shape and dtype, without real bounds."""
         shape = self.rows.observations.shape[1:]
         if self.rows.observations.dtype == np.uint8:
             return spaces.Box(0, 255, shape, np.uint8)
@@ -85,17 +85,17 @@ class OfflineDataset:
 
     @property
     def action_space(self) -> spaces.Box:
-        """Of actions as they were recorded."""
+        """Return the space of the recorded actions, in their own units."""
         if self.action_range is None:
             return spaces.Box(-1.0, 1.0, self.rows.actions.shape[1:], np.float32)
         low, high = self.action_range
         return spaces.Box(np.asarray(low), np.asarray(high), dtype=np.float32)
 
     def for_agent(self, algorithm: Any) -> OfflineDataset:
-        """The same, with notices of what does not suit the agent that is to learn from it."""
+        """Return a copy with further notices, about data that do not suit this agent."""
         notices = [*self.notices]
         if not algorithm.memoryless:
-            notices += told_of_lengths(self.rows.stops - self.rows.starts - 1)  # an episode's last row is no step
+            notices += told_of_lengths(self.rows.stops - self.rows.starts - 1)  # the last row has only an observation
         is_raw = algorithm.normalization is None and not is_image(self.rows.observations.shape[1:])
         if is_raw and (told := unlike_scales(*self.statistics())):
             remedy = f'--gin "{type(algorithm).__name__}.normalize_observations=True" brings them to one scale'
@@ -103,19 +103,19 @@ class OfflineDataset:
         return replace(self, notices=tuple(notices))
 
     def statistics(self) -> tuple[Array, Array]:
-        """Mean and standard deviation, float64, of the observations that transitions start from."""
+        """Return mean and standard deviation, float64, of the observations at which transitions start."""
         mean = self._mean_of(lambda observations: observations)
         return mean, np.sqrt(self._mean_of(lambda observations: np.square(observations - mean)))
 
     def _mean_of(self, function: Callable[[Array], Array]) -> Array:
-        """The mean of a function of these observations, float64; in blocks, for all of them at once would take room."""
+        """Return the mean of `function` of these observations, float64. It works in blocks to save memory."""
         observations, is_start = self.rows.observations, self.rows.is_start
         parts = (observations[rows][is_start[rows]] for rows in blocks(observations))
         total = sum(function(part.astype(np.float64)).sum(0) for part in parts)
         return np.asarray(total / self.num_transitions)
 
     def told_of_scale(self) -> str:
-        """What a person should know of the scale of rewards, "" if it is harmless."""
+        """Return a warning if the scaled rewards are so large that learning may fail, or ""."""
         if self.return_range is None:
             return ""
         spread, size = self.return_range / self.reward_scale, abs(self.mean_return)
@@ -129,15 +129,15 @@ class OfflineDataset:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What run.json tells of it."""
+        """Return the facts for run.json."""
         named = ("name", "source", "num_transitions", "num_episodes", "mean_return", "reward_scale", "identity")
         return {name: getattr(self, name) for name in (*named, "fingerprint")}
 
     def lines(self, reads_rewards: bool = True) -> Iterator[str]:
-        """What a person is told of it.
+        """Yield lines of text about the data for the user.
 
         Args:
-            reads_rewards: whether what is learned depends on rewards.
+            reads_rewards: whether the algorithm uses rewards.
         """
         yield (
             f"learning from {self.name}: {self.num_transitions:,} transitions in {self.num_episodes:,} episodes, mean "
@@ -157,26 +157,26 @@ def dataset_options(
     max_episode_steps: PositiveInteger | None = None,
     action_range: Range | None = None,
 ) -> Mapping[str, Any]:
-    """What gin says of recorded data; see `read`."""
+    """Return gin's settings of datasets; see `read`."""
     settings = {"return_range": return_range, "max_episode_steps": max_episode_steps, "action_range": action_range}
     check("dataset", rules_of(dataset_options), settings)
     return settings
 
 
 def unused_parameters(algorithm: Any) -> dict[str, str]:
-    """Bindings of ``recorded`` that change nothing for an algorithm, and why."""
+    """Return bindings of ``dataset`` that have no effect on an algorithm, each with the reason."""
     return {} if algorithm.has_critics else {"return_range": f"{type(algorithm).__name__} reads no rewards"}
 
 
 def load_configured(source: str | Path | Dataset, progress: Progress | None = None) -> Dataset:
-    """Recorded data as it was recorded, read as gin has it.
+    """Load a dataset with gin's settings, unchanged otherwise.
 
     Args:
-        source: what `offpcc.data.load` takes, or what it gave.
-        progress: of a download.
+        source: an argument or a result of `offpcc.data.load`.
+        progress: callback for the progress of a download.
 
     Raises:
-        UserError: it is not to be had, is not whole, or does not fit what gin binds.
+        UserError: the data cannot be found, are damaged, or do not fit gin's settings.
     """
     settings = dataset_options()
     action_range = settings["action_range"]
@@ -194,22 +194,23 @@ def read(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> OfflineDataset:
-    """Recorded data as an agent learns from it.
+    """Load a dataset for training.
 
-    gin may bind ``dataset.return_range``, the difference that the largest and the smallest return of a whole episode
-    are scaled to for learning (1000 in IQL, arXiv:2110.06169), ``dataset.max_episode_steps`` and
-    ``dataset.action_range`` (see `offpcc.data.load`).
+    gin may bind three settings. ``dataset.return_range`` scales rewards, so that the largest and the smallest return of
+    whole episodes differ by this number (1000 in IQL, arXiv:2110.06169). For ``dataset.max_episode_steps`` and
+    ``dataset.action_range`` see `offpcc.data.load`.
 
     Args:
-        source: what `offpcc.data.load` takes, or what it gave.
-        env: made by `offpcc.make`, whose bounds actions are scaled by if the data tells none, and whose wrappers show
-            the agent its part of what was recorded; it is used up. None to learn from what was recorded as it is.
-        fraction: as few whole episodes from the start as hold this part of the steps, rounded up.
-        seed: of what those wrappers draw, such as noise.
-        progress: of a download.
+        source: an argument or a result of `offpcc.data.load`.
+        env: an environment from `offpcc.make`, or None to use the recorded observations unchanged. Its action bounds
+            scale the actions if the data has none. Its wrappers transform the recorded observations. Do not use the
+            environment afterwards.
+        fraction: part of the steps to keep: the fewest whole episodes from the start that hold it, rounded up.
+        seed: seed of the wrappers' random numbers, such as noise.
+        progress: callback for the progress of a download.
 
     Raises:
-        UserError: it is not to be had, is not whole, cannot be learned from, or does not fit the environment.
+        UserError: the data cannot be found, are damaged, are not suited to training, or do not fit the environment.
     """
     data = load_configured(source, progress)
     called = data.name if isinstance(source, Dataset) else str(source)
@@ -222,7 +223,7 @@ def read(
     rows = data.rows(bounds)
     if not len(rows.starts):
         raise UserError(f"{data.name}: there are no transitions in it; give longer episodes, or next_observations")
-    del data  # what nobody else holds makes room for what the agent sees
+    del data  # frees memory for the observations that the agent sees
     if env is not None:
         rows = rows.showing(_seen(rows, env, seed, wrappers, about["name"]))
     for notice in about["notices"]:
@@ -233,7 +234,7 @@ def read(
 
 
 def _about(data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | None) -> dict[str, Any]:
-    """What `OfflineDataset` tells of recorded data beside its transitions."""
+    """Return the fields of `OfflineDataset` that do not depend on its rows."""
     notices = [*data.notices, *data.action_warnings(bounds), *([] if env is None else told_of_rewards(env))]
     return {
         "name": data.name,
@@ -250,7 +251,7 @@ def _about(data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | N
 
 
 def format_score(name: str, mean_return: float) -> str:
-    """D4RL's score of a return in words, empty where the name has no reference."""
+    """Return D4RL's normalised score of a return as text, or "" if D4RL has no reference for the name."""
     score = catalog.normalized_score(name, mean_return)
     return "" if score is None else f", D4RL score {score:.1f}"
 
@@ -273,11 +274,11 @@ def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: s
 def _seen(
     rows: TransitionTable, env: gymnasium.Env[Any, Any], seed: int, wrappers: Sequence[str] | None, name: str
 ) -> Array:
-    """What the agent sees of the recorded observations."""
+    """Return the recorded observations as the agent sees them through the environment's wrappers."""
     space = env.observation_space
     if space.shape and (space.shape, space.dtype) != (rows.observations.shape[1:], rows.observations.dtype):
         one = np.dtype(space.dtype).itemsize * math.prod(space.shape)
-        seen = len(rows.observations) * one  # as wrappers show them, and beside the rest of a row
+        seen = len(rows.observations) * one  # held twice: as the wrappers return them, and packed into rows
         check_room(
             2 * seen + len(rows.actions) * bytes_per_row(0, rows.actions.shape[1]),
             f"{name}: the observations of {name_of(env)}",
@@ -306,6 +307,6 @@ def _identity(name: str, rows: TransitionTable) -> str:
 def _hash(arrays: Sequence[Array]) -> str:
     digest = hashlib.sha256()
     for array in arrays:
-        for rows in blocks(array):  # of columns that do not lie side by side, a copy is made
+        for rows in blocks(array):  # non-contiguous columns are copied, block by block
             digest.update(np.ascontiguousarray(array[rows]).data)
     return f"SHA-256 {digest.hexdigest()[:16]}"

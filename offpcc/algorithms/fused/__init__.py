@@ -1,8 +1,8 @@
-"""Fused updates of memoryless agents on the CPU, and the table that says which algorithms have one.
+"""Fused updates of memoryless agents on the CPU, and the table of algorithms that have one.
 
-The plain update of an algorithm's page is the reference, and the tests hold one against the other. What it does with
-few numbers it does here too (batches, targets, Adam, Polyak averages); the passes of the networks that learn are made
-in place and differentiated in closed form.
+The plain update in each algorithm's module is the reference, and the tests compare the two. Both share the code for
+batches, targets, Adam and Polyak averages. Fused updates write forward and backward passes in place, with hand-written
+gradients instead of autograd.
 """
 
 from offpcc.algorithms.base import ActorCritic
@@ -19,7 +19,7 @@ from offpcc.algorithms.td3_bc import TD3BC
 
 __all__ = ["FUSED_UPDATES", "FusedBC", "FusedDDPG", "FusedIQL", "FusedSAC", "FusedTD3", "FusedTD3BC", "FusedUpdate"]
 
-# A change to the losses of one of these pages is made in its fused update, too.
+# If you change the losses of one of these algorithms, change its fused update, too.
 FUSED_UPDATES: dict[type[ActorCritic], type[FusedUpdate]] = {
     DDPG: FusedDDPG,
     TD3: FusedTD3,

@@ -1,4 +1,4 @@
-"""`FusedUpdate`: what fused updates share."""
+"""`FusedUpdate`, the base class of fused updates, and `FlatBatch`, their batch."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class FlatBatch(NamedTuple):
-    """The M = B T steps of a batch, one below the other, as networks without encoders read them."""
+    """A batch flattened to M = B T rows, one for each step, as networks without encoders read it."""
 
     both: Tensor  # (2M, H): all o, then all o'
     now: Tensor  # (M, H): o
     next: Tensor  # (M, H): o'
     batch_actions: Tensor  # (B, T, A)
     actions: Tensor  # (M, A)
-    shares: Tensor  # (M, 1), how much each counts in `Batch.mean`
+    shares: Tensor  # (M, 1): weight of each row in `Batch.mean`
 
     @classmethod
     def of(cls, agent: Any, batch: Batch) -> FlatBatch:
-        """Of a batch that `prepare` has made."""
+        """Flatten a batch that `agent.prepare` returned."""
         h = read(agent, batch)
         if batch.complete:
             shares = torch.full_like(batch.loss_mask, 1.0 / batch.loss_mask.numel())
@@ -42,20 +42,20 @@ class FlatBatch(NamedTuple):
         return cls(both, now, following, batch.actions, actions, shares.view(-1, 1))
 
     def with_action(self, action: Tensor) -> Tensor:
-        """What critics read of o and `action` (M, A)."""
+        """Return the critics' input for o and `action` (M, A)."""
         return torch.cat([self.now, action], -1)
 
     def next_with(self, action: Tensor) -> Tensor:
-        """What critics read of o' and `action` (M, A)."""
+        """Return the critics' input for o' and `action` (M, A)."""
         return torch.cat([self.next, action], -1)
 
     def unflatten(self, x: Tensor) -> Tensor:
-        """(..., M, 1) -> (..., B, T, 1)."""
+        """Reshape (..., M, 1) to (..., B, T, 1)."""
         return x.view(*x.shape[:-2], *self.batch_actions.shape[:-1], 1)
 
 
 def read(agent: Any, batch: Batch) -> Tensor:
-    """What every network reads, (B, T+1, H): their encoders have no weights, so they all do the same."""
+    """Return the summary (B, T+1, H); all networks have the same, as their encoders have no weights."""
     shared, own = agent.shared_encoder, agent.actor_encoder
     if type(shared) is PassThrough and type(own) is Identity and not own.extra_dim:
         return vector(batch.observations)
@@ -64,22 +64,22 @@ def read(agent: Any, batch: Batch) -> Tensor:
 
 
 class FusedUpdate:
-    """An algorithm's update by hand; a class for each algorithm, named by its `fused_update`.
+    """Base class of hand-written updates; an algorithm's `fused_update` is its subclass.
 
-    It holds views of an agent's weights and memory to work in, nothing that would have to be saved: a copy makes its
-    own, and so does the original when its weights have been put elsewhere.
+    It holds views of the agent's weights and work memory, and nothing that has to be saved. A copy creates its own
+    views, and so does the original when its weights have moved to other memory.
 
     Args:
-        is_wanted: whether an agent that does not fit is refused, or left to its plain update.
+        is_wanted: what to do with an agent that does not fit: True raises an error, False uses its plain update.
     """
 
     actor_class: ClassVar[type[nn.Module]]
-    others: ClassVar[tuple[str, ...]] = ()  # names of perceptrons beside actor and critics
-    replaced_methods: ClassVar[tuple[str, ...]]  # methods that are not called
+    others: ClassVar[tuple[str, ...]] = ()  # names of MLPs other than actor and critics
+    replaced_methods: ClassVar[tuple[str, ...]]  # methods of the algorithm that the fused update does not call
     actor: MLPKernel
     critics: MLPKernel
     target_critics: MLPKernel
-    _wiring: NetworkFingerprint | None = None  # as it was when `why_not_fusable` was last asked
+    _wiring: NetworkFingerprint | None = None  # at the last call of `why_not_fusable`
     _fits = False
 
     def __init__(self, is_wanted: bool) -> None:
@@ -87,24 +87,24 @@ class FusedUpdate:
 
     @classmethod
     def of(cls, agent: ActorCritic, is_wanted: bool) -> FusedUpdate:
-        """The fused update of `agent`.
+        """Return the fused update of `agent`.
 
         Raises:
-            UserError: it is wanted, but something of the agent does not fit.
+            UserError: `is_wanted` is True, but the agent does not fit.
         """
         if is_wanted:
             require_fusable(agent)
         return cls(is_wanted)
 
     def __getstate__(self) -> dict[str, Any]:
-        """No view: a copy is of an agent with weights of its own."""
+        """Return the state without views, as the copy's agent has its own weights."""
         return {"is_wanted": self.is_wanted}
 
     def fits(self, agent: Any) -> bool:
-        """Whether this can update `agent`, as it is now.
+        """Check whether this can update `agent` in its current state.
 
         Raises:
-            UserError: it cannot, though it is wanted.
+            UserError: it cannot, but `is_wanted` is True.
         """
         if self._wiring is None or not self._wiring.is_that_of(agent):
             if self.is_wanted:
@@ -117,23 +117,33 @@ class FusedUpdate:
 
     @torch.no_grad()
     def __call__(self, agent: Any, batch: Batch) -> Stats:
-        """What the agent's `update_networks` does; of one that fits."""
+        """Do what the agent's `update_networks` does. Call it only if `fits` returned True."""
         batch = agent.prepare(batch)
         return self.update(agent, batch, FlatBatch.of(agent, batch))
 
     def bind(self, agent: Any) -> None:
-        """Work on the weights of `agent`."""
+        """Create the kernels over the weights of `agent`."""
         self.actor = MLPKernel(list(agent.actor.net.parameters()))
         if agent.has_critics:
             self.critics = MLPKernel(list(agent.critics.parameters()))
             self.target_critics = MLPKernel(list(agent.target_critics.parameters()))
 
     def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
-        """One update by a batch that `prepare` has made."""
+        """Make one update.
+
+        Args:
+            agent: the agent.
+            batch: the result of `agent.prepare`.
+            rows: the same batch, flattened.
+        """
         raise NotImplementedError
 
     def step_critics(self, agent: Any, batch: Batch, rows: FlatBatch, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Move the critics towards targets `y` (B, T, 1); mean (Q(o, a) - y)^2 summed over them, and mean Q."""
+        """Make one step of the critics towards targets `y` (B, T, 1).
+
+        Returns:
+            Mean (Q(o, a) - y)^2, summed over critics, and mean Q.
+        """
         x = rows.with_action(rows.actions)
         q = self.critics.forward(x)
         error = q - y.view(-1, 1)

@@ -14,7 +14,7 @@ from offpcc.networks import DeterministicActor
 
 
 class FusedDDPG(FusedUpdate):
-    """`DDPG.update_networks`."""
+    """Fused version of `DDPG.update_networks`."""
 
     actor_class = DeterministicActor
     replaced_methods = ("update_networks", "summarize", "critic_loss", "target_action", "actor_loss")
@@ -35,17 +35,17 @@ class FusedDDPG(FusedUpdate):
         return {"critic_loss": critic_loss, "actor_loss": actor_loss, "q": q}
 
     def targets(self, agent: Any, batch: Batch, rows: FlatBatch) -> Tensor:
-        """Y (B, T, 1)."""
+        """Return the critics' targets y (B, T, 1)."""
         next_q = self.target_critics.forward(rows.next_with(self.target_action(agent, rows))).amin(0)
         y: Tensor = agent.td_target(batch, rows.unflatten(next_q))
         return y
 
     def target_action(self, agent: Any, rows: FlatBatch) -> Tensor:
-        """A' (M, A)."""
+        """Return the target actor's actions a' (M, A)."""
         return self.target_actor.forward(rows.next)[0].tanh()
 
     def step_actor(self, agent: Any, batch: Batch, rows: FlatBatch, num_updates: int | None = None) -> Tensor:
-        """Move the actor; its loss."""
+        """Make one step of the actor and return its loss."""
         action = self.actor.forward(rows.now)[0].tanh()
         q = self.first_critic.forward(rows.with_action(action))[0]
         loss, of_action = self.actor_loss(agent, batch, rows, action, q)
@@ -54,13 +54,13 @@ class FusedDDPG(FusedUpdate):
         return loss
 
     def actor_loss(self, agent: Any, batch: Batch, rows: FlatBatch, action: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss, and its gradient (M, A) with respect to actions (M, A) whose values are `q` (M, 1)."""
+        """Return the loss and its gradient (M, A) with respect to `action` (M, A); `q` (M, 1) is Q_1(o, action)."""
         of_action = self.first_critic.backward_to_inputs(-rows.shares.unsqueeze(0), agent.action_dim)
         return -batch.mean(rows.unflatten(q)), of_action
 
 
 class FusedTD3(FusedDDPG):
-    """`TD3.update_networks`."""
+    """Fused version of `TD3.update_networks`."""
 
     def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""
@@ -81,7 +81,7 @@ class FusedTD3(FusedDDPG):
 
 
 class FusedTD3BC(FusedTD3):
-    """`TD3BC.update_networks`."""
+    """Fused version of `TD3BC.update_networks`."""
 
     def actor_loss(self, agent: Any, batch: Batch, rows: FlatBatch, action: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         """See `FusedDDPG`."""
@@ -94,7 +94,7 @@ class FusedTD3BC(FusedTD3):
 
 
 class FusedBC(FusedUpdate):
-    """`BC.update_networks`."""
+    """Fused version of `BC.update_networks`."""
 
     actor_class = DeterministicActor
     replaced_methods = ("update_networks", "summarize", "actor_loss")

@@ -1,4 +1,4 @@
-"""Whether an agent can have a fused update, and whether it was changed since."""
+"""Checks whether an agent can have a fused update, and whether the agent has changed since the last check."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _CONTENTS = ("_modules", "_parameters")  # of a module
 
 
 class NetworkFingerprint:
-    """What of an agent somebody may change after it was built, as it is now: asked before each update.
+    """Fingerprint of the parts of an agent that a user may change; each update compares it with the current agent.
 
-    The update has put all of it out of the processor's caches, so what costs is how much is looked at: sizes of
-    dictionaries, and which layers, weights and optimizers there are, through lists that are made once.
+    After an update, these parts are no longer in the processor's caches, so the cost grows with the number of objects
+    read. It therefore reads only sizes of dictionaries, ids and types of layers, weights and optimizers, and addresses
+    and flags of weights. The lists of these objects are built once.
     """
 
     def __init__(self, agent: Any) -> None:
@@ -43,10 +44,10 @@ class NetworkFingerprint:
         self._sized = [vars(part) for part in self._typed] + hooks
         self._seen = self._look(own)
         contents = chain.from_iterable(map(dict.values, self._contents))
-        self._kept = [*parts.values(), *contents]  # so that no other has their ids
+        self._kept = [*parts.values(), *contents]  # alive, so that no new object gets one of their ids
 
     def is_that_of(self, agent: Any) -> bool:
-        """Whether `agent`, of which it was, has the same now."""
+        """Check whether `agent`, from which this was built, is unchanged."""
         return self._look(vars(agent)) == self._seen
 
     def _look(self, own: dict[str, Any]) -> tuple[object, ...]:
@@ -62,22 +63,22 @@ class NetworkFingerprint:
 
 
 def modules_of(agent: Any) -> list[nn.Module]:
-    """Of an agent, targets among them."""
+    """Return all modules of an agent, including targets."""
     return [part for part in vars(agent).values() if isinstance(part, nn.Module)]
 
 
 def require_fusable(agent: ActorCritic) -> None:
-    """Refuse an agent that cannot be updated by hand.
+    """Check that the agent can have a fused update.
 
     Raises:
-        UserError: naming what does not fit.
+        UserError: it cannot; the message has the reason.
     """
     if reason := why_not_fusable(agent):
         raise UserError(f"{type(agent).__name__}.fused is True, but {reason}; leave fused out, which updates any agent")
 
 
 def why_not_fusable(agent: ActorCritic) -> str:
-    """Why an agent cannot be updated by hand; "" if it can."""
+    """Return why an agent cannot have a fused update, or "" if it can."""
     cls, fused = type(agent), agent.fused_update
     changed = [name for name, method in agent.fused_methods.items() if getattr(cls, name) is not method]
     own = [*changed, *(name for name in fused.replaced_methods if name in vars(agent))]

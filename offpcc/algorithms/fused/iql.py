@@ -15,13 +15,13 @@ from offpcc.networks import GaussianActor
 
 
 class FusedIQL(FusedUpdate):
-    """`IQL.update_networks`."""
+    """Fused version of `IQL.update_networks`."""
 
     actor_class = GaussianActor
     others = ("value",)
     replaced_methods = ("update_networks", "summarize", "value_loss", "critic_loss", "actor_loss", "recorded_value")
-    value: MLPKernel  # of what learns: o
-    values: MLPKernel  # of what is learned from, once V has moved: o and o'
+    value: MLPKernel  # V at o, for its own step
+    values: MLPKernel  # V at o and o' after its step, for actor and critics
 
     def bind(self, agent: Any) -> None:
         """See `FusedUpdate`."""
@@ -48,7 +48,11 @@ class FusedIQL(FusedUpdate):
         }
 
     def step_value(self, agent: Any, batch: Batch, rows: FlatBatch, recorded: Tensor) -> tuple[Tensor, Tensor]:
-        """Move V to the expectile of what `recorded` (M, 1) actions are worth; its loss, and mean V."""
+        """Make one step of V towards the expectile of `recorded` (M, 1), which is min Q'(o, a).
+
+        Returns:
+            The loss and mean V.
+        """
         v = self.value.forward(rows.now)[0]
         u = recorded - v
         share = (agent.expectile - (u < 0.0).to(u.dtype)).abs_()
@@ -60,7 +64,7 @@ class FusedIQL(FusedUpdate):
         return loss, mean
 
     def step_actor(self, agent: Any, batch: Batch, rows: FlatBatch, weight: Tensor) -> Tensor:
-        """Move the actor to recorded actions, each with its `weight` (M, 1); the loss.
+        """Make one step of the actor towards recorded actions with `weight` (M, 1), and return the loss.
 
         With z = (a - mean) / std, d log pi / d mean is z / std, and d log pi / d log std is z^2 - 1.
         """

@@ -11,17 +11,18 @@ LINE = 16  # numbers of 4 bytes
 
 
 class MLPKernel:
-    """N perceptrons side by side over the memory of their parameters.
+    """N MLPs of the same shape, over the memory of their parameters.
 
-    Each has products of its own: one for all of them is no faster, and for a last layer of a single column many times
-    as slow. What an operation on few numbers costs is its overhead, so views are made once.
+    Each MLP has its own matrix products. A batched product for all is no faster, and for a last layer with one column
+    it is many times slower. On small tensors, the overhead of each operation dominates, so all views are created once.
 
     Args:
-        parameters: weights (N, in, out) and biases (N, 1, out) in turn; or of one network, as `nn.Linear` has them.
+        parameters: weights (N, in, out) and biases (N, 1, out), alternating; or those of one network with the shapes of
+            `nn.Linear`.
 
     Attributes:
-        gradients: of the parameters, in memory as they are; `backward` writes them.
-        flat_gradients: one tensor of all gradients, for who asks the same of each of them.
+        gradients: the parameters' gradients, with the parameters' strides; `backward` writes them.
+        flat_gradients: a list with one tensor that holds all gradients, for operations on all of them.
     """
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
@@ -31,7 +32,7 @@ class MLPKernel:
         self._outputs = self.gradients[0].new_empty(0)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(M, in) -> (N, M, out), which the next call overwrites."""
+        """Return the outputs (N, M, out) for `x` (M, in). The next call overwrites them."""
         if self._outputs.dim() == 1 or self._outputs.shape[1] != len(x):
             self._outputs = torch.stack([network.allocate(len(x)) for network in self._networks])
             for network, output in zip(self._networks, self._outputs, strict=True):
@@ -41,12 +42,22 @@ class MLPKernel:
         return self._outputs
 
     def backward(self, x: Tensor, gradient: Tensor) -> None:
-        """Write `gradients`, from the `gradient` (N, M, out) of what the last `forward` made of its first rows, `x`."""
+        """Write `gradients` from the gradient of the last `forward`'s outputs.
+
+        Args:
+            x: (M, in), the first M rows of the last `forward`'s input.
+            gradient: (N, M, out), the gradient of the outputs for these rows.
+        """
         for network, down in zip(self._networks, gradient, strict=True):
             network.backward(x, down)
 
     def backward_to_inputs(self, gradient: Tensor, columns: int) -> Tensor:
-        """The gradient (M, columns), summed over networks, of the last columns of what the last `forward` read."""
+        """Return the gradient (M, columns) of the input's last columns, summed over networks.
+
+        Args:
+            gradient: (N, M, out), the gradient of the last `forward`'s outputs.
+            columns: number of last columns.
+        """
         of_inputs = gradient.new_zeros(gradient.shape[1], columns)
         for network, down in zip(self._networks, gradient, strict=True):
             network.backward_to_inputs(down, of_inputs)
@@ -54,28 +65,28 @@ class MLPKernel:
 
 
 class _Network:
-    """One perceptron.
+    """One MLP.
 
     Args:
         layers: weights (in, out) and biases (out,).
-        of_layers: where their gradients go.
+        of_layers: memory for their gradients.
     """
 
     def __init__(self, layers: list[tuple[Tensor, Tensor]], of_layers: list[tuple[Tensor, Tensor]]) -> None:
         self.layers = [(bias, weight) for weight, bias in layers]
         self.transposed = [weight.t() for weight, _ in layers]
         self.of_layers = [(weight, _along_the_longer_side(weight), bias) for weight, bias in of_layers]
-        self.values: list[Tensor] = []  # of each layer, the last one's without ReLU
-        self.read: list[tuple[Tensor, Tensor, Tensor]] = []  # first rows of hidden ones; transposed; their gradients
+        self.values: list[Tensor] = []  # output of each layer, after ReLU but for the last
+        self.read: list[tuple[Tensor, Tensor, Tensor]] = []  # hidden layers: first rows, transposed, gradients
 
     def allocate(self, rows: int) -> Tensor:
-        """Have room for as many rows; where the last layer writes."""
+        """Allocate outputs for `rows` rows and return the memory of the last layer's."""
         self.values = [weight.new_empty(rows, weight.shape[1]) for _, weight in self.layers]
         self.read = []
         return self.values[-1]
 
     def forward(self, x: Tensor) -> None:
-        """Compute `values` of `x`."""
+        """Compute `values` for `x`."""
         last = len(self.layers) - 1
         for number, ((bias, weight), write) in enumerate(zip(self.layers, self.values, strict=True)):
             x = torch.addmm(bias, x, weight, out=write)
@@ -83,7 +94,7 @@ class _Network:
                 x.relu_()
 
     def backward(self, x: Tensor, down: Tensor) -> None:
-        """Write the gradients of weights and biases."""
+        """Write the gradients of weights and biases; `down` is the gradient of the outputs."""
         self._have_read(len(down))
         for number in reversed(range(len(self.layers))):
             of_weight, written, of_bias = self.of_layers[number]
@@ -95,14 +106,14 @@ class _Network:
                 down = self._through(number, down)
 
     def backward_to_inputs(self, down: Tensor, of_inputs: Tensor) -> None:
-        """Add the gradient of the inputs' last columns."""
+        """Add the gradient of the input's last columns to `of_inputs`; `down` is the gradient of the outputs."""
         self._have_read(len(down))
         for number in reversed(range(1, len(self.layers))):
             down = self._through(number, down)
         of_inputs.addmm_(down, self.transposed[0][:, -of_inputs.shape[1] :])
 
     def _through(self, number: int, down: Tensor) -> Tensor:
-        """The gradient of a hidden layer before its ReLU, from that of layer `number` above it."""
+        """Return the gradient of the hidden layer below layer `number`, before its ReLU, from that layer's `down`."""
         values, _, below = self.read[number - 1]
         torch.mm(down, self.transposed[number], out=below)
         torch.ops.aten.threshold_backward.grad_input(below, values, 0, grad_input=below)
@@ -115,7 +126,7 @@ class _Network:
 
 
 def _side_by_side(parameters: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-    """Zeros like each parameter, in one tensor's memory; each begins where a line of the processor's cache does."""
+    """Return zeros like each parameter, as views of one tensor, and that tensor; each view starts at a cache line."""
     sizes = [-(-parameter.numel() // LINE) * LINE for parameter in parameters]
     whole = parameters[0].new_zeros(sum(sizes))
     parts = zip(torch.split(whole, sizes), parameters, strict=True)
@@ -123,7 +134,10 @@ def _side_by_side(parameters: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
 
 
 def _along_the_longer_side(gradient: Tensor) -> Tensor:
-    """Where to write a product of this shape: several times as fast along the longer side, if the other is short."""
+    """Return a tensor of this shape for a matrix product to write to, contiguous along the longer side.
+
+    If the other side is short, this is several times as fast. It is `gradient` itself where that is laid out so.
+    """
     num_rows, num_columns = gradient.shape
     along_rows = gradient.stride(1) == 1
     if num_rows == num_columns or along_rows == (num_columns > num_rows):
@@ -132,7 +146,7 @@ def _along_the_longer_side(gradient: Tensor) -> Tensor:
 
 
 def _views(tensors: Sequence[Tensor]) -> list[list[tuple[Tensor, Tensor]]]:
-    """Of parameters, or of their gradients: (in, out) and (out,), layer by layer for each network."""
+    """Return views of parameters or gradients: for each network, a list of (in, out) and (out,) for each layer."""
     pairs = [(w.detach(), b.detach()) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
     if tensors[0].dim() == 2:
         return [[(weight.t(), bias) for weight, bias in pairs]]

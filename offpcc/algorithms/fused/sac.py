@@ -16,16 +16,16 @@ from offpcc.networks.actors import LOG_STD_MAX, LOG_STD_MIN
 
 
 class Sample(NamedTuple):
-    """Actions at observations, and what they are made of."""
+    """Sampled actions and intermediate results of the sampling; a = tanh(u), u = mean + std * noise."""
 
     action: Tensor  # (M, A)
     log_prob: Tensor  # (M, 1)
-    shift: Tensor  # (M, A), of u by noise: std * noise
-    log_std: Tensor  # (M, A), before it is bounded
+    shift: Tensor  # (M, A): std * noise
+    log_std: Tensor  # (M, A), before clamping
 
 
 class FusedSAC(FusedUpdate):
-    """`SAC.update_networks`."""
+    """Fused version of `SAC.update_networks`."""
 
     actor_class = SquashedGaussianActor
     replaced_methods = ("update_networks", "summarize", "critic_loss", "target", "next_value", "actor_loss", "sample")
@@ -50,9 +50,10 @@ class FusedSAC(FusedUpdate):
         }
 
     def sample(self, agent: Any, rows: FlatBatch) -> tuple[Sample, Sample]:
-        """Of the policy at o and at o', in one pass: the critics' step between them leaves the actor alone.
+        """Return samples of the policy at o and at o'.
 
-        The log-probability is that of `networks.actors.squash`.
+        One pass gives both, because the critics' step does not change the actor. The log-probability is computed as in
+        `networks.actors.squash`.
         """
         like = rows.batch_actions
         at_next, at_now = agent.noise.normal(like), agent.noise.normal(like)
@@ -71,10 +72,10 @@ class FusedSAC(FusedUpdate):
     def step_actor(
         self, agent: Any, batch: Batch, rows: FlatBatch, now: Sample, alpha: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Move the actor; its loss, and the entropy.
+        """Make one step of the actor; return its loss and the entropy.
 
-        u is mean + std * noise and a is tanh(u). Noise held, d log pi / d log std is -1 and d log pi / du is 2a, for
-        log(1 - tanh(u)^2) falls by 2 tanh(u).
+        u = mean + std * noise and a = tanh(u). For fixed noise and u, d log pi / d log std = -1. For fixed noise and
+        std, d log pi / du = 2a, because d log(1 - tanh(u)^2) / du = -2 tanh(u).
         """
         every_q = self.critics.forward(rows.with_action(now.action))
         q = every_q.amin(0)
