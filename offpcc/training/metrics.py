@@ -27,7 +27,7 @@ SKIPPED = "skipped"  # name of the statistic that is 1 for a skipped update
 
 
 class AverageStats:
-    """Running means of update statistics. Sums stay on their device and are copied to the host once, when read.
+    """Means of update statistics. Sums stay on their device and are copied to the host once, when read.
 
     Updates whose statistic `skipped` is 1 do not count.
     """

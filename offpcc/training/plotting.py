@@ -23,7 +23,7 @@ MOST_TOLD = 6  # the most runs or columns that a message lists
 
 
 class NoRunsError(UserError, ValueError):
-    """There is nothing to plot."""
+    """Raised when there is nothing to plot."""
 
 
 class Curve(NamedTuple):

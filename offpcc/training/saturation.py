@@ -17,7 +17,7 @@ FEWER_BETWEEN = 0.25  # share between the bounds, relative to that of the action
 
 
 class Saturation:
-    """Checks the tanh outputs of the actor at each epoch's end, and warns once if they are saturated.
+    """Checks the tanh outputs that actions are made of at each epoch's end, and warns once if they are saturated.
 
     It uses a preview of the next batch, so the results of a run do not depend on this callback.
 
