@@ -1,7 +1,7 @@
-"""Checkpoints: written, verified and loaded; the callback that writes them.
+"""Writing, verifying and loading of checkpoints, and the callback that writes them.
 
-A checkpoint is the file ``checkpoint.pt`` and the files in ``checkpoint_parts`` that it names, which hold chunks of the
-replay buffer. The one before it is kept as ``checkpoint_before.pt``.
+A checkpoint is the file ``checkpoint.pt`` and the files in ``checkpoint_parts`` that it names. These hold the chunks of
+the replay buffer. The previous checkpoint is kept as ``checkpoint_before.pt``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 from offpcc.utils.version import tell_changed, versions
 
-CHANGES_LEARNING = "ActorCritic.nonfinite"  # from the first bad number on
+CHANGES_LEARNING = "ActorCritic.nonfinite"  # may change what is learned after the resume
 MAY_CHANGE = (
     "train.num_epochs",
     "make.timeout",
@@ -43,14 +43,14 @@ CHECKPOINT_FORMAT = 9
 
 
 class Checkpoint(dict[str, Any]):
-    """A run as it was saved; the pieces of its buffer stay in their files until `resume` reads them.
+    """The saved state of a run. The chunks of its buffer stay in their files until `resume` reads them.
 
     Args:
-        content: of the file.
-        file: where it lies.
+        content: the content of the file.
+        file: the checkpoint's file.
 
     Raises:
-        FileError: it does not hold what a checkpoint does.
+        FileError: entries of a checkpoint are missing or have the wrong type.
     """
 
     def __init__(self, content: dict[str, Any], file: Path) -> None:
@@ -70,13 +70,13 @@ class Checkpoint(dict[str, Any]):
 
 
 def save_checkpoint(file: Path, learner: Experiment, config: str, num_epochs: int) -> None:
-    """Write all that a run needs to go on exactly; of the buffer, what changed since the last time.
+    """Write all that an exact resume needs. Of the buffer, write only the chunks that changed since the last time.
 
-    The checkpoint that was there is kept as `previous(file)`, unless nothing vouches for it: it was neither written by
-    this learner nor was the learner put back from it.
+    The existing checkpoint is kept as `previous(file)`, but only if this learner wrote it or was loaded from it. Other
+    checkpoints are not known to be valid.
 
     Raises:
-        OSError: a file cannot be written; what was there is.
+        OSError: a file cannot be written. The existing checkpoint stays.
     """
     folder, saved = parts_folder(file), learner.saved
     parts = write_parts(folder, learner.buffer.pieces(), saved)
@@ -106,10 +106,10 @@ def save_checkpoint(file: Path, learner: Experiment, config: str, num_epochs: in
 
 
 def read_checkpoint(file: Path) -> Checkpoint:
-    """Read what `save_checkpoint` wrote, and prove it, the buffer's pieces too; nothing in it is executed.
+    """Read a checkpoint and verify it with its buffer chunks. No code in the file is executed.
 
     Raises:
-        FileError: it is missing, damaged, foreign or of another format.
+        FileError: the checkpoint is missing, damaged, not from this library, or of another format.
     """
     checkpoint = Checkpoint(read_tensors(file, "checkpoint", CHECKPOINT_FORMAT, needs_seal=True), file)
     for part in checkpoint.parts:
@@ -118,10 +118,10 @@ def read_checkpoint(file: Path) -> Checkpoint:
 
 
 def read_latest(file: Path) -> tuple[Checkpoint, list[str]]:
-    """The checkpoint, or where it cannot be used the one before it; and what to tell of that.
+    """Return the checkpoint, or the previous one if it cannot be used, and messages about that.
 
     Raises:
-        UserError: neither can be used.
+        UserError: neither checkpoint can be used.
     """
     try:
         return read_checkpoint(file), []
@@ -138,17 +138,21 @@ def read_latest(file: Path) -> tuple[Checkpoint, list[str]]:
 
 
 def check_unchanged(before: str, now: str) -> list[str]:
-    """Refuse to resume with other bindings, save those that change nothing of what was learned so far.
+    """Raise if the bindings differ from those of the run; bindings in `MAY_CHANGE` may differ.
+
+    Args:
+        before: the config of the run.
+        now: the config to resume with.
 
     Returns:
-        Messages about those that may change what will be.
+        Messages about changes that may affect learning from now on.
 
     Raises:
-        UserError: naming the first binding that differs.
+        UserError: a binding differs. The message names the first.
     """
     old, new = plain_values(before), plain_values(now)
     messages = []
-    # What both have comes first: another memory has other parameters, but what differs is the choice.
+    # Names in both configs come first. Another encoder has other parameters, but the message should name the choice.
     for name in sorted(old.keys() | new.keys(), key=lambda name: (name not in old or name not in new, name)):
         short = ".".join(name.split(".")[-2:])
         if old.get(name) == new.get(name):
@@ -166,7 +170,7 @@ def check_unchanged(before: str, now: str) -> list[str]:
 
 
 def may_change(binding: str) -> str | None:
-    """Which of `MAY_CHANGE` a binding is, if any; a child's parameter is its parents', too."""
+    """Return the entry of `MAY_CHANGE` for a binding, or None. Entries of a class also hold for its child classes."""
     owner, _, parameter = binding.rpartition(".")
     family = REGISTRY[owner].__mro__ if owner in REGISTRY else ()
     names = (f"{name}.{parameter}" for name in (owner, *(cls.__name__ for cls in family)))
@@ -174,21 +178,21 @@ def may_change(binding: str) -> str | None:
 
 
 def is_over(checkpoint: Checkpoint, num_epochs: int) -> bool:
-    """Whether a checkpoint's run has nothing left to do."""
+    """Check whether the run of a checkpoint is finished."""
     return bool(checkpoint["loop"]["stopped"]) or checkpoint["loop"]["epoch"] >= num_epochs
 
 
 def resume(checkpoint: Checkpoint, learner: Experiment) -> list[str]:
-    """Put the parts where a checkpoint left them; messages about what is not exact.
+    """Load a checkpoint into the parts of a run, and return messages about everything that is not exact.
 
     Raises:
-        UserError: it is of a run that was put together otherwise.
+        UserError: the checkpoint does not fit this run.
     """
     try:
         return _resume(checkpoint, learner)
     except (OSError, UserError):
         raise
-    except Exception as error:  # what is made of a file's content may object in any way
+    except Exception as error:  # loading unexpected content can raise anything
         changed = tell_changed(checkpoint.get("versions"))
         raise UserError(
             f"{checkpoint.file} does not fit the run that is put together here ({first_line(error)}); use the code "
@@ -222,10 +226,10 @@ def _resume(checkpoint: Checkpoint, learner: Experiment) -> list[str]:
 
 
 def load_buffer(checkpoint: Checkpoint, learner: Experiment) -> None:
-    """Read the buffer's pieces, each into its place, and remember that they lie in files.
+    """Read the chunks into the buffer, and remember their files so that the next checkpoint can reuse them.
 
     Raises:
-        UserError: they do not fit the buffer, or are no longer what they were.
+        UserError: the chunks do not fit the buffer, or have changed since they were verified.
     """
     buffer, parts, folder = learner.buffer, checkpoint.parts, parts_folder(checkpoint.file)
     saved = learner.saved
@@ -241,8 +245,8 @@ def load_buffer(checkpoint: Checkpoint, learner: Experiment) -> None:
 
 
 def global_generators() -> dict[str, Any]:
-    """The states of the generators that are everybody's: offpcc's own parts use none, a user's may."""
-    kind, keys, position, has_gauss, gauss = np.random.get_state()  # a tuple, for the legacy generator
+    """Return the states of the global random generators. offpcc does not use them, but a user's code may."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state()  # a tuple for the legacy generator
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -252,7 +256,7 @@ def global_generators() -> dict[str, Any]:
 
 
 def set_global_generators(states: dict[str, Any]) -> None:
-    """Put them where `global_generators` found them."""
+    """Set the global random generators to the states from `global_generators`."""
     torch.set_rng_state(states["torch"])
     if states["cuda"] and len(states["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states["cuda"])
@@ -263,18 +267,19 @@ def set_global_generators(states: dict[str, Any]) -> None:
 
 @gin.configurable(allowlist=["every", "every_steps", "every_minutes"])
 class Checkpoints:
-    """Saves the run now and then and at its end, the best actor so far at the ends of epochs, the last when it is over.
+    """Callback that saves checkpoints, the best actor at the ends of epochs, and the last actor at the end of the run.
 
-    A checkpoint is written when any of the three intervals has passed; the run comes to the same whatever they are.
+    A checkpoint is written when any of the three intervals has passed, and at the end of the run. The intervals do not
+    affect the results of the run.
 
     Args:
-        folder: the run's.
-        learner: its parts.
-        config: its operative config, kept in the checkpoint.
-        last_epoch: after which a checkpoint is always written.
-        every: epochs between two checkpoints, written at their ends.
-        every_steps: environment steps.
-        every_minutes: minutes between the end of one and the beginning of the next.
+        folder: the run's folder.
+        learner: the parts of the run.
+        config: the operative config, stored in the checkpoint.
+        last_epoch: the epoch after which a checkpoint is always written.
+        every: epochs between two checkpoints; these are written at the end of an epoch.
+        every_steps: environment steps between two checkpoints.
+        every_minutes: minutes from the end of writing one checkpoint to the next.
     """
 
     def __init__(
@@ -297,22 +302,23 @@ class Checkpoints:
         self._schedule()
 
     def _schedule(self) -> None:
-        """When the next one is due; steps count from the run's beginning, so that a stop moves none."""
+        """Set when the next checkpoint is due. Steps count from the run's start, so a resume does not shift them."""
         self._due_step = (self.learner.loop.step // self.every_steps + 1) * self.every_steps
         self._due_time = time.monotonic() + self.every_seconds
 
     def on_start(self, run: Run) -> None:
-        """Nothing yet."""
+        """Do nothing."""
 
     def on_progress(self, run: Run) -> None:
-        """A checkpoint, if one is due by steps or minutes."""
+        """Write a checkpoint if one is due by steps or minutes."""
         if run.loop.step >= self._due_step or time.monotonic() >= self._due_time:
             self.save()
 
     def on_epoch(self, run: Run) -> None:
-        """The best actor first, so that it is never older than the checkpoint that knows its return.
+        """Save the best actor, then a checkpoint if one is due.
 
-        Without tests there is no best one, and the last is saved.
+        In this order, the saved actor is never older than the checkpoint with its return. Without tests there is no
+        best actor, and the current one is saved as the last.
         """
         if run.loop.is_best:
             save_actor(self.learner.algorithm, self.folder.actor_best)
@@ -323,7 +329,7 @@ class Checkpoints:
             self.save()
 
     def on_end(self, run: Run) -> None:
-        """The actor after the last update."""
+        """Save the actor after the last update."""
         save_actor(self.learner.algorithm, self.folder.actor_last)
 
     def save(self) -> None:

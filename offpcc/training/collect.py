@@ -1,8 +1,8 @@
-"""Plays the episodes of a data set. Episode i depends on the seed and i alone.
+"""Collection of the episodes of a dataset. Episode i depends only on the seed and on i.
 
-Where it begins and all that is random in it is drawn from generators that are made from these two. So a recording that
-was killed and gone on with holds, byte for byte, what it would have held otherwise, provided that the environment
-carries nothing over from one episode to the next (`offpcc check` tells).
+The initial state and all random numbers of an episode come from generators that are seeded with these two. So a
+recording that was killed and resumed is byte for byte equal to one without a break. This holds only if the environment
+keeps no state from one episode to the next; `offpcc check` reports whether it does.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from offpcc.envs.wrapper_chain import name_of
 from offpcc.networks.noise import Noise
 from offpcc.training.interaction import refuse_endless
 
-STREAM = 5  # tells what is drawn here from what else is drawn with the same seed
+STREAM = 5  # separates these generators from others with the same seed
 
 
 class Seeds(NamedTuple):
-    """What an episode's randomness comes from."""
+    """The seeds of an episode."""
 
     reset: int
-    actions: int  # random ones
-    noise: int  # of the agent
-    others: int  # the process's global generators, for environments and networks of a user's own
+    actions: int  # of random actions
+    noise: int  # of the agent's noise
+    others: int  # of the global generators, which a user's environments and networks may use
 
     @classmethod
     def of(cls, seed: int, episode: int) -> Seeds:
-        """Those of an episode, counted from 0."""
+        """Return the seeds of an episode; episodes count from 0."""
         drawn = np.random.SeedSequence((seed, episode, STREAM)).generate_state(4) >> 1
         return cls(*(int(number) for number in drawn))
 
 
 class Transition(NamedTuple):
-    """A step, as `Recorder.push` takes it."""
+    """A transition with the arguments of `Recorder.push`."""
 
     observation: np.ndarray
     action: np.ndarray  # (A,) in [-1, 1]
@@ -54,13 +54,13 @@ class Transition(NamedTuple):
 def play(
     env: gymnasium.Env[Any, Any], actor: ActorCritic | None, seeds: Seeds, deterministic: bool = False
 ) -> Iterator[Transition]:
-    """The steps of an episode.
+    """Run an episode and yield its transitions.
 
     Args:
-        env: made by `offpcc.make` with ``scale_actions``.
-        actor: acts, its memory kept over the whole episode; None for random actions.
-        seeds: of all that is random.
-        deterministic: whether the policy's mode is taken.
+        env: an environment from `offpcc.make` with ``scale_actions``.
+        actor: the agent that acts; its hidden state is kept over the whole episode. None for random actions.
+        seeds: the seeds of everything random.
+        deterministic: True to act with the mode of the policy.
 
     Raises:
         UserError: the episode does not end.

@@ -1,4 +1,4 @@
-"""Test episodes, and videos of them."""
+"""Test episodes and videos of episodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.video import video
 
-TEST_SEED = 3_000_000  # of the first test episode; run ids, the seeds of training, are far below
+TEST_SEED = 3_000_000  # of the first test episode; training seeds (run ids) are far smaller
 
 
 def run_episodes(
@@ -36,27 +36,27 @@ def run_episodes(
     deterministic: bool = True,
     watch: Callable[[gymnasium.Env[Any, Any]], None] | None = None,
 ) -> list[EpisodeResult]:
-    """One episode per seed, side by side in `envs`, with one batched `act` per time step.
+    """Run one episode per seed, in parallel in `envs`, with one batched `act` per time step.
 
     Args:
-        algorithm: acts; nothing of it changes but, unless deterministic, its noise.
-        envs: as many as may run at once.
-        seeds: of the environments' resets, one per episode.
-        deterministic: whether the policy's mode is taken.
-        watch: called with an environment after each reset and step of it.
+        algorithm: the agent that acts. Only its noise generator changes, and only if not deterministic.
+        envs: the environments; their number is the largest number of parallel episodes.
+        seeds: seeds of the resets, one per episode.
+        deterministic: True to act with the mode of the policy.
+        watch: called with an environment after each of its resets and steps.
 
     Returns:
-        Results in the order of `seeds`.
+        The results in the order of `seeds`.
 
     Raises:
         UserError: an episode does not end.
-        Interrupted: the command line was asked to stop.
+        Interrupted: the user asked the command line to stop.
     """
     if not seeds:
         return []
     watch = watch or (lambda env: None)
     envs = envs[: len(seeds)]
-    episodes: list[int | None] = list(range(len(envs)))  # which one each environment plays, None when done
+    episodes: list[int | None] = list(range(len(envs)))  # the episode of each environment, None when done
     waiting = iter(range(len(envs), len(seeds)))
     results: dict[int, EpisodeResult] = {}
     observations = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=False)]
@@ -92,23 +92,23 @@ def run_episodes(
 
 
 class Evaluation:
-    """Test episodes that are the same at every epoch, of every run and for every algorithm.
+    """Test episodes with the same seeds at every epoch, in every run and for every algorithm.
 
-    Where an episode begins moves its return more than most differences between agents do, so what differs
-    between two tests is to be the agent alone.
+    The initial state often changes the return more than the agent does. With fixed seeds, two tests differ only in
+    the agent.
 
     Args:
-        make_env: builds one environment, at the first test.
-        references: the returns to which the normalised scores 0 and 100 belong, where the field has agreed on any.
+        make_env: builds one environment; called at the first test.
+        references: the returns for the normalised scores 0 and 100; None if the field has not agreed on any.
     """
 
     def __init__(self, make_env: MakeEnv, references: tuple[float, float] | None = None) -> None:
         self.make_env, self.references = make_env, references
         self._envs: list[gymnasium.Env[Any, Any]] = []
-        self.shared: Interaction | None = None  # whose environment takes the place of those that `make_env` builds
+        self.shared: Interaction | None = None  # if set, its environment is used and `make_env` is not called
 
     def run(self, algorithm: Algorithm, num_episodes: int, num_envs: int) -> list[EpisodeResult]:
-        """The first `num_episodes` test episodes, at most `num_envs` at once.
+        """Run the first `num_episodes` test episodes, at most `num_envs` in parallel.
 
         Raises:
             EnvironmentFault: an environment misbehaves.
@@ -139,14 +139,15 @@ class Evaluation:
             env.close()
 
 
-SHOWN_SEED = 1_000_000  # of the first episode shown; tests use other seeds
+SHOWN_SEED = 1_000_000  # of the first episode that is shown or recorded; tests use other seeds
 
 
 def open_environment(env: str, algorithm: ActorCritic, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-    """The environment by name, which has to be one that the agent can see and act in; it takes actions in [-1, 1].
+    """Make an environment by name and check that its spaces fit the agent. It takes actions in [-1, 1].
 
     Raises:
-        UserError: it does not exist, lacks a package, cannot be drawn, or has other sizes than the agent's.
+        UserError: the environment does not exist, needs a missing package, cannot be rendered, or has a different
+            observation shape or number of action dimensions from the agent's.
     """
     opened = make(env, render_mode=render_mode, scale_actions=True)
     seen, actions = opened.observation_space.shape, int(np.prod(opened.action_space.shape or (1,)))
@@ -160,7 +161,7 @@ def open_environment(env: str, algorithm: ActorCritic, render_mode: str | None =
 
 
 def watch_episodes(algorithm: ActorCritic, env: str, num_episodes: int) -> list[EpisodeResult]:
-    """Episodes in a window."""
+    """Show episodes in a window."""
     shown = guarded(open_environment(env, algorithm, "human"))
     try:
         return run_episodes(algorithm, [shown], range(SHOWN_SEED, SHOWN_SEED + num_episodes))
@@ -171,7 +172,7 @@ def watch_episodes(algorithm: ActorCritic, env: str, num_episodes: int) -> list[
 def record_episodes(
     algorithm: ActorCritic, env: str, num_episodes: int, folder: Path, name: str = "episode"
 ) -> tuple[list[EpisodeResult], list[Path]]:
-    """Episodes as MP4 files `folder/<name>_<number>.mp4`; results and files."""
+    """Record episodes as MP4 files `folder/<name>_<number>.mp4`. Return the results and the files."""
     shown = guarded(open_environment(env, algorithm, "rgb_array"))
     folder.mkdir(parents=True, exist_ok=True)
     results, files = [], []
@@ -194,7 +195,7 @@ def _draw(add_frame: Callable[[Any], None], env: gymnasium.Env[Any, Any]) -> Non
 def evaluate_actor(
     algorithm: ActorCritic, env: str, num_episodes: int, num_envs: int, seed: int
 ) -> list[EpisodeResult]:
-    """Episodes without pictures, side by side."""
+    """Run episodes in parallel, without rendering."""
     envs = [guarded(open_environment(env, algorithm)) for _ in range(min(num_envs, num_episodes))]
     try:
         return run_episodes(algorithm, envs, range(seed, seed + num_episodes))
@@ -204,7 +205,7 @@ def evaluate_actor(
 
 
 def frames_per_second(env: str, num_steps: int = 20) -> float:
-    """How fast an environment is whose observations are drawn."""
+    """Measure the steps per second of an environment with rendered observations."""
     drawn = guarded(make(env, scale_actions=True))
     try:
         drawn.reset(seed=SHOWN_SEED)
@@ -217,13 +218,13 @@ def frames_per_second(env: str, num_steps: int = 20) -> float:
 
 
 def lines(results: list[EpisodeResult]) -> Iterator[str]:
-    """One line per episode."""
+    """Yield one line of text per episode."""
     for number, result in enumerate(results, 1):
         yield f"episode {number}: return {result.episode_return:.1f}, {result.length} steps"
 
 
 def overview(results: list[EpisodeResult]) -> str:
-    """Mean and spread in one line."""
+    """Return mean and spread of the results as one line of text."""
     returns = np.array([result.episode_return for result in results])
     lengths = np.mean([result.length for result in results])
     return (

@@ -1,4 +1,4 @@
-"""`build`: makes environment, data, algorithm and buffer from their names. `Experiment` holds them."""
+"""`build` makes the environment, dataset, algorithm and buffer from names. `Experiment` holds them."""
 
 from __future__ import annotations
 
@@ -44,30 +44,30 @@ from offpcc.utils.system import is_shortage
 
 @dataclass(frozen=True)
 class Experiment:
-    """The parts of a run, and where it stands."""
+    """The parts of a run and its state."""
 
     algorithm: ActorCritic
     buffer: ReplayBuffer | RecurrentReplayBuffer
-    interaction: Interaction | None  # None to learn from recorded data
-    tests: Evaluation | None  # None where there is no environment
+    interaction: Interaction | None  # None for learning from a dataset
+    tests: Evaluation | None  # None without an environment
     loop: Loop
     title: str = ""
-    recording: OfflineDataset | None = None  # the recorded data in the buffer
-    recorder: Recorder | None = None  # records all that is played
-    saved: Manifest = field(default_factory=Manifest)  # what of it lies in files
+    recording: OfflineDataset | None = None  # the dataset in the buffer
+    recorder: Recorder | None = None  # records all transitions
+    saved: Manifest = field(default_factory=Manifest)  # the parts of the buffer that checkpoint files hold
 
     def train(self, logger: Logger | None = None, callbacks: Sequence[Callback] = (), **settings: Any) -> Agent:
-        """Train by `run_fns.train`; the trained agent. Called again with more epochs, it goes on.
+        """Train with `run_fns.train` and return the trained agent. Call again with more epochs to continue.
 
         Args:
-            logger: by default, the progress is shown in the terminal; ``Loggers([])`` shows nothing.
+            logger: by default a `ConsoleLogger`, which shows the progress; ``Loggers([])`` shows nothing.
             callbacks: see `run_fns.train`.
-            settings: of `run_fns.train`, such as ``num_epochs``; they win over gin's.
+            settings: arguments of `run_fns.train`, such as ``num_epochs``. They override gin's bindings.
 
         Raises:
             NonFiniteError: an update met NaN or infinity.
-            EnvironmentFault: an environment misbehaves; what it raised is the cause.
-            UserError: a setting makes no sense.
+            EnvironmentFault: an environment misbehaves; ``__cause__`` is the exception that it raised, if any.
+            UserError: a setting is invalid, or there is not enough memory.
         """
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
         callbacks = [*callbacks, Saturation(self.algorithm, self.buffer)]
@@ -91,22 +91,22 @@ class Experiment:
         return Agent(self.algorithm)
 
     def close(self) -> None:
-        """Close all environments, and let go of what is recorded."""
+        """Close all environments and the recorder."""
         for part in (self.interaction, self.tests, self.recorder):
             if part is not None:
                 part.close()
 
     def record(self, file: Path, env: str, seed: int, resume: bool = False) -> Experiment:
-        """This learner, which from now on records all that it plays; `recorder.merge` writes the file.
+        """Return a copy of this experiment that records all its transitions; `recorder.merge` writes the file.
 
         Args:
-            file: to be written, in D4RL's format; see `Recorder`.
+            file: the file to write, in D4RL's format; see `Recorder`.
             env: the environment's name.
-            seed: for the file to tell.
-            resume: whether to go on with what is there.
+            seed: the seed, stored in the file's metadata.
+            resume: True to continue an existing recording.
 
         Raises:
-            UserError: nothing is played, or the file cannot be written.
+            UserError: the run has no environment to record, or the file cannot be written.
         """
         self.check_recording(file, resume)
         assert self.interaction is not None
@@ -118,10 +118,10 @@ class Experiment:
         return replace(self, recorder=recorder)
 
     def check_recording(self, file: Path, resume: bool = False) -> None:
-        """Refuse what `record` would refuse of the file's name and of this learner; nothing is left behind.
+        """Raise if `record` would reject the file's name or this experiment. Leaves no file behind.
 
         Raises:
-            UserError: nothing is played, or the file cannot be written.
+            UserError: the run has no environment to record, or the file cannot be written.
         """
         if self.interaction is None:
             raise UserError(f"{file}: learning from recorded data plays nothing that could be recorded")
@@ -134,7 +134,9 @@ class Experiment:
             check_new(file)
             there = next(place for place in file.absolute().parents if place.is_dir())
             try:
-                with tempfile.TemporaryDirectory(dir=there):  # in some places, such as /proc, only the attempt tells
+                with tempfile.TemporaryDirectory(
+                    dir=there
+                ):  # in places such as /proc, only an attempt shows whether it works
                     pass
             except OSError as error:
                 fault = error.strerror or first_line(error)
@@ -154,30 +156,33 @@ def build(
     dataset: str | Path | Dataset | None = None,
     dataset_fraction: Fraction = 1.0,
 ) -> Experiment:
-    """Put a run together from names; what is not given comes from gin's bindings, else from defaults.
+    """Build a run from names. Arguments that are not given come from gin's bindings, else from the defaults.
 
     Args:
-        env: a Gymnasium id; or a name of D4RL's, such as "hopper-medium-v2", which names recorded data as well. None
-            to learn from a data set without tests.
-        algo: a name of `ALGORITHMS`, or of a class registered with `offpcc.configurable` that has an update of its own.
-        seed: of everything random.
-        device: where networks live.
-        threads: of torch on the CPU, in the whole process. More are faster on a quiet machine alone; None leaves
-            torch's own number.
+        env: a Gymnasium id, or a D4RL name such as "hopper-medium-v2", which also selects the dataset. None to learn
+            from a dataset without tests.
+        algo: a name in `ALGORITHMS`, or the name of a class with its own update that is registered with
+            `offpcc.configurable`.
+        seed: the seed of everything random.
+        device: the device of the networks.
+        threads: number of CPU threads of torch, for the whole process. More threads are faster only on an idle
+            machine. None keeps torch's number.
         algorithm: arguments of the algorithm's class.
-        buffer: arguments of `ReplayBuffer`, or with memory of `RecurrentReplayBuffer`.
+        buffer: arguments of `ReplayBuffer`, or of `RecurrentReplayBuffer` for an agent with memory.
         environments: arguments of `offpcc.envs.vector.local.environments`, such as ``num_envs``.
-        dataset: recorded data to learn from instead of interaction; see `offpcc.data.load`. The wrappers of `env`
-            show the agent as much of it as they would in `env`.
-        dataset_fraction: as few whole episodes from its start as hold this part of its steps, rounded up.
+        dataset: a dataset to learn from instead of interaction; see `offpcc.data.load`. The wrappers of `env` apply to
+            its observations as they would in `env`.
+        dataset_fraction: the part of the dataset's steps to use. Takes whole episodes from the start, as few as hold
+            this part, rounded up.
 
     Raises:
-        UserError: a name is unknown, or the environment or the data does not suit.
+        UserError: a name is unknown, or the environment or dataset is unsuitable.
 
     Note:
-        Two things change for the whole process. torch has `threads` from now on, unless that is None. And an agent on
-        the CPU has the allocator keep what is freed, which saves up to a third of an update's time and costs memory;
-        the environment variable ``OFFPCC_KEEP_MEMORY=0`` spares it that (see `offpcc.utils.system`).
+        Two things change for the whole process. First, torch uses `threads` threads from now on, unless `threads` is
+        None. Second, for an agent on the CPU the allocator keeps freed memory. This saves up to a third of the time of
+        an update, but costs memory. The environment variable ``OFFPCC_KEEP_MEMORY=0`` turns it off (see
+        `offpcc.utils.system`).
     """
     check("build", rules_of(build), {"seed": seed, "threads": threads, "dataset_fraction": dataset_fraction})
     if threads is not None:
@@ -224,14 +229,14 @@ def build(
 
 @contextlib.contextmanager
 def telling_what_is_wrong(part: str, sizes: str) -> Iterator[None]:
-    """Turn what its bindings have raised while a part was built into a message.
+    """Turn exceptions from building a part into a `UserError` that names the part and a remedy.
 
     Args:
-        part: of the run, by the name of its class.
-        sizes: that memory is saved by.
+        part: the name of the part's class.
+        sizes: the arguments to lower in order to save memory.
 
     Raises:
-        UserError: a binding is of the wrong type, refers to itself, or takes more memory than there is.
+        UserError: a binding has the wrong type, refers to itself, or needs more memory than there is.
     """
     try:
         yield
@@ -261,7 +266,7 @@ def _storage(
 
 
 def check_context_length(algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer) -> str:
-    """What a person should know of segments that are too short for a memory's window, "" if they are not."""
+    """Return a warning if the segments are shorter than the encoder's context length, else ""."""
     if isinstance(storage, ReplayBuffer) or storage.segment_len is None:
         return ""
     seen = storage.segment_len + storage.burn_in
@@ -278,10 +283,10 @@ def check_context_length(algorithm: ActorCritic, storage: ReplayBuffer | Recurre
 def _learn_from(
     recording: OfflineDataset, algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer
 ) -> None:
-    """Fill the buffer, and let the algorithm know what it needs to know of the data as a whole.
+    """Fill the buffer with the dataset, and set the algorithm's reward scale and normalisation statistics from it.
 
     Raises:
-        UserError: an agent with memory cannot learn from it.
+        UserError: the agent has memory, and the dataset does not mark the ends of episodes.
     """
     if not algorithm.memoryless and not recording.has_ends:
         raise UserError(
@@ -298,14 +303,14 @@ def _learn_from(
 def resolve_env_and_dataset(
     env: str | None, dataset: str | Path | Dataset | None
 ) -> tuple[str | None, str | Path | Dataset | None]:
-    """The environment and the data that are meant: a name of D4RL's stands for both."""
+    """Return the environment and the dataset to use; a D4RL name stands for both."""
     if env is None or env not in catalog.FILES:
         return env, dataset
     return env if catalog.task(env) else None, env if dataset is None else dataset
 
 
 def run_label(env: str | None, dataset: str | Path | Dataset | None, fraction: float = 1.0) -> str:
-    """What a run is called by: its environment, its data, or both, as in "pendulum-p-v0_from_medium_0.1"."""
+    """Return the label of a run: its environment, its dataset, or both, as in "pendulum-p-v0_from_medium_0.1"."""
     if isinstance(dataset, Dataset):
         dataset = dataset.name
     elif dataset is not None and not str(dataset).startswith(MINARI):

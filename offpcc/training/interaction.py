@@ -1,4 +1,4 @@
-"""Steps an agent in its environments and stores the transitions."""
+"""The loop that steps an agent in its environments and stores the transitions."""
 
 from __future__ import annotations
 
@@ -15,46 +15,48 @@ from offpcc.networks.states import map_state
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
 
-LONGEST_EPISODE = 20_000  # steps; no task of the field comes near it
+LONGEST_EPISODE = 20_000  # environment steps; far more than in the usual tasks
 
 
 class EpisodeResult(NamedTuple):
-    """How an episode went."""
+    """Return and length of an episode."""
 
     episode_return: float  # sum of rewards, undiscounted
     length: int  # environment steps
 
 
 class Interaction:
-    """N environments side by side, the episodes under way in them, and the agent's memory of those.
+    """N parallel environments, their unfinished episodes, and the agent's hidden states for these.
 
-    The agent's noise is drawn for all of them at once. So with several, a vector environment that takes a step to
-    start anew (NEXT_STEP) meets other noise than one that does not, though the same seed repeats either.
+    The agent's noise is drawn for all environments at once. A vector environment with NEXT_STEP autoreset takes an
+    extra step for each reset, so with several environments its noise differs from that of one without. Both are
+    reproducible from the seed.
 
     Args:
-        environments: are acted in.
-        algorithm: acts.
-        buffer: gets every transition, with the number of its environment; so does whatever else is put into `stores`.
-        seed: of random exploration.
+        environments: the environments to act in.
+        algorithm: the agent that acts.
+        buffer: receives every transition, with the number of its environment. Other objects in `stores` receive the
+            same.
+        seed: the seed of random exploration.
     """
 
     def __init__(self, environments: Environments, algorithm: Algorithm, buffer: Store, seed: int = 0) -> None:
         self.environments, self.algorithm, self.stores = environments, algorithm, [buffer]
         self.num_envs = num_envs = environments.num_envs
-        # One each, so that when one environment's episode ends changes nothing in another's.
+        # One generator per environment, so the end of one environment's episode does not affect the others.
         self.randomness = [NumpyGenerator(seed, 3, *([number] if number else [])) for number in range(num_envs)]
-        self.finished: list[EpisodeResult] = []  # since they were last taken
-        self.over = np.ones(num_envs, np.bool_)  # whose episode ended with the last step
+        self.finished: list[EpisodeResult] = []  # since the last `take_finished`
+        self.over = np.ones(num_envs, np.bool_)  # True if the episode ended with the last step
         self.observations: Observations = [np.empty(0)] * num_envs
-        self.actions: np.ndarray | None = None  # (N, A), executed last; zeros at an episode's start
-        self.rewards = np.zeros((num_envs, 1), np.float32)  # and what they brought
+        self.actions: np.ndarray | None = None  # (N, A), the last actions; zeros at an episode's start
+        self.rewards = np.zeros((num_envs, 1), np.float32)  # of the last actions
         self.returns, self.lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
         self.memory: Memory = None
-        self.num_steps = 0  # of all environments
-        self.num_dropped = 0  # episodes of which the end was lost with their environment
+        self.num_steps = 0  # sum over all environments
+        self.num_dropped = 0  # episodes that were lost because their environment crashed
 
     def step(self, explore_at_random: bool) -> int:
-        """Act once in every environment; the number of environment steps that were taken.
+        """Act once in every environment, and return the number of environment steps taken.
 
         Raises:
             EnvironmentFault: an environment misbehaves.
@@ -88,7 +90,7 @@ class Interaction:
         return ready
 
     def _choose(self, explore_at_random: bool, ready: np.ndarray) -> np.ndarray:
-        if not ready.any():  # as nobody acts, no noise is drawn
+        if not ready.any():  # no environment needs an action, so draw no noise
             return np.zeros_like(self.actions)
         if explore_at_random:
             random = np.zeros_like(self.actions)
@@ -99,7 +101,9 @@ class Interaction:
         is_first = (self.lengths == 0).astype(np.float32)
         assert self.actions is not None
         seen = Step(np.stack(self.observations), self.actions.copy(), self.rewards.copy(), is_first)
-        chosen, self.memory = self.algorithm.act(seen, self.memory)  # a memory needs every step, random ones too
+        chosen, self.memory = self.algorithm.act(
+            seen, self.memory
+        )  # the hidden state needs every step, also random ones
         return random if explore_at_random else chosen
 
     def _take(self, number: int, action: np.ndarray, result: StepResult) -> None:
@@ -115,11 +119,11 @@ class Interaction:
         self.over[number] = terminated or truncated
         if self.over[number]:
             self.finished.append(EpisodeResult(float(self.returns[number]), int(self.lengths[number])))
-        elif not self.algorithm.memoryless:  # which learns once an episode has ended
+        elif not self.algorithm.memoryless:  # an agent with memory learns when an episode ends
             refuse_endless(lambda: self.environments.name, int(self.lengths[number]))
 
     def _drop(self, number: int, observation: np.ndarray) -> None:
-        """Begin another episode, as one environment's was lost."""
+        """Drop one environment's episode after a crash, and start from the observation of its new episode."""
         for store in self.stores:
             store.drop(number)
         assert self.actions is not None
@@ -133,17 +137,17 @@ class Interaction:
         self.environments.close()
 
     def take_finished(self) -> list[EpisodeResult]:
-        """Episodes that ended since the last call."""
+        """Return the episodes that ended since the last call."""
         finished, self.finished = self.finished, []
         return finished
 
     def state_dict(self) -> dict[str, Any]:
-        """What finds the episodes back, and what the agent knows of them."""
+        """Return what is needed to restore the unfinished episodes and the agent's hidden states."""
         return {
             "randomness": [generator.state_dict() for generator in self.randomness],
             "finished": [tuple(result) for result in self.finished],
             "notes": self.environments.snapshot(),
-            # Of what has ended with an environment that then died, the note is of the episode begun in its place.
+            # Stored separately: if an environment crashes after its episode ended, "notes" describes the new episode.
             "over": torch.from_numpy(self.over.copy()),
             "actions": None if self.actions is None else torch.from_numpy(self.actions.copy()),
             "rewards": torch.from_numpy(self.rewards.copy()),
@@ -155,7 +159,7 @@ class Interaction:
         }
 
     def truncate(self) -> None:
-        """End the episodes under way, whose last transitions count as truncated; the next step begins new ones."""
+        """Truncate all unfinished episodes at their last transitions; the next step starts new episodes."""
         for number in np.flatnonzero(~self.over & (self.lengths > 0)).tolist():
             for store in self.stores:
                 store.truncate(number)
@@ -163,7 +167,7 @@ class Interaction:
         self.memory = None
 
     def _begin_anew(self, state: dict[str, Any]) -> str:
-        """Truncate the episodes that were under way, instead of finding them back; what to tell of that."""
+        """Truncate the unfinished episodes instead of restoring them, and return a message about it."""
         self.over, self.lengths = state["over"].numpy(), np.array(state["lengths"])
         unfinished = self.lengths[~self.over & (self.lengths > 0)].tolist()
         self.actions, self.rewards = state["actions"].numpy(), state["rewards"].numpy()
@@ -179,12 +183,12 @@ class Interaction:
         return f"this resume is not exact: {why}, so unfinished episodes are truncated{steps}, and new ones begin"
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
-        """Find the episodes back; a message if the environments did not repeat them."""
+        """Restore the unfinished episodes; return a message if this is not exact, else None."""
         for generator, saved in zip(self.randomness, state["randomness"], strict=True):
             generator.load_state_dict(saved)
         self.finished = [EpisodeResult(*result) for result in state["finished"]]
         self.num_steps, self.num_dropped = state["num_steps"], state["num_dropped"]
-        if state["actions"] is None:  # nothing had been done yet
+        if state["actions"] is None:  # no step was taken before the checkpoint
             return None
         if state["notes"] is None or not self.environments.replay_on_resume:
             return self._begin_anew(state)
@@ -202,10 +206,10 @@ class Interaction:
 
 
 def refuse_endless(name: Callable[[], str], length: int) -> None:
-    """Refuse an environment whose episode has not ended after `length` steps, if those are too many.
+    """Raise if an episode has not ended after `LONGEST_EPISODE` steps.
 
     Raises:
-        UserError: naming the environment, and the wrapper that gives it an end.
+        UserError: `length` is too large. The message names the environment and the wrapper that sets a time limit.
     """
     if length >= LONGEST_EPISODE:
         raise UserError(

@@ -1,4 +1,4 @@
-"""The state of the loop, statistics of updates, rows of the table, time left."""
+"""The state of the training loop, statistics of updates, columns of the table, and the remaining time."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from offpcc.training.interaction import EpisodeResult
 from offpcc.training.loggers import Logger, Progress, going_on_without
 from offpcc.utils.errors import UserError
 
-REPORT_INTERVAL = 0.25  # seconds between two pictures of the progress display
-WINDOW, FEWEST = 30.0, 5  # seconds, and moments, of which a rate is taken
+REPORT_INTERVAL = 0.25  # seconds between two refreshes of the progress display
+WINDOW, FEWEST = 30.0, 5  # seconds, and entries, in the window for the rate
 EXPLORING = "exploring at random"
 K = TypeVar("K")
-SKIPPED = "skipped"  # the statistic that is 1 for an update that was not made
+SKIPPED = "skipped"  # name of the statistic that is 1 for a skipped update
 
 
 class AverageStats:
-    """Statistics summed where they are computed and moved once, when they are read.
+    """Means of update statistics. Sums stay on their device and are copied to the host once, when read.
 
-    Those of a skipped update, whose statistic `skipped` is 1, are left out.
+    Updates whose statistic `skipped` is 1 do not count.
     """
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, int] = {}
-        # How many of those that were counted, by the names that an update told: few additions for many names.
+        # Number of skipped updates in `counts`, by the tuple of an update's names: one addition for all its names.
         self.left_out: dict[tuple[str, ...], Tensor] = {}
 
     def add(self, stats: Stats) -> None:
-        """Count one update's statistics."""
+        """Add the statistics of one update."""
         skipped = stats.get(SKIPPED)
         if skipped is not None:
             is_made = skipped == 0.0
@@ -50,13 +50,13 @@ class AverageStats:
             self.counts[name] = self.counts.get(name, 0) + 1
 
     def num_skipped(self) -> tuple[int, int]:
-        """How many updates were skipped since `means` was last called, and of how many."""
+        """Return the numbers of skipped updates and of all updates since the last call of `means`."""
         if SKIPPED not in self.sums:
             return 0, 0
         return int(self.sums[SKIPPED]), self.counts[SKIPPED]
 
     def means(self) -> dict[str, float]:
-        """The mean of each since the last call; of what all updates were skipped of, there is none."""
+        """Return the means since the last call, without statistics whose updates were all skipped."""
         sums, left_out = _read(self.sums), _read(self.left_out)
         numbers: dict[str, float] = dict(self.counts)
         for names, number in left_out.items():
@@ -65,11 +65,11 @@ class AverageStats:
         return {name: total / numbers[name] for name, total in sums.items() if numbers[name] > 0.0}
 
     def state_dict(self) -> dict[str, Any]:
-        """The sums so far."""
+        """Return the sums so far."""
         return {"sums": dict(self.sums), "counts": dict(self.counts), "left_out": dict(self.left_out)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
+        """Load the sums from `state`."""
         self.sums, self.counts = dict(state["sums"]), dict(state["counts"])
         self.left_out = dict(state["left_out"])
 
@@ -79,42 +79,42 @@ def _add(sums: dict[K, Tensor], name: K, value: Tensor) -> None:
 
 
 def _read(sums: dict[K, Tensor]) -> dict[K, float]:
-    """All numbers, moved at once."""
+    """Return all sums as floats, with one copy from the device."""
     if not sums:
         return {}
-    device = next(iter(sums.values())).device  # a checkpoint's sums may be elsewhere
+    device = next(iter(sums.values())).device  # sums from a checkpoint may be on another device
     values: list[float] = torch.stack([total.to(device).double() for total in sums.values()]).tolist()
     return dict(zip(sums, values, strict=True))
 
 
 @dataclass
 class Loop:
-    """Where the loop stands; part of a checkpoint."""
+    """State of the training loop; part of a checkpoint."""
 
     step: int = 0  # environment steps taken (offline: steps of the loop)
-    epoch: int = 0  # epochs ended
-    epoch_start: int = 0  # at which step the last of them ended
+    epoch: int = 0  # finished epochs
+    epoch_start: int = 0  # the step at which the last epoch ended
     num_updates: int = 0
-    pending_updates: float = 0.0  # updates that wait for the episode's end, and the part of one that is not due yet
-    updating: bool = False  # whether they are being made
+    pending_updates: float = 0.0  # updates to do, with the fraction that is not due yet
+    updating: bool = False  # whether the loop is doing the pending updates now
     best_return: float | None = None  # mean test return of the best actor so far
-    is_best: bool = False  # whether that was this epoch's
+    is_best: bool = False  # whether this epoch's test gave `best_return`
     stopped: bool = False  # whether `stop_return` has been reached
-    seconds: float = 0.0  # of training, over all resumes
-    train_return: float | None = None  # the latest ones, to be shown
+    seconds: float = 0.0  # of training, including the time before a resume
+    train_return: float | None = None  # the latest returns, for the display
     test_return: float | None = None
-    rows: list[dict[str, float | None]] = field(default_factory=list)  # of the table, one for each epoch that ended
-    stats: AverageStats = field(default_factory=AverageStats, compare=False)  # of the epoch under way
+    rows: list[dict[str, float | None]] = field(default_factory=list)  # of the table, one per finished epoch
+    stats: AverageStats = field(default_factory=AverageStats, compare=False)  # of the current epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """As plain data and tensors."""
+        """Return the state as plain data and tensors."""
         return {**vars(self), "rows": [*self.rows], "stats": self.stats.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`.
+        """Load `state`.
 
         Raises:
-            ValueError: it is of something else.
+            ValueError: `state` is not the state of a loop.
         """
         numbers = [value for name, value in state.items() if name not in ("rows", "stats")]
         if state.keys() != vars(self).keys() or not all(isinstance(value, float | int | None) for value in numbers):
@@ -124,15 +124,15 @@ class Loop:
 
 
 def report_skipped_updates(stats: AverageStats, epoch: int | None, algorithm: str) -> None:
-    """Tell how many updates were skipped, if any were.
+    """Print how many updates were skipped, if any.
 
     Args:
-        stats: of the updates.
-        epoch: the one that they are of; None for those that are made after the last.
-        algorithm: the name of its class.
+        stats: the statistics of the updates.
+        epoch: the epoch of the updates; None for updates after the last epoch.
+        algorithm: the name of the algorithm's class.
 
     Raises:
-        UserError: all of an epoch's were.
+        UserError: all updates of an epoch were skipped.
     """
     skipped, number = stats.num_skipped()
     if not skipped:
@@ -151,13 +151,13 @@ def report_skipped_updates(stats: AverageStats, epoch: int | None, algorithm: st
 
 
 def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_data: bool) -> None:
-    """Tell why a run in environments ended without an update.
+    """Print why a run in environments ended without an update.
 
     Args:
-        loop: where it stands at its end.
+        loop: the state at the end of the run.
         update_after: see `run_fns.train`.
         updates_per_step: see `run_fns.train`.
-        has_data: whether the buffer had anything to learn from.
+        has_data: whether the buffer is not empty.
     """
     if not updates_per_step:
         why = "as train.updates_per_step is 0"
@@ -178,11 +178,11 @@ def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_
 
 
 def columns(stat_names: Iterable[str], scored: bool = False, dropping: bool = False) -> list[str]:
-    """The columns of a run's table, known before it starts.
+    """Return the columns of a run's table, which are fixed before the run starts.
 
     Args:
-        stat_names: what an update tells.
-        scored: whether returns of tests have a normalised score.
+        stat_names: names of the statistics of an update.
+        scored: whether test returns have a normalised score.
         dropping: whether episodes may be lost.
     """
     return [
@@ -203,9 +203,9 @@ def columns(stat_names: Iterable[str], scored: bool = False, dropping: bool = Fa
 def summary(
     kind: str, results: Sequence[EpisodeResult], references: tuple[float, float] | None = None
 ) -> dict[str, float | None]:
-    """Mean return and length of episodes; for tests the standard deviation of returns and their normalised score.
+    """Return mean return and mean length of episodes; for tests also the standard deviation and the normalised score.
 
-    The score is 100 (R - R_0) / (R_100 - R_0), for the `references` R_0 and R_100 (Fu et al. 2020, arXiv:2004.07219).
+    The score is 100 (R - R_0) / (R_100 - R_0), with the `references` R_0 and R_100 (Fu et al. 2020, arXiv:2004.07219).
     """
     if not results:
         return {}
@@ -223,30 +223,33 @@ def summary(
 
 
 class Clock:
-    """Time taken and time left.
+    """Measures the elapsed time and estimates the remaining time.
 
-    A step whose updates are still owed is not done: with memory they are made at an episode's end, in minutes in which
-    no step is taken. So the rate is taken from one moment at which no update is owed to the present. Within an episode
-    what is done stays the same, up to rounding errors, of which no rate may be taken.
+    A step counts as done when its updates are done. An agent with memory does its updates at the end of an episode,
+    sometimes for minutes without a step. So the rate is measured from a moment without pending updates to now. Within
+    an episode the number of done steps is constant up to rounding errors; `least` keeps these errors out of the rate.
     """
 
     def __init__(self, loop: Loop, num_steps: int, updates_per_step: float, logger: Logger) -> None:
         self.loop, self.num_steps, self.logger = loop, num_steps, logger
         self.updates_per_step = updates_per_step
-        self.least = 0.5 * min(1.0, 1.0 / updates_per_step) if updates_per_step else -1.0  # steps that are progress
+        self.least = 0.5 * min(1.0, 1.0 / updates_per_step) if updates_per_step else -1.0  # fewer steps are no progress
         self.counted = self.epoch_started = time.monotonic()
-        self.steps_before = loop.step - loop.epoch_start  # of the epoch under way, in an earlier process
+        self.steps_before = loop.step - loop.epoch_start  # steps of the current epoch that an earlier process took
         self.reported = 0.0
         self.phase = ""
-        self.settled = self.counted, self._num_done()  # when no update was owed last, and the steps done by then
-        self.window = deque([self.settled])  # such moments
+        self.settled = (
+            self.counted,
+            self._num_done(),
+        )  # the last time without pending updates, and the steps done by then
+        self.window = deque([self.settled])  # recent values of `settled`
         self.failed: set[str] = set()
 
     def _num_done(self) -> float:
         return self.loop.step - (self.loop.pending_updates / self.updates_per_step if self.updates_per_step else 0.0)
 
     def report(self, phase: str, now: bool = False) -> None:
-        """Tell the progress display, a few times a second at most."""
+        """Send the progress to the logger, at most a few times per second unless `now` is True."""
         time_now = time.monotonic()
         if self.loop.pending_updates < 1.0 and (done := self._num_done()) - self.settled[1] > self.least:
             self.settled = time_now, done
@@ -261,9 +264,9 @@ class Clock:
             )
 
     def _rate_and_seconds_left(self, phase: str, now: float) -> tuple[float, float]:
-        """Steps per second of late, and the seconds that the others take; 0 and infinity where nothing was done."""
+        """Return recent steps per second and the seconds left; 0 and infinity if no step was done recently."""
         window = self.window
-        if self.phase == EXPLORING != phase:  # which is faster than learning
+        if self.phase == EXPLORING != phase:  # exploring is faster than learning
             window.clear()
         self.phase = phase
         if not window or self.settled[0] > window[-1][0]:
@@ -275,14 +278,14 @@ class Clock:
         return rate, (self.num_steps - done) / rate if rate > 0.0 else math.inf
 
     def latest(self, row: Mapping[str, float | None]) -> None:
-        """Remember the returns to show, and show them."""
+        """Store the latest returns for the display, and refresh it."""
         if row["train/return"] is not None:
             self.loop.train_return = row["train/return"]
         self.loop.test_return = row["test/return"]
         self.report("learning", now=True)
 
     def row(self) -> dict[str, float]:
-        """The time columns of the epoch that ends."""
+        """Return the time columns for the epoch that ends now."""
         now = time.monotonic()
         self._count(now)
         seconds, self.epoch_started = now - self.epoch_started, now

@@ -1,4 +1,4 @@
-"""Learning curves: reads tables, averages over seeds, draws."""
+"""Learning curves: reading of tables, means over seeds, and plots."""
 
 import csv
 import math
@@ -19,15 +19,15 @@ from offpcc.utils.files import open_regular
 Array = npt.NDArray[np.float64]
 Progress = dict[str, list[float]]  # the columns of a `progress.csv`
 LARGEST = 2**30  # bytes of a `progress.csv`
-MOST_TOLD = 6  # runs or columns that a message tells of
+MOST_TOLD = 6  # the most runs or columns that a message lists
 
 
 class NoRunsError(UserError, ValueError):
-    """There is nothing to plot."""
+    """Raised when there is nothing to plot."""
 
 
 class Curve(NamedTuple):
-    """A line and its band: environment steps, and a mean with a standard deviation at each."""
+    """A line and its band: environment steps, with mean and standard deviation at each step."""
 
     steps: Array
     mean: Array
@@ -35,12 +35,12 @@ class Curve(NamedTuple):
 
 
 class Mean(NamedTuple):
-    """Several runs of one setting.
+    """The mean of several runs with equal settings.
 
     Attributes:
         num_runs: Runs with at least one number.
-        curve: Mean and standard deviation over these runs, as far as all of them reach.
-        beyond: The runs that go on after its last step, each from there to its own end.
+        curve: Mean and standard deviation over these runs, at the steps that all of them have.
+        beyond: The longer runs, each from the last step of `curve` to its own end.
     """
 
     num_runs: int
@@ -52,7 +52,7 @@ def find_runs(folder: Path) -> list[Path]:
     """Find the runs in a run's, an algorithm's or an environment's folder.
 
     Args:
-        folder: Where to look, at any depth.
+        folder: The folder to search, at any depth.
 
     Returns:
         The folders that hold a `progress.csv`, sorted.
@@ -70,7 +70,7 @@ def read_progress(file: Path) -> Progress:
     """Read a run's `progress.csv` as columns, with nan for empty cells.
 
     Raises:
-        UserError: If it is damaged, or something else.
+        UserError: If the file is damaged or is not a table of a run.
     """
     try:
         if not file.is_file() or file.stat().st_size > LARGEST:
@@ -92,7 +92,7 @@ def read_progress(file: Path) -> Progress:
 
 
 def curve_of(progress: Progress, metric: str) -> Curve:
-    """A metric where it is known; its band, where the file has one, is the column named `<metric>_std`."""
+    """Return a metric at the steps with a number. The band comes from the column `<metric>_std`, if there is one."""
     steps, mean = np.asarray(progress["step"]), np.asarray(progress.get(metric, []))
     if not len(mean):
         return Curve(mean, mean, mean)
@@ -102,15 +102,15 @@ def curve_of(progress: Progress, metric: str) -> Curve:
 
 
 def mean_over_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Mean:
-    """Mean and standard deviation over runs, where all have a number; runs without any do not count.
+    """Return mean and standard deviation over runs at their common steps. Runs without any number do not count.
 
     Args:
-        group: what the runs are called together, for messages.
-        runs: their folders.
-        metric: a column of their tables.
+        group: the name of the group, for messages.
+        runs: the folders of the runs.
+        metric: a column of the tables.
 
     Raises:
-        NoRunsError: there is no step where all have one.
+        NoRunsError: no run has a number, or the runs have no common step.
         KeyError: a run's `progress.csv` lacks the metric.
     """
     curves = []
@@ -140,7 +140,7 @@ def mean_over_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Mean
 
 
 def _extent(name: str, steps: Array) -> str:
-    """At which steps a run has numbers."""
+    """Return a text about the steps at which a run has numbers."""
     if not len(steps):
         return f"run {name} has none"
     if len(steps) == 1:
@@ -149,7 +149,7 @@ def _extent(name: str, steps: Array) -> str:
 
 
 def _advice(runs: Sequence[Path]) -> str:
-    """Which columns there are numbers of instead."""
+    """Return a text that names the columns with numbers."""
     tables = [read_progress(run / "progress.csv") for run in runs]
     known = [name for name in dict.fromkeys(column for table in tables for column in table) if "/" in name]
     full = [name for name in known if any(len(curve_of(table, name).steps) for table in tables)]
@@ -167,22 +167,22 @@ if TYPE_CHECKING:
 
 
 OFFLINE_STEPS = "steps of learning from recorded data"
-LABEL = 36  # letters in a line of a label
-UNBROKEN = "\0"  # a space at which a label is not broken
-THIN = 0.8  # points; a line of one run beside that of a mean
+LABEL = 36  # characters in a line of a label
+UNBROKEN = "\0"  # placeholder for a space without a line break
+THIN = 0.8  # points; width of the line of a single run
 
 
 class Summary(NamedTuple):
-    """How a group of runs ended.
+    """The final result of a group of runs.
 
     Attributes:
         environment: The environment's name.
         label: The group's name in the legend.
         num_runs: Runs with at least one number for the metric.
         final_mean: Mean over runs at `steps`.
-        final_std: Standard deviation over runs at `steps` (divided by the number of runs, as NumPy does).
-        steps: The last environment step that all runs of the group have a number for.
-        longest: The last environment step of the run that goes on longest.
+        final_std: Standard deviation over runs at `steps` (with divisor N, NumPy's default).
+        steps: The last environment step at which all runs of the group have a number.
+        longest: The last environment step of the longest run.
     """
 
     environment: str
@@ -195,21 +195,21 @@ class Summary(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Runs of one algorithm in one folder that have the same settings."""
+    """Runs in the folder of one algorithm with equal settings."""
 
     folder: Path
-    settings: str  # what tells them from the other runs in the folder; "" where all are alike
+    settings: str  # how they differ from other runs in the folder; "" if all are equal
     runs: list[Path]
 
 
 def plot_run(folder: Path, file: Path) -> None:
     """Plot a run's learning curve: test return with a band of one standard deviation, and training return.
 
-    Of a run without either, from recorded data and without an environment, the losses are plotted.
+    A run without both, which learns from a dataset and has no environment, gets a plot of its losses.
 
     Args:
         folder: The run's folder, `<environment>/<algorithm>/<run id>`.
-        file: The picture (PNG, PDF or SVG, by its suffix).
+        file: The image file to write (PNG, PDF or SVG, by its suffix).
     """
     progress = read_progress(folder / "progress.csv")
     environment, algorithm, run_id = folder.resolve().parts[-3:]
@@ -238,27 +238,28 @@ def plot_runs(
     labels: Sequence[str] | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> list[Summary]:
-    """Compare groups of runs. A group are the runs of one folder that have the same settings.
+    """Plot groups of runs for comparison. A group consists of the runs of one folder with equal settings.
 
-    Each group has a line for the mean over its runs and a band of one standard deviation, as far as all of its runs
-    reach. Thin lines show the runs that go on from there, each to its own end. Each environment has a panel of its own.
+    Each group has a line for the mean over its runs and a band of one standard deviation, up to the last common step.
+    Thin lines show the longer runs from there on. Each environment has its own panel.
 
     Args:
         folders: Folders of runs, algorithms or environments.
-        file: The picture (PNG, PDF or SVG, by its suffix).
+        file: The image file to write (PNG, PDF or SVG, by its suffix).
         metric: The column of `progress.csv` to plot.
-        labels: Names for the legend, one per group in the order in which `folders` gives them; the
-            algorithms' names by default, with the settings that differ.
-        announce: Told which groups are left out, as none of their runs has the metric at a step that all have reached.
+        labels: Names for the legend, one per group, in the order of `folders`. By default the algorithms' names with
+            the settings that differ.
+        announce: Called with a message for each group that is left out because its runs have no number for the metric
+            at a common step.
 
     Returns:
-        A summary of each group.
+        The final result of each group.
 
     Raises:
         NoRunsError: If a folder holds no runs, or no group's runs have a number at a common step.
         KeyError: If a run's `progress.csv` lacks the metric.
         UserError: If a run's table or config cannot be read.
-        ValueError: If the number of labels is not that of groups.
+        ValueError: If the numbers of labels and groups differ.
     """
     groups = _groups(folders)
     names = _labels(groups) if labels is None else list(labels)
@@ -303,7 +304,7 @@ def plot_runs(
 
 
 def _groups(folders: Sequence[Path]) -> list[Group]:
-    """The runs in some folders, each once, by folder and settings."""
+    """Group the runs in some folders by folder and settings, without duplicates."""
     runs_of: dict[Path, dict[Path, None]] = {}
     for folder in folders:
         for run in find_runs(folder):
@@ -316,7 +317,7 @@ def _groups(folders: Sequence[Path]) -> list[Group]:
 
 
 def _labels(groups: Sequence[Group]) -> list[str]:
-    """Names for groups: that of their folder, and the settings that differ within it."""
+    """Return a name for each group: its folder's name and the settings that differ within the folder."""
     folders = list(dict.fromkeys(group.folder for group in groups))
     name_of = dict(zip(folders, _names(folders), strict=True))
     return [", ".join(filter(None, (name_of[group.folder], group.settings))) for group in groups]
@@ -327,10 +328,10 @@ def _has_trained_online(run: Path) -> bool:
 
 
 def _names(groups: Sequence[Path]) -> list[str]:
-    """The algorithms' names, or what tells their folders apart.
+    """Return the algorithms' names, or parts of the paths if these are not unique.
 
-    Where two folders of one environment have the same algorithm, it is what lies above the environments, such as `lstm`
-    of `lstm/pendulum-p-v0/rsac`, or where that is not enough the whole path.
+    If two folders of one environment have the same algorithm, return the part of the path above the environment, such
+    as `lstm` for `lstm/pendulum-p-v0/rsac`. If this is not unique either, return the whole path.
     """
     algorithms = [group.name for group in groups]
     paths = [Path(os.path.relpath(group, os.path.commonpath(groups))) for group in groups]
@@ -342,7 +343,7 @@ def _names(groups: Sequence[Path]) -> list[str]:
 
 
 def _panels(titles: Sequence[str], ylabel: str) -> "tuple[Figure, npt.NDArray[Any]]":
-    """An empty figure with a panel per title, at most three side by side."""
+    """Return an empty figure with one panel per title, at most three per row."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
@@ -350,7 +351,7 @@ def _panels(titles: Sequence[str], ylabel: str) -> "tuple[Figure, npt.NDArray[An
     num_columns = min(3, len(titles))
     num_rows = math.ceil(len(titles) / num_columns)
     with matplotlib.rc_context(STYLE):
-        # Without pyplot, a figure needs no display and is freed like any object.
+        # Without pyplot, a figure needs no display and is garbage-collected.
         figure = Figure(figsize=(4.8 * num_columns, 3.4 * num_rows), layout="constrained")
         panels = figure.subplots(num_rows, num_columns, squeeze=False)
         for axes, title in zip(panels.flat, titles, strict=False):
@@ -362,7 +363,7 @@ def _panels(titles: Sequence[str], ylabel: str) -> "tuple[Figure, npt.NDArray[An
 
 
 def _draw(axes: "Axes", curve: Curve, color: str, **line: Any) -> None:
-    """Draw a line and its band; a lone point, which neither shows, as a dot with a bar."""
+    """Draw a line and its band. Draw a single point as a dot with an error bar, because a line would not show it."""
     if len(curve.steps) == 1:
         line["alpha"] = line.get("alpha", 1.0)
         axes.errorbar(curve.steps, curve.mean, yerr=curve.std, fmt="o", capsize=3, color=color, **line)

@@ -1,4 +1,4 @@
-"""A run's folder: its files, its provenance (`run.json`), and whether a run may use it."""
+"""The folder of a run: its files, its provenance (`run.json`), and the check whether a run may use it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from offpcc.utils.files import open_regular, read_json, write_json, write_text
 from offpcc.utils.paths import refuse_link, shown
 from offpcc.utils.version import versions
 
-LONGEST_NAME = 200  # letters; a folder's name may have 255
+LONGEST_NAME = 200  # characters; file systems allow 255 in a folder's name
 LARGEST_RECORD = 2**24  # bytes of a run.json
-TOLD = ("config_name", "wandb_id")  # texts of a run.json that are read again
+TOLD = ("config_name", "wandb_id")  # strings in run.json that later code reads
 
 
 class RunFolder:
-    """`results/<env>/<algo>/<run_id>/`.
+    """The folder of a run: `results/<env>/<algo>/<run_id>/`.
 
     Args:
         results: the folder of all runs.
-        env: the environment's id, or what else a run is called by; signs that do not belong in a path become "-".
+        env: the environment's id or another label of the run. Characters that are not safe in a path become "-".
         algo: the algorithm's name.
         run_id: the run's number.
     """
@@ -42,7 +42,7 @@ class RunFolder:
 
     @classmethod
     def at(cls, path: Path) -> RunFolder:
-        """A run's folder that may have been moved or copied."""
+        """Return the folder at `path`, also if it was moved or copied there."""
         folder = cls.__new__(cls)
         folder._set(path, int(path.name) if path.name.isdecimal() else 0)
         return folder
@@ -64,17 +64,17 @@ class RunFolder:
         self.videos = self.path / "videos"
 
     def status(self) -> str | None:
-        """None if there is no such run, else "finished" or "unfinished"."""
+        """Return None if there is no such run, else "finished" or "unfinished"."""
         if not (self.record.exists() or self.progress.exists() or self.has_checkpoint()):
             return None
         return "finished" if self.details().get("status") == "finished" else "unfinished"
 
     def has_checkpoint(self) -> bool:
-        """Whether there is a checkpoint, good or not; a process killed in the right moment leaves the one before."""
+        """Check whether a checkpoint exists, valid or not. A killed process may leave only the previous one."""
         return any(os.path.lexists(file) for file in (self.checkpoint, self.checkpoint_before))
 
     def details(self) -> dict[str, Any]:
-        """What run.json tells; empty where there is none."""
+        """Return the content of run.json; an empty dict if the file is missing or unreadable."""
         try:
             if not self.record.is_file() or self.record.stat().st_size > LARGEST_RECORD:
                 return {}
@@ -83,24 +83,24 @@ class RunFolder:
             return {}
 
     def refuse_links(self) -> None:
-        """Refuse a folder with links in it, through which a run would write and remove what is not its own.
+        """Raise if the folder contains links: a run could write or remove other files through them.
 
         Raises:
-            UserError: naming the first.
+            UserError: there is a link; the message names the first.
         """
         for path in sorted(self.path.glob("*")):
             refuse_link(path)
 
     def next_free_id(self) -> int:
-        """The smallest id above all that exist."""
+        """Return one more than the largest id that exists."""
         taken = [int(p.name) for p in self.siblings.glob("*") if p.name.isascii() and p.name.isdecimal()]
         return max(taken, default=0) + 1
 
     def actor(self) -> Path:
-        """The actor to show: the best, else the last, else one put there by hand.
+        """Return the file of the best actor, else of the last, else of one that a user put there.
 
         Raises:
-            UserError: there is none.
+            UserError: there is no actor.
         """
         no_actors = (self.checkpoint, self.checkpoint_before, self.bad_batch)
         others = [file for file in sorted(self.path.glob("*.pt")) if file not in no_actors]
@@ -116,7 +116,7 @@ class RunFolder:
         write_json(self.record, self.details() | facts)
 
     def keep_table(self) -> str:
-        """Put a table that would be overwritten aside, if it has rows; what to tell of that."""
+        """Rename progress.csv before it is overwritten, if it has rows. Return a text about this, or ""."""
         try:
             with open_regular(self.progress) as file:
                 num_rows = file.read().count(b"\n") - 1
@@ -128,7 +128,11 @@ class RunFolder:
         return f"; its table of {num_rows} epochs is kept as {self.progress_before.name}"
 
     def create(self, config: str, facts: dict[str, Any]) -> None:
-        """Make the folder and write what the run is."""
+        """Create the folder, and write config.gin and run.json.
+
+        Raises:
+            UserError: the folder cannot be created.
+        """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -136,11 +140,14 @@ class RunFolder:
                 f"{self.path} cannot be made ({first_line(error)}); name another folder with --results"
             ) from error
         unfinished = [file for place in (self.path, self.checkpoint_parts) for file in place.glob(".*.tmp-*")]
-        for file in (*unfinished, *self.videos.glob(".best_actor*.tmp-*")):  # of a run that was killed while it wrote
+        for file in (
+            *unfinished,
+            *self.videos.glob(".best_actor*.tmp-*"),
+        ):  # left by a run that was killed while writing
             file.unlink(missing_ok=True)
         write_text(self.config, config)
         known, began = self.details(), {**facts, "wandb_id": uuid.uuid4().hex[:12]}
-        if known:  # what the run began with stays; what it goes on with is added
+        if known:  # keep the facts of the start; append those of the resume
             resumes = known.get("resumes")
             resumes = [*(resumes if isinstance(resumes, list) else []), facts]
             lost = {name: began[name] for name in TOLD if not isinstance(known.get(name), str)}
@@ -150,7 +157,11 @@ class RunFolder:
 
 
 def path_part(name: str) -> str:
-    """`name` as one part of a path."""
+    """Return `name` as one part of a path, with unsafe characters replaced.
+
+    Raises:
+        UserError: the result is empty or too long.
+    """
     part = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")
     if not part or len(part) > LONGEST_NAME:
         raise UserError(
@@ -161,7 +172,7 @@ def path_part(name: str) -> str:
 
 
 def facts(env: str | None, algo: str, run_id: int, config: str, learner: Experiment) -> dict[str, Any]:
-    """What run.json tells of a run's origin."""
+    """Return the provenance of a run for run.json."""
     device = learner.algorithm.device
     return {
         "command": sys.argv,
@@ -182,7 +193,7 @@ def facts(env: str | None, algo: str, run_id: int, config: str, learner: Experim
 
 
 def git_commit() -> str | None:
-    """The checkout's commit, "+" where files differ from it; None outside a checkout."""
+    """Return the checkout's commit, with a "+" if files differ from it; None outside a checkout."""
     if CHECKOUT is None:
         return None
     try:
@@ -192,39 +203,39 @@ def git_commit() -> str | None:
         return None
 
 
-LONGEST_SOURCE = 1000  # letters; the end of a path tells two files of one name apart no less than its beginning
+LONGEST_SOURCE = 1000  # characters; long, because two paths may differ only near the start or the end
 
 
 class Origin(NamedTuple):
-    """Where a run is tested, and which recorded data it learns from."""
+    """The environment of a run's tests, and the dataset that it learns from."""
 
     env: str | None
-    source: str | None  # of recorded data; None where the run acts in the environment
-    fingerprint: str | None = None  # of recorded data, where it is known
+    source: str | None  # of the dataset; None if the run acts in the environment
+    fingerprint: str | None = None  # of the dataset, if known
 
     @property
     def told_of_data(self) -> str:
-        """The data in words, or the lack of it."""
+        """Text for messages: the dataset, or that there is none."""
         if self.source is None:
             return f"in {shown(str(self.env))}, not from recorded data"
         return f"from {shown(self.source, LONGEST_SOURCE)}{f' ({shown(self.fingerprint)})' if self.fingerprint else ''}"
 
 
 def check_origin(folder: RunFolder, origin: Origin) -> None:
-    """Refuse a run that learns from something else than a run of its algorithm's folder, its own included.
+    """Raise if another run in the same algorithm folder, or this run before a resume, has a different origin.
 
-    Runs that act in their environment need no look: the folder's name is the environment's. What `run.json` does not
-    tell, as it is missing or damaged, is taken to agree.
+    Two runs that act in their environment need no check, because the folder's name is that of the environment. A
+    missing or damaged `run.json` passes the check.
 
     Args:
-        folder: the run's; nothing is made.
-        origin: of the run.
+        folder: the run's folder; it is not created.
+        origin: the origin of the run.
 
     Raises:
-        UserError: naming the other run and what it learned from.
+        UserError: the origins differ. The message names the other run and its origin.
     """
     numbers = [int(path.name) for path in folder.siblings.glob("*") if path.name.isdecimal()]
-    for number in sorted(numbers, key=lambda number: (number != folder.run_id, number)):  # its own first
+    for number in sorted(numbers, key=lambda number: (number != folder.run_id, number)):  # this run first
         other = _origin_of(RunFolder.at(folder.siblings / str(number)).details())
         if other is None or (other.source is None and origin.source is None):
             continue
@@ -233,7 +244,7 @@ def check_origin(folder: RunFolder, origin: Origin) -> None:
 
 
 def _origin_of(details: dict[str, Any]) -> Origin | None:
-    """What a run.json tells, which may have come from elsewhere; None where that is nothing."""
+    """Return the origin in a run.json, which may come from other software; None if there is no valid one."""
     env, data = details.get("env"), details.get("dataset")
     if not isinstance(env, str | None) or not isinstance(data, dict | None) or (env is None and data is None):
         return None
@@ -244,7 +255,7 @@ def _origin_of(details: dict[str, Any]) -> Origin | None:
 
 
 def _difference(other: Origin, origin: Origin) -> str | None:
-    """How the run that is there differs from the one that is to be, and what to do; None if it does not."""
+    """Return how the existing run differs from the new one, with a remedy; None if they agree."""
     elsewhere = "give another --results"
     has_other_data = None not in (known := (other.fingerprint, origin.fingerprint)) and len({*known}) > 1
     if (other.source is None) != (origin.source is None) or has_other_data:
@@ -265,10 +276,10 @@ def _difference(other: Origin, origin: Origin) -> str | None:
 
 
 def previous(file: Path) -> Path:
-    """Where the checkpoint before `file` is kept."""
+    """Return the file of the checkpoint before `file`."""
     return file.with_stem(f"{file.stem}_before")
 
 
 def parts_folder(file: Path) -> Path:
-    """Where the pieces of the buffer lie, of both checkpoints."""
+    """Return the folder with the buffer chunks of both checkpoints."""
     return file.with_name("checkpoint_parts")

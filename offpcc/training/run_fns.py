@@ -1,4 +1,4 @@
-"""`train`: the loop of interaction, updates and test episodes, online and offline."""
+"""`train`: the loop of environment steps, updates and test episodes, online and offline."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from offpcc.training.metrics import EXPLORING, Clock, Loop, columns, report_skip
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 
-ALMOST_ONE = 1.0 - 1e-6  # an update that is due: ten times 0.1, as floats add up, is a little less than one
+ALMOST_ONE = 1.0 - 1e-6  # an update is due from here on; as floats, ten times 0.1 adds up to less than one
 
-MOST_UPDATES = 10_000  # a step; the most that the field makes are some tens
+MOST_UPDATES = 10_000  # per environment step; published methods use some tens at most
 UpdatesPerStep = Annotated[float, at_least(0.0, MOST_UPDATES)]
 
 
 class Run(NamedTuple):
-    """What callbacks get to see."""
+    """The parts of a run that callbacks receive."""
 
     algorithm: Algorithm
     buffer: Buffer
@@ -43,18 +43,18 @@ class Run(NamedTuple):
 
 
 class Callback(Protocol):
-    """Something that happens beside the loop."""
+    """A callback of the training loop."""
 
     def on_start(self, run: Run) -> None:
-        """Called before the first step, when gin knows all that the run uses."""
+        """Called before the first step, when gin has recorded all parameters that the run uses."""
         ...
 
     def on_progress(self, run: Run) -> None:
-        """Called after each step, update and epoch of which a checkpoint could be taken; it has to be cheap."""
+        """Called after each step, update and epoch at which a checkpoint may be written; must be cheap."""
         ...
 
     def on_epoch(self, run: Run) -> None:
-        """Called at each epoch's end, after its row has been logged."""
+        """Called at the end of each epoch, after its row was logged."""
         ...
 
     def on_end(self, run: Run) -> None:
@@ -83,40 +83,40 @@ def train(
     updates_per_step: UpdatesPerStep = 1.0,
     stop_return: Number | None = None,
 ) -> Loop:
-    """Train until `num_epochs` have ended, or a test reaches `stop_return`.
+    """Train until `num_epochs` epochs are done or a test reaches `stop_return`.
 
-    From recorded data, each step makes the updates that it owes. A memoryless agent in an environment makes its updates
-    every `update_every` steps. One with memory makes those it owes when its episode ends, so that its networks never
-    change in mid-episode, and what is owed at the end is paid. With several environments side by side, it does so when
-    any of their episodes ends; the others go on with the new networks and the old memory (as in R2D2, Kapturowski et
-    al. 2019). Each step of each environment counts, and an epoch ends with the first step of all of them that
-    completes it.
+    With a dataset, updates follow each step. A memoryless agent in an environment does its updates every `update_every`
+    steps. An agent with memory does the pending updates when an episode ends, so its networks never change within an
+    episode. With several parallel environments, it does them when any episode ends. The other episodes continue with
+    the new networks and the old hidden states (as in R2D2, Kapturowski et al. 2019). Updates that are pending at the
+    end of the run are done then. Each step of each environment counts as one environment step. An epoch ends with the
+    first parallel step that completes it.
 
     Args:
-        algorithm: learns and acts.
-        buffer: is pushed to by `interaction` and sampled from.
-        interaction: takes the steps; None to learn from the buffer alone.
-        tests: run at each epoch's end; None for no tests.
-        logger: gets one row per epoch; what it raises is reported once and does not end the run, see `Logger`.
-        callbacks: called in this order.
-        loop: where to start; continues a run.
-        num_epochs: to end with, in all.
-        num_steps_per_epoch: environment steps.
-        num_test_episodes_per_epoch: episodes.
-        num_test_envs: test episodes that run side by side.
-        update_after: environment steps of random exploration before the policy acts and updates begin; a run
-            of no more learns nothing.
-        update_every: environment steps between two rounds of updates; an agent with memory has a round per episode.
+        algorithm: the agent that learns and acts.
+        buffer: the buffer to sample from; `interaction` adds transitions to it.
+        interaction: takes the environment steps; None to learn only from the buffer.
+        tests: the test episodes at each epoch's end; None for no tests.
+        logger: receives one row per epoch. Its exceptions are reported once and do not end the run; see `Logger`.
+        callbacks: callbacks, called in this order.
+        loop: the state to start from, in order to continue a run.
+        num_epochs: total number of epochs.
+        num_steps_per_epoch: environment steps per epoch.
+        num_test_episodes_per_epoch: test episodes per epoch.
+        num_test_envs: number of parallel test episodes.
+        update_after: environment steps of random exploration, before the policy acts and updates start. A run with no
+            more steps than this learns nothing.
+        update_every: environment steps between two rounds of updates. An agent with memory has one round per episode.
         updates_per_step: updates per environment step; may be a fraction.
-        stop_return: mean test return that is good enough, if any.
+        stop_return: mean test return at which to stop; None to never stop early.
 
     Returns:
-        Where the loop stands at its end.
+        The state of the loop at the end.
 
     Raises:
-        UserError: a setting makes no sense, a test episode or one of an agent with memory does not end, or all of an
-            epoch's updates were skipped.
-        Interrupted: the command line was asked to stop; `loop` and the parts are where they can be gone on with.
+        UserError: a setting is invalid, a test episode or an episode of an agent with memory does not end, or all
+            updates of an epoch were skipped.
+        Interrupted: the user asked the command line to stop; `loop` and the parts can be saved and resumed.
     """
     check_settings(
         num_epochs=num_epochs,
@@ -153,10 +153,10 @@ def train(
     def end_epoch() -> None:
         report_skipped_updates(loop.stats, loop.epoch + 1, type(algorithm).__name__)
         clock.report("testing", now=True)
-        # First, since they change nothing of the run: one that is stopped here tests anew when it goes on.
+        # Tests come first and change no state of the loop: a run that stops here repeats them after a resume.
         tested = tests.run(algorithm, num_test_episodes_per_epoch, num_test_envs) if tests else []
         if interaction is not None and not algorithm.memoryless and interaction.over.any():
-            loop.updating = True  # a test in the training environment has truncated its episode
+            loop.updating = True  # a test in the training environment truncated its episode
         loop.epoch += 1
         told: dict[str, float | None] = {
             "step": loop.step,
@@ -182,13 +182,13 @@ def train(
         for callback in callbacks:
             callback.on_epoch(run)
 
-    # All that is under way is in `loop`, so that a run may be left at any turn of this, and gone on with. The exception
-    # is what is paid at the end: it changes networks in mid-episode, and a run that is given more epochs does without.
+    # All state is in `loop`, so a run can stop and resume after any iteration. The exception are the updates at the end
+    # of the run: they change networks within an episode, and a run that is resumed with more epochs must not have them.
     while True:
         signals.poll()
         is_last = loop.epoch >= num_epochs or loop.stopped
         is_due = (loop.updating or is_last) and loop.pending_updates >= ALMOST_ONE
-        if is_due and len(buffer):  # before a first episode has ended there is nothing to learn from
+        if is_due and len(buffer):  # the buffer is empty before the first episode ends
             update()
         elif is_last:
             break
@@ -196,7 +196,7 @@ def train(
             end_epoch()
         else:
             take_step()
-        if is_last:  # what is paid now is paid in mid-episode: a run with more epochs goes on from before it
+        if is_last:  # no checkpoint here: a resume with more epochs starts before these updates
             continue
         for callback in callbacks:
             callback.on_progress(run)
@@ -209,19 +209,19 @@ def train(
 
 
 def check_settings(**settings: Any) -> None:
-    """Refuse settings of `train` that make no sense.
+    """Validate settings of `train`.
 
     Raises:
-        UserError: naming the first.
+        UserError: a setting is invalid; the message names the first.
     """
     check("train", rules_of(train), settings)
 
 
 def check_num_envs(interaction: Interaction | None, num_steps_per_epoch: int) -> None:
-    """Refuse more environments than an epoch has steps.
+    """Raise if there are more environments than steps per epoch.
 
     Raises:
-        UserError: there are.
+        UserError: there are more.
     """
     if interaction is not None and interaction.num_envs > num_steps_per_epoch:
         raise UserError(
@@ -233,13 +233,13 @@ def check_num_envs(interaction: Interaction | None, num_steps_per_epoch: int) ->
 def explain_no_updates(
     interaction: Interaction | None, num_steps: int, update_after: int, updates_per_step: float
 ) -> str:
-    """What a person should know of a run in environments that ends before its first update, "" if it does not.
+    """Return a warning if a run in environments ends before its first update, else "".
 
     Args:
-        interaction: takes the steps; None to learn from recorded data, where no update waits.
-        num_steps: of the whole run, in environments.
+        interaction: takes the steps; None for learning from a dataset, where updates start at once.
+        num_steps: environment steps of the whole run.
         update_after: see `train`.
-        updates_per_step: see `train`; 0 wants none.
+        updates_per_step: see `train`; with 0 there is no warning.
     """
     if interaction is None or not updates_per_step or update_after < num_steps:
         return ""
@@ -252,12 +252,12 @@ def explain_no_updates(
 def planned_updates(
     interaction: Interaction | None, num_steps: int, update_after: int, updates_per_step: float
 ) -> float:
-    """How many updates a run comes to, if nothing stops it; see `explain_no_updates`."""
+    """Return the number of updates of a full run; for the arguments see `explain_no_updates`."""
     return updates_per_step * max(num_steps - (update_after if interaction else 0), 0)
 
 
 def columns_of(algorithm: Algorithm, tests: Evaluation | None, interaction: Interaction | None = None) -> list[str]:
-    """The columns of a run's table."""
+    """Return the columns of a run's table."""
     return columns(
         algorithm.stat_names,
         scored=tests is not None and tests.references is not None,
@@ -268,7 +268,7 @@ def columns_of(algorithm: Algorithm, tests: Evaluation | None, interaction: Inte
 def unused_parameters(
     algorithm: Algorithm, interaction: Interaction | None, tests: Evaluation | None, settings: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Settings of `train` that change nothing for this run, among all of them, and why."""
+    """Return the settings of `train` that have no effect on this run, with the reasons."""
     reasons = {} if algorithm.memoryless else {"update_every": "an agent with memory learns when an episode ends"}
     if interaction is None:
         reasons = dict.fromkeys(("update_after", "update_every"), "the agent learns from recorded data")

@@ -1,4 +1,4 @@
-"""Warns when a policy's or decoder's tanh is saturated."""
+"""A callback that warns when the tanh of a policy or decoder is saturated."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from offpcc.core import is_image
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.training.run_fns import Run
 
-NEARLY_ALL = 0.95  # of the numbers; good policies of bang-bang control come to 0.7
-FEWER_BETWEEN = 0.25  # numbers between the bounds, relative to those of the actions that it learns from
+NEARLY_ALL = 0.95  # share of the outputs; good bang-bang policies reach 0.7
+FEWER_BETWEEN = 0.25  # share between the bounds, relative to that of the actions in the batch
 
 
 class Saturation:
-    """Looks, at each epoch's end, at the outputs of tanh that actions are made of, and warns once if they saturate.
+    """Checks the tanh outputs that actions are made of at each epoch's end, and warns once if they are saturated.
 
-    It looks at the batch that is drawn next, so a run comes to the same with it or without.
+    It uses a preview of the next batch, so the results of a run do not depend on this callback.
 
     Args:
-        algorithm: acts.
-        buffer: is sampled from.
+        algorithm: the agent to check.
+        buffer: the buffer that provides the batch.
     """
 
     def __init__(self, algorithm: ActorCritic, buffer: ReplayBuffer | RecurrentReplayBuffer) -> None:
@@ -31,16 +31,16 @@ class Saturation:
         self.is_told = False
 
     def on_start(self, run: Run) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_progress(self, run: Run) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_epoch(self, run: Run) -> None:
-        """Look, and warn."""
+        """Check the outputs, and warn if they are saturated."""
         if self.is_told or not run.loop.num_updates or not len(self.buffer):
             return
-        with torch.random.fork_rng(devices=[]):  # an encoder of a user's, such as dropout, may draw
+        with torch.random.fork_rng(devices=[]):  # a user's encoder may draw random numbers, for example in dropout
             shares = self.algorithm.shares_at_bounds(self.buffer.peek())
         if shares is None:
             return
@@ -50,7 +50,7 @@ class Saturation:
             print(f"offpcc: {self._told(run.loop.epoch, made, recorded)}", file=sys.stderr, flush=True)
 
     def on_end(self, run: Run) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def _told(self, epoch: int, made: float, recorded: float) -> str:
         name = type(self.algorithm).__name__

@@ -1,6 +1,6 @@
-"""Compares the settings of runs: which differ only in their seed, and how others differ.
+"""Comparison of the settings of runs: which runs differ only in the seed, and how other runs differ.
 
-Nothing that a config names is imported.
+No module that a config names is imported.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from offpcc.config.loading import plain_values, write_plainly
 from offpcc.config.registry import REGISTRY
 from offpcc.training.checkpoint import may_change
 
-Settings = Mapping[str, str]  # of `plain_values`
+Settings = Mapping[str, str]  # as `plain_values` returns them
 
-NOT_LEARNED_FROM = ("train.stop_return", "train.num_test_envs")  # beside what a resumed run may change
-MOST_NAMED = 3  # settings in a name
-LONGEST = 40  # letters of a value in a name
-WHOLE = re.compile(r"(?<![\w.])(\d+)\.0(?![\w.])")  # 1.0 is 1
+NOT_LEARNED_FROM = (
+    "train.stop_return",
+    "train.num_test_envs",
+)  # ignored, like the settings that a resumed run may change
+MOST_NAMED = 3  # the most settings in a name
+LONGEST = 40  # the most characters of a value in a name
+WHOLE = re.compile(r"(?<![\w.])(\d+)\.0(?![\w.])")  # treats 1.0 as 1
 
 
 def settings_of(run: Path) -> Settings | None:
-    """The settings of a run; None where its folder has no config.
+    """Return the settings of a run; None if its folder has no config.
 
     Raises:
         UserError: the config cannot be read.
@@ -37,15 +40,15 @@ def settings_of(run: Path) -> Settings | None:
 
 
 def are_same(one: Settings, other: Settings) -> bool:
-    """Whether two runs learn alike. How long they are, and what changes their speed alone, does not count."""
+    """Check whether two runs learn the same way. Settings of the length or speed of a run are ignored."""
     return not differing([one, other])
 
 
 def differing(given: Sequence[Settings]) -> list[str]:
-    """Names of settings that are not the same in all; those that all have come first.
+    """Return the names of the settings that are not equal in all runs; names that all runs have come first.
 
-    A setting that is absent counts as its default: an older version may have lacked it. A setting of a parent class
-    is its child's, too.
+    A missing setting counts as its default, because an older version may not have had it. A setting of a parent
+    class also applies to its child classes.
     """
     known = sorted({name for settings in given for name in settings})
     known.sort(key=lambda name: not all(name in settings for settings in given))
@@ -59,7 +62,7 @@ def differing(given: Sequence[Settings]) -> list[str]:
 
 
 def name_settings(given: Sequence[Settings]) -> list[str]:
-    """A short name for each of several settings: what differs, as in "lr=0.001, gamma=0.9"."""
+    """Return a short name for each item, with the settings that differ, as in "lr=0.001, gamma=0.9"."""
     names = differing(given)
     parameters = [name.rpartition(".")[2] for name in names]
     labels = {
@@ -70,14 +73,14 @@ def name_settings(given: Sequence[Settings]) -> list[str]:
 
 
 def group_runs(runs: Sequence[Path]) -> dict[str, list[Path]]:
-    """Runs of one algorithm's folder, in groups of equal settings.
+    """Group the runs of one algorithm's folder by equal settings.
 
     Returns:
-        The groups by the names of their settings, in the order in which `runs` has their first ones; the name of a
-        lone group, and of one that has nothing to name, is "".
+        The groups by the names of their settings, in the order of their first runs in `runs`. The name is "" if there
+        is only one group, or if a group has no setting to name.
 
     Raises:
-        UserError: the config of a run cannot be read.
+        UserError: a run's config cannot be read.
     """
     groups: list[tuple[Settings | None, list[Path]]] = []
     for run in runs:
@@ -100,7 +103,7 @@ def group_runs(runs: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def digest(settings: Settings) -> str:
-    """A few letters that are the same for equal settings."""
+    """Return a short hash of the settings; equal settings have equal hashes."""
     told = "\n".join(f"{name} = {_comparable(settings[name])}" for name in sorted(settings) if not _is_ignored(name))
     return hashlib.blake2b(told.encode(), digest_size=3).hexdigest()
 
@@ -128,7 +131,7 @@ def _name(settings: Settings, labels: Mapping[str, str]) -> str:
 
 
 def _value(settings: Settings, name: str) -> str | None:
-    """The value of a setting, or its default; None where neither is known."""
+    """Return the value of a setting, else its default, else None."""
     value = _bound_value(settings, name)
     if value is not None:
         return value
@@ -137,7 +140,7 @@ def _value(settings: Settings, name: str) -> str | None:
 
 
 def _bound_value(settings: Settings, name: str) -> str | None:
-    """The value of a setting as it is bound: by its name, else without a scope, else of a parent's or child's name."""
+    """Return the bound value of a setting: by its full name, else without scope, else by a parent's or child's name."""
     if name in settings:
         return settings[name]
     owner, _, parameter = name.rpartition(".")
@@ -149,13 +152,13 @@ def _bound_value(settings: Settings, name: str) -> str | None:
 
 
 def _short(owner: str) -> str:
-    """actor/offpcc.Recurrent -> Recurrent."""
+    """Return the name without scope and module: actor/offpcc.Recurrent -> Recurrent."""
     return owner.rpartition("/")[2].rpartition(".")[2]
 
 
 @functools.cache
 def _default(owner: str, parameter: str) -> str | None:
-    """A parameter's default as text; None if it is not known here, or has none."""
+    """Return a parameter's default as text; None if it is unknown or there is none."""
     if (cls := REGISTRY.get(owner)) is not None:
         functions = [parent.__dict__["__init__"] for parent in cls.__mro__[:-1] if "__init__" in parent.__dict__]
     else:

@@ -1,4 +1,4 @@
-"""Bounds of recorded actions, and their scaling to [-1, 1]."""
+"""Bounds of recorded actions, and scaling of actions to [-1, 1]."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from offpcc.data.datasets.metadata import Notice
 from offpcc.envs.d4rl import catalog
 from offpcc.utils.errors import UserError
 
-WIDE = 4.0  # from the lowest to the highest action: twice as wide as [-1, 1]
-SHOWN = 3  # of unlike bounds
-MUCH_OUTSIDE = 0.45  # of all numbers of actions; below, a Gaussian policy's actions, which its environment clipped
-NEARLY = 1.5  # of the lowest action over the highest, up to which a symmetric range is proposed
-ALIKE = 3.0  # widest over narrowest range of an action's numbers, up to which one range is proposed for all
+WIDE = 4.0  # width of an action range, twice that of [-1, 1]
+SHOWN = 3  # the most different bounds in a message
+MUCH_OUTSIDE = (
+    0.45  # share of action components; below, they may be a Gaussian policy's actions, clipped by its environment
+)
+NEARLY = 1.5  # ratio of the sizes of the two bounds, below which a symmetric range is proposed
+ALIKE = 3.0  # ratio of the widest to the narrowest range, up to which one range is proposed for all components
 
 
 def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Array, Array]:
-    """Lowest and highest action, (A,) each.
+    """Validate an action range, and return lowest and highest action, (A,) each.
 
     Args:
-        action_range: as it was given, of one number or of A.
+        action_range: a pair of bounds, each with one number or A numbers.
         num_actions: A.
-        name: of the data, for messages.
+        name: the name of the data, for messages.
 
     Raises:
-        UserError: it is no pair of finite bounds, the lower first, of as many numbers as actions have.
+        UserError: the range is not a pair of finite bounds of suitable size, the lower first.
     """
     try:
         low, high = (np.asarray(bound, np.float32) for bound in action_range)
@@ -47,7 +49,7 @@ def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Arr
 
 
 def in_units(actions: Array, bounds: tuple[Array, Array] | None) -> Array:
-    """Actions between -1 and 1, which stand for their `bounds`, anew; those outside are not clipped."""
+    """Return a new array of actions, with `bounds` scaled to -1 and 1. Actions outside are not clipped."""
     if bounds is None:
         return actions.copy()
     low, high = bounds
@@ -56,16 +58,16 @@ def in_units(actions: Array, bounds: tuple[Array, Array] | None) -> Array:
 
 
 def action_warnings(actions: Array, told: Range | None, env_bounds: Range | None, name: str) -> list[Notice]:
-    """By which bounds actions are scaled, if that is not known but taken, and how well they keep to them.
+    """Return notices about assumed action bounds, and about actions outside their bounds.
 
     Args:
         actions: (S, A), as recorded.
-        told: their bounds, if the data or its user tells them.
-        env_bounds: those of the environment that is learned for.
-        name: of the data, for messages.
+        told: the bounds, if the data or the user gives them.
+        env_bounds: the bounds of the environment that the agent is trained for.
+        name: the name of the data, for messages.
 
     Raises:
-        UserError: bounds do not fit the actions.
+        UserError: the bounds do not fit the actions.
     """
     given = env_bounds if told is None else told
     bounds = None if given is None else checked_range(given, actions.shape[1], name)
@@ -83,7 +85,7 @@ def action_warnings(actions: Array, told: Range | None, env_bounds: Range | None
     if not (outside := _outside(actions, bounds)).num_actions:
         return notices
     text, furthest = f"{outside.num_actions:,} of {len(actions):,} actions lie outside", f"up to {outside.furthest:.4g}"
-    is_d4rl = name in catalog.FILES  # whose tasks all take [-1, 1]
+    is_d4rl = name in catalog.FILES  # all tasks of D4RL take [-1, 1]
     if told is None and ((bounds is None and not is_d4rl) or outside.share > MUCH_OUTSIDE):
         whose = "" if bounds is None else "the environment's "
         text = f"{text} {whose}{_text(bounds)}, {furthest}, and nothing tells their range; {_remedy(actions, bounds)}"
@@ -92,11 +94,11 @@ def action_warnings(actions: Array, told: Range | None, env_bounds: Range | None
 
 
 class _Outside(NamedTuple):
-    """Actions beyond their bounds by more than rounding."""
+    """Actions outside their bounds by more than the rounding error."""
 
     num_actions: int
-    furthest: float  # the number that is beyond by most
-    share: float  # of all numbers of actions
+    furthest: float  # the component that is outside by most
+    share: float  # of all action components
 
 
 def _outside(actions: Array, bounds: tuple[Array, Array] | None) -> _Outside:
@@ -120,13 +122,13 @@ def _remedy(actions: Array, bounds: tuple[Array, Array] | None) -> str:
 
 
 def _proposed(actions: Array) -> str:
-    """The range of the recorded actions, rounded outwards, as gin reads it."""
+    """Return the range of the recorded actions, rounded outwards, in gin's syntax."""
     low, high = [], []
     for least, most in zip(actions.min(axis=0).tolist(), actions.max(axis=0).tolist(), strict=True):
         below, above = _rounded_up(-least), _rounded_up(most)
         if max(below, above) < NEARLY * min(below, above):
             below = above = max(below, above)
-        elif below == above == 0.0:  # a number that is always 0
+        elif below == above == 0.0:  # a component that is always 0
             below = above = 1.0
         low.append(0.0 - below)
         high.append(above)
@@ -137,7 +139,7 @@ def _proposed(actions: Array) -> str:
 
 
 def _rounded_up(number: float) -> float:
-    """A number with two digits that is not below it; 0 for negative ones, as a range includes 0."""
+    """Round up to two significant digits. Return 0 for negative numbers, as a range includes 0."""
     if number <= 0.0:
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(number)) - 1)

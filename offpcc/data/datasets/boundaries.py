@@ -1,4 +1,4 @@
-"""Episode boundaries of recorded data, and the last transitions of episodes."""
+"""Episode boundaries of datasets, and the last transitions of episodes."""
 
 from __future__ import annotations
 
@@ -22,32 +22,34 @@ from offpcc.data.datasets.columns import (
 )
 from offpcc.data.datasets.metadata import Notice
 
-# Of episodes that another follows, as many as lead to its start if the recorder looked after each reset: not all, for
-# some of their followers may have been left out. Fewer are chance, as among single steps in any order.
+# Some recorders read the last next observation after the reset, so it is the first observation of the next episode.
+# The recorder is assumed to do so from this share of episodes on. It need not be all of them, because the recording
+# may lack some of the next episodes. A smaller share is chance, for example among single steps in random order.
 HABIT = 0.1
-ENOUGH = 10  # cut episodes tell by themselves: many recorders look before the reset at a time limit alone
-# Of observations inside episodes. A start that is as frequent there, such as the zeros of a sensor that flickers, may
-# be a last observation, too; by chance it is one for less than half a habit where it is rarer.
+ENOUGH = 10  # with as many cut episodes, only these count: many recorders read before the reset only at time limits
+# Share of the observations inside episodes. A first observation that is as frequent inside episodes, such as the zeros
+# of a flickering sensor, may also be a true last observation, so it proves nothing. A rarer one is a true last
+# observation by chance in less than half of HABIT of the episodes.
 COMMON = 0.05
-NEARLY = 0.9  # of the steps that move: recorders that look too early do so at all of them
-SAMPLE = 10_000  # observations that frequencies are taken from
+NEARLY = 0.9  # share of the steps that change the observation; a recorder that reads too early does so at all of them
+SAMPLE = 10_000  # number of observations to estimate frequencies from
 
 
 class LastSteps(NamedTuple):
     """The last step of each of E episodes."""
 
-    stops: Array  # (E,), one after it
-    final_observations: Array  # (E, *obs), what it led to; where that is not known, what it was taken at
-    is_transition: Array  # (E,), bool: what it led to is known, or not needed
+    stops: Array  # (E,), the index after the last step
+    final_observations: Array  # (E, *obs), its next observation; if that is unknown, its observation
+    is_transition: Array  # (E,), bool: its next observation is known, or not needed
     notices: list[Notice]
 
 
 def time_limits(terminations: Array, most: int | None) -> Array:
-    """Truncations of episodes that terminate or last `most` steps."""
+    """Return truncations, (S,) of bool, for a time limit of `most` steps. Without a limit, all are False."""
     if not most:
         return np.zeros(len(terminations), np.bool_)
     limits = np.zeros(len(terminations), np.bool_)
-    first = 0  # step of the episode under way
+    first = 0  # first step of the current episode
     for start in range(0, len(terminations), BLOCK_BYTES // 8):
         steps = np.arange(start, min(start + BLOCK_BYTES // 8, len(terminations)))
         ended = terminations[steps[0] : steps[-1] + 1]
@@ -67,18 +69,18 @@ def last_steps(
     name: str,
     is_sure: bool = False,
 ) -> LastSteps:
-    """The last steps of all episodes; where `next_observations` jump, `truncations` are set.
+    """Return the last steps of all episodes. Sets `truncations` in place where `next_observations` jump.
 
     Args:
         observations: (S, *obs).
         terminations: (S,), bool.
-        truncations: (S,), bool.
-        next_observations: (S, *obs), if there are any.
-        name: of the data, for messages.
-        is_sure: the recorder is known to have looked before each reset.
+        truncations: (S,), bool; changed in place.
+        next_observations: (S, *obs), or None.
+        name: the name of the data, for messages.
+        is_sure: True if the recorder is known to read next observations before each reset.
 
     Raises:
-        UserError: a next observation is NaN or infinite, or nearly each is the observation that its step began with.
+        UserError: a next observation is NaN or infinite, or nearly all of them equal the observations of their steps.
     """
     ends = terminations | truncations
     ends[-1] = True
@@ -89,7 +91,7 @@ def last_steps(
     stops = np.flatnonzero(ends) + 1
     last = LastSteps(stops, final_observations, np.ones(len(stops), np.bool_), [])
     if not is_sure:
-        # No reset follows a jump, nor an end that nothing but the recording's marks: neither is an end here.
+        # Pass the flags from before the jumps are marked: no reset follows a jump or the end of the recording.
         last = without_resets(last, observations, terminations[stops - 1], truncations[stops - 1])
     if len(jumps):
         truncations[jumps] = True
@@ -102,10 +104,10 @@ def last_steps(
 
 
 def shows_ends(last: LastSteps, observations: Array) -> bool:
-    """Whether `next_observations` were looked at before resets, so that they jump wherever an episode was cut.
+    """Check whether `next_observations` were read before resets, so that they jump wherever an episode was cut.
 
     Args:
-        last: read with next observations.
+        last: the last steps, read with next observations.
         observations: (S, *obs).
     """
     return bool(_lead_elsewhere(last, observations, np.arange(len(last.stops) - 1)).any())
@@ -123,14 +125,14 @@ def _without_next_observations(observations: Array, terminations: Array, stops: 
 
 
 def without_resets(last: LastSteps, observations: Array, terminated: Array, truncated: Array) -> LastSteps:
-    """Last steps of which none that counts leads across a reset, though the recorder may have looked after it.
+    """Return last steps without transitions across a reset, for recorders that may read after the reset.
 
-    Such a step leads to the first observation of the following episode. If that is the recorder's habit, it is taken
-    to have been so at every episode that was cut, not terminated: also where the following one is not there, or is
-    another. What a termination leads to does not count.
+    The next observation of such a step is the first observation of the next episode. If this is common enough (see
+    `HABIT`), the recorder is assumed to do so at every truncated episode, even if the next episode is missing or is a
+    different one. Terminated episodes stay as they are, because the next observation of a termination is not used.
 
     Args:
-        last: what was recorded; what does not count is written over.
+        last: the recorded last steps; invalid final observations are overwritten in place.
         observations: (S, *obs).
         terminated: (E,), bool.
         truncated: (E,), bool.
@@ -162,11 +164,11 @@ def without_resets(last: LastSteps, observations: Array, terminated: Array, trun
 
 
 def _common(observations: Array, stops: Array) -> Array:
-    """Observations that are frequent inside episodes, (C, *obs): of a sample, starts left out."""
+    """Return observations that are frequent inside episodes, (C, *obs), from a sample without first observations."""
     is_inside = np.ones(len(observations), np.bool_)
     is_inside[0] = is_inside[stops[:-1]] = False
     inside = np.flatnonzero(is_inside)
-    # Of images fewer are taken, but enough to see what is common.
+    # The sample of images is smaller, but large enough to find common ones.
     size = min(SAMPLE, max(BLOCK_BYTES // observations[0].nbytes, math.ceil(5 / COMMON)))
     if len(inside) > size:
         inside = np.random.default_rng(0).choice(inside, size, replace=False)
@@ -175,7 +177,7 @@ def _common(observations: Array, stops: Array) -> Array:
 
 
 def _are_among(observations: Array, values: Array) -> Array:
-    """Which observations are one of the values."""
+    """Return a mask of the observations that equal one of the values."""
     found = np.zeros(len(observations), np.bool_)
     for value in values:
         found |= (observations == value).reshape(len(observations), -1).all(axis=1)
@@ -183,10 +185,10 @@ def _are_among(observations: Array, values: Array) -> Array:
 
 
 def _read_last(column: Column, observations: Array, ends: Array, name: str) -> tuple[Array, Array]:
-    """Next observations at the ends of episodes and where the data jumps; the steps of the jumps.
+    """Return the next observations at episode ends and jumps, and the steps of the jumps.
 
     Raises:
-        UserError: one is NaN or infinite, or nearly each is the observation that its step began with.
+        UserError: a next observation is NaN or infinite, or nearly all of them equal the observations of their steps.
     """
     kept, jumps = [], []
     num_kept = 0
@@ -203,7 +205,7 @@ def _read_last(column: Column, observations: Array, ends: Array, name: str) -> t
         num_standing += int((~_are_unlike(after[jump], own[jump])).sum())
         kept.append(after[jump | ends[rows]])
         num_kept += len(kept[-1])
-        if jump.any():  # of which the flags told nothing
+        if jump.any():  # `ends` did not include these, so check the memory again
             check_room(bytes_of_ends(observations, num_kept), f"{name}: the last observations of {num_kept:,} episodes")
         jumps.append(rows.start + np.flatnonzero(jump))
     if num_standing and num_standing >= NEARLY * num_moving:
@@ -214,7 +216,7 @@ def _read_last(column: Column, observations: Array, ends: Array, name: str) -> t
         )
     final_observations = np.empty((num_kept, *observations.shape[1:]), observations.dtype)
     stop = num_kept
-    while kept:  # from the end, so that each is let go of when it is copied
+    while kept:  # from the end, so that each part is freed after its copy
         part = kept.pop()
         final_observations[stop - len(part) : stop] = part
         stop -= len(part)
@@ -222,32 +224,32 @@ def _read_last(column: Column, observations: Array, ends: Array, name: str) -> t
 
 
 def _parts(episodes: Array, observations: Array) -> Iterator[Array]:
-    """Numbers of episodes, as many at a time as observations make a block."""
+    """Yield the episode numbers in parts whose observations fill one block."""
     rows = max(1, BLOCK_BYTES // max(1, observations[0].nbytes))
     for start in range(0, len(episodes), rows):
         yield episodes[start : start + rows]
 
 
 def _of_each(numbers: Array, observations: Array, function: Callable[[Array], Array]) -> Array:
-    """What a function tells of each of some numbers, (N,) of bool; it is asked about a block at a time."""
+    """Apply a function to the numbers block by block, and return its results, (N,) of bool."""
     told = [function(part) for part in _parts(numbers, observations)]
     return np.concatenate(told) if told else np.zeros(0, np.bool_)
 
 
 def _lead_elsewhere(last: LastSteps, observations: Array, episodes: Array) -> Array:
-    """Of which of these episodes the last observation is not the first one of the next."""
+    """Return a mask of the episodes whose last observation is not the first one of the next episode."""
     final = last.final_observations
     return _of_each(episodes, observations, lambda part: _differ(final[part], observations[last.stops[part]]))
 
 
 def _are_unlike(some: Array, others: Array) -> Array:
-    """Which rows differ at all."""
+    """Return a mask of the rows that differ at all."""
     unlike: Array = (some != others).reshape(len(some), math.prod(some.shape[1:])).any(axis=1)
     return unlike
 
 
 def _differ(after: Array, following: Array) -> Array:
-    """Which rows differ by more than the tolerance."""
+    """Return a mask of the rows that differ by more than the tolerance."""
     differ = _are_unlike(after, following)
     places = np.flatnonzero(differ)
     if following.dtype.kind == "f" and len(places):

@@ -1,4 +1,4 @@
-"""Builds a `Dataset` from columns or from episodes."""
+"""Construction of the arrays of a `Dataset` from columns or from episodes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from offpcc.data.datasets.steps import StepArrays
 from offpcc.utils.errors import UserError
 
 SAY_HOW_IT_ENDED = "Add terminated: True if the task ended the episode, False if a time limit or anything else cut it"
-WHOLE, LARGEST = "whole_episodes", 64  # a number in the metadata, and its bytes at most
+WHOLE, LARGEST = "whole_episodes", 64  # a key of the metadata, and the largest size of its value in bytes
 
 
 class DatasetInfo(NamedTuple):
-    """What is told of recorded data beside its steps; see `Dataset`."""
+    """Information about a dataset other than its steps; see `Dataset`."""
 
     name: str
     source: str = "arrays"
@@ -45,31 +45,31 @@ class DatasetInfo(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What messages call the data."""
+        """The name of the data in messages."""
         return self.given or self.name
 
 
 class _Read(NamedTuple):
-    """All steps, read."""
+    """The arrays of all steps."""
 
     observations: Array
     actions: Array  # (S, A), as recorded
     rewards: Array
     terminations: Array
     truncations: Array
-    has_choices: bool  # actions are whole numbers
+    has_choices: bool  # actions are integers
 
 
 def assemble(columns: dict[str, Column], about: DatasetInfo, found: Iterable[str] = ()) -> StepArrays:
-    """Check columns and read them; see `Dataset.from_arrays`. Each is forgotten once it is read.
+    """Check and read columns; see `Dataset.from_arrays`. The reference to a column is dropped once it is read.
 
     Args:
-        columns: by their names, ours or D4RL's.
-        about: what is told beside them.
-        found: what else there was, for messages.
+        columns: the columns by their names, ours or D4RL's.
+        about: information other than the columns.
+        found: names of other arrays, for messages.
 
     Raises:
-        UserError: something is missing, does not fit, is no number, or is too large for this machine.
+        UserError: a column is missing, has the wrong shape, is not numeric, or is too large for this machine.
     """
     name = about.label
     _check_limit(about.max_episode_steps, name)
@@ -110,7 +110,11 @@ def _check_limit(limit: Any, name: str) -> None:
 
 
 def _num_whole(metadata: Mapping[str, Any], name: str) -> int | None:
-    """How many episodes a recording of offpcc's has before those that its end cut; None for other data."""
+    """Return the number of whole episodes in a recording by offpcc; None for other data.
+
+    Raises:
+        UserError: the metadata entry is not an integer.
+    """
     if not is_own_recording(metadata):
         return None
     told = metadata.within(WHOLE, LARGEST) if isinstance(metadata, LazyMetadata) else metadata[WHOLE]
@@ -128,10 +132,10 @@ def _told_of_time_limits(limit: int | None) -> Notice:
 
 
 def join(episodes: Iterable[Mapping[str, Any] | Sequence[Any]], about: DatasetInfo) -> StepArrays:
-    """Check episodes and join them; see `Dataset.from_episodes`.
+    """Check and concatenate episodes; see `Dataset.from_episodes`.
 
     Raises:
-        UserError: something is missing, does not fit or is no number.
+        UserError: an array is missing, has the wrong shape or is not numeric.
     """
     name = about.label
     read = [_read_episode(episode, f"{name}, episode {number}") for number, episode in enumerate(episodes)]
@@ -204,7 +208,7 @@ def _check_transitions(last: LastSteps, num_steps: int, name: str) -> None:
 
 class _Episode(NamedTuple):
     observations: Array  # (L+1, *obs)
-    actions: Array  # (L, A), of the recorder's type and bounds
+    actions: Array  # (L, A), with the recorder's dtype and bounds
     rewards: Array  # (L,)
     terminated: bool
 

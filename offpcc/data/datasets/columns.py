@@ -1,4 +1,4 @@
-"""Reads and checks columns of recorded data, in blocks."""
+"""Reading and checking of dataset columns, in blocks."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from offpcc.utils.system import available_bytes
 Array = NDArray[Any]
 Range = tuple[ArrayLike, ArrayLike]
 
-TOLERANCE = 1e-5  # next observations within it, relative to their column's size, are the following row
-BLOCK_BYTES = 2**22  # read at a time, so that what is kept only in part never lies in memory whole
+TOLERANCE = 1e-5  # relative tolerance within which a next observation equals the following row
+BLOCK_BYTES = 2**22  # read at a time, so a column that is kept only in part is never in memory as a whole
 
-COPIES = 5  # of a block at most, while it is converted and compared
+COPIES = 5  # the most copies of a block, while it is converted and compared
 
-LEAST_ROW_BYTES = 64  # that a row counts as: of what is worked out for each, numbers of rows alone take eight
-BYTES_PER_EPISODE = 64  # while numbers of steps and rows are worked out
+LEAST_ROW_BYTES = 64  # counted per row: intermediate results take some bytes per row, row numbers alone take 8
+BYTES_PER_EPISODE = 64  # of intermediate step and row numbers
 
 REQUIRED = ("observations", "actions", "rewards", "terminations")
 OTHER_NAMES = {"terminations": "terminals", "truncations": "timeouts"}  # D4RL's
 
 
 class SpoiledData(UserError):  # noqa: N818 (a property of the data, as users read it)
-    """Data that can be read, but holds what nothing is to be learned from."""
+    """Raised for data that can be read, but is unusable for learning, such as data with NaN."""
 
 
 class Column(Protocol):
-    """What an array and an HDF5 dataset have in common: rows that are read when they are asked for."""
+    """The common interface of NumPy arrays and HDF5 datasets, whose rows are read on access."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape, rows first."""
+        """The shape, rows first."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of its numbers."""
+        """The dtype."""
 
     def __getitem__(self, rows: slice) -> Array:
-        """Some of its rows."""
+        """Return some of the rows."""
 
 
 def as_column(value: Any, what: str) -> Array:
-    """What the user gave for a column, as an array.
+    """Convert a user's value for a column to an array.
 
     Raises:
-        UserError: it is no array of one kind of number, or a part of it is masked.
+        UserError: the value cannot be converted, or a part of it is masked.
     """
     try:
         array = np.asarray(value)
-    except Exception as error:  # lists of unlike lengths, or a tensor that another library will not convert
+    except Exception as error:  # lists of different lengths, or a tensor that its library does not convert
         raise UserError(
             f"{what} cannot be made an array ({first_line(error)}); give a NumPy array of numbers"
         ) from error
@@ -64,10 +64,15 @@ def as_column(value: Any, what: str) -> Array:
 
 
 def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str] = ()) -> dict[str, Column]:
-    """The columns that are known, D4RL's names replaced; what else was `found` is told if one is missing.
+    """Return the known columns, with D4RL's names replaced by ours.
+
+    Args:
+        columns: the columns by their names, ours or D4RL's.
+        name: the name of the data, for messages.
+        found: names of other arrays, to list in the message if a column is missing.
 
     Raises:
-        UserError: one is missing, or there twice.
+        UserError: a column is missing, or is given under both names.
     """
     named = dict(columns)
     for ours, theirs in OTHER_NAMES.items():
@@ -86,10 +91,10 @@ def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str
 
 
 def check_shapes(columns: Mapping[str, Column], name: str) -> int:
-    """The number of steps of columns that fit together.
+    """Check the shapes and dtypes of the columns, and return the number of steps.
 
     Raises:
-        UserError: they do not, or hold no numbers.
+        UserError: shapes do not fit together, or a column is not numeric.
     """
     for key, column in columns.items():
         if column.dtype.kind not in "fiub":
@@ -116,10 +121,10 @@ def check_shapes(columns: Mapping[str, Column], name: str) -> int:
 
 
 def check_room(num_bytes: int, what: str) -> None:
-    """Refuse what could not be held.
+    """Raise if there is not enough free memory.
 
     Raises:
-        UserError: `what` takes more memory than there is.
+        UserError: `what` needs more memory than is free.
     """
     available = available_bytes()
     if available is not None and num_bytes > available:
@@ -130,15 +135,15 @@ def check_room(num_bytes: int, what: str) -> None:
 
 
 def bytes_of_ends(observations: Column, num_episodes: int) -> int:
-    """Bytes of the episodes' last observations, as they are kept, and of the numbers of steps that episodes end at."""
+    """Return the bytes of the last observations of episodes, and of intermediate step numbers."""
     one = math.prod(observations.shape[1:]) * dtype_in_memory(observations, is_observed=True).itemsize
     return num_episodes * (one + BYTES_PER_EPISODE)
 
 
 def bytes_needed(columns: Mapping[str, Column]) -> int:
-    """Bytes that reading columns takes beside what is there: the steps, as they are kept, and what passes through.
+    """Return the bytes that reading the columns needs in addition: the resulting arrays and temporary blocks.
 
-    The last observations of episodes come on top, as only the flags tell how many there are.
+    The last observations of episodes are not included, because their number is known only from the flags.
     """
     passing = kept = 0
     for key, column in columns.items():
@@ -148,7 +153,7 @@ def bytes_needed(columns: Mapping[str, Column]) -> int:
         is_there = isinstance(column, np.ndarray) and column.dtype == dtype and not is_flag
         if key != "next_observations" and not is_there:
             kept += numbers * dtype.itemsize
-        if getattr(column, "by_columns", False):  # opened whole, one after another
+        if getattr(column, "by_columns", False):  # read as a whole, one column at a time
             passing = max(passing, numbers * column.dtype.itemsize)
         block = next(blocks(column), slice(0))
         row = max(column.dtype.itemsize, dtype.itemsize) * math.prod(column.shape[1:])
@@ -157,7 +162,7 @@ def bytes_needed(columns: Mapping[str, Column]) -> int:
 
 
 def blocks(column: Column) -> Iterator[slice]:
-    """Parts of a column, of whole compressed chunks where it has any: none is opened twice."""
+    """Yield slices of a column. Each consists of whole compressed chunks, if any, so no chunk is read twice."""
     row = math.prod(column.shape[1:]) * max(column.dtype.itemsize, 4)  # bytes may become float32
     rows = max(1, BLOCK_BYTES // max(row, LEAST_ROW_BYTES))
     chunk = (getattr(column, "chunks", None) or (1,))[0]
@@ -167,16 +172,16 @@ def blocks(column: Column) -> Iterator[slice]:
 
 
 def dtype_in_memory(column: Column, is_observed: bool = False) -> np.dtype[Any]:
-    """The type in which a column is kept: float32; uint8 for observed bytes of more than one axis, such as images."""
+    """Return the dtype of a column in memory: uint8 for byte observations with several axes (images), else float32."""
     keeps_bytes = is_observed and column.dtype == np.uint8 and len(column.shape) > 2
     return np.dtype(np.uint8 if keeps_bytes else np.float32)
 
 
 def read_numbers(column: Column, what: str, is_observed: bool = False) -> Array:
-    """All rows, in the type of `dtype_in_memory`.
+    """Read all rows, with the dtype of `dtype_in_memory`.
 
     Raises:
-        SpoiledData: one is NaN or infinite.
+        SpoiledData: a number is NaN or infinite.
     """
     dtype = dtype_in_memory(column, is_observed)
     if isinstance(column, np.ndarray) and column.dtype == dtype:
@@ -191,21 +196,21 @@ def read_numbers(column: Column, what: str, is_observed: bool = False) -> Array:
 
 
 def converted(numbers: Array, dtype: np.dtype[Any]) -> Array:
-    """Numbers of another type."""
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+    """Convert numbers to another dtype."""
+    with np.errstate(over="ignore"):  # overflow gives infinity, and `check_finite` raises for it
         return np.asarray(numbers).astype(dtype, copy=False)
 
 
 def check_finite(numbers: Array, what: str, first: int) -> None:
-    """Refuse what no network could take in.
+    """Raise if a number is NaN or infinite.
 
     Args:
         numbers: some rows of a column.
-        what: they are.
-        first: the number of the first of these rows.
+        what: the name of the column, for messages.
+        first: the index of the first of these rows.
 
     Raises:
-        SpoiledData: one is NaN or infinite.
+        SpoiledData: a number is NaN or infinite.
     """
     if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
         return
@@ -217,10 +222,10 @@ def check_finite(numbers: Array, what: str, first: int) -> None:
 
 
 def read_flags(column: Column, what: str) -> Array:
-    """All rows as bool, anew.
+    """Read all rows into a new array of bool.
 
     Raises:
-        SpoiledData: one is neither 0 nor 1.
+        SpoiledData: a value is neither 0 nor 1.
     """
     flags = np.empty(column.shape[0], np.bool_)
     for rows in blocks(column):

@@ -1,4 +1,4 @@
-"""Sizes and hashes of D4RL's files, as published by TensorFlow Datasets."""
+"""Sizes and hashes of D4RL's files, published by TensorFlow Datasets."""
 
 from __future__ import annotations
 

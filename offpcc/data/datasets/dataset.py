@@ -1,4 +1,4 @@
-"""`Dataset`: recorded steps, all episodes one after another."""
+"""`Dataset`: recorded steps of all episodes, concatenated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from offpcc.utils.errors import UserError
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset(StepArrays):
-    """Recorded data; its fields, and what counts as a transition, are told by `StepArrays`."""
+    """A dataset of recorded steps. `StepArrays` documents its fields and which steps are transitions."""
 
     def __repr__(self) -> str:
         observations, actions = self.observations, self.actions
@@ -46,24 +46,24 @@ class Dataset(StepArrays):
         action_range: Range | None = None,
         name: str = "data",
     ) -> Dataset:
-        """Data of all steps one after another; arrays that need no conversion are not copied.
+        """Make a dataset from arrays of all steps, concatenated. Arrays that need no conversion are not copied.
 
         Args:
             observations: (S, *obs).
             actions: (S, A).
             rewards: (S,).
-            terminations: (S,), the task ended after the step.
-            truncations: (S,), the episode was cut after the step, by a time limit or otherwise.
-            next_observations: (S, *obs); where they are not the following row inside an episode, it is cut there.
-            terminals: another name of `terminations`, D4RL's.
-            timeouts: another name of `truncations`, D4RL's.
-            max_episode_steps: where there are no truncations, the time limit that the recorder had.
-            action_range: lowest and highest action of the recording, which are to stand for -1 and 1; if it is not
-                given, the bounds of the environment are that the agent is for.
-            name: for messages.
+            terminations: (S,), True if the task ended after the step.
+            truncations: (S,), True if the episode was truncated after the step, by a time limit or otherwise.
+            next_observations: (S, *obs). An episode is cut where they differ from the following row.
+            terminals: D4RL's name for `terminations`.
+            timeouts: D4RL's name for `truncations`.
+            max_episode_steps: the time limit of the recorded environment, if there are no truncations.
+            action_range: lowest and highest action of the recording, which are scaled to -1 and 1. By default the
+                bounds of the environment that the agent is trained for.
+            name: the name for messages.
 
         Raises:
-            UserError: something is missing, does not fit or is no number.
+            UserError: an array is missing, has the wrong shape or is not numeric.
         """
         given = {
             "observations": observations, "actions": actions, "rewards": rewards, "terminations": terminations,
@@ -85,37 +85,38 @@ class Dataset(StepArrays):
         source: str = "episodes",
         metadata: Mapping[str, Any] | None = None,
     ) -> Dataset:
-        """Episodes, each with one observation more than it has actions: the first, and one after every action.
+        """Make a dataset from episodes. Each has one more observation than actions: the first, and one per action.
 
-        One of 200 steps, with observations of 3 numbers and actions of 1, which a time limit ended::
+        For example, an episode of 200 steps that a time limit ended, with observations of shape (3,) and actions of
+        shape (1,)::
 
             episode = {
-                "observations": np.zeros((201, 3), np.float32),  # the last one is what the last step led to
+                "observations": np.zeros((201, 3), np.float32),  # the last one follows the last step
                 "actions": np.zeros((200, 1), np.float32),
                 "rewards": np.zeros(200, np.float32),
-                "terminated": False,  # True if the task ended; a time limit is no end of the task
+                "terminated": False,  # True if the task ended; False for a time limit
             }
             data = offpcc.Dataset.from_episodes([episode])
 
         Args:
-            episodes: of L steps each: a mapping with the keys ``observations`` (L+1, *obs), ``actions`` (L, A),
-                ``rewards`` (L,) and ``terminated``, for which ``terminations`` or ``terminals`` (L,) may stand; or
-                these four in this order, ``(observations, actions, rewards, terminated)``.
+            episodes: episodes of L steps each. An episode is a mapping with the keys ``observations`` (L+1, *obs),
+                ``actions`` (L, A), ``rewards`` (L,) and ``terminated``; ``terminations`` or ``terminals`` (L,) may
+                replace ``terminated``. Or it is a sequence ``(observations, actions, rewards, terminated)``.
             action_range: see `from_arrays`.
-            name: for messages.
-            source: where they came from.
-            metadata: about the whole.
+            name: the name for messages.
+            source: the origin of the data.
+            metadata: metadata of the whole dataset.
 
         Raises:
-            UserError: something is missing, does not fit or is no number.
+            UserError: an array is missing, has the wrong shape or is not numeric.
         """
         return Dataset(**vars(join(episodes, DatasetInfo(name, source, action_range=action_range, metadata=metadata))))
 
     def select(self, episodes: Sequence[int] | Array) -> Dataset:
-        """The data of these episodes, by number, in this order; neighbours are not copied.
+        """Return a dataset of the given episodes, in the given order. A contiguous range is not copied.
 
         Raises:
-            UserError: there is none, or one that does not exist.
+            UserError: no episode is given, or one does not exist.
         """
         chosen = np.asarray(episodes, np.int64)
         if not chosen.size or chosen.min() < 0 or chosen.max() >= self.num_episodes:
@@ -142,21 +143,21 @@ class Dataset(StepArrays):
         )
 
     def fraction(self, part: float) -> Dataset:
-        """As few whole episodes from the start as hold this part of the steps, rounded up; all of them for 1.
+        """Return as few whole episodes from the start as hold this part of the steps, rounded up; all of them for 1.
 
         Raises:
-            UserError: `part` is no number above 0 and at most 1.
+            UserError: `part` is not in (0, 1].
         """
         if not 0.0 < part <= 1.0:
             raise UserError(f"{self.name}: a fraction of {part} is wanted; it has to be above 0 and at most 1")
-        wanted = math.ceil(part * self.num_steps - 1e-6)  # 0.1 * 30 is above 3
+        wanted = math.ceil(part * self.num_steps - 1e-6)  # as floats, 0.1 * 30 is above 3
         return self.select(np.arange(int(np.searchsorted(self.stops, wanted)) + 1))
 
     def with_range(self, action_range: Range | None) -> Dataset:
-        """The same data with these bounds of actions, where it has none of its own; see `from_arrays`.
+        """Return the dataset with these action bounds, unless it already has bounds; see `from_arrays`.
 
         Raises:
-            UserError: they do not fit.
+            UserError: the bounds do not fit the actions.
         """
         if action_range is None or self.action_range is not None:
             return self
@@ -164,15 +165,15 @@ class Dataset(StepArrays):
         return replace(self, action_range=bounds, discrete_actions=False)
 
     def unit_actions(self, action_bounds: Range | None = None) -> Array:
-        """Actions as agents have them, (S, A) in [-1, 1], anew; choices are left as they are.
+        """Return a new array of actions for agents, (S, A) in [-1, 1]. Discrete actions stay unchanged.
 
-        They are scaled by `action_range`, else by `action_bounds`, else taken as they are; and clipped.
+        Actions are scaled by `action_range`, else by `action_bounds`, else not at all. Then they are clipped.
 
         Args:
-            action_bounds: lowest and highest action of the environment that the data is for.
+            action_bounds: lowest and highest action of the environment that the agent is trained for.
 
         Raises:
-            UserError: bounds do not fit the actions.
+            UserError: the bounds do not fit the actions.
         """
         return self._in_units(self.actions, action_bounds)
 
@@ -185,13 +186,13 @@ class Dataset(StepArrays):
         return np.clip(scaled, -1.0, 1.0, out=scaled)
 
     def action_warnings(self, action_bounds: Range | None = None) -> list[Notice]:
-        """What a reader should be told of actions that `rows` scales.
+        """Return notices about the scaling of actions in `rows`.
 
         Args:
             action_bounds: see `unit_actions`.
 
         Raises:
-            UserError: bounds do not fit the actions.
+            UserError: the bounds do not fit the actions.
         """
         if self.discrete_actions:
             text = "actions are whole numbers, so they are taken to be discrete: agents for continuous control cannot"
@@ -199,13 +200,13 @@ class Dataset(StepArrays):
         return action_warnings(self.actions, self.action_range, action_bounds, self.name)
 
     def rows(self, action_bounds: Range | None = None) -> TransitionTable:
-        """All transitions as buffers store them; episodes without one are left out.
+        """Return all transitions in the format of the buffers. Episodes without a transition are left out.
 
         Args:
             action_bounds: see `unit_actions`.
 
         Raises:
-            UserError: bounds do not fit the actions.
+            UserError: the bounds do not fit the actions.
         """
         lengths = self.lengths - ~self.last_is_transition
         kept = lengths > 0
@@ -217,16 +218,16 @@ class Dataset(StepArrays):
         storage.is_start[stops - 1] = False
 
         taken = np.where(kept, lengths + 1, 0)
-        offsets = np.cumsum(taken) - taken - self.starts  # from a step to its row
+        offsets = np.cumsum(taken) - taken - self.starts  # row number minus step number, per episode
         mask = self.is_transition
-        for steps in blocks(self.observations):  # a copy of all of them would take as much room again
+        for steps in blocks(self.observations):  # in blocks, as a copy of everything would double the memory
             numbers = np.arange(steps.start, steps.stop)[mask[steps]]
             rows = numbers + offsets[np.searchsorted(self.stops, numbers, side="right")]
             storage.observations[rows] = self.observations[numbers]
             storage.actions[rows] = self._in_units(self.actions[numbers], action_bounds)
             storage.rewards[rows, 0] = self.rewards[numbers]
             storage.terminations[rows, 0] = self.terminations[numbers]
-        last = np.cumsum(taken) - 1  # row of each episode's last observation, if it is kept
+        last = np.cumsum(taken) - 1  # row of each kept episode's last observation
         for part in blocks(self.final_observations):
             storage.observations[last[part][kept[part]]] = self.final_observations[part][kept[part]]
         starts = np.concatenate([[0], stops[:-1]]) if len(stops) else stops

@@ -1,4 +1,4 @@
-"""Downloads files: complete and checked, or not at all."""
+"""Download of files. A file is kept only if it is complete and passes all checks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from typing import NamedTuple
 
 from offpcc.utils.files import replacing
 
-Progress = Callable[[int, int | None], None]  # bytes that came, and those of the whole file if it is known
+Progress = Callable[[int, int | None], None]  # received bytes, and the size of the file if known
 
 BLOCK_BYTES = 2**20
 PATIENCE = 30.0  # seconds without a byte
 
 
 class Known(NamedTuple):
-    """What is known of a file before it comes."""
+    """Size and hash of a file, known before its download."""
 
     size: int
-    sha256: str  # its first digits
+    sha256: str  # the first digits
 
 
 class DownloadError(Exception):
-    """Why a file did not come."""
+    """Raised when a download fails."""
 
 
 def download(
@@ -39,17 +39,17 @@ def download(
     accept: Callable[[Path], str | None] = lambda path: None,
     progress: Progress | None = None,
 ) -> None:
-    """Fetch a file into place; if anything goes wrong, nothing is left of it.
+    """Download a file. On failure, no part of it is kept.
 
     Args:
-        url: where it is.
-        target: where it goes; its folder is made once the file begins to come.
-        known: what to check it against.
-        accept: what is wrong with the file that came, or None.
-        progress: called as it comes.
+        url: the URL of the file.
+        target: the path to write; its folder is created when the server responds.
+        known: size and hash to check the file against, if known.
+        accept: a function that returns what is wrong with the downloaded file, or None.
+        progress: called repeatedly during the download.
 
     Raises:
-        DownloadError: it did not come, or not as it should be.
+        DownloadError: the download failed, or the file did not pass a check.
     """
     try:
         with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Reads D4RL's HDF5, and NPZ with the same keys."""
+"""Reading of HDF5 files in D4RL's format, and of NPZ files with the same keys."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from offpcc.envs.d4rl import catalog
 from offpcc.utils.errors import UserError
 from offpcc.utils.files import open_regular
 
-MOST_NAMES = 10_000  # that data sets have: D4RL's have twenty, a policy's weights beside them a hundred
-MOST_LETTERS = 1_000  # of a name with the groups that it lies in, each of which would be repeated in all names below
-PIECE_BYTES = 2**20  # of an opened chunk at a time
-SHOWN = 60  # letters of a name, in messages
+MOST_NAMES = 10_000  # the most names in a file: D4RL's files have 20, with a policy's weights 100
+MOST_LETTERS = 1_000  # of a name with its groups; names below a group repeat its name, so long ones multiply
+PIECE_BYTES = 2**20  # of a decompressed chunk at a time
+SHOWN = 60  # characters of a name in messages
 
 
 def is_hdf5(path: Path) -> bool:
-    """Whether a file begins as an HDF5 file does."""
+    """Check whether a file has the signature of HDF5."""
     return bool(h5py.is_hdf5(path))
 
 
 def names_in(group: Any, path: Path, most: int | None = MOST_NAMES) -> Iterator[str]:
-    """Names of all arrays below an HDF5 group, and of links that lead elsewhere, which are refused when they are read.
+    """Yield the names of all arrays below an HDF5 group, and of soft and external links, which `own_item` rejects.
 
     Args:
-        group: of the file.
-        path: of the file, for messages.
-        most: names that a group may hold; None for any number.
+        group: a group of the file.
+        path: the file's path, for messages.
+        most: the largest number of names; None for any number.
 
     Raises:
-        UserError: there are more of them, or one is too long: its name and those of the groups around it together.
+        UserError: there are too many names, or a name together with its groups is too long.
     """
-    seen, left, num_found = {_address(group)}, [""], 0  # a group may hold itself
+    seen, left, num_found = {_address(group)}, [""], 0  # `seen`, because a group may contain itself
     while left:
         inside = left.pop()
         here = group[inside] if inside else group
@@ -77,34 +77,34 @@ def names_in(group: Any, path: Path, most: int | None = MOST_NAMES) -> Iterator[
 
 
 def check_count(number: int, path: Path, most: int | None = MOST_NAMES) -> None:
-    """Refuse more things in a file than a data set has.
+    """Raise if a file has more arrays and groups than any dataset needs.
 
     Raises:
-        UserError: there are.
+        UserError: `number` exceeds `most`.
     """
     if most is not None and number > most:
         raise UserError(f"{path}: it holds {number:,} or more arrays and groups, more than {most:,}; leave some out")
 
 
 def _address(group: Any) -> tuple[int, int]:
-    """Where a group lies, the same by whatever name it was found."""
+    """Return the address of a group, which is the same under each of its names."""
     about = h5py.h5o.get_info(group.id)
     return about.fileno, about.addr
 
 
 def _is_own(group: Any, name: str) -> bool:
-    """Whether a name in a group stands for what is there itself; not so a link by name, which may lead anywhere."""
+    """Check whether a name in a group is a hard link. A soft or external link may lead anywhere."""
     return isinstance(group, h5py.Group) and isinstance(group.get(name, getlink=True), h5py.HardLink)
 
 
 def own_item(file: Any, key: str, path: Path) -> Any:
-    """What lies in an HDF5 file itself under a key.
+    """Return the object under a key of an HDF5 file, if it is stored in this file.
 
-    A link may lead to another file, or to nothing, and so may what an array declares to be stored elsewhere: reading
-    data never reads what was not given as data.
+    Links, virtual datasets and external storage may lead to other files or to nothing. They are not followed, so only
+    the file that the user gave is read.
 
     Raises:
-        UserError: it is elsewhere, or nowhere.
+        UserError: the object is missing or stored in another file.
     """
     item = file
     for part in key.split("/"):
@@ -121,23 +121,23 @@ def own_item(file: Any, key: str, path: Path) -> Any:
 
 
 def declared_bytes(item: Any) -> int:
-    """What an HDF5 dataset takes when it is read, in whole chunks.
+    """Return the bytes of memory for reading an HDF5 dataset: its size, or that of one chunk if it is larger.
 
     Raises:
-        TypeError: its type has no counterpart in NumPy.
-        ValueError: its type is damaged.
+        TypeError: NumPy has no dtype for the dataset's type.
+        ValueError: the dataset's type is damaged.
     """
     numbers = max(math.prod(item.shape or ()), math.prod(item.chunks or ()))
     return int(numbers * item.dtype.itemsize)
 
 
 def check_chunks(item: Any, what: str) -> None:
-    """Refuse compressed chunks that become larger than chunks: HDF5 would open them, whatever memory that takes.
+    """Raise if a compressed chunk decompresses to more than the chunk size. HDF5 itself would not limit the memory.
 
-    Those are tried that could become large, without keeping what comes out.
+    Only chunks that could become large are tried. The decompressed content is discarded.
 
     Raises:
-        UserError: one does.
+        UserError: a chunk is too large, or the dataset is compressed twice.
     """
     if item.chunks is None or not hasattr(item.id, "chunk_iter"):
         return
@@ -167,10 +167,10 @@ def check_chunks(item: Any, what: str) -> None:
 
 
 def hdf5_value(file: Any, key: str, path: Path, most_bytes: int | None = None) -> Any:
-    """An array or a single value in an HDF5 file, whole; texts as str.
+    """Read a whole array or a single value of an HDF5 file; texts as str.
 
     Raises:
-        UserError: it is elsewhere, of no plain kind, or too large.
+        UserError: the value is stored elsewhere, has an unsupported type, or is too large.
     """
     item = own_item(file, key, path)
     if not isinstance(item, h5py.Dataset) or item.shape is None:
@@ -183,10 +183,10 @@ def hdf5_value(file: Any, key: str, path: Path, most_bytes: int | None = None) -
 
 
 def hdf5_attribute(file: Any, name: str, path: Path, most_bytes: int | None = None) -> Any:
-    """What is written on an HDF5 file itself under a name; texts as str.
+    """Read an attribute of an HDF5 file; texts as str.
 
     Raises:
-        UserError: it is of no plain kind, or too large.
+        UserError: the attribute is empty, has an unsupported type, or is too large.
     """
     attribute = file.attrs.get_id(name)
     if attribute.shape is None:
@@ -199,7 +199,11 @@ def hdf5_attribute(file: Any, name: str, path: Path, most_bytes: int | None = No
 
 
 def _check_plain(dtype: np.dtype[Any], shape: tuple[int, ...] | None, what: str) -> None:
-    """Refuse objects but single texts, which the file bounds: of many, all may be the same one, read many times."""
+    """Raise for objects other than a single text. Many texts may be the same stored text, with no limit on their size.
+
+    Raises:
+        UserError: the value holds several texts, or other objects.
+    """
     if dtype.hasobject and (h5py.check_string_dtype(dtype) is None or math.prod(shape or ()) > 1):
         raise UserError(f"{what} holds texts or lists of any length, which are not read; write it as numbers")
 
@@ -210,7 +214,7 @@ def _plain(value: Any) -> Any:
 
 KEYS = (*REQUIRED, "truncations", "next_observations", *OTHER_NAMES.values())
 NOT_HASHED = "no hash of this file is published, so only its form was checked"
-BEGINNINGS = {  # of files that are often found in a data file's place
+BEGINNINGS = {  # of files that users often have in place of a data file
     b"version https://git-lfs": "a pointer of Git LFS in its place; fetch the file itself with `git lfs pull`",
     b"<": "a web page; the address that it was saved from does not give the file itself",
 }
@@ -224,21 +228,21 @@ def read_file(
     max_episode_steps: int | None = None,
     action_range: Range | None = None,
 ) -> Dataset:
-    """The data in an HDF5 or NPZ file, whatever its suffix.
+    """Read the dataset in an HDF5 or NPZ file, with any suffix.
 
-    Reading a file and filling a buffer with it takes at most 32 MB and 24 times the size of the file before
-    compression: 3 times where it holds float32 in episodes of many steps, and most where it holds bytes, which become
-    float32, in episodes of one step. What would take more than is free is refused before it is read.
+    Reading a file and filling a buffer needs at most 32 MB plus 24 times the uncompressed size of the file. It is 3
+    times for float32 in long episodes. The maximum is for bytes, which become float32, in episodes of one step. If
+    there is not enough free memory, an error is raised before reading.
 
     Args:
-        path: of the file.
-        name: of the data; the file's name without suffix if None.
-        given: what messages call it; the path if None.
+        path: the file's path.
+        name: the name of the data; None for the file's name without suffix.
+        given: the name in messages; None for the path.
         max_episode_steps: see `Dataset.from_arrays`.
         action_range: see `Dataset.from_arrays`.
 
     Raises:
-        UserError: the file cannot be read, or its data is not whole.
+        UserError: the file cannot be read, or its data is incomplete or too large.
     """
     try:
         with open_regular(path) as file:
@@ -259,15 +263,15 @@ def read_file(
 
 
 def read_value(path: Path, key: str, most_bytes: int | None = None) -> Any:
-    """One thing in a file, opened for it alone; texts as str.
+    """Open a file, and read one value; texts as str.
 
     Args:
-        path: of the file.
-        key: a name like ``infos/qpos``; in HDF5, ``metadata/env`` may be an attribute of the file, too.
-        most_bytes: that it may be of.
+        path: the file's path.
+        key: a name such as ``infos/qpos``. In HDF5, ``metadata/env`` may also be an attribute of the file.
+        most_bytes: the largest size to read; None for any size.
 
     Raises:
-        UserError: it cannot be read, lies elsewhere, is of no plain kind, or too large.
+        UserError: the value cannot be read, is stored elsewhere, has an unsupported type, or is too large.
     """
     with reading(path):
         if not is_hdf5(path):
@@ -281,10 +285,10 @@ def read_value(path: Path, key: str, most_bytes: int | None = None) -> Any:
 
 
 def read_everything(path: Path) -> dict[str, Any]:
-    """All that is in a file, by names like ``infos/qpos``; its attributes are left out.
+    """Read all arrays of a file, by names such as ``infos/qpos``. Attributes are left out.
 
     Raises:
-        UserError: the file cannot be read, or holds what `read_value` refuses.
+        UserError: the file cannot be read, or holds a value for which `read_value` raises.
     """
     with reading(path):
         if not is_hdf5(path):
@@ -299,7 +303,7 @@ def read_everything(path: Path) -> dict[str, Any]:
 
 
 def _read_hdf5(path: Path, about: DatasetInfo) -> Dataset:
-    # Every chunk is read once, as a whole: kept for a second time, it would only take room.
+    # No chunk cache: every chunk is read once as a whole, so a cache would only use memory.
     with reading(path), h5py.File(path, "r", rdcc_nbytes=0) as file:
         check_count(len(file) + len(file.attrs), path)
         found = list(file)
@@ -315,10 +319,10 @@ def _names_in_group(file: Any, group: str, found: Collection[str], path: Path) -
 
 
 def _column(item: Any, key: str, path: Path) -> Column:
-    """An array in an HDF5 file.
+    """Return an HDF5 dataset as a column.
 
     Raises:
-        UserError: it is something else.
+        UserError: `item` is not an array, or is damaged.
     """
     if not isinstance(item, h5py.Dataset) or not item.shape:
         kind = "a single value" if isinstance(item, h5py.Dataset) else "a group of several"

@@ -1,4 +1,4 @@
-"""Limits on the sizes that files from others declare; damage becomes one message."""
+"""Limits on the sizes that untrusted files declare, and error messages for damaged files."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import check_regular
 from offpcc.utils.system import available_bytes
 
-# A file of this many bytes or more is damaged, or meant to do damage, if what it declares is larger by more than this
-# factor: deflate makes nothing smaller than a thousandth.
+# A declared size is suspicious if it exceeds both this many bytes and this many times the file's size. Deflate
+# compresses by a factor of about 1,000 at most, so the file is damaged or malicious.
 SUSPICIOUS_BYTES, SUSPICIOUS_FACTOR = 2**26, 1100
-SHOWN_NAMES, SHOWN_LETTERS = 40, 60  # in messages
-DAMAGE = (  # what HDF5, NumPy and the archives of Python make of bytes that were changed or lost
+SHOWN_NAMES, SHOWN_LETTERS = 40, 60  # the most names, and characters per name, in messages
+DAMAGE = (  # exceptions of HDF5, NumPy and Python's archives for changed or lost bytes
     OSError, RuntimeError, LookupError, ValueError, TypeError, EOFError, MemoryError, OverflowError,
     zipfile.BadZipFile, zlib.error, tokenize.TokenError,
 )  # fmt: skip
 
 
 def printable(names: Iterable[str | bytes]) -> list[str]:
-    """Names as they can be printed, whatever they are made of; HDF5 has bytes for those that are no text.
+    """Return names in a printable form. HDF5 gives bytes for names that are not valid text.
 
-    Of many names and of long ones the first part is given.
+    Long names and long lists of names are shortened.
     """
     shown = [
         (name if isinstance(name, str) and name.isprintable() else ascii(name)) + "..." * is_cut
@@ -37,10 +37,10 @@ def printable(names: Iterable[str | bytes]) -> list[str]:
 
 
 def check_declared(declared: int, shape: tuple[int, ...], what: str, path: Path) -> None:
-    """Refuse a size that the file cannot hold, before anything is made of it.
+    """Raise if a file is too small for the size that it declares. Call this before allocating memory.
 
     Raises:
-        UserError: it cannot.
+        UserError: the declared size is suspicious.
     """
     if declared > SUSPICIOUS_BYTES and declared > SUSPICIOUS_FACTOR * (size := path.stat().st_size):
         raise UserError(
@@ -50,10 +50,10 @@ def check_declared(declared: int, shape: tuple[int, ...], what: str, path: Path)
 
 
 def check_fits(declared: int, what: str, most_bytes: int | None = None) -> None:
-    """Refuse a size that is above what is allowed, or above what is free.
+    """Raise if a size exceeds a limit or the free memory.
 
     Raises:
-        UserError: it is.
+        UserError: the size is too large.
     """
     if most_bytes is not None and declared > most_bytes:
         raise UserError(f"{what} would be {declared:,} bytes, more than {most_bytes:,}; mend it, or leave it out")
@@ -64,10 +64,10 @@ def check_fits(declared: int, what: str, most_bytes: int | None = None) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what goes wrong in reading into one message.
+    """Turn exceptions from reading a file into one `UserError`.
 
     Raises:
-        UserError: something did.
+        UserError: the file cannot be read, is damaged, or needs too much memory.
     """
     try:
         check_regular(path)

@@ -1,6 +1,6 @@
-"""`load`: reads a data set by file, D4RL name or Minari id.
+"""`load`: reads a dataset by file, D4RL name or Minari id.
 
-D4RL's names are in `offpcc.envs.d4rl.catalog`; sizes and hashes are those of TensorFlow Datasets.
+D4RL's names are in `offpcc.envs.d4rl.catalog`. Sizes and hashes of its files come from TensorFlow Datasets.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from offpcc.envs.d4rl.recorded_task import set_dataset_reader
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import as_path, why_no_folder
 
-D4RL_KEYS = ("observations", "actions", "rewards", "terminals")  # that every file of D4RL has
+D4RL_KEYS = ("observations", "actions", "rewards", "terminals")  # in every file of D4RL
 
 
 def folders() -> list[Path]:
-    """Where data sets are looked for, in this order."""
+    """Return the folders to search for datasets, in this order."""
     given = {name: os.environ.get(name) for name in ("OFFPCC_DATASETS", "D4RL_DATASET_DIR")}
     return [as_path(folder, name) for name, folder in (*given.items(), ("", "~/.d4rl/datasets")) if folder]
 
 
 def find(name: str) -> Path | None:
-    """The file of a name, D4RL's or one's own, in the folders where data sets are looked for."""
+    """Return the file for a D4RL name or a user's own name in `folders()`; None if there is none."""
     files = ([FILES[name].rsplit("/", 1)[-1]] if name in FILES else []) + [f"{name}.hdf5", f"{name}.npz"]
     places = (folder / file for folder in folders() for file in files)
     return next((place for place in places if place.is_file()), None)
 
 
 def obtain(name: str, progress: Progress | None = None) -> Path:
-    """The file of a name; D4RL's are fetched into the first folder that can be written if they are nowhere.
+    """Return the file for a name. Download a missing D4RL file into the first writable folder.
 
-    They come from D4RL's address, or from a mirror of it whose address is in ``$OFFPCC_D4RL_URL``.
+    The file comes from D4RL's URL, or from a mirror whose URL is in ``$OFFPCC_D4RL_URL``.
 
     Args:
-        name: of the data set.
+        name: the name of the dataset.
         progress: see `download`.
 
     Raises:
-        UserError: there is no such data set, or it could not be fetched.
+        UserError: there is no such dataset, or it could not be downloaded.
     """
     if found := find(name):
         return found
@@ -83,10 +83,10 @@ def obtain(name: str, progress: Progress | None = None) -> Path:
 
 
 def raw_arrays(path: Path) -> dict[str, Array]:
-    """All that was recorded, each array as it is in the file; in groups of HDF5, by names like "infos/qpos".
+    """Read all arrays of a file as they are. Arrays in HDF5 groups have names such as "infos/qpos".
 
     Raises:
-        UserError: the file cannot be read, or lacks observations, actions, rewards or terminals of one length.
+        UserError: the file cannot be read, or lacks observations, actions, rewards or terminals of equal length.
     """
     arrays = read_everything(path)
     missing = [key for key in D4RL_KEYS if key not in arrays]
@@ -110,7 +110,7 @@ def raw_arrays(path: Path) -> dict[str, Array]:
 
 
 def _fault_of(path: Path) -> str | None:
-    """What is wrong with the form of a file that came, which is all that is known of many."""
+    """Return what is wrong with the format of a downloaded file, or None. It is the only check for unhashed files."""
     if not is_hdf5(path):
         return "what came is no HDF5 file"
     try:
@@ -140,19 +140,19 @@ def load(
     action_range: Range | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Recorded data.
+    """Load a dataset.
 
     Args:
-        source: an HDF5 or NPZ file; ``minari:ID``; or a name, which is looked for in ``$OFFPCC_DATASETS``,
-            ``$D4RL_DATASET_DIR`` and ``~/.d4rl/datasets``, and fetched if it is one of D4RL's.
-        max_episode_steps: the time limit of the recorder, for data that does not tell where it cut an episode; D4RL's
-            own for its names.
-        action_range: lowest and highest action of the recorder, which are to stand for -1 and 1, for data that does not
-            tell; Minari's does, and so do the files of `offpcc collect`.
+        source: an HDF5 or NPZ file; ``minari:ID``; or a name. A name is searched in ``$OFFPCC_DATASETS``,
+            ``$D4RL_DATASET_DIR`` and ``~/.d4rl/datasets``, and downloaded if it is a D4RL name.
+        max_episode_steps: the time limit of the recorded environment, for data without truncations. By default D4RL's
+            limit for a D4RL name.
+        action_range: lowest and highest action of the recorder, which are scaled to -1 and 1, for data that does not
+            contain them. Minari's datasets and the files of `offpcc collect` contain them.
         progress: see `download`.
 
     Raises:
-        UserError: it is not to be had, or its data is not whole.
+        UserError: the dataset is not available, or its data is incomplete.
     """
     if not isinstance(source, str | Path):
         raise UserError(
@@ -185,7 +185,7 @@ def load(
 
 
 def _advice(missing: Path) -> str:
-    """A file in the same folder with a name like it, or what else to give."""
+    """Return advice for a missing file: a similar name in the same folder, or what to give instead."""
     there = missing.parent.iterdir() if missing.parent.is_dir() else ()
     files = {file.stem: file for file in there if file.suffix in catalog.SUFFIXES}
     near = difflib.get_close_matches(missing.stem, files, 1)
@@ -193,17 +193,17 @@ def _advice(missing: Path) -> str:
 
 
 def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Array]:
-    """All transitions, with the keys of D4RL's function of this name.
+    """Return all transitions, with the keys of D4RL's function of this name.
 
-    Where a recording has ``next_observations``, these are given, and a step at which an episode was cut stays in if
-    they tell what it led to; D4RL's function takes the following row in every case, and leaves these steps out.
+    If a recording has ``next_observations``, they are used, and the last step of a truncated episode is included if
+    its next observation is known. D4RL's function always uses the following row, and leaves these steps out.
 
     Args:
-        source: what `load` takes, or what it gave.
+        source: a `Dataset`, or a source for `load`.
 
     Returns:
-        ``observations`` and ``next_observations`` (N, *obs), ``actions`` (N, A) as they were recorded, ``rewards``
-        (N,), ``terminals`` (N,).
+        ``observations`` and ``next_observations`` (N, *obs), ``actions`` (N, A) as recorded, ``rewards`` (N,),
+        ``terminals`` (N,).
 
     Raises:
         UserError: see `load`.
@@ -220,7 +220,7 @@ def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Array]:
 
 
 def _read_recorded(name: str, path: Path | None) -> tuple[Path, dict[str, Array]]:
-    """The file of a data set and its arrays; `path` wins over the name."""
+    """Return the file of a dataset and its arrays. `path` overrides the name."""
     file = obtain(name) if path is None else path
     return file, raw_arrays(file)
 

@@ -1,4 +1,4 @@
-"""Metadata of recorded data, read on demand."""
+"""Metadata of datasets, read on demand, and notices about datasets."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from offpcc.data.datasets.columns import Array, Range
 from offpcc.utils.errors import UserError
 
 ACTION_KEYS = ("action_low", "action_high")
-MOST_BYTES = 2**16  # of a fact about a recording
-SHOWN = 80  # letters of what is wrong, in a message
+MOST_BYTES = 2**16  # the largest entry
+SHOWN = 80  # the most characters of a wrong value in a message
 
 
 class StepInfos(Mapping[str, Array]):
-    """What was recorded beside some of the steps, read when it is asked for.
+    """The infos of selected steps, read on access.
 
     Args:
-        recorded: of all steps.
-        steps: those that are wanted.
-        num_steps: of all steps; arrays of another length tell of no steps, and stay whole.
+        recorded: the infos of all steps.
+        steps: the selected steps.
+        num_steps: the number of all steps. Arrays of another length are not per step and are returned whole.
     """
 
     def __init__(self, recorded: Mapping[str, Array], steps: slice | Array, num_steps: int) -> None:
@@ -40,12 +40,12 @@ class StepInfos(Mapping[str, Array]):
 
 
 class LazyMetadata(Mapping[str, Any]):
-    """Named things in a file, each read when it is asked for.
+    """Named entries of a file, each read on access.
 
     Args:
-        names: what there is in the file.
-        read: gives one of them, or refuses one that is larger than so many bytes.
-        source: where they are, for messages.
+        names: the names of the entries.
+        read: a function that reads an entry, or raises if it is larger than a number of bytes.
+        source: the place of the entries, for messages.
     """
 
     def __init__(self, names: tuple[str, ...], read: Callable[[str, int | None], Any], source: str) -> None:
@@ -55,18 +55,18 @@ class LazyMetadata(Mapping[str, Any]):
         return self.within(name, None)
 
     def within(self, name: str, most_bytes: int | None) -> Any:
-        """One of them.
+        """Read an entry of at most `most_bytes` bytes; None for any size.
 
         Raises:
-            KeyError: there is none of this name.
-            UserError: it cannot be read, or is larger than `most_bytes`.
+            KeyError: there is no entry of this name.
+            UserError: the entry cannot be read, or is larger than `most_bytes`.
         """
         if name not in self.names:
             raise KeyError(name)
         return self.read(name, most_bytes)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names  # nothing is read for it
+        return name in self.names  # without reading the entry
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
@@ -76,14 +76,14 @@ class LazyMetadata(Mapping[str, Any]):
 
 
 def recorded_wrappers(metadata: Mapping[str, Any], name: str) -> list[str] | None:
-    """The wrappers that were above the recorded environment, as `observation_wrappers` tells them; None if unknown.
+    """Return the wrappers of the recorded environment, in the form of `observation_wrappers`; None if unknown.
 
     Args:
-        metadata: of the recording.
-        name: of the data, for messages.
+        metadata: the metadata of the recording.
+        name: the name of the data, for messages.
 
     Raises:
-        UserError: what is told of them cannot be read.
+        UserError: the metadata entry is invalid.
     """
     told = text(metadata, "seen_through", name)
     if told is None:
@@ -95,14 +95,14 @@ def recorded_wrappers(metadata: Mapping[str, Any], name: str) -> list[str] | Non
 
 
 def action_range(metadata: Mapping[str, Any], name: str) -> Range | None:
-    """Lowest and highest action of the recorder, each one number or one for each number of an action; None if unknown.
+    """Return lowest and highest action of the recorder, each with one number or one per component; None if unknown.
 
     Args:
-        metadata: of the recording.
-        name: of the data, for messages.
+        metadata: the metadata of the recording.
+        name: the name of the data, for messages.
 
     Raises:
-        UserError: what is told of them cannot be read, or they are no bounds.
+        UserError: the metadata entries are invalid.
     """
     low, high = (_numbers(metadata, key, name) for key in ACTION_KEYS)
     if low is None and high is None:
@@ -119,14 +119,14 @@ def action_range(metadata: Mapping[str, Any], name: str) -> Range | None:
 
 
 def recorded_in(metadata: Mapping[str, Any], name: str = "the data") -> str | None:
-    """The name of the environment that was recorded, by ``env``, or by the ``env_spec`` of Minari; None if unknown.
+    """Return the id of the recorded environment, from Minari's ``env_spec`` or else from ``env``; None if unknown.
 
     Args:
-        metadata: of the recording.
-        name: of the data, for messages.
+        metadata: the metadata of the recording.
+        name: the name of the data, for messages.
 
     Raises:
-        UserError: what is told of it cannot be read.
+        UserError: the metadata entry is invalid.
     """
     told = text(metadata, "env_spec", name)
     if told is None:
@@ -138,20 +138,20 @@ def recorded_in(metadata: Mapping[str, Any], name: str = "the data") -> str | No
 
 
 def is_own_recording(metadata: Mapping[str, Any]) -> bool:
-    """Whether offpcc's recorder wrote it, so that what it says of episodes' ends is the truth."""
+    """Check whether offpcc's recorder wrote the data. If so, its episode ends are reliable."""
     return "whole_episodes" in metadata and "offpcc" in metadata
 
 
 def text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
-    """What the metadata says in words under a key; None if nothing.
+    """Return a text from the metadata; None if the key is missing.
 
     Args:
-        metadata: of the recording.
-        key: what is asked for.
-        name: of the data, for messages.
+        metadata: the metadata of the recording.
+        key: the key of the entry.
+        name: the name of the data, for messages.
 
     Raises:
-        UserError: it cannot be read, or is no text of reasonable length.
+        UserError: the entry cannot be read, is not a text, or is too long.
     """
     value = _small(metadata, key, name)
     if value is None:
@@ -168,7 +168,7 @@ def text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
 
 
 def _numbers(metadata: Mapping[str, Any], key: str, name: str) -> Array | None:
-    """float32; what it cannot hold is infinite."""
+    """Return numbers from the metadata as float32, infinite where they overflow; None if the key is missing."""
     value = _small(metadata, key, name)
     if value is None:
         return None
@@ -191,7 +191,7 @@ def _small(metadata: Mapping[str, Any], key: str, name: str) -> Any:
 def _parsed(told: str) -> Any:
     try:
         return json.loads(told)
-    except (ValueError, RecursionError):  # lists in lists in lists
+    except (ValueError, RecursionError):  # deeply nested lists
         return None
 
 
@@ -208,40 +208,44 @@ def _fault(
 
 
 Kind = Literal[
-    "choices",  # actions are whole numbers
-    "clipped",  # actions lie outside of their bounds
-    "unknown range",  # actions lie outside of the bounds that are taken where nothing tells them
-    "units",  # actions are taken to be in the environment's units
-    "scaled",  # they may be so no more
-    "jumps",  # next observations are not the following ones
+    "choices",  # actions are integers
+    "clipped",  # actions lie outside their bounds
+    "unknown range",  # actions lie outside the assumed bounds
+    "units",  # actions are assumed to be in the environment's units
+    "scaled",  # actions may already be scaled to [-1, 1]
+    "jumps",  # next observations are not the following observations
     "no next observations",
-    "no time limits",  # nothing tells where one ended an episode
-    "time limit",  # one is assumed
-    "single steps",  # nearly all episodes last but one
-    "resets",  # last observations are those of the next episode's start
-    "rewards",  # tests have others
-    "scales",  # columns of observations that are not normalised have unlike ones
-    "remark",  # what is known of this data
+    "no time limits",  # truncations by a time limit are unknown
+    "time limit",  # a time limit is assumed
+    "single steps",  # nearly all episodes have one step
+    "resets",  # last observations are the first ones of the next episodes
+    "rewards",  # rewards differ from those of the tests
+    "scales",  # observations are not normalised, and their columns have different scales
+    "remark",  # known facts about this dataset
 ]
 
 
-COUNTING: tuple[Kind, ...] = ("jumps", "no next observations", "resets")  # when data is read, all of it
+COUNTING: tuple[Kind, ...] = (
+    "jumps",
+    "no next observations",
+    "resets",
+)  # counted in the whole dataset, when it is read
 OF_WHOLE = " (counted in the whole data set, of which this is a part)"
 
 
 class Notice(NamedTuple):
-    """One thing that is odd about recorded data.
+    """One remarkable property of a dataset.
 
     Attributes:
-        kind: what it is about, for programs.
-        text: one sentence, for persons.
+        kind: the category, for programs.
+        text: a sentence for users.
     """
 
     kind: Kind
     text: str
 
     def in_part(self) -> Notice:
-        """The same of a part of the data: what was counted is said to be of the whole."""
+        """Return the notice for a part of the dataset: a count is marked as that of the whole dataset."""
         if self.kind not in COUNTING or self.text.endswith(OF_WHOLE):
             return self
         return self._replace(text=self.text + OF_WHOLE)

@@ -1,4 +1,4 @@
-"""Reads Minari data sets."""
+"""Reading of Minari datasets."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from offpcc.utils.files import check_regular
 from offpcc.utils.paths import shown
 from offpcc.utils.system import available_bytes
 
-ROOT = "MINARI_DATASETS_PATH"  # the environment variable by which Minari finds its data sets
-MOST_LETTERS = 200  # of an id; a folder's name may have 255
+ROOT = "MINARI_DATASETS_PATH"  # the environment variable with the folder of Minari's datasets
+MOST_LETTERS = 200  # of an id; file systems allow 255 in a folder's name
 
 
 def is_id(name: str) -> bool:
-    """Whether Minari could give a name to a data set; none leads out of its folder.
+    """Check whether a name is a valid Minari id. A valid id never leads out of Minari's folder.
 
     Raises:
-        ImportError: the package is missing.
+        ImportError: the Minari package is missing.
     """
     from minari.dataset.minari_dataset import parse_dataset_id
 
@@ -43,29 +43,28 @@ def is_id(name: str) -> bool:
 
 
 def datasets_folder() -> Path:
-    """Where Minari has all data sets."""
+    """Return the folder of all Minari datasets."""
     return Path(os.environ.get(ROOT) or Path.home() / ".minari" / "datasets")
 
 
-READING = (AssertionError, AttributeError, *DAMAGE)  # what Minari raises of files that are not whole
-FILE = "main_data.hdf5"  # with the steps of a data set, unless they are stored in another format
-COPIES = 2  # of what was read that are there while episodes are joined
+READING = (AssertionError, AttributeError, *DAMAGE)  # exceptions that Minari raises for incomplete files
+FILE = "main_data.hdf5"  # holds the steps of a dataset, unless it uses another format
+COPIES = 2  # of the data that are in memory while episodes are joined
 AGAIN = "fetch it again, or update Minari"
 GOES_ON = "an episode goes on after the goal is reached (Minari issue 296), so rewards of one come many times"
 
 
 def read_minari(name: str) -> Dataset:
-    """A Minari data set that is on this machine.
+    """Read a local Minari dataset.
 
-    Observations that are a dictionary of vectors, as the maze tasks have, are joined in the order of the space, as
-    ``gymnasium.wrappers.FlattenObservation`` does for the environment. The range of actions is that of their space, if
-    it is bounded.
+    Dictionary observations, as in the maze tasks, are concatenated in the order of the space, like in
+    ``gymnasium.wrappers.FlattenObservation``. The action range is that of the action space, if it is bounded.
 
     Args:
-        name: its id, such as ``D4RL/door/human-v2``.
+        name: the id, such as ``D4RL/door/human-v2``.
 
     Raises:
-        UserError: Minari or the data set is missing, or it holds what cannot be learned from.
+        UserError: Minari or the dataset is missing, or the dataset is unsuitable.
     """
     try:
         import minari
@@ -76,10 +75,10 @@ def read_minari(name: str) -> Dataset:
             f"minari:{shown(name)} is no id of a Minari data set; it is a name and a version, below one or more "
             f"namespaces if you like, such as minari:D4RL/door/human-v2"
         )
-    if not datasets_folder().is_dir():  # which Minari would make
+    if not datasets_folder().is_dir():  # Minari would create it
         raise UserError(_not_here(name, []))
     try:
-        for file in (datasets_folder() / name).rglob("*"):  # Minari opens what is there
+        for file in (datasets_folder() / name).rglob("*"):  # Minari opens any kind of file, so check first
             if file.exists() and not file.is_dir():
                 check_regular(file)
         recorded = minari.load_dataset(name)
@@ -120,11 +119,15 @@ def read_minari(name: str) -> Dataset:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what Minari would read from elsewhere, or could not hold; what it reads from other formats is counted."""
+    """Raise if the HDF5 file refers to other files or declares too large sizes. Only `_that_fit` limits other formats.
+
+    Raises:
+        UserError: an array is stored elsewhere, or is too large.
+    """
     if not path.is_file():
         return
     with h5py.File(path, "r") as file:
-        for name in names_in(file, path, most=None):  # a group for each episode
+        for name in names_in(file, path, most=None):  # there is a group for each episode
             item = own_item(file, name, path)
             check_declared(declared_bytes(item), item.shape or (), name, path)
             if isinstance(item, h5py.Dataset):
@@ -132,11 +135,15 @@ def _check_file(path: Path) -> None:
 
 
 def _that_fit(episodes: Iterable[dict[str, Any]], label: str) -> Iterator[dict[str, Any]]:
-    """Episodes, as long as there is room to join them."""
+    """Yield the episodes; raise once they need more memory than is free.
+
+    Raises:
+        UserError: there is not enough memory to join the episodes.
+    """
     available, taken = available_bytes(), 0
     for number, episode in enumerate(episodes):
         arrays = [np.asarray(array) for array in episode.values()]
-        # Bytes of images and flags stay as they are, all other numbers become float32.
+        # Image bytes and flags keep their size; all other numbers become float32.
         taken += COPIES * sum(array.size * (array.itemsize if array.ndim > 2 else 4) for array in arrays[:-1])
         taken += COPIES * arrays[-1].size
         if available is not None and taken > available:
@@ -148,7 +155,11 @@ def _that_fit(episodes: Iterable[dict[str, Any]], label: str) -> Iterator[dict[s
 
 
 def _joined(observations: Any, space: spaces.Space[Any], label: str) -> Array:
-    """Observations as one array, (L+1, *obs)."""
+    """Return observations as one array, (L+1, *obs).
+
+    Raises:
+        UserError: the space is not a Box or a Dict of Boxes.
+    """
     if isinstance(space, spaces.Dict):
         parts = [_joined(observations[key], part, label) for key, part in space.spaces.items()]
         return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)

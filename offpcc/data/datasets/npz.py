@@ -1,4 +1,4 @@
-"""Reads arrays of NPZ files, with limits."""
+"""Reading of arrays from NPZ files, with size limits."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.limits import DAMAGE, check_declared, check_fits
 from offpcc.utils.errors import UserError, first_line
 
-PIECE_BYTES = 2**16  # opened at a time
-MOST_HEADER_BYTES = 10_000  # of an array; NumPy reads no longer one, but only after it has read it
-MOST_DIRECTORY_BYTES = 2**20  # of an archive: ten thousand names
-LENGTHS = {(1, 0): "<H", (2, 0): "<I"}  # of a header's length, by the version of NumPy's format
+PIECE_BYTES = 2**16  # decompressed at a time
+MOST_HEADER_BYTES = 10_000  # of an array; NumPy has the same limit, but checks it after reading
+MOST_DIRECTORY_BYTES = 2**20  # of an archive; enough for 10,000 names
+LENGTHS = {(1, 0): "<H", (2, 0): "<I"}  # struct format of a header's length, by the version of the NPY format
 
 
 class _Archive(io.FileIO):
-    """A file of which `zipfile` reads no list of contents that would take many times the room."""
+    """A file that limits the size of one read, because a large ZIP directory needs many times its size in memory."""
 
     def read(self, size: int | None = -1, /) -> Any:
-        """Some bytes.
+        """Read some bytes.
 
         Raises:
-            UserError: it is asked for more than a list of contents should be.
+            UserError: `size` is larger than a ZIP directory should be.
         """
         if size is not None and size > MOST_DIRECTORY_BYTES:
             raise UserError(
@@ -42,28 +42,28 @@ class _Archive(io.FileIO):
 
 @contextmanager
 def opened_npz(path: Path) -> Iterator[zipfile.ZipFile]:
-    """An NPZ file, open for reading.
+    """Open an NPZ file for reading.
 
     Raises:
-        UserError: it lists more than data could hold.
+        UserError: its ZIP directory is too large.
     """
     with _Archive(path) as file, zipfile.ZipFile(file) as archive:
         yield archive
 
 
 class Member:
-    """An array in an NPZ file, whose rows are read once and in order, so that it never lies in memory whole.
+    """An array in an NPZ file. Rows must be read once and in order, so the whole array is never in memory.
 
-    One that lies in the file column by column (Fortran's order) is read whole when its first rows are asked for.
+    An array in Fortran order is read as a whole when its first rows are accessed.
 
     Args:
         archive: the file.
-        item: the array's place in it.
-        key: its name.
-        path: of the file.
+        item: the array's entry in the archive.
+        key: the array's name.
+        path: the file's path.
 
     Raises:
-        UserError: it is no array, or not of the size that it declares.
+        UserError: the entry is not an array, or does not have its declared size.
     """
 
     def __init__(self, archive: zipfile.ZipFile, item: zipfile.ZipInfo, key: str, path: Path) -> None:
@@ -92,13 +92,13 @@ class Member:
     def __getitem__(self, rows: slice) -> Array:
         if self.by_columns:
             numbers = self.whole() if self._whole is None else self._whole
-            self._whole = None if rows.stop >= self.shape[0] else numbers  # let go of with its last rows
+            self._whole = None if rows.stop >= self.shape[0] else numbers  # free it with the last rows
             return numbers[rows]
         start, stop, _ = rows.indices(self.shape[0])
         return self._next((stop - start, *self.shape[1:]))
 
     def whole(self) -> Array:
-        """All of it, where none of its rows was read yet."""
+        """Read the whole array. Only valid before any rows were read."""
         numbers = self._next(self.shape[::-1] if self.by_columns else self.shape)
         return numbers.T if self.by_columns else numbers
 
@@ -114,10 +114,10 @@ class Member:
 
 
 def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether it lies column by column, and type of the array that a file begins with.
+    """Read an array's header: the shape, whether it is in Fortran order, and the dtype.
 
     Raises:
-        ValueError: what is there is no header, or one that no array has.
+        ValueError: the header is missing, invalid or too long.
     """
     version = np.lib.format.read_magic(file)
     if version not in LENGTHS:
@@ -132,15 +132,15 @@ def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def members_of(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """The arrays in an NPZ file by their names."""
+    """Return the entries of an NPZ file by the names of their arrays."""
     return {item.filename.removesuffix(".npy"): item for item in archive.infolist()}
 
 
 def npz_value(archive: zipfile.ZipFile, key: str, path: Path, most_bytes: int | None = None) -> Array:
-    """An array in an NPZ file, whole.
+    """Read a whole array of an NPZ file.
 
     Raises:
-        UserError: it holds objects, which could run anything when they are read, or is too large.
+        UserError: the array is too large, or holds objects, which could execute code when they are read.
     """
     member = Member(archive, members_of(archive)[key], key, path)
     if member.dtype.hasobject:

@@ -15,36 +15,37 @@ from offpcc.data.datasets.metadata import Notice
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StepArrays:
-    """S steps of E episodes, one after another, as they were recorded.
+    """S recorded steps of E episodes, concatenated.
 
-    An episode ends after a step that is terminated or truncated, and with the recording. A step's next observation
-    is the following row's, an episode's last one is kept beside it. Where a recording has no ``next_observations``
+    An episode ends after a terminated or truncated step, and at the end of the recording. The next observation of a
+    step is the observation of the following row; that of an episode's last step is in `final_observations`. For a
+    recording without ``next_observations``:
 
-    * the last step of an episode that was cut is no transition, for nothing tells what it led to: it counts in
-      `lengths` and `returns`, and its observation is the last that is known;
-    * the last step of an episode that terminated is one: no value is taken of what follows it, and the observation
-      before it, which is known to be an observation, stands in that place.
+    * The last step of a truncated episode is not a transition, because its next observation is unknown. The step
+      counts in `lengths` and `returns`, and its observation is the episode's final observation.
+    * The last step of a terminated episode is a transition, because the value of its next observation is not used.
+      The observation of the step, which is a valid one, takes the place of the next observation.
 
-    Some recorders look after the reset, so that an episode's last next observation is the first one of the next. No
-    step leads there: where such a recorder cut an episode, its last step is no transition either.
+    Some recorders read the last next observation after the reset, so it is the first one of the next episode. No step
+    leads there. So the last step of an episode that such a recorder truncated is not a transition, either.
 
     Attributes:
-        observations: (S, *obs), float32; or uint8, if bytes of more than one axis were recorded, as images are.
-        actions: (S, A), float32, as they were recorded: in units of the recorder's own.
+        observations: (S, *obs), float32; or uint8 for recorded bytes with more than one axis, such as images.
+        actions: (S, A), float32, as recorded, in the recorder's units.
         rewards: (S,), float32.
-        terminations: (S,), bool: the task ended; a time limit is False.
-        truncations: (S,), bool: the episode was cut, or the recording jumps.
-        stops: (E,), one after each episode's last step.
+        terminations: (S,), bool: True if the task ended; False for a time limit.
+        truncations: (S,), bool: True if the episode was truncated, or the recording jumps.
+        stops: (E,), the index after each episode's last step.
         final_observations: (E, *obs), the last observation of each episode.
         last_is_transition: (E,), whether the next observation of an episode's last step is known, or not needed.
-        is_whole: (E,), whether it ended before the recording did.
-        action_range: lowest and highest action, which stand for -1 and 1, if the data or its user tells them.
-        discrete_actions: actions are numbers of choices, not to be scaled or learned from here.
-        notices: what a reader of the data should be told.
-        name: of the data set, for messages.
-        source: where it came from.
-        infos: what was recorded beside the steps, read when it is asked for.
-        metadata: what was recorded about the whole, read when it is asked for.
+        is_whole: (E,), whether the episode ended before the recording did.
+        action_range: lowest and highest action, which are scaled to -1 and 1; None if neither data nor user gives them.
+        discrete_actions: True if actions are discrete choices. They are not scaled, and no agent here learns from them.
+        notices: notices for users of the dataset.
+        name: the name of the dataset, for messages.
+        source: the origin of the dataset.
+        infos: other recorded arrays, usually one row per step; read on access.
+        metadata: recorded facts about the whole dataset; read on access.
     """
 
     observations: Array
@@ -66,55 +67,55 @@ class StepArrays:
 
     @property
     def num_steps(self) -> int:
-        """S, all steps."""
+        """S, the number of steps."""
         return len(self.rewards)
 
     @property
     def num_episodes(self) -> int:
-        """E."""
+        """E, the number of episodes."""
         return len(self.stops)
 
     @property
     def num_transitions(self) -> int:
-        """Steps whose next observation is known, or not needed."""
+        """The number of steps whose next observation is known, or not needed."""
         return self.num_steps - int((~self.last_is_transition).sum())
 
     @property
     def starts(self) -> Array:
-        """(E,), each episode's first step."""
+        """(E,), the index of each episode's first step."""
         return np.concatenate([[0], self.stops[:-1]])
 
     @property
     def lengths(self) -> Array:
-        """(E,), steps of each episode."""
+        """(E,), the number of steps of each episode."""
         return np.diff(self.stops, prepend=0)
 
     @property
     def episodes(self) -> list[tuple[int, int]]:
-        """First step of each episode, and the one after its last."""
+        """The index of each episode's first step, and the index after its last step."""
         return list(zip(self.starts.tolist(), self.stops.tolist(), strict=True))
 
     @property
     def returns(self) -> Array:
-        """(E,), float64: the sum of every recorded reward, those of steps that are no transitions too."""
+        """(E,), float64: the sum of all recorded rewards, including those of steps that are not transitions."""
         return np.add.reduceat(self.rewards, self.starts, dtype=np.float64)
 
     @property
     def whole_returns(self) -> Array:
-        """(W,), float64: the returns of whole episodes; where there is none, of all."""
+        """(W,), float64: the returns of whole episodes, or of all episodes if none is whole."""
         returns = self.returns
         return returns[self.is_whole] if self.is_whole.any() else returns
 
     @property
     def is_transition(self) -> Array:
-        """(S,), bool."""
+        """(S,), bool: whether a step is a transition."""
         mask = np.ones(self.num_steps, np.bool_)
         mask[self.stops - 1] = self.last_is_transition
         return mask
 
     @property
     def next_observations(self) -> Array:
-        """(S, *obs), made anew; where a step is no transition, its own observation."""
+        """(S, *obs), a new array. For a step that is not a transition, it holds the observation of the step."""
         after = np.empty_like(self.observations)
         after[:-1] = self.observations[1:]
         after[self.stops - 1] = self.final_observations
@@ -122,12 +123,12 @@ class StepArrays:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the arrays."""
+        """The size of the arrays in bytes."""
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
 
     @property
     def bytes_of_rows(self) -> int:
-        """Bytes of the arrays that `Dataset.rows` makes."""
+        """The size in bytes of the arrays that `Dataset.rows` returns."""
         num_episodes = int((self.lengths > ~self.last_is_transition).sum())
         one = bytes_per_row(self.observations[:1].nbytes, self.actions.shape[1])
         return one * (self.num_transitions + num_episodes)

@@ -1,4 +1,4 @@
-"""The interface of loggers."""
+"""The interface of loggers, and `Loggers`, which combines several."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -12,16 +12,16 @@ Row = Mapping[str, float | int | None]
 
 
 class Progress(NamedTuple):
-    """How far a run has come.
+    """Progress of a run.
 
     Attributes:
         step: Environment steps done.
         num_steps: Environment steps of the whole run.
-        steps_per_second: Environment steps per second of late, with their updates and with tests.
+        steps_per_second: Recent environment steps per second, including the time for updates and tests.
         seconds_left: Expected time to the end of the run, in seconds.
         train_return: Return of the latest training episode or episodes, None before the first.
         test_return: Mean return of the latest test episodes, None before the first.
-        phase: What the run is busy with: "exploring at random", "learning", "testing".
+        phase: "exploring at random", "learning" or "testing".
     """
 
     step: int
@@ -34,33 +34,33 @@ class Progress(NamedTuple):
 
 
 class Logger(Protocol):
-    """A place for a run's numbers and files; satisfied by structure.
+    """Protocol of a logger, which receives a run's numbers and files; no base class is needed.
 
-    What a logger raises is reported once, and the run goes on. A logger whose numbers are data, which a run must not
-    lose, has the attribute ``keeps_data = True``; what it raises ends the run.
+    An exception in a logger is reported once, and the run continues. If a run must not lose the logger's data, set the
+    attribute ``keeps_data = True``; then an exception ends the run.
     """
 
     def progress(self, progress: Progress) -> None:
-        """Tell how far the run is; called up to some times a second, so it must be cheap."""
+        """Show the progress of the run; called up to a few times per second, so it must be cheap."""
 
     def epoch(self, row: Row) -> None:
         """Log an epoch's numbers; `row["step"]` is the number of environment steps so far."""
 
     def artifact(self, kind: str, file: Path) -> None:
-        """Take note of a finished file; `kind` is "actor", "curve" or "video"."""
+        """Log a finished file; `kind` is "actor", "curve" or "video"."""
 
     def close(self) -> None:
-        """Finish; nothing is logged afterwards."""
+        """Close the logger; no other method is called afterwards."""
 
 
 class Loggers:
-    """Several loggers as one. What one of them raises is kept from the others and from the run, see `Logger`.
+    """Several loggers as one. An exception in one logger affects neither the others nor the run; see `Logger`.
 
     Args:
-        loggers: Those that are told everything, in this order.
+        loggers: The loggers, called in this order.
     """
 
-    keeps_data = True  # each of its loggers is treated on its own
+    keeps_data = True  # `_guarded` handles each logger separately
 
     def __init__(self, loggers: Iterable[Logger]) -> None:
         self._loggers = list(loggers)
@@ -72,25 +72,25 @@ class Loggers:
         return going_on_without(type(logger).__name__, self._reported)
 
     def progress(self, progress: Progress) -> None:
-        """Tell all loggers how far the run is."""
+        """Send the progress to all loggers."""
         for logger in self._loggers:
             with self._guarded(logger):
                 logger.progress(progress)
 
     def epoch(self, row: Row) -> None:
-        """Give an epoch's numbers to all loggers."""
+        """Send an epoch's numbers to all loggers."""
         for logger in self._loggers:
             with self._guarded(logger):
                 logger.epoch(row)
 
     def artifact(self, kind: str, file: Path) -> None:
-        """Tell all loggers of a finished file."""
+        """Send a finished file to all loggers."""
         for logger in self._loggers:
             with self._guarded(logger):
                 logger.artifact(kind, file)
 
     def close(self) -> None:
-        """Close all loggers, those after a failing one too; then raise what one that keeps data raised."""
+        """Close all loggers, even if one fails. Then raise the exception of a logger with ``keeps_data``, if any."""
         with ExitStack() as stack:
             for logger in reversed(self._loggers):
                 stack.callback(self._close, logger)

@@ -1,4 +1,4 @@
-"""Progress and results in the terminal."""
+"""Display of progress and results in the terminal."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from rich.text import Text
 from offpcc.training.loggers.base import Progress, Row
 from offpcc.training.loggers.failures import going_on_without
 
-LONGEST = timedelta(days=10_000)  # that the display gives as a time left
+LONGEST = timedelta(days=10_000)  # the longest time left that the display shows
 Given = ParamSpec("Given")
 
 
@@ -25,12 +25,11 @@ class ConsoleLogger:
     """Shows one live display in a terminal, and prints one plain line per epoch elsewhere.
 
     The display holds the run's title and phase, a bar with the steps done, steps per second, time left, and
-    the latest training and test return. What other code prints to the standard streams while it is up
-    appears above it.
+    the latest training and test return. Output of other code to the standard streams appears above the display.
 
     Args:
         title: The run's name.
-        console: Where to write; the standard output by default.
+        console: The console to write to; standard output by default.
     """
 
     def __init__(self, title: str, *, console: Console | None = None) -> None:
@@ -38,7 +37,7 @@ class ConsoleLogger:
         self._console = console or Console()
         self._latest = Progress(0, 0, math.nan, math.nan, None, None, "starting")
         self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
-        # Refreshed by hand: a drawing thread of its own would take time from learning and be unsafe to fork.
+        # No auto-refresh: its thread would take time from learning, and forking with threads is unsafe.
         self._live = Live(console=self._console, auto_refresh=False, get_renderable=self._display)
 
     def progress(self, progress: Progress) -> None:
@@ -61,14 +60,14 @@ class ConsoleLogger:
             self.print("  ".join([self._title, _steps(latest), *_figures(latest)]))
 
     def artifact(self, kind: str, file: Path) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Give the terminal back, the last state still in sight."""
+        """Stop the display; its last state stays visible."""
         self._live.stop()
 
     def print(self, text: str) -> None:
-        """Print text as it is; while the display is up, above it."""
+        """Print text without formatting; above the display if it is running."""
         self._console.out(text, highlight=False)
 
     def _display(self) -> Group:
@@ -79,20 +78,20 @@ class ConsoleLogger:
         title = Text.assemble((self._title, "bold"), "  ", (self._latest.phase, "cyan"))
         figures = Text("   ".join(_figures(self._latest)))
         for line in (title, figures):
-            # One row each, however narrow the terminal: a display that changes its height leaves debris.
+            # One row each, also in a narrow terminal: a display that changes its height leaves old lines behind.
             line.no_wrap, line.overflow = True, "ellipsis"
         return Group(title, bar, figures)
 
 
 @contextmanager
 def download_bar(console: Console | None = None) -> Iterator[Callable[[int, int | None], None]]:
-    """Shows in a terminal how far a download is, once there is one.
+    """Show the progress of a download in a terminal. The bar appears with the first call of the yielded function.
 
     Args:
-        console: Where to write; the standard output by default.
+        console: The console to write to; standard output by default.
 
     Yields:
-        What is to be called with the bytes that came, and those of the whole file if they are known.
+        A function to call with the number of received bytes, and that of the whole file or None.
     """
     console = console or Console()
     columns = (progress.TextColumn("downloading"), progress.BarColumn(), progress.DownloadColumn())
@@ -104,14 +103,14 @@ def download_bar(console: Console | None = None) -> Iterator[Callable[[int, int 
 
 @contextmanager
 def started(bar: progress.Progress, show: Callable[Given, None]) -> Iterator[Callable[Given, None]]:
-    """Start a progress bar and in the end stop it; what it raises is reported once.
+    """Start a progress bar, and stop it at the end. An exception in it is reported once.
 
     Args:
-        bar: With its task.
-        show: Updates the bar.
+        bar: The bar, with its task.
+        show: The function that updates the bar.
 
     Yields:
-        `show`, which now never raises.
+        `show`, wrapped so that it never raises (but see `Interrupted` in `going_on_without`).
     """
     reported = set[str]()
 
@@ -133,7 +132,7 @@ def _steps(progress: Progress) -> str:
 
 
 def _figures(progress: Progress) -> list[str]:
-    return [  # what is wanted most comes first, for narrow terminals
+    return [  # the most important first, as narrow terminals cut the end
         f"test return {_number(progress.test_return)}",
         f"train return {_number(progress.train_return)}",
         f"{_time_left(progress.seconds_left)} left",
@@ -144,7 +143,7 @@ def _figures(progress: Progress) -> list[str]:
 def _time_left(seconds: float) -> str:
     if not math.isfinite(seconds):
         return "unknown time"
-    if seconds > LONGEST.total_seconds():  # which `timedelta` may not be able to hold
+    if seconds > LONGEST.total_seconds():  # may be too large for `timedelta`
         return f"more than {LONGEST.days:,} days"
     return str(timedelta(seconds=max(round(seconds), 0)))
 

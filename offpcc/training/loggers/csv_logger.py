@@ -1,4 +1,4 @@
-"""`progress.csv`: one row per epoch."""
+"""Logger for `progress.csv`, with one row per epoch."""
 
 from collections.abc import Iterable, Sequence
 from numbers import Integral
@@ -9,18 +9,18 @@ from offpcc.utils.files import write_text
 
 
 class CSVLogger:
-    """Writes a CSV file with a header that is fixed from the start.
+    """Writes a CSV file with a fixed header.
 
-    The file is written whole and renamed into place at every epoch, so a reader never sees half a row.
-    Floats are written such that reading them gives the same float again.
+    At every epoch, the whole file is written and renamed into place, so a reader never sees half a row. Floats are
+    written with enough digits to read back the same float.
 
     Args:
-        file: The CSV file; one that exists is overwritten.
+        file: The CSV file; an existing file is overwritten.
         columns: The header.
-        rows: When resuming, the rows of the epochs before. A column of theirs that is not in `columns` is there, too.
+        rows: After a resume, the rows of the earlier epochs. Their columns are added to the header.
     """
 
-    keeps_data = True  # a run without its table would be worth less, so a disk at fault ends it
+    keeps_data = True  # a run needs its table, so a disk error ends the run
 
     def __init__(self, file: Path, columns: Sequence[str], rows: Sequence[Row] = ()) -> None:
         self._file = file
@@ -29,13 +29,13 @@ class CSVLogger:
         write_text(file, self._text)
 
     def progress(self, progress: Progress) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def epoch(self, row: Row) -> None:
-        """Append a row; a column without a number, or with None, gives an empty cell.
+        """Append a row. A missing number or None gives an empty cell.
 
         Raises:
-            KeyError: If the row names a column that the header lacks.
+            KeyError: If the row has a column that is not in the header.
         """
         for name in row:
             if name not in self._columns:
@@ -44,14 +44,14 @@ class CSVLogger:
         write_text(self._file, self._text)
 
     def artifact(self, kind: str, file: Path) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing to do: every epoch is on the disk already."""
+        """Do nothing, as every epoch is already on the disk."""
 
 
 def joined_columns(columns: Sequence[str], rows: Iterable[Row]) -> list[str]:
-    """Some columns and those of rows, each behind the one that it follows in its row."""
+    """Return `columns` with the other columns of `rows` inserted, each after the column before it in its row."""
     names = [*columns]
     for row in rows:
         place = 0
@@ -63,7 +63,7 @@ def joined_columns(columns: Sequence[str], rows: Iterable[Row]) -> list[str]:
 
 
 def table_text(columns: Sequence[str], rows: Iterable[Row]) -> str:
-    """A header and rows, as they stand in the file."""
+    """Return header and rows as the text of the file."""
     return ",".join(columns) + "\n" + "".join(_line(columns, row) for row in rows)
 
 

@@ -1,4 +1,4 @@
-"""Reports what a display, logger or picture raises, so that the run goes on."""
+"""Handling of exceptions in displays, loggers and plots, so that the run continues."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from offpcc.utils.errors import first_line
 
 @contextmanager
 def going_on_without(what: str, reported: set[str] | None = None) -> Iterator[None]:
-    """Keep a failure of something that only shows a run away from the run.
+    """Catch and report exceptions in the body, for code that only displays a run.
 
     Args:
-        what: runs in the body, for the message.
-        reported: the failures that a message has reported; none of them is reported again. None reports this one.
+        what: the name of the code in the body, for the message.
+        reported: the names whose failures were already reported; they are not reported again. The name is added on
+            failure. None to report every failure.
 
     Raises:
-        Interrupted: the command line was asked to stop.
+        Interrupted: the user asked the command line to stop.
     """
     try:
         yield
@@ -32,7 +33,7 @@ def going_on_without(what: str, reported: set[str] | None = None) -> Iterator[No
 
 
 def _report(what: str, error: BaseException) -> None:
-    """Print one line, where that is possible: the terminal itself may have failed, or the error's own text."""
+    """Print one line if possible. The terminal may have failed, or the conversion of the error to text may fail."""
     for stream in (sys.stdout, sys.stderr):
         try:
             fault = type(error).__name__

@@ -1,4 +1,4 @@
-"""TensorBoard's event files."""
+"""Logger for TensorBoard event files."""
 
 import io
 import itertools
@@ -11,36 +11,36 @@ from typing import Any
 
 from offpcc.training.loggers.base import Progress, Row
 
-NAME = re.compile(r"events\.out\.tfevents\.(\d{10}\.\d{6})\.")  # with the time at which a file was begun
-_numbers = itertools.count()  # tell apart the files that a process begins within a second
+NAME = re.compile(r"events\.out\.tfevents\.(\d{10}\.\d{6})\.")  # with the time at which the file was created
+_numbers = itertools.count()  # make names unique within a process
 
 
 class TensorBoardLogger:
     """Writes every number of an epoch as a scalar over environment steps.
 
-    An epoch's events are on the disk when `epoch` returns. TensorBoard's own writer has a thread for that: when the
-    disk is full it prints a traceback and is dead, and the run learns of it an epoch later or never.
+    The events of an epoch are on the disk when `epoch` returns. TensorBoard's own writer uses a thread instead: if the
+    disk is full, the thread prints a traceback and dies, and the run notices an epoch later or never.
 
-    TensorBoard is imported when the first logger is built, since the import takes long.
+    TensorBoard is imported when the first logger is built, because the import is slow.
 
     Args:
-        folder: The run's folder; the events go to `tensorboard` inside it.
-        purge_step: When resuming, the first environment step to come: TensorBoard then hides what an
-            earlier, interrupted part of the run logged from that step on.
+        folder: The run's folder; the events go to its subfolder `tensorboard`.
+        purge_step: After a resume, the next environment step. TensorBoard hides what the interrupted run logged from
+            that step on.
 
     Raises:
-        OSError: The file cannot be written; so do the methods.
+        OSError: The file cannot be written. The methods raise it, too.
     """
 
     def __init__(self, folder: Path, *, purge_step: int | None = None) -> None:
-        # Where TensorFlow is installed, TensorBoard imports it, and that prints pages of device logs.
+        # TensorBoard imports TensorFlow if it is installed, and TensorFlow prints pages of device logs.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         from tensorboard.compat.proto import event_pb2, summary_pb2
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         events = folder / "tensorboard"
         events.mkdir(parents=True, exist_ok=True)
-        # Read in the order of their names: what a resumed run began later is to come later, whatever the clock says.
+        # TensorBoard reads files in the order of their names, so a later file needs a later name despite a wrong clock.
         earlier = (NAME.match(file.name) for file in events.iterdir())
         begun_at = max([time.time(), *(float(found[1]) + 1e-5 for found in earlier if found)])
         name = f"events.out.tfevents.{begun_at:017.6f}.{socket.gethostname()}.{os.getpid()}.{next(_numbers):06d}"
@@ -62,12 +62,12 @@ class TensorBoardLogger:
             while left:
                 left = left[self._file.write(left) :]
         except OSError:
-            self._file.truncate(end)  # TensorBoard reads nothing behind a record that is cut
+            self._file.truncate(end)  # TensorBoard reads nothing after an incomplete record
             self._file.seek(end)
             raise
 
     def progress(self, progress: Progress) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def epoch(self, row: Row) -> None:
         """Write the row's numbers at `row["step"]` environment steps."""
@@ -79,7 +79,7 @@ class TensorBoardLogger:
         self._write([self._event(step=row["step"], summary=self._summary(value=[value])) for value in values])
 
     def artifact(self, kind: str, file: Path) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def close(self) -> None:
         """Close the event file."""

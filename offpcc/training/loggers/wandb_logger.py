@@ -1,4 +1,4 @@
-"""Weights & Biases."""
+"""Logger for Weights & Biases."""
 
 import glob
 import os
@@ -12,25 +12,25 @@ from offpcc.training.loggers.base import Progress, Row
 
 
 def tracking_wanted(track: bool) -> bool:
-    """Whether to log to Weights & Biases: asked for by `--track`, or by a project in OFFPCC_WANDB_PROJECT."""
+    """Check whether to log to Weights & Biases: with `--track`, or if OFFPCC_WANDB_PROJECT is set."""
     return track or bool(os.environ.get("OFFPCC_WANDB_PROJECT"))
 
 
 class WandbLogger:
     """Logs to Weights & Biases, or into the run's folder for a later upload.
 
-    The entity is OFFPCC_WANDB_ENTITY, or the user's default one; the project is OFFPCC_WANDB_PROJECT, or "offpcc". Runs
-    of one environment, algorithm and config name form a group. WANDB_MODE has its usual meaning. If nobody is logged
-    in, or the server does not answer, one line says so, and the run is kept for a later upload: the user is never asked
-    for anything.
+    The entity is OFFPCC_WANDB_ENTITY, or the user's default entity. The project is OFFPCC_WANDB_PROJECT, or "offpcc".
+    Runs with the same environment, algorithm and config name form a group. WANDB_MODE has its usual meaning. If the
+    user is not logged in, or the server does not answer, one line says so, and the run is stored for a later upload.
+    There are no prompts.
 
     Args:
-        folder: The run's folder, into which Weights & Biases writes, too.
+        folder: The run's folder; Weights & Biases writes into it, too.
         environment: The environment's name.
         algorithm: The algorithm's name.
-        config_name: The name of the run's config, the same for runs of the same settings alone.
-        run_id: Tells apart the runs of a group.
-        wandb_id: A name for this run, unique in the project: a resumed run goes on as the same run there.
+        config_name: The name of the run's config; runs with different settings need different names.
+        run_id: The number of the run within its group.
+        wandb_id: The id of this run, unique in the project. A resumed run continues the run with this id.
         config: The gin bindings.
         announce: Prints a line for the user.
 
@@ -50,7 +50,7 @@ class WandbLogger:
         config: Mapping[str, Any],
         announce: Callable[[str], None] = print,
     ) -> None:
-        # Besides the run's own setting below, for what is printed outside of a run.
+        # For output outside of a run; `wandb.Settings` below silences the run itself.
         os.environ.setdefault("WANDB_SILENT", "true")
         import wandb
 
@@ -64,7 +64,7 @@ class WandbLogger:
             resume="allow",
             config=dict(config),
             dir=folder,
-            # Links by absolute path would break when the folder is moved before its upload.
+            # No links: their absolute paths would break if the folder is moved before the upload.
             settings=wandb.Settings(silent=True, console="off", symlink=False, init_timeout=30),
         )
         try:
@@ -72,7 +72,7 @@ class WandbLogger:
                 raise wandb.errors.AuthenticationError("not logged in")
             self._run = start()
         except wandb.errors.CommError as error:
-            wandb.teardown()  # a failed start keeps hold of the run's id
+            wandb.teardown()  # otherwise the failed start would still hold the run's id
             self._run = start(mode="offline")
             reason, folder_to_sync = str(error).partition("\n")[0], shlex.quote(self._run.settings.sync_dir)
             announce(f"Weights & Biases: {reason}; upload this run later with wandb sync {folder_to_sync}")
@@ -82,7 +82,7 @@ class WandbLogger:
         self._step: float | int | None = 0
 
     def progress(self, progress: Progress) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def epoch(self, row: Row) -> None:
         """Log the row's numbers at `row["step"]` environment steps."""
@@ -90,16 +90,16 @@ class WandbLogger:
         self._run.log({name: value for name, value in row.items() if value is not None})
 
     def artifact(self, kind: str, file: Path) -> None:
-        """Upload an actor as a file of the run, a curve and a video as media at the latest epoch's step."""
+        """Upload an actor as a file of the run. Upload a curve or video as media at the step of the latest epoch."""
         if kind == "curve":
             self._run.log({kind: self._wandb.Image(str(file)), "step": self._step})
         elif kind == "video":
             self._run.log({kind: self._wandb.Video(str(file), format="mp4"), "step": self._step})
         else:
-            # Both are patterns; brackets in a folder's name are meant as they are.
+            # Both arguments are glob patterns, so escape brackets in the folder's name.
             file_pattern, folder_pattern = glob.escape(str(file)), glob.escape(str(file.parent))
             self._run.save(file_pattern, base_path=folder_pattern, policy="now")
 
     def close(self) -> None:
-        """Finish the run, waiting for uploads."""
+        """Finish the run and wait for uploads."""
         self._run.finish()
