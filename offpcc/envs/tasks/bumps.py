@@ -28,7 +28,8 @@ NOISE = 0.03
 NUM_INTERVALS = 5  # intervals of the rail; bumps stand at the boundaries between them
 PUSHED = 0.01
 MOVED = 0.001
-CLEARANCE = (BUMP_WIDTH + FINGER_WIDTH) / 2 + 0.001  # distance of the centres of a finger and a bump that do not touch
+# Least distance between the centres of a finger and a bump, without contact
+CLEARANCE = (BUMP_WIDTH + FINGER_WIDTH) / 2 + 0.001
 
 # N m.
 SOFT, HARD = 0.007, 0.047
@@ -42,7 +43,7 @@ class Bumps(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     Action, float32 (2,), clipped to [-1, 1]: the finger's movement, scaled to -0.05 to 0.05 m, and its stiffness. The
     stiffness is the torque that holds the finger at angle 0, scaled to 0.007 to 0.047 N m. Below about 0.027 N m, the
     finger bends and passes over a bump. Above, it pushes the bump.
-    Reward: 1 once the right bump has moved more than 0.01 m to the right, with the tip of the finger on its left. -1
+    Reward: 1 if the right bump has moved more than 0.01 m to the right, with the tip of the finger on its left. -1
     once the left bump has moved more than 0.001 m, or the right one as far to the left. Else 0.
 
     An episode ends when the reward is not 0, or when the finger leaves [-0.38, 0.38]. Both bumps may stand left of the

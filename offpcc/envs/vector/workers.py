@@ -178,7 +178,7 @@ class WorkerEnvironments:
         self.name = made[0].name
         assert isinstance(made[0].action_space, spaces.Box)
         self.action_space = made[0].action_space
-        self._restarts = [0] * self.num_envs  # without a finished step between them
+        self._restarts = [0] * self.num_envs  # per environment, since its last finished step
         # First observations of episodes that a restart began
         self._firsts: Observations = [np.empty(0)] * self.num_envs
         self._lost = np.zeros(self.num_envs, np.bool_)  # lost episodes that no step has reported yet
