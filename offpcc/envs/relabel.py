@@ -152,8 +152,8 @@ def view(
         (R, *env.observation_space.shape), in its dtype.
 
     Raises:
-        UserError: The recording fits no level of `env`, or it was perhaps seen through other wrappers than those of
-            `env`, or a wrapper cannot replay it.
+        UserError: The recording fits no level of `env`. Or it was made, or may have been made, through other wrappers
+            than those of `env`. Or a wrapper cannot replay it.
     """
     if len(env.observation_space.shape or ()) == 3 and observations.ndim != 4:
         raise UserError(

@@ -43,8 +43,8 @@ class Bumps(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     Action, float32 (2,), clipped to [-1, 1]: the finger's movement, scaled to -0.05 to 0.05 m, and its stiffness. The
     stiffness is the torque that holds the finger at angle 0, scaled to 0.007 to 0.047 N m. Below about 0.027 N m, the
     finger bends and passes over a bump. Above, it pushes the bump.
-    Reward: 1 if the right bump has moved more than 0.01 m to the right, with the tip of the finger on its left. -1
-    once the left bump has moved more than 0.001 m, or the right one as far to the left. Else 0.
+    Reward: 1 if the right bump has moved more than 0.01 m to the right, with the tip of the finger on its left. The
+    reward is -1 if the left bump has moved more than 0.001 m, or the right one as far to the left. Else it is 0.
 
     An episode ends when the reward is not 0, or when the finger leaves [-0.38, 0.38]. Both bumps may stand left of the
     start, or right of it, or one on each side. All random draws use `np_random`. The same draws and actions repeat an
