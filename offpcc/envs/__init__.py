@@ -1,8 +1,10 @@
-"""The environments of offpcc, registered with Gymnasium when this package is imported.
+"""The environments of offpcc. Importing this package registers them with Gymnasium.
 
-`ENVIRONMENTS` is the one table. A new environment is a file beside this one, which holds its rows and imports no
-simulator before one is made, and a line here. The names of D4RL's data sets, which D4RL gave to environments too, are
-registered beside them; `offpcc.envs.d4rl.catalog` has their table, `offpcc.envs.d4rl` makes them.
+`ENVIRONMENTS` is the only table of them. To add an environment, write a file in `offpcc.envs.tasks` that holds its
+rows, and add a line here. The file must not import a simulator before an environment is made.
+
+D4RL also uses the names of its datasets as environment ids, and they are registered, too. `offpcc.envs.d4rl.catalog`
+holds their table, and `offpcc.envs.d4rl` makes them.
 """
 
 from __future__ import annotations
@@ -38,14 +40,14 @@ ENVIRONMENTS: tuple[Environment, ...] = (
 
 
 def missing_package(name: str) -> str | None:
-    """Returns the pip package that the environment `name` needs and that is not installed, or None."""
+    """Return the pip package that the environment `name` needs if it is not installed, else None."""
     packages = {environment.name: environment.package for environment in ENVIRONMENTS}
     package = packages.get(name) or catalog.package(name)
     return None if package is None or is_installed(package) else package
 
 
 def _register() -> None:
-    # Gymnasium warns of an id that is registered twice, as it would be when this package is reloaded.
+    # Gymnasium warns when an id is registered twice, which happens when this package is reloaded.
     for environment in ENVIRONMENTS:
         if environment.name not in gymnasium.registry:
             gymnasium.register(
@@ -55,7 +57,7 @@ def _register() -> None:
                 additional_wrappers=environment.wrappers,
                 kwargs=dict(environment.kwargs),
             )
-    if corridor.ANY_LENGTH not in gymnasium.registry:  # it ends by itself, at no time that a table could tell
+    if corridor.ANY_LENGTH not in gymnasium.registry:  # its length is an argument, so it has no fixed time limit
         gymnasium.register(id=corridor.ANY_LENGTH, entry_point="offpcc.envs.tasks.corridor:Corridor")
     for name in catalog.FILES:
         if catalog.task(name) and name not in gymnasium.registry:

@@ -1,4 +1,4 @@
-"""`offpcc check --env`: finds what would spoil learning in an environment."""
+"""`offpcc check --env`: finds problems in an environment that would spoil learning."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ CARRY_NOTHING = "carry nothing over from one episode to the next"
 
 
 def _first_difference(events: Iterable[Event], marks: list[Mark]) -> str:
-    """When a walk first departs from another one; empty if it does not."""
+    """Return when a walk first differs from the walk of `marks`; an empty string if it does not."""
     return next((event.when for event, mark in zip(events, marks, strict=False) if event.mark != mark), "")
 
 
 def repeats(env: gymnasium.Env[Any, Any], other: gymnasium.Env[Any, Any], marks: list[Mark], seed: int) -> Finding:
-    """Whether the same seed and actions give the walk of these marks once more, in another instance and in this."""
+    """Check whether the same seed and actions repeat the walk of `marks`, in another instance and in the same one."""
     told_of = f"seed {seed} and the same actions give something else"
     if when := _first_difference(walk(other, seed, seed), marks):
         return Finding("seed", FAULT, f"{told_of} in a second instance from {when} on", OWN_GENERATOR)
@@ -59,7 +59,7 @@ def repeats(env: gymnasium.Env[Any, Any], other: gymnasium.Env[Any, Any], marks:
 
 
 def starts(env: gymnasium.Env[Any, Any], marks: list[Mark], seed: int) -> Finding:
-    """Whether other seeds give other walks than that of these marks."""
+    """Check whether other seeds give walks that differ from the walk of `marks`."""
     others = range(seed + 1, seed + 4)
     first = {marks[0], *(next(walk(env, other, seed)).mark for other in others)}
     seeds = f"seeds {seed} to {others[-1]}"
@@ -72,8 +72,8 @@ def starts(env: gymnasium.Env[Any, Any], marks: list[Mark], seed: int) -> Findin
 
 
 def resumes(env: gymnasium.Env[Any, Any], fresh: gymnasium.Env[Any, Any], num_steps: int, seed: int) -> Finding:
-    """Finds an episode again as a resumed run does: from the generator's state at its reset, in a new instance."""
-    # Several resets, so that a generator of the environment's own stands elsewhere in the new instance.
+    """Check whether the generator's state at a reset repeats an episode in a new instance, as a resumed run needs."""
+    # Reset several times. A private generator of the environment then has another state than in the new instance.
     for reset_seed in (seed, None, None):
         list(itertools.islice(walk(env, reset_seed, seed), 5))
     next(walk(fresh, seed, seed))
@@ -92,7 +92,11 @@ def resumes(env: gymnasium.Env[Any, Any], fresh: gymnasium.Env[Any, Any], num_st
 
 
 def extremes(env: gymnasium.Env[Any, Any], seed: int, is_finite: bool) -> Finding:
-    """What the extreme actions do; where random ones do not stay finite either, that has been told."""
+    """Check actions at the bounds and beyond them.
+
+    `is_finite` is False if random actions already gave NaN or infinity. Another finding reports that, so this check
+    then ignores NaN and infinity.
+    """
     for value in (-1.0, 1.0, -1.5, 1.5):
         action = np.full(env.action_space.shape or (), value, np.float32)
         try:
@@ -113,7 +117,7 @@ def extremes(env: gymnasium.Env[Any, Any], seed: int, is_finite: bool) -> Findin
 
 
 def speed(env: gymnasium.Env[Any, Any], num_steps: int, seed: int) -> Finding:
-    """How many steps a second it takes."""
+    """Measure the environment steps per second."""
     events, num_taken = walk(env, seed, seed), 0
     next(events)
     start = time.perf_counter()
@@ -130,19 +134,19 @@ SIMULATORS = ("mujoco", "dm-control", "pybullet", "pybullet-envs-gymnasium")
 
 
 def examine(name: str, num_steps: int = 2_000, seed: int = 0) -> Diagnosis:
-    """Examines an environment, as Gymnasium makes it and as offpcc does, under random actions.
+    """Examine an environment under random actions, both as Gymnasium makes it and as offpcc makes it.
 
     Args:
         name: A Gymnasium id, one of offpcc's own, or "module:id".
-        num_steps: Environment steps of the longest walk; each other takes a quarter of them. Where no time limit is
-            registered, it goes on until two episodes have ended or one is too long.
-        seed: Of the environment and of the actions.
+        num_steps: Environment steps of the longest walk; each other walk takes a quarter of them. Without a registered
+            time limit, a walk continues until two episodes have ended or one is too long.
+        seed: Seed of the environment and of the actions.
 
     Raises:
-        UserError: The environment cannot be made, or does not suit; mostly `UnsuitableEnvironment`.
+        UserError: The environment cannot be made or is unsuitable; mostly `UnsuitableEnvironment`.
     """
     with warnings.catch_warnings(), ExitStack() as stack:
-        warnings.simplefilter("ignore")  # Gymnasium's own, of the same faults
+        warnings.simplefilter("ignore")  # Gymnasium warns of the same faults
 
         def made() -> gymnasium.Env[Any, Any]:
             return stack.enter_context(opened(make(name, scale_actions=True)))
@@ -160,7 +164,7 @@ def examine(name: str, num_steps: int = 2_000, seed: int = 0) -> Diagnosis:
             signals.pass_on(error)
             raise cannot_be_made(name, error) from error
         again = bared
-        if not _can_walk(bare):  # it needs the wrappers that gin gives it
+        if not _can_walk(bare):  # it needs gin's wrappers
             again, bare = made, made()
         short = max(1, num_steps // 4)
         limit = _limit(bare) or _limit(ready)

@@ -1,4 +1,4 @@
-"""Random rollouts of an environment, and what is wrong with what they return."""
+"""Random rollouts of an environment, and the problems in what they return."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ __all__ = [
 ]
 
 
-LONGEST_EPISODE = 20_000  # steps; tests, and agents with memory, refuse a longer one
-ROUNDING = 1e-5  # relative to a bound: what float32 may add to a number that is on it
+LONGEST_EPISODE = 20_000  # steps; tests and agents with memory refuse a longer episode
+ROUNDING = 1e-5  # relative to a bound; rounding to float32 may exceed a bound by this much
 
 Mark = tuple[int, str, bool, bool]
 
 
 class BrokenEnvironment(Exception):  # noqa: N818 (it is the environment that errs)
-    """An environment raised, or returned what cannot be read; the message says when and what."""
+    """An environment raised, or returned something unreadable; the message says when and what."""
 
 
 class Event(NamedTuple):
-    """What a reset or a step returned; a reset has no reward."""
+    """Return values of a reset or a step; a reset has no reward."""
 
     when: str
     observation: Any
@@ -57,31 +57,31 @@ class Event(NamedTuple):
 
     @property
     def mark(self) -> Mark:
-        """Equal for events that agree to the last bit."""
+        """Checksum, reward and flags; equal for events that agree to the last bit."""
         checksum = zlib.crc32(np.asarray(self.observation).tobytes())
         return checksum, repr(self.reward), self.terminated, self.truncated
 
 
 class End(NamedTuple):
-    """How an episode ended."""
+    """The end of an episode."""
 
     length: int  # environment steps
     episode_return: float
     terminated: bool
     truncated: bool
-    is_decided: bool  # the last step alone brought a reward
+    is_decided: bool  # only the last step brought a reward
 
 
 def walk(env: gymnasium.Env[Any, Any], seed: int | None, actions_seed: int) -> Iterator[Event]:
-    """Resets and steps under random actions, episode after episode, for as long as they are asked for.
+    """Yield the events of resets and random steps, episode after episode, without end.
 
     Args:
-        env: Its action is a bounded Box.
-        seed: Of the first reset; None goes on with the environment's generator.
-        actions_seed: Of the actions.
+        env: An environment whose action is a bounded Box.
+        seed: Seed of the first reset; None continues with the environment's generator.
+        actions_seed: Seed of the actions.
 
     Raises:
-        BrokenEnvironment: It raised, or does not return what a Gymnasium environment returns.
+        BrokenEnvironment: The environment raised, or its return values do not follow Gymnasium's interface.
     """
     space = env.action_space
     assert isinstance(space, Box)
@@ -120,12 +120,12 @@ def _values(result: Any, num: int) -> tuple[Any, ...]:
 def _observation(observation: Any, info: Any) -> Any:
     if not isinstance(info, dict):
         raise TypeError(f"its info is {kind_of(info)}, not a dict")
-    np.asarray(observation)  # raises for what is no array of numbers
+    np.asarray(observation)  # raises if it cannot become an array
     return observation
 
 
 def _speaks_old(env: gymnasium.Env[Any, Any]) -> str:
-    """How an environment that broke speaks the old gym's language; empty if it does not."""
+    """Return how a broken environment follows the interface of the old gym; an empty string if it does not."""
     inner = env.unwrapped
     try:
         first: Any = inner.reset()
@@ -133,31 +133,31 @@ def _speaks_old(env: gymnasium.Env[Any, Any]) -> str:
             return f"reset returned {kind_of(first)} and no pair (observation, info)"
         result: Any = inner.step(inner.action_space.sample())
         return "step returned 4 values, not 5" if len(result) == 4 else ""
-    except signals.ANYTHING as error:  # then it is broken in another way, which has been told
+    except signals.ANYTHING as error:  # it is broken in another way, which the caller reports
         signals.pass_on(error)
         return ""
 
 
 class RolloutRecord:
-    """A walk, and the first of each kind of trouble on it.
+    """A random walk, with the first problem of each kind.
 
     Attributes:
-        marks: Of the events up to step `num_compared`.
-        ends: Of episodes.
-        length: Steps of the last episode, which need not have ended.
-        rewards: Of all steps that had a number.
-        lowest: Of all finite numbers in observations.
-        highest: Of all finite numbers in observations.
-        troubles: When and what, by kind: "old interface", "broken", "shape", "bytes", "precision", "bounds",
-            "not finite", "overwritten", "reward no number", "reward not finite".
+        marks: Marks of the events up to step `num_compared`.
+        ends: Ends of the finished episodes.
+        length: Steps of the last episode, which may be unfinished.
+        rewards: Rewards of all steps that returned a number.
+        lowest: Lowest finite number in the observations.
+        highest: Highest finite number in the observations.
+        troubles: When and what, by kind: "old interface", "broken", "shape", "bytes", "precision", "bounds", "not
+            finite", "overwritten", "reward no number", "reward not finite".
 
     Args:
-        env: Its observation and action are Boxes.
-        limit: The registered time limit. Without one, the walk goes on until two episodes have ended, or one lasts
+        env: An environment whose observation and action are Boxes.
+        limit: The registered time limit. Without one, the walk continues until two episodes have ended, or one lasts
             `LONGEST_EPISODE` steps.
-        num_steps: To take, at least.
-        num_compared: How many steps are kept to compare others with.
-        seed: Of the environment and of the actions.
+        num_steps: Minimum number of steps.
+        num_compared: Number of steps whose marks are kept, to compare other walks with.
+        seed: Seed of the environment and of the actions.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class RolloutRecord:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the walk had to stop."""
+        """True if an error stopped the walk."""
         return "broken" in self.troubles or "old interface" in self.troubles
 
     def _trouble(self, kind: str, text: str) -> None:
@@ -262,8 +262,8 @@ TRUNCATE = (
     "registering it"
 )
 
-# Each kind of trouble that a walk can note: whose check it is, its level, its remedy. Floats of another precision
-# are converted on their way; a float in the place of a byte becomes 0.
+# Kinds of problems that a walk can find: the check, the level and the remedy of each. A float of another precision is
+# converted, so it is only a warning. A float where the space has bytes would become 0, so it is a fault.
 TROUBLES = {
     "old interface": ("interface", FAULT, OLD_GYM),
     "broken": ("interface", FAULT, MEND),
@@ -287,7 +287,7 @@ TROUBLES = {
 
 
 def watched(watch: RolloutRecord, limit: int | None) -> Iterable[Finding]:
-    """What the longest walk shows; `limit` is the time limit, in steps."""
+    """Yield the findings of the longest walk; `limit` is the time limit in steps."""
     space = watch.space
     has_reset = bool(watch.marks)
     yield _trouble(watch, "interface") or Finding("interface", OK, f"{watch.num_steps:,} random steps, no exception")
@@ -305,7 +305,10 @@ def watched(watch: RolloutRecord, limit: int | None) -> Iterable[Finding]:
 
 
 def as_made(watch: RolloutRecord, known: set[str], env: gymnasium.Env[Any, Any]) -> Finding:
-    """What is odd about the environment as offpcc makes it, but not as Gymnasium does."""
+    """Return a problem that the environment has as offpcc makes it, but not as Gymnasium makes it.
+
+    `known` holds the kinds of problems that it already has as Gymnasium makes it.
+    """
     for kind, (_, level, remedy) in TROUBLES.items():
         if kind in watch.troubles and kind not in known:
             return Finding("wrapped", level, f"as offpcc makes it, {watch.troubles[kind]}", remedy)
@@ -315,7 +318,7 @@ def as_made(watch: RolloutRecord, known: set[str], env: gymnasium.Env[Any, Any])
 
 
 def box_in_words(space: gymnasium.Space[Any]) -> str:
-    """Shape, type and bounds of a Box."""
+    """Return the shape, dtype and bounds of a Box as text."""
     assert isinstance(space, Box)
     same = np.unique(space.low).size == np.unique(space.high).size == 1
     bounds = f"[{space.low.min():.4g}, {space.high.max():.4g}]"
@@ -354,11 +357,12 @@ def _episodes(watch: RolloutRecord, limit: int | None) -> Finding:
         f"mean length {np.mean([end.length for end in ends]):.1f}, "
         f"mean return {np.mean([end.episode_return for end in ends]):.4g}"
     )
-    # Episodes of one step are a task of their own kind, with nothing to cut short.
+    # Tasks with episodes of one step are valid: a time limit has nothing to cut there.
     for length in {limit, ends[0].length} - {None, 1}:
         of_length = [end for end in ends if end.length == length]
         is_suspect = length == limit or len(of_length) == len(ends)
-        # What a last step decides, such as a choice after a corridor of one length, is an end of the task.
+        # If only the last step brings a reward, the end belongs to the task. An example is a choice after a corridor of
+        # fixed length.
         decided = all(end.is_decided for end in of_length)
         if is_suspect and len(of_length) > 1 and all(end.terminated for end in of_length) and not decided:
             told_of = f"{len(of_length)} episodes lasted {length} steps, and all of these are `terminated`"

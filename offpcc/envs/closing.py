@@ -1,4 +1,4 @@
-"""Closes environments; what they raise is reported in one line and ends nothing."""
+"""Closes environments. An error in `close` becomes a one-line message and does not end the run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ __all__ = ["close", "opened"]
 
 Env = TypeVar("Env", bound=gym.Env[Any, Any])
 
-_told_of = WeakSet[type]()  # classes of environments; a run closes many of one
+_told_of = WeakSet[type]()  # classes already reported; a run closes many environments of one class
 
 
 def close(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any], timeout: float | None = None) -> None:
-    """Close an environment, whatever it raises; of each class of environments that is told once in a process.
+    """Close an environment. Report an error instead of raising it, once per environment class and process.
+
+    If a hanging `close` does not react to the watchdog's signal, the process ends with a message.
 
     Args:
         env: the environment.
-        timeout: seconds that it may take; None for gin's `make.timeout`.
+        timeout: maximum seconds; None for gin's `make.timeout`.
     """
     seconds = timeout or env_options().timeout
     watchdog: Watchdog | None = None
@@ -76,7 +78,7 @@ def _message(
 
 @contextmanager
 def opened(env: Env) -> Iterator[Env]:
-    """Give an environment, and `close` it in the end."""
+    """Yield an environment, and `close` it at the end."""
     try:
         yield env
     finally:

@@ -22,7 +22,7 @@ FILE = "environment_faults.txt"
 OFFPCC, GYMNASIUM = Path(__file__).parents[1], Path(gymnasium.__file__).parent
 GOES_ON = "--resume goes on from where the run was last saved"
 LIBRARIES = ("site-packages", "dist-packages")
-# What stands between an environment and who calls it: an error that only these were in is about what was returned.
+# Code between an environment and its caller. If a traceback has no other frames, the error is about a returned value.
 BETWEEN = (
     f"{OFFPCC / 'utils' / 'foreign.py'}",
     *(f"{OFFPCC / 'envs' / name}" for name in ("closing.py", "guard.py", "make.py", "resume.py", "watchdog.py")),
@@ -31,24 +31,24 @@ WRAPPERS = OFFPCC / "envs" / "wrappers"
 
 
 class EnvironmentFault(UserError):  # noqa: N818 (it is the environment that errs)
-    """An environment raised, did not come back, or returned what cannot be learned from.
+    """An environment raised, hung, or returned a value that is unfit for learning.
 
     Args:
-        env: its name, and which of several it is.
-        what: it did, such as "raised ValueError: too far (lab.py:31)".
+        env: its name, and its number if there are several.
+        what: what it did, such as "raised ValueError: too far (lab.py:31)".
         moment: when, such as "in step 17 of its episode".
         remedy: what to do about it.
-        cause: what was raised in it, if anything was.
+        cause: the exception raised in it, if any.
     """
 
     def __init__(self, env: str, what: str, moment: str, remedy: str, cause: BaseException | None = None) -> None:
         self.parts = (env, what, moment, remedy)
         super().__init__(f"{env} {what} {moment}; {remedy}")
-        self.cause = cause  # as an attribute, too, it survives what gin does to exceptions that pass through it
+        self.cause = cause  # gin replaces exceptions that pass through it, but keeps this attribute
         self.__cause__ = cause
 
     def in_run(self, step: int | None) -> EnvironmentFault:
-        """The same in a run, which can be gone on with.
+        """Return the same fault with its step in a run, and with the advice to resume the run.
 
         Args:
             step: environment steps that the run had taken before; None in a test episode.
@@ -59,18 +59,18 @@ class EnvironmentFault(UserError):  # noqa: N818 (it is the environment that err
         return EnvironmentFault(env, what, moment, f"{remedy}, then {GOES_ON}", self.cause)
 
     def kept_in(self, folder: Path) -> EnvironmentFault:
-        """The same, after it and what was raised have been added to a file in a run's folder."""
+        """Append the fault and its traceback to a file in a run's folder, and return the fault with the file's name."""
         file, trace = folder / FILE, "".join(traceback.format_exception(self.cause)) if self.cause else ""
         try:
             with open_regular(file, "a", encoding="utf-8", errors="backslashreplace") as opened:
                 opened.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.message}\n{trace}\n")
-        except OSError:  # the message is worth more than the file
+        except OSError:  # the message matters more than the file
             return self
         env, what, moment, remedy = self.parts
         return EnvironmentFault(env, what, moment, f"{remedy} (its traceback is in {file})", self.cause)
 
     def without_gin(self) -> EnvironmentFault:
-        """The same, which gin puts something of its own in the place of."""
+        """Return the fault as a plain `EnvironmentFault`; gin raises a proxy in its place."""
         return EnvironmentFault(*self.parts, self.cause)
 
 
@@ -82,9 +82,10 @@ class RemoteTracebackError(Exception):
 
 
 def place_in(stack: Sequence[traceback.FrameSummary]) -> str | None:
-    """Where in an environment a stack ends, "FILE:LINE"; None if no environment took part.
+    """Return where in an environment a stack ends, as "FILE:LINE"; None if no environment code took part.
 
-    The last line in a file of the user's own, else in any file that is not between the environment and its caller.
+    This is the last line in a user's own file. If there is none, it is the last line in any file that is not between
+    the environment and its caller.
     """
     frames = [(frame.filename, f"{frame.filename}:{frame.lineno}") for frame in stack]
     inside = [(file, place) for file, place in frames if not _is_between(file)]
@@ -93,22 +94,22 @@ def place_in(stack: Sequence[traceback.FrameSummary]) -> str | None:
 
 
 def format_error(error: BaseException) -> str:
-    """An exception in one line."""
+    """Return an exception's class and message in one line."""
     return named(error)
 
 
 def deed(error: BaseException) -> str:
-    """What code did that ended in an exception, such as "raised ValueError: too far"."""
+    """Return what some code did before an exception, such as "raised ValueError: too far"."""
     return error.what if isinstance(error, MisuseError) else f"raised {format_error(error)}"
 
 
 def remedy_of(error: BaseException) -> str:
-    """What to do about such code."""
+    """Return what to do about code that caused this exception."""
     return error.remedy if isinstance(error, MisuseError) else "mend it"
 
 
 def kind_of(value: object) -> str:
-    """What something is that should have been something else."""
+    """Describe a value that has the wrong type."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and type {value.dtype}"
     if value is None:

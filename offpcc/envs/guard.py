@@ -28,17 +28,17 @@ __all__ = ["Guard", "Inspection", "UnfitError", "guarded"]
 
 
 Array = NDArray[Any]
-LARGEST = float(np.finfo(np.float32).max)  # as buffers and networks hold numbers
+LARGEST = float(np.finfo(np.float32).max)  # buffers and networks hold float32
 
 SPACE = "return what observation_space promises"
 DIVERGES = "look for a division by 0 or a simulation that diverges, and end the episode before it"
 
 
 class UnfitError(ValueError):
-    """Something returned cannot be learned from.
+    """A returned value is unfit for learning.
 
     Args:
-        what: was returned, as in "returned nan at index 1 of its observation".
+        what: what was returned, as in "returned nan at index 1 of its observation".
         remedy: what to do about it.
     """
 
@@ -48,26 +48,26 @@ class UnfitError(ValueError):
 
 
 class Inspection:
-    """Of what one environment returns.
+    """Validates the observations, rewards and flags of one environment.
 
-    Numbers in other types, lists of them and NumPy's truth values are common and harmless, so they are converted.
+    Numbers of other types, lists of numbers and NumPy's booleans are common and harmless, so they are converted.
 
     Args:
-        space: of its observations.
+        space: the observation space.
     """
 
     def __init__(self, space: spaces.Box) -> None:
         self.shape, self.dtype = space.shape, space.dtype
         is_vector = len(self.shape) == 1 and np.issubdtype(space.dtype, np.floating)
-        # A weighted sum is finite only if all its terms are, and a third of the price of asking each; by these weights,
-        # the largest numbers do not overflow.
+        # A weighted sum is finite only if all its terms are, and it takes a third of the time of a check of each
+        # number. With these weights, the largest numbers do not overflow.
         self._weights = np.full(self.shape, 0.5 / self.shape[0], space.dtype) if is_vector else None
 
     def observation(self, returned: Any) -> Array:
-        """An observation as its space promises it.
+        """Return an observation in the shape and dtype of its space.
 
         Raises:
-            UnfitError: its shape is another, it is no number, NaN, infinite, or lost in the space's type.
+            UnfitError: it has another shape, is not numeric, holds NaN or infinity, or does not fit into the dtype.
         """
         is_promised = type(returned) is np.ndarray and returned.dtype is self.dtype and returned.shape == self.shape
         if is_promised and (self._weights is None or math.isfinite(returned.dot(self._weights))):
@@ -94,24 +94,24 @@ class Inspection:
         return read
 
     def reward(self, returned: Any) -> float:
-        """A reward.
+        """Return a reward as a float.
 
         Raises:
-            UnfitError: it is no number, NaN, or larger than float32 can hold.
+            UnfitError: it is not a number, is NaN, or is too large for float32.
         """
         try:
             if math.fabs(returned) <= LARGEST:
                 return float(returned)
             number = f"{float(returned):.6g}"
-        except Exception:  # whatever was returned may raise anything
+        except Exception:  # the returned object may raise any exception
             raise UnfitError(f"returned {kind_of(returned)} for a reward", "return a number: float(reward)") from None
         raise UnfitError(f"returned the reward {number}", DIVERGES)
 
     def flag(self, name: str, returned: Any) -> bool:
-        """Whether an episode is `name`, "terminated" or "truncated".
+        """Return a flag as a bool; `name` is "terminated" or "truncated".
 
         Raises:
-            UnfitError: it is no truth value.
+            UnfitError: it is neither a truth value nor 0 or 1.
         """
         if returned is True or returned is False:
             return returned
@@ -130,17 +130,17 @@ READABLE = (
     "return (observation, reward, terminated, truncated, info) from step and (observation, info) from reset; an "
     "environment of the old gym goes into offpcc.envs.wrappers.old_gym.OldGym"
 )
-NOBODY = contextlib.nullcontext()  # watches where there is no timeout
+NOBODY = contextlib.nullcontext()  # takes the place of a watchdog if there is no timeout
 PICTURE = "return an array (height, width, 3) of uint8 from render"
 
 
 class Guard(gym.Wrapper[Array, Any, Array, Any]):
-    """Passes on what an environment returns, in the types that its space promises, and refuses what is unfit.
+    """Wrapper that validates what an environment returns and converts it to the types of its space.
 
     Args:
-        env: its observation is a Box.
-        which: of several side by side it is, such as "environment 2".
-        timeout: seconds that a reset, a step, a drawing or the closing may take; None for any time.
+        env: its observation space is a Box.
+        which: its name among several environments, such as "environment 2".
+        timeout: maximum seconds of a reset, a step, a rendering or the closing; None for no limit.
     """
 
     def __init__(self, env: gym.Env[Any, Any], which: str = "", timeout: float | None = None) -> None:
@@ -153,14 +153,14 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
             self._watchdog = Watchdog(timeout, self._last_words)
         self._length = 0
         self._seed: int | None = None
-        self._action: Array | None = None  # of the step under way
+        self._action: Array | None = None  # of the current step
         self._is_drawing = False
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
-        """Starts an episode.
+        """Start an episode.
 
         Raises:
-            EnvironmentFault: the environment raised, took too long, or returned what is unfit.
+            EnvironmentFault: the environment raised, took too long, or returned an unfit value.
         """
         self._length, self._seed, self._action = 0, seed, None
         try:
@@ -171,10 +171,10 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
             self._refuse(error)
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
-        """Takes a step.
+        """Take an environment step.
 
         Raises:
-            EnvironmentFault: the environment raised, took too long, or returned what is unfit.
+            EnvironmentFault: the environment raised, took too long, or returned an unfit value.
         """
         self._length, self._action = self._length + 1, action
         inspection = self._inspection
@@ -192,10 +192,10 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
             self._refuse(error)
 
     def render(self) -> Any:
-        """Draws the environment.
+        """Render the environment.
 
         Raises:
-            EnvironmentFault: the environment raised, took too long, or returned no picture where one was promised.
+            EnvironmentFault: the environment raised, took too long, or returned no image in the mode "rgb_array".
         """
         self._is_drawing = True
         try:
@@ -210,18 +210,18 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
             self._is_drawing = False
 
     def release(self) -> None:
-        """Watches the environment no longer, which stays open."""
+        """Stop the watchdog; the environment stays open."""
         if isinstance(self._watchdog, Watchdog):
             self._watchdog.close()
 
     def close(self) -> None:
-        """Closes the environment, whatever it raises."""
+        """Close the environment; an error is reported, not raised."""
         self.release()
         close(self.env, self._timeout)
 
     def _refuse(self, error: BaseException) -> NoReturn:
         signals.pass_on(error)
-        if isinstance(error, UserError):  # it says all there is to say
+        if isinstance(error, UserError):  # its message is complete
             raise error
         if isinstance(error, UnfitError):
             raise self._fault(error.what, error.remedy) from None
@@ -256,5 +256,5 @@ def _check_picture(drawn: Any) -> None:
 
 
 def guarded(env: gym.Env[Any, Any], which: str = "") -> Guard:
-    """An environment in a `Guard`, with gin's timeout; see `Guard`."""
+    """Return an environment in a `Guard` with gin's `make.timeout`."""
     return Guard(env, which, env_options().timeout)

@@ -31,18 +31,18 @@ __all__ = ["OLD_GYM", "UnsuitableEnvironment", "cannot_be_made", "describe", "ma
 
 OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
 OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score", "ref_min_score", "ref_max_score")
-MOST_WRAPPERS = 50  # a step goes through all of them, and Python bounds how deep calls go
-LONGEST_TIMEOUT = 1_000_000  # seconds; the system's own clocks end soon after
+MOST_WRAPPERS = 50  # a step calls all of them, and Python limits the depth of calls
+LONGEST_TIMEOUT = 1_000_000  # seconds; the limit of the system's clocks is not far above
 Timeout = Annotated[float, above(0.0, LONGEST_TIMEOUT)]
 Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
 
 
 class UnsuitableEnvironment(UserError, ValueError):  # noqa: N818 (a property of the environment, as users read it)
-    """There is no such environment, or offpcc cannot learn in it; the message says why and what to do."""
+    """The environment does not exist, or offpcc cannot learn in it; the message says why and what to do."""
 
 
 class ByGin(NamedTuple):
-    """What gin has to say of every environment."""
+    """Gin's settings for all environments."""
 
     wrappers: Sequence[Wrap]
     kwargs: Mapping[str, Any] | None
@@ -53,15 +53,17 @@ class ByGin(NamedTuple):
 def env_options(
     wrappers: Sequence[Wrap] = (), kwargs: Mapping[str, Any] | None = None, timeout: Timeout | None = None
 ) -> ByGin:
-    """What gin has `make` do with every environment; apart from it, so that gin adds nothing to its messages.
+    """Return gin's settings for every environment that `make` builds.
+
+    They are separate from `make`, so that gin adds nothing to the messages of its errors.
 
     Args:
         wrappers: see `make`.
         kwargs: see `make`.
-        timeout: seconds that a reset, a step, a drawing (`render`) or the closing may take, in training, tests and all
-            else; None for any time. One that takes longer ends the run with a message; the closing, which is the last,
-            only brings the message. In a process of its own (`environments.worker_processes`)
-            it ends that process alone, and one is started in its place.
+        timeout: maximum seconds of a reset, a step, a rendering (`render`) or the closing, in training, tests and all
+            else; None for no limit. If a call takes longer, the run ends with a message; a slow closing only gives the
+            message. In a worker process (`environments.worker_processes`), only that process ends, and a new one
+            replaces it.
     """
     return ByGin(wrappers, kwargs, timeout)
 
@@ -74,20 +76,20 @@ def make(
     kwargs: Mapping[str, Any] | None = None,
     scale_actions: bool = False,
 ) -> gymnasium.Env[Any, Any]:
-    """Makes the environment `name`, any of Gymnasium's ids, as the agents see it.
+    """Make the environment `name`, which may be any Gymnasium id, with the wrappers that agents need.
 
-    Observations are float32 vectors or uint8 images; and the info of the step that ends an episode holds its return
-    (see `EpisodeReturn`). Actions are in the environment's own units, as `gymnasium.make` takes them and as
-    `offpcc.Agent` gives them.
+    Observations are float32 vectors or uint8 images. The `info` of an episode's last step holds its return (see
+    `EpisodeReturn`). Actions are in the environment's own units, as in `gymnasium.make` and in `offpcc.Agent`.
 
     Args:
         name: A registered id, or "module:id", where importing the module registers the id.
-        render_mode: Gymnasium's, such as "rgb_array" or "human".
-        wrappers: Applied in this order, above those the environment is registered with; if not given, gin's, which
-            make any environment partially observable, as in ``make.wrappers = [@DropIndices, @Flicker]``.
-        kwargs: Arguments of the environment's own, or Gymnasium's ``max_episode_steps``; if not given, gin's.
-        scale_actions: Whether it takes float32 actions in [-1, 1] and stretches them to its bounds (see `UnitAction`),
-            as algorithms choose them and as training has it.
+        render_mode: A render mode of Gymnasium, such as "rgb_array" or "human".
+        wrappers: Wrappers to apply in this order, outside of those that the environment is registered with. If not
+            given, gin's. They can make any environment partially observable, as in ``make.wrappers = [@DropIndices,
+            @Flicker]``.
+        kwargs: Arguments of the environment's constructor, or Gymnasium's ``max_episode_steps``. If not given, gin's.
+        scale_actions: Whether to take float32 actions in [-1, 1] and scale them to the environment's bounds (see
+            `UnitAction`). Algorithms choose such actions, and training sets this.
 
     Returns:
         The environment, wrapped.
@@ -99,7 +101,7 @@ def make(
     choose_opengl()
     try:
         given_by_gin = env_options()
-    except (TypeError, RecursionError) as error:  # a wrapper that gin was to build, without an environment
+    except (TypeError, RecursionError) as error:  # gin tried to build a wrapper without an environment
         raise UserError(
             f"make.wrappers cannot be read: {first_line(error)}; write its references without parentheses, as in "
             f"[@Flicker]"
@@ -121,17 +123,17 @@ def make(
     given = dict(arguments_given)
     _refuse_flags(gymnasium.make, given)
     arguments = ", ".join(given)
-    if render_mode is not None:  # an environment that cannot be rendered need not know the argument
+    if render_mode is not None:  # an environment without rendering may not have the argument
         given["render_mode"] = render_mode
     if ":" in name:
         try:
             import_own(name.partition(":")[0], name)
         except UserError as error:
             raise UnsuitableEnvironment(error.message) from error
-    if name.split(":")[-1] not in gymnasium.registry:  # without a version, Gymnasium would take the latest, which moves
+    if name.split(":")[-1] not in gymnasium.registry:  # without a version, Gymnasium takes the latest, which changes
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
     try:
-        with ForeignCall(), warnings.catch_warnings():  # what Gymnasium warns of is either as wanted or refused below
+        with ForeignCall(), warnings.catch_warnings():  # these cases are intended, or refused below
             warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
             env = gymnasium.make(name, **given)
     except gymnasium.error.DependencyNotInstalled as error:
@@ -181,21 +183,21 @@ def make(
     if env.observation_space.dtype != np.float32 and not is_image:
         env = Float32Observation(env)
     made = EpisodeReturn(UnitAction(env) if scale_actions else env)
-    for attribute in OF_RECORDED_TASKS:  # which D4RL's users look for on what they have made
+    for attribute in OF_RECORDED_TASKS:  # D4RL's users expect these on the outermost wrapper
         if env.has_wrapper_attr(attribute):
             setattr(made, attribute, env.get_wrapper_attr(attribute))
     return made
 
 
 def _refuse_flags(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Refuse True and False among arguments where `function` takes numbers, as 1 and 0 are rarely meant.
+    """Refuse True and False for arguments of `function` that take numbers, because 1 and 0 are rarely meant.
 
     Raises:
-        UserError: naming the argument.
+        UserError: An argument is such a flag; the message names it.
     """
     try:
         declared = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some functions of C tell nothing
+    except (TypeError, ValueError):  # some C functions have no signature
         return
     for name, value in given.items():
         if has_flags(value) and name in declared and takes_numbers(declared[name]):
@@ -203,14 +205,14 @@ def _refuse_flags(function: Callable[..., Any], given: Mapping[str, Any]) -> Non
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Describes an environment of offpcc's own without making it.
+    """Describe one of offpcc's own environments without making it.
 
     Args:
         name: An id of `ENVIRONMENTS`.
 
     Returns:
-        Its name, family, observation_shape, action_size, horizon (environment steps), hidden (what an
-        observation does not show) and missing_package (what to install before it can be made, or None).
+        Its name, family, observation_shape, action_size, horizon (environment steps), hidden (what an observation does
+        not show) and missing_package (the package to install before it can be made, or None).
 
     Raises:
         UnsuitableEnvironment: offpcc has no environment of this name.
@@ -231,7 +233,10 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def simulator() -> str | None:
-    """Returns the simulator that this process has made environments with, and its version, which moves scores."""
+    """Return the name and version of the simulator that this process has loaded, or None.
+
+    Scores depend on the version.
+    """
     for module, title in (("mujoco", "MuJoCo"), ("pybullet", "PyBullet")):
         if module in sys.modules:
             return f"{title} {importlib.metadata.version(module)}"
@@ -239,7 +244,7 @@ def simulator() -> str | None:
 
 
 def cannot_be_made(name: str, error: BaseException) -> UnsuitableEnvironment:
-    """What is told of an environment whose constructor raised."""
+    """Return the error for an environment whose constructor raised."""
     remedy = "mend its constructor"
     if "must inherit from" in text_of(error) or "incompatible with Gymnasium" in text_of(error):
         remedy = f"if it is of the old gym, {OLD_GYM}"

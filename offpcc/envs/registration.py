@@ -1,6 +1,6 @@
 """Rows of the table `ENVIRONMENTS`.
 
-Rows name their environment and its wrappers as strings, so that registering imports no simulator.
+Rows name their environment and its wrappers as strings, so registering them imports no simulator.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class Environment:
 
     Attributes:
         name: The Gymnasium id.
-        family: The environments that differ only in what the agent sees.
-        hidden: What of the state a single observation does not show, in a few words.
+        family: A name shared by environments that differ only in what the agent sees.
+        hidden: The part of the state that a single observation does not show, in a few words.
         entry_point: "module:class" of the environment without its wrappers.
         max_episode_steps: The time limit, in environment steps.
         observation_shape: The shape of an observation.
         action_size: The number of action dimensions.
         kwargs: Arguments of the entry point.
-        wrappers: Applied in this order, above the time limit.
-        package: The pip package that is needed besides offpcc's own requirements, or None. Its module has the
-            same name, with underscores.
+        wrappers: Wrappers in the order of application, outside of the time limit.
+        package: The pip package that it needs in addition to offpcc's own requirements, or None. The module of the
+            package has the same name, with underscores.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Environment:
 
 
 def keep(*indices: int) -> WrapperSpec:
-    """Shows these numbers of the observation alone."""
+    """Return the spec of a wrapper that shows only these indices of the observation."""
     return WrapperSpec("KeepIndices", "offpcc.envs.wrappers:KeepIndices", {"indices": list(indices)})
 
 
 def concatenate(num: int) -> WrapperSpec:
-    """Shows the last `num` observations at once."""
+    """Return the spec of a wrapper that shows the last `num` observations together."""
     return WrapperSpec("Concatenate", "offpcc.envs.wrappers:Concatenate", {"num": num})
 
 
@@ -61,16 +61,16 @@ PREVIOUS_ACTION = WrapperSpec("PreviousAction", "offpcc.envs.wrappers:PreviousAc
 
 
 def is_installed(package: str) -> bool:
-    """Whether a pip package is there whose module has the same name, with underscores."""
+    """Check whether a pip package is installed. Its module must have the same name, with underscores."""
     return importlib.util.find_spec(package.replace("-", "_")) is not None
 
 
 def require(package: str, environment: str) -> None:
-    """Checks that a simulator is installed, before an environment imports it.
+    """Check that a simulator is installed, before an environment imports it.
 
     Args:
         package: The pip package; its module has the same name, with underscores.
-        environment: Who needs it, for the message.
+        environment: The environment that needs it, for the message.
 
     Raises:
         gymnasium.error.DependencyNotInstalled: It is not installed.

@@ -1,8 +1,8 @@
 """Shows recorded episodes through an environment's wrappers.
 
-What was recorded is the observation at one of the environment's `offpcc.envs.wrapper_chain`. In the place of that level
-stands a `Playback`, and the wrappers above it run as they do in training. So what they show is exact for every wrapper,
-a user's too, up to float32, which recordings are kept in.
+A recording holds the observations of one level of the environment's wrapper chain (see `offpcc.envs.wrapper_chain`). A
+`Playback` replaces that level, and the wrappers above it run as they do in training. So the result is exact for every
+wrapper, including a user's own, up to float32, the precision of recordings.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Array = NDArray[Any]
 Info = dict[str, Any]
 Env = gym.Env[Any, Any]
 
-STREAM = 4  # tells what is drawn here from what else is drawn with the same seed
-NUM_COMPARED = 1_000  # steps of the first episode that are played again, to find what depends on other episodes
+STREAM = 4  # separates these random draws from others with the same seed
+NUM_COMPARED = 1_000  # steps of the first episode to replay, to detect a dependence on other episodes
 
 REFUSED = (
     (gymnasiums.AddRenderObservation, "draws the environment, and there is none in a recording"),
@@ -47,17 +47,17 @@ REFUSED = (
 
 
 class OutOfStepError(Exception):
-    """A wrapper took a step, or a reset, that was not asked of it."""
+    """A wrapper took a step or a reset that the playback did not expect."""
 
 
 class Playback(gym.Env[Array, Array]):
-    """Shows a recorded episode, whatever the actions are.
+    """Environment that replays a recorded episode and ignores the actions.
 
-    The step to its last observation is truncated, as nothing follows; no other is, and none is terminated. There is
-    no info, and nothing to render.
+    The step to the last observation is truncated, because no data follows. No other step is truncated, and no step is
+    terminated. `info` is empty, and there is nothing to render.
 
     Args:
-        level: What it stands for, whose spaces and spec it has.
+        level: The environment that this one replaces; it has the same spaces and spec.
     """
 
     def __init__(self, level: Env) -> None:
@@ -65,32 +65,32 @@ class Playback(gym.Env[Array, Array]):
         self.row = self.due = 0
 
     def insert(self, observations: Array, rewards: Array, generator: np.random.Generator) -> None:
-        """Goes to the start of an episode of L steps.
+        """Set the episode of L steps that the next reset starts.
 
         Args:
             observations: (L+1, *obs).
             rewards: (L, 1).
-            generator: What wrappers draw from, as `np_random`, in this episode.
+            generator: The `np_random` of this episode, from which wrappers draw.
         """
-        # A copy, in the type that wrappers are promised, for some may write into it.
+        # Copy, because some wrappers write into observations. The dtype is the one that the space promises.
         self._observations = observations.astype(self.observation_space.dtype)
         self._rewards = rewards
         self.np_random = generator
         self.row, self.due = -1, 0
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
-        """Shows the first observation; `np_random` is the episode's, whatever `seed` is."""
+        """Return the first observation. `np_random` stays the episode's generator, whatever `seed` is."""
         self._advance(0)
         return self._observations[0], {}
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
-        """Shows the next observation."""
+        """Return the next observation."""
         self._advance(self.row + 1)
         is_last = self.row == len(self._rewards)
         return self._observations[self.row], float(self._rewards[self.row - 1, 0]), False, is_last, {}
 
     def render(self) -> None:
-        """Refuses.
+        """Raise an error.
 
         Raises:
             NotImplementedError: Always.
@@ -104,7 +104,7 @@ class Playback(gym.Env[Array, Array]):
 
 
 class _Episodes(NamedTuple):
-    """Recorded ones, as `view` takes them."""
+    """Recorded episodes, as `view` takes them."""
 
     observations: Array
     actions: Array
@@ -124,33 +124,36 @@ def view(
     seed: int,
     recorded_wrappers: Sequence[str] | None = None,
 ) -> Array:
-    """What an agent in `env` would have seen of recorded episodes.
+    """Return what an agent in `env` would have seen of recorded episodes.
 
-    The recorded observation is the one that the wrappers of `recorded_wrappers` show; if they are not known, the
-    innermost one of its shape; or, in Ant, the first 27 numbers are, if 111 were recorded. Of wrappers that
-    select numbers alone the columns are taken at once; others are shown all episodes step by step. Their
-    randomness is drawn once for each episode, from `seed` and its number. Recorded actions count as executed:
-    StickyAction changes none.
+    First, this finds the level of `env` that showed the recorded observation. With `recorded_wrappers`, it is the level
+    of the last of these wrappers. Without them, it is the innermost level with the recorded shape. If 111 numbers were
+    recorded in Ant, a level with 27 numbers fits, too, and the first 27 numbers are used.
 
-    Where nothing is to be done, the recorded array itself is returned.
+    Then the wrappers above that level are applied. Wrappers that only select numbers are applied to all rows at once.
+    With any other wrapper, all episodes are replayed step by step. Random wrappers draw once for each episode, from
+    `seed` and the number of the episode. Recorded actions count as executed, so StickyAction changes none.
+
+    If nothing changes, the recorded array itself is returned.
 
     Args:
-        env: Made by `offpcc.envs.make.make`; its episode is lost, and closing it is left to the caller. Its
-            wrappers are to reach what is below them by `env` alone, as one that was kept apart would not be played.
-        observations: (R, *obs), of episodes one after another; the last of an episode is the one that ended it.
-        actions: (R, A), in [-1, 1]; those of an episode's last rows count for nothing.
+        env: Made by `offpcc.envs.make.make`. Its current episode is lost; the caller closes it. Its wrappers must use
+            only `env` to reach the level below. A reference that a wrapper keeps elsewhere is not replayed.
+        observations: (R, *obs), of episodes one after another; the last one of an episode is its final observation.
+        actions: (R, A), in [-1, 1]; those of an episode's last row are ignored.
         rewards: (R, 1), likewise.
         starts: (N,), each episode's first row.
         stops: (N,), the row after each episode's last.
-        seed: Of what wrappers draw.
-        recorded_wrappers: `observation_wrappers` of the environment that the episodes were recorded in.
+        seed: Seed of the wrappers' random draws.
+        recorded_wrappers: `observation_wrappers` of the environment that the episodes were recorded in; None if
+            unknown.
 
     Returns:
         (R, *env.observation_space.shape), in its dtype.
 
     Raises:
-        UserError: The recording fits no level of `env`, or may be seen through other wrappers than those of `env`, or
-            a wrapper cannot be shown it.
+        UserError: The recording fits no level of `env`. Or it was made, or may have been made, through other wrappers
+            than those of `env`. Or a wrapper cannot replay it.
     """
     if len(env.observation_space.shape or ()) == 3 and observations.ndim != 4:
         raise UserError(
@@ -161,7 +164,7 @@ def view(
     if not any(isinstance(level, UnitAction) for level in chain):
         chain = levels(UnitAction(env))
     cut = find_recorded_level(env, observations, recorded_wrappers)
-    if observations.shape[1:] != chain[cut].observation_space.shape:  # Ant's, with contact forces
+    if observations.shape[1:] != chain[cut].observation_space.shape:  # Ant with contact forces
         observations = np.ascontiguousarray(observations[:, :ANT])
     above: list[Any] = [level for level in chain[cut + 1 :] if not is_left_out(level)]
     changing = [wrapper for wrapper in above if is_observation_wrapper(wrapper)]
@@ -183,8 +186,9 @@ def _selects(wrapper: Any) -> bool:
 
 
 def _played(episodes: _Episodes, playback: Playback, wrappers: Sequence[Any], seed: int) -> Array:
-    """What `wrappers`, from the inside out, make of recorded episodes."""
-    outermost, remedy = wrappers[-1], _record_anew(wrappers[-1])  # which asks what is not there during the play
+    """Return what `wrappers`, from the inside out, show of recorded episodes."""
+    # Computed now, because the playback hides the real environment
+    outermost, remedy = wrappers[-1], _record_anew(wrappers[-1])
     for wrapper in wrappers:
         for refused, reason in REFUSED:
             if isinstance(wrapper, refused):
@@ -206,7 +210,7 @@ def _played(episodes: _Episodes, playback: Playback, wrappers: Sequence[Any], se
         ) from error
     except UserError:
         raise
-    except Exception as error:  # a user's own may raise anything
+    except Exception as error:  # a user's wrapper may raise any exception
         raise UserError(
             f"{_who_raised(error, wrappers)} cannot be shown recorded episodes, of which there are "
             f"observations, actions and rewards alone: {first_line(error)}; {remedy}"
@@ -218,14 +222,14 @@ def _played(episodes: _Episodes, playback: Playback, wrappers: Sequence[Any], se
 
 
 def _play(outermost: Env, playback: Playback, episodes: _Episodes, number: int, seed: int, seen: Array) -> None:
-    """Plays an episode for as long as `seen` has room, and puts there what `outermost` shows."""
+    """Replay an episode for as many rows as `seen` has, and write what `outermost` shows into `seen`."""
     start, stop = episodes.starts[number], episodes.stops[number]
     sequence = np.random.SeedSequence((seed, STREAM, number))
     rewards = episodes.rewards[start : stop - 1]
     playback.insert(episodes.observations[start:stop], rewards, np.random.default_rng(sequence))
-    # Wrappers with a generator of their own take this seed, which old ones want below 2**32.
+    # Wrappers with their own generator take this seed. Old generators need it below 2**32.
     seen[0], _ = outermost.reset(seed=int(sequence.generate_state(1)[0]))
-    actions = episodes.actions[start : stop - 1].copy()  # as with observations, some may write into them
+    actions = episodes.actions[start : stop - 1].copy()  # a copy, because some wrappers write into actions
     for row in range(1, len(seen)):
         playback.due = row
         seen[row], *_ = outermost.step(actions[row - 1])
@@ -234,7 +238,7 @@ def _play(outermost: Env, playback: Playback, episodes: _Episodes, number: int, 
 
 
 def _check_once_more(outermost: Env, playback: Playback, episodes: _Episodes, seed: int, seen: Array) -> None:
-    """Plays the start of the first episode again, after all others."""
+    """Replay the start of the first episode after all others, and check that it looks the same."""
     start, stop = episodes.starts[0], min(episodes.stops[0], episodes.starts[0] + NUM_COMPARED)
     again = np.zeros_like(seen[start:stop])
     _play(outermost, playback, episodes, 0, seed, again)
@@ -246,7 +250,7 @@ def _check_once_more(outermost: Env, playback: Playback, episodes: _Episodes, se
 
 
 def _who_raised(error: Exception, wrappers: Sequence[Env]) -> str:
-    """The innermost wrapper whose own code was running; what Gymnasium gives each of them only hands things on."""
+    """Return the innermost wrapper whose own code was running. Gymnasium's base methods only pass calls on."""
     found = _among(wrappers)
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_globals.get("__name__") != gym.core.__name__:

@@ -1,4 +1,4 @@
-"""Chooses MuJoCo's OpenGL backend, and tests for a screen."""
+"""Chooses MuJoCo's OpenGL backend, and checks for a screen."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SECONDS = 0.5
 
 
 def has_screen() -> bool:
-    """Returns whether a window can be opened.
+    """Check whether a window can be opened.
 
-    On Linux, DISPLAY and WAYLAND_DISPLAY may name what is not there any more, as in a terminal that outlived its
-    session; so it is asked.
+    On Linux, DISPLAY and WAYLAND_DISPLAY may name a screen that no longer exists, for example in a terminal that
+    outlived its session. So this function tries to connect to it.
     """
     if sys.platform != "linux":
         return True
@@ -59,11 +59,11 @@ def _answers(family: socket.AddressFamily, address: str | tuple[str, int]) -> bo
 
 
 def choose_opengl() -> None:
-    """Lets MuJoCo draw without a screen: by EGL where it has a device, else by OSMesa, else not at all.
+    """Choose how MuJoCo renders without a screen: with EGL if it has a device, else with OSMesa, else not at all.
 
-    Sets MUJOCO_GL, on Linux, unless it is set or there is a screen. MuJoCo and DM Control read it once, when
-    they are imported, and cannot be imported where what it names does not work: so it is set, once checked,
-    before that.
+    Sets MUJOCO_GL on Linux, unless it is set or there is a screen. MuJoCo and DM Control read it once, when they are
+    imported. Their import fails if the named backend does not work. So this function checks the backend first, and it
+    must run before the import.
     """
     if sys.platform != "linux" or "MUJOCO_GL" in os.environ:
         return
@@ -78,7 +78,7 @@ def choose_opengl() -> None:
 
 
 def backend() -> str:
-    """Returns what MuJoCo draws with: "EGL", "OSMesa", "a window system (glfw)" or "none"."""
+    """Return MuJoCo's renderer: "EGL", "OSMesa", "a window system (glfw)" or "none"."""
     choose_opengl()
     chosen = os.environ.get("MUJOCO_GL", "").lower()
     if chosen in ("disable", "disabled", "off", "false", "0"):
@@ -87,10 +87,10 @@ def backend() -> str:
 
 
 def require_opengl(environment: str) -> None:
-    """Checks that MuJoCo can draw, before an environment has it do so.
+    """Check that MuJoCo can render, before an environment uses it.
 
     Args:
-        environment: Who needs it, for the message.
+        environment: The environment that needs it, for the message.
 
     Raises:
         gymnasium.error.DependencyNotInstalled: There is neither EGL nor OSMesa nor a screen.

@@ -20,26 +20,28 @@ Info = dict[str, Any]
 
 
 class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
-    """Notes what an episode came from, and repeats it when asked to.
+    """Wrapper that records what is needed to repeat the current episode, and repeats it on request.
 
-    A simulator cannot be saved. So at each reset the environment's generator is noted, then the executed actions;
-    a new environment of the same seed that is reset with that generator and takes these actions arrives where the
-    old one was, unless its randomness comes from elsewhere: then the observations differ, and that is told.
+    A simulator cannot be saved. So at each reset, this wrapper records the state of the environment's generator, and
+    then each executed action. A new environment with the same seed can be reset with that generator state and take the
+    same actions. It then reaches the same state, unless the environment draws random numbers from another generator. In
+    that case the observations differ, and `restore` reports it.
 
     Args:
-        env: Its observation and its action are arrays.
-        seed: Of the first reset; later ones go on from the environment's own generator.
+        env: An environment whose observations and actions are arrays.
+        seed: Seed of the first reset; later resets continue with the environment's own generator.
     """
 
     def __init__(self, env: gym.Env[Any, Any], seed: int) -> None:
         gym.Wrapper.__init__(self, env)
         self._seed = seed
         self._num_episodes = 0
-        self._start: Info | None = None  # the generator before this episode's reset
+        self._start: Info | None = None  # the generator's state before this episode's reset
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
-        """Starts an episode; only the seed given to the constructor counts."""
-        self._start = self._generator() if self._num_episodes else None  # before it is seeded it may be anything
+        """Start an episode; `seed` is ignored, and the constructor's seed is used."""
+        # Before the first reset seeds it, its state is arbitrary
+        self._start = self._generator() if self._num_episodes else None
         observation, info = self.env.reset(seed=None if self._num_episodes else self._seed, options=options)
         self._num_episodes += 1
         self._actions: list[Array] = []
@@ -48,7 +50,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         return observation, info
 
     def step(self, action: Array) -> tuple[Array, SupportsFloat, bool, bool, Info]:
-        """Takes a step, and notes it."""
+        """Take an environment step and record it."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._actions.append(np.array(action))
         self._checksum = checksum(observation, self._checksum)
@@ -56,11 +58,11 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         return observation, reward, terminated, truncated, info
 
     def begin_anew(self, seed: int) -> None:
-        """Has the next reset take a seed, as the first one does."""
+        """Set a seed for the next reset, as the constructor does for the first one."""
         self._seed, self._num_episodes = seed, 0
 
     def snapshot(self) -> Info | None:
-        """What finds the episode back, plain data and an array of actions; None before the first reset."""
+        """Return what `restore` needs: plain data and an array of actions. None before the first reset."""
         if not self._num_episodes:
             return None
         return {
@@ -75,7 +77,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
 
     @contextmanager
     def untouched(self) -> Iterator[gym.Env[Any, Any]]:
-        """Gives the environment itself, for episodes that are not noted; its generator is then what it was."""
+        """Yield the environment for episodes that are not recorded; its generator's state is restored afterwards."""
         generator = self._generator()
         try:
             yield self.env
@@ -83,13 +85,13 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
             self._set_generator(generator)
 
     def restore(self, note: Info) -> tuple[Array, bool, bool]:
-        """Finds back the episode that a note tells of.
+        """Repeat the episode of a snapshot.
 
         Args:
-            note: As `snapshot` gave it; of the environment's whole past, its seed included.
+            note: The result of `snapshot`. It replaces the environment's whole past, including its seed.
 
         Returns:
-            The observation where the episode stands, whether it is over, and whether it is the same as before.
+            The episode's current observation, whether the episode is over, and whether it is the same as before.
         """
         self._seed = note["seed"]
         observation, _ = self.reset()
@@ -101,7 +103,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
                 break
             observation, *_ = self.step(action)
         same = self._checksum == note["checksum"] and self._is_over == note["is_over"]
-        # Without a generator of NumPy's nothing says where the next episode starts from.
+        # Without a generator of NumPy, the start of the next episode is unknown.
         same = same and note["generator"] is not None
         self._set_generator(note["generator"])
         self._is_over = self._is_over or note["is_over"]
@@ -109,10 +111,10 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         return observation, self._is_over, same
 
     def _generator(self) -> Info | None:
-        """The state of the environment's generator; None where that is none of NumPy's new ones."""
+        """Return the state of the environment's generator; None if it is not a `np.random.Generator`."""
         try:
             generator = self.env.unwrapped.np_random
-        except Exception:  # a property of the user's own
+        except Exception:  # a user's property may raise any exception
             return None
         return generator_state(generator) if isinstance(generator, np.random.Generator) else None
 
@@ -122,5 +124,5 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
 
 
 def checksum(observation: Array, before: int = 0) -> int:
-    """A running checksum of an episode's observations."""
+    """Return a running checksum of an episode's observations; `before` is the previous checksum."""
     return zlib.crc32(np.ascontiguousarray(observation).tobytes(), before)

@@ -1,9 +1,9 @@
 """Timeouts of calls into environments.
 
-A thread looks now and then how long a call has taken. One that is too long is interrupted by a signal, which Python
-heeds between two of its own operations and in its own waits. A call into C that is not left even so takes the process
-with it, after a message, for nothing can end it from within. (One that also keeps Python's lock stops this thread, too:
-only processes of their own help against that.)
+A thread checks at intervals how long a call has taken. If a call takes too long, the thread interrupts it with a
+signal. Python handles signals between two of its own operations and in its own waits. A call that hangs in C code does
+not react. The process then prints a message and ends, because nothing inside it can end such a call. A call that also
+holds Python's global interpreter lock stops the thread, too. Only worker processes help against that.
 """
 
 from __future__ import annotations
@@ -22,43 +22,44 @@ from offpcc.utils.signals import show_cursor
 
 __all__ = ["SLOW", "OverdueError", "Watchdog", "overdue"]
 
-GRACE = 1.0  # seconds that a call is given to heed the signal
+GRACE = 1.0  # seconds that a call has to react to the signal
 SLOW = "mend it, or raise make.timeout"
-LOOKS = 8  # in the time of a timeout; each takes the interpreter's lock for some microseconds
+LOOKS = 8  # checks per timeout; each holds the interpreter's lock for some microseconds
 
 
 class OverdueError(BaseException):
-    """A call took too long; no Exception, as an environment may catch all of those."""
+    """A call took too long. This is not an Exception, because an environment may catch every Exception."""
 
 
 def overdue(timeout: float, place: str | None) -> str:
-    """What is told of a call that took too long.
+    """Return the message about a call that took too long.
 
     Args:
-        timeout: seconds that it was given.
-        place: where it hangs, if that is known.
+        timeout: maximum seconds of the call.
+        place: where it hangs, if known.
     """
     return f"did not come back within make.timeout = {timeout:g} seconds" + (f" ({place})" if place else "")
 
 
 class Watchdog:
-    """Ends what runs inside of ``with watchdog:`` for too long.
+    """Context manager that interrupts its body if it runs too long.
 
-    While any is open, SIGALRM is theirs, if the first was made in the main thread, and is then put back. In other
-    threads there is no signal, and the process ends at once.
+    The first open watchdog installs a SIGALRM handler if it is made in the main thread. When the last one is closed,
+    the previous handler is put back. In other threads there is no signal, and the process ends at once.
 
     Args:
-        timeout: seconds that are not too long.
-        last_words: what a process says that has to be ended, given where it hangs; its exit code.
+        timeout: maximum seconds of a call.
+        last_words: called with the stack of the hanging call if the process must end; it prints a message and returns
+            the exit code.
     """
 
     _open: ClassVar[list[Watchdog]] = []
-    _before: ClassVar[Any] = None  # who had the signal
+    _before: ClassVar[Any] = None  # the previous handler of SIGALRM
 
     def __init__(self, timeout: float, last_words: Callable[[traceback.StackSummary], int]) -> None:
         self.timeout, self.last_words = timeout, last_words
         self._lock, self._closed = threading.Lock(), threading.Event()
-        self._deadline: float | None = None  # of the call under way
+        self._deadline: float | None = None  # of the current call
         self._thread, self._is_interrupted = 0, False
         if not Watchdog._open and threading.current_thread() is threading.main_thread():
             Watchdog._before = signal.signal(signal.SIGALRM, _interrupt)
@@ -72,16 +73,16 @@ class Watchdog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._lock:  # a signal that is being sent arrives before the call counts as come back
+        with self._lock:  # a signal that is being sent must arrive before the call counts as finished
             self._deadline = None
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the call under way was sent the signal."""
+        """True if the current call was sent the signal."""
         return self._is_interrupted and self._deadline is not None
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._closed.set()
         if self not in Watchdog._open:
             return
@@ -111,7 +112,7 @@ class Watchdog:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Take the signal, or pass on one that somebody else sent."""
+    """Handle SIGALRM: raise `OverdueError`, or call the previous handler if the signal came from elsewhere."""
     if any(watchdog.is_overdue for watchdog in Watchdog._open):
         raise OverdueError
     if callable(Watchdog._before):

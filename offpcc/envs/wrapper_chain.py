@@ -1,4 +1,4 @@
-"""The chain of wrappers of an environment, and at which of them a recording was made."""
+"""The chain of an environment's wrappers, and the level in it at which a recording was made."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = [
 
 Array = NDArray[Any]
 Env = gym.Env[Any, Any]
-Shape = tuple[int, ...] | None  # None of an observation that is no array
+Shape = tuple[int, ...] | None  # None for an observation that is not an array
 
 UNKNOWN = "arguments unknown"
-ANT, ANT_WITH_CONTACT_FORCES = 27, 111  # numbers; D4RL's Ant appends 84 forces, on 14 bodies
+ANT, ANT_WITH_CONTACT_FORCES = 27, 111  # numbers; D4RL's Ant appends 84 forces on 14 bodies
 
-# They take no part in a playback: it has no time limit, nothing to draw and nobody to tell, and an action that was
-# recorded is the one that was executed, which does not stick.
+# A playback skips these wrappers. It has no time limit, no rendering and no statistics. Its recorded actions are the
+# executed ones, so StickyAction must not change them.
 LEFT_OUT = (
     EpisodeReturn,
     gymnasiums.HumanRendering,
@@ -53,13 +53,13 @@ UNCHANGING = (*LEFT_OUT, gym.Wrapper, gym.ActionWrapper, gym.RewardWrapper, gymn
 
 
 def name_of(env: Env | gym.vector.VectorEnv[Any, Any, Any]) -> str:
-    """Its id, or its class where it is not registered."""
+    """Return the environment's id, or the name of its class if it is not registered."""
     innermost = env.unwrapped
     return innermost.spec.id if innermost.spec else type(innermost).__name__
 
 
 def levels(env: Env) -> list[Env]:
-    """The environment without its wrappers, then each of them, from the inside out."""
+    """Return the environment without its wrappers, then each wrapper, from the inside out."""
     chain = [env]
     while isinstance(chain[-1], gym.Wrapper):
         chain.append(chain[-1].env)
@@ -67,51 +67,52 @@ def levels(env: Env) -> list[Env]:
 
 
 def is_left_out(level: Env) -> bool:
-    """Whether it has no part in showing recorded episodes."""
+    """Check whether a playback skips this wrapper."""
     return _same_methods(level, LEFT_OUT)
 
 
 def is_observation_wrapper(level: Env) -> bool:
-    """Whether it is a wrapper that changes what is observed; converting floats to other floats does not."""
+    """Check whether a level is a wrapper that changes observations, other than from floats to other floats."""
     return isinstance(level, gym.Wrapper) and not _same_methods(level, UNCHANGING) and not _casts(level)
 
 
 def observation_wrappers(env: Env) -> list[str]:
-    """The wrappers that change what is observed, from the inside out, such as ``KeepIndices(indices=[0, 1])``."""
+    """Return the wrappers that change observations, from the inside out, such as ``KeepIndices(indices=[0, 1])``."""
     return [describe(level) for level in levels(env) if is_observation_wrapper(level)]
 
 
 def shapes(env: Env) -> list[Shape]:
-    """The shape of the environment's own observation, and of what each of its `observation_wrappers` shows."""
+    """Return the shape of the environment's own observation, then that of each of its `observation_wrappers`."""
     chain = levels(env)
     return [chain[stage].observation_space.shape for stage in _stages(chain)]
 
 
 def describe(wrapper: Env) -> str:
-    """A wrapper and its arguments, in the same words in every run, or that these are not known.
+    """Return a wrapper's name and arguments as text that is the same in every run, or that the arguments are unknown.
 
-    They are known of those that tell each of them by `gymnasium.utils.RecordConstructorArgs`, and of those that have
-    none. A function is told by its name, so one without is not known, nor is an object that is told by its address.
+    The arguments are known if the wrapper takes none, or if it records all of them with
+    `gymnasium.utils.RecordConstructorArgs`. A function is shown by its name. Arguments count as unknown if they include
+    a function without a name, or an object whose text holds its memory address.
     """
     given = wrapper._saved_kwargs if isinstance(wrapper, RecordConstructorArgs) else {}
     arguments = ", ".join(f"{key}={_plain(value)!r}" for key, value in given.items() if key != "env")
-    # Where a function lies in memory is another place in each run.
+    # A function's address differs in each run.
     arguments = re.sub(r"<function ([\w.]+) at 0x[0-9a-f]+>", r"\1", arguments)
     is_told = _tells_all(wrapper, given) and " at 0x" not in arguments
     return f"{type(wrapper).__name__}({arguments if is_told else UNKNOWN})"
 
 
 def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequence[str] | None) -> int:
-    """Which of the `levels` showed the observations, (R, *obs), that were recorded.
+    """Return the index in `levels` of the level that showed the recorded observations.
 
     Args:
-        env: What they are to be seen in.
-        observations: The innermost level of their shape showed them, if `recorded_wrappers` is not known; or, in Ant,
-            the one of their first 27 numbers, if they are 111.
-        recorded_wrappers: `observation_wrappers` of the environment that they were recorded in.
+        env: The environment that is to show them.
+        observations: (R, *obs). If `recorded_wrappers` is None, the innermost level with this shape showed them. In
+            Ant, a level with 27 numbers also fits a recording of 111 numbers; its numbers are the first 27.
+        recorded_wrappers: `observation_wrappers` of the environment that they were recorded in; None if unknown.
 
     Raises:
-        UserError: They fit none, or were seen through other wrappers than these, or maybe others.
+        UserError: The observations fit no level, or they were seen (or may have been seen) through other wrappers.
     """
     chain, name, recorded = levels(env), name_of(env), observations.shape[1:]
     stages = _stages(chain)
@@ -120,7 +121,7 @@ def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequen
         stages = [stages[len(recorded_wrappers)]]
     for stage in stages:
         space = chain[stage].observation_space
-        # Numbers are numbers, but an image of floats is in other units than one of bytes.
+        # The dtype of a vector does not matter. An image of floats has other units than an image of bytes.
         if space.shape == recorded and (len(recorded) == 1 or space.dtype == observations.dtype):
             return stage
     if recorded == (ANT_WITH_CONTACT_FORCES,) and "ant" in name.lower():
@@ -138,25 +139,25 @@ def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequen
 
 
 def in_words(shape: Shape) -> str:
-    """A shape as messages tell it."""
+    """Return a shape as text for messages."""
     if shape is None:
         return "several parts"
     return f"{shape[0]} numbers" if len(shape) == 1 else f"shape {shape}"
 
 
 def _stages(chain: Sequence[Env]) -> list[int]:
-    """Places in the chain where an observation is a new one."""
+    """Return the indices of the chain at which there is a new observation."""
     return [0, *(place for place, level in enumerate(chain) if is_observation_wrapper(level))]
 
 
 def _same_methods(wrapper: Env, parents: Sequence[Any]) -> bool:
-    """Whether it resets and steps as one of `parents` does; a child that does so in a way of its own does not."""
+    """Check whether a wrapper has the same `reset` and `step` methods as one of `parents`."""
     methods = (type(wrapper).reset, type(wrapper).step)
     return methods in [(parent.reset, parent.step) for parent in parents]
 
 
 def _casts(wrapper: gym.Wrapper[Any, Any, Any, Any]) -> bool:
-    """Whether floats become other floats, none of which rounds what is recorded."""
+    """Check whether a wrapper only converts floats to other floats, without rounding what is recorded."""
     if not isinstance(wrapper, Float32Observation | gymnasiums.DtypeObservation):
         return False
     before, after = wrapper.env.observation_space.dtype, wrapper.observation_space.dtype
@@ -164,16 +165,16 @@ def _casts(wrapper: gym.Wrapper[Any, Any, Any, Any]) -> bool:
 
 
 def _tells_all(wrapper: Env, given: Mapping[str, Any]) -> bool:
-    """Whether what it tells of its arguments is all that its constructor takes, but for the environment."""
+    """Check whether the recorded arguments are all that the constructor takes, except for the environment."""
     parameters = inspect.signature(type(wrapper)).parameters.values()
     named = [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-    # Arguments that it takes without naming them are its parent's, which tells them if it tells any.
+    # Arguments without a name (*args, **kwargs) belong to the parent class, which records them if it records any.
     hands_on = len(named) < len(parameters)
     return set(named[1:]) <= set(given) and (not hands_on or isinstance(wrapper, RecordConstructorArgs))
 
 
 def _plain(value: Any) -> Any:
-    """Tuples and arrays as lists: gin has tuples where the table has lists."""
+    """Return tuples and arrays as lists, because gin has tuples where the table has lists."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, list | tuple | range):

@@ -1,13 +1,14 @@
-"""D4RL's names as environments: ``gymnasium.make("hopper-medium-v2")``, once `offpcc.envs` is imported.
+"""D4RL's dataset names as environments, such as ``gymnasium.make("hopper-medium-v2")``.
 
-Each is the task that its data was recorded in, and gives that data (see `recorded_task`). Where today's simulators
-differ from D4RL's, the difference is mended, so that observations, actions and rewards are those of the data:
+Importing `offpcc.envs` registers them. Each one is the task that its data was recorded in, and can load that data (see
+`recorded_task`). Today's simulators differ from D4RL's. The modules here correct the differences, so that observations,
+actions and rewards match the data:
 
-* Hopper, HalfCheetah and Walker2d are Gymnasium's -v4 as they are; the bullet bodies those of `offpcc.envs`.
-* Ant is Gymnasium's -v4 of 27 numbers, followed by 84 zeros (see `ant`).
-* Adroit's hands are those of gymnasium-robotics, with D4RL's rewards and ends (see `hands`).
-* Maze2D and AntMaze are those of gymnasium-robotics in D4RL's mazes and coordinates, with D4RL's starts, goals and
-  rewards, and AntMaze's body with D4RL's motors (see `mazes`).
+* Hopper, HalfCheetah and Walker2d are Gymnasium's -v4, unchanged. The bullet bodies are those of `offpcc.envs`.
+* Ant is Gymnasium's -v4 with 27 numbers, followed by 84 zeros (see `locomotion`).
+* Adroit's hands are those of gymnasium-robotics, with D4RL's rewards and ends of episodes (see `adroit`).
+* Maze2D and AntMaze are those of gymnasium-robotics, with D4RL's mazes, coordinates, starts, goals and rewards. The
+  body of AntMaze has D4RL's motors (see `mazes`).
 
-`simulators` makes them. No module here is imported before an environment is made.
+`make` builds them. Of the modules here, only `catalog` is imported before an environment is made.
 """

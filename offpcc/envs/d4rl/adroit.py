@@ -1,4 +1,4 @@
-"""Adroit with the rewards and ends of D4RL."""
+"""Adroit with D4RL's rewards and ends of episodes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Stepped = tuple[Array, SupportsFloat, bool, bool, Info]
 
 
 class AdroitHand(gym.Wrapper[Array, Array, Array, Array], RecordConstructorArgs):
-    """A hand of Adroit with D4RL's rewards and ends.
+    """A hand of Adroit with D4RL's rewards and ends of episodes.
 
-    In gymnasium-robotics a pen that was dropped goes on; and since its version 1.2.1 the rewards of the other three
-    grow with the distance of the palm from the thing, by which D4RL's fall.
+    In gymnasium-robotics, an episode continues after the pen was dropped. Since its version 1.2.1, the rewards of the
+    other three hands increase with the distance of the palm from the object, while D4RL's decrease.
 
     Args:
-        env: gymnasium-robotics's.
-        name: D4RL's, of the data set; its first word is the task.
+        env: The environment of gymnasium-robotics.
+        name: D4RL's name of the dataset; its first word is the task.
     """
 
     DROPPED = 0.075  # height of the pen (m)
@@ -36,7 +36,7 @@ class AdroitHand(gym.Wrapper[Array, Array, Array, Array], RecordConstructorArgs)
         self._hand = name.split("-")[0]
 
     def step(self, action: Array) -> Stepped:
-        """Takes a step of 5 of the simulator's."""
+        """Take an environment step, which is 5 steps of the simulator."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if self._hand == "pen":
             return observation, reward, terminated or bool(observation[26] < self.DROPPED), truncated, info

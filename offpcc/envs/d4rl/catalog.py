@@ -1,6 +1,6 @@
-"""D4RL's names: files, test environments, reference returns.
+"""D4RL's dataset names: files, test environments, reference returns.
 
-Fu et al. 2020 (arXiv:2004.07219). Names, files, time limits and reference returns are those of D4RL's own tables.
+Fu et al. 2020 (arXiv:2004.07219). Names, files, time limits and reference returns come from D4RL's own tables.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 ADDRESS = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
 SUFFIXES = (".hdf5", ".h5", ".npz")
-LOCOMOTION = {  # returns of a random and of an expert policy, to which scores 0 and 100 belong
+LOCOMOTION = {  # returns of a random and an expert policy: the scores 0 and 100
     "halfcheetah": (-280.178953, 12135.0),
     "hopper": (-20.272305, 3234.3),
     "walker2d": (1.629008, 4592.3),
@@ -54,7 +54,7 @@ MAZES = {
     "bullet-maze2d-large-v0": (1.82, 285.92),
 }
 QUALITIES = ("random", "medium", "expert", "medium-replay", "medium-expert", "full-replay")
-ANT_MAZES = {  # whether episodes start anywhere, and whether goals lie anywhere
+ANT_MAZES = {  # maze in the file's name, whether starts vary, whether goals vary
     "umaze": ("u-maze", False, False),
     "umaze-diverse": ("u-maze", True, True),
     "medium-play": ("big-maze", True, False),
@@ -67,7 +67,7 @@ KITCHENS = {
     "partial": "kitchen_microwave_kettle_light_slider",
     "mixed": "kitchen_microwave_kettle_bottomburner_light",
 }
-TIME_LIMITS = (  # for files that do not tell where time limits ended an episode
+TIME_LIMITS = (  # for files that do not mark where time limits ended an episode
     (r"maze2d-(umaze(-dense)?-v0|open)|bullet-maze2d-open", 150),
     (r"maze2d-medium(-dense)?-v0", 250),
     (r"maze2d-large(-dense)?-v0", 600),
@@ -97,7 +97,7 @@ REMARKS = (
     (r"maze2d", "a reward tells of the observation beside it, not of the next one (D4RL issue 194)"),
 )
 OUT_OF_SCOPE = r"(flow|carla|waymo|minigrid)(?![a-z])"
-TASKS = (  # the environments that data is tested in
+TASKS = (  # test environments of the datasets
     (r"halfcheetah-", "HalfCheetah-v4"),
     (r"hopper-", "Hopper-v4"),
     (r"walker2d-", "Walker2d-v4"),
@@ -119,19 +119,19 @@ TASKS = (  # the environments that data is tested in
     (r"antmaze-medium-", "AntMaze_Medium-v5"),
     (r"antmaze-large-", "AntMaze_Large-v5"),
 )
-PACKAGES = (  # that these environments are in, by pip's names
+PACKAGES = (  # pip packages of these environments
     (r"AdroitHand|PointMaze|AntMaze", "gymnasium-robotics"),
     (r".+-bullet-", "pybullet-envs-gymnasium"),
     (r".+", "mujoco"),
 )
 _BODIES, _QUALITIES = "|".join(LOCOMOTION), "|".join(QUALITIES)
-REFERENCED = (  # names of D4RL, and of environments with the same task and reward, whatever their simulator's version
+REFERENCED = (  # names of D4RL, and of environments with the same task and reward in any simulator version
     (rf"bullet-({_BODIES})-(?:{_QUALITIES})-v\d+|({_BODIES})bulletenv-v\d+|({_BODIES})-bullet(?:-[pv])?-v\d+", BULLET),
     (r"(halfcheetah|ant)-p-v\d+", BULLET),
     (rf"({_BODIES})(?:-(?:{_QUALITIES}|random-expert))?-v\d+", LOCOMOTION),
     (rf"({_BODIES})-mujoco(?:-[pv])?-v\d+|mujoco/({_BODIES})/.+", LOCOMOTION),
-    # gymnasium-robotics' own hands are not among them: their pen goes on where it was dropped, and since version 1.2.1
-    # of the package the others' -v1 are rewarded for keeping away.
+    # gymnasium-robotics' own hands are excluded. Their episodes continue after the pen was dropped. Since version 1.2.1
+    # of the package, the rewards of the others' -v1 increase with the distance from the object.
     (r"(pen|hammer|door|relocate)(?:-(?:human|cloned|expert)(?:-longhorizon)?)?-v\d+", ADROIT),
     (r"d4rl/(pen|hammer|door|relocate)/.+", ADROIT),
     (rf"(antmaze)-(?:{'|'.join(ANT_MAZES)})-v\d+", {"antmaze": (0.0, 1.0)}),
@@ -140,7 +140,7 @@ REFERENCED = (  # names of D4RL, and of environments with the same task and rewa
 
 
 def _files() -> dict[str, str]:
-    """D4RL's names, and where their files are below its address."""
+    """Return D4RL's names and the paths of their files below `ADDRESS`."""
     files = {}
     for body in LOCOMOTION:
         for quality in QUALITIES:
@@ -180,34 +180,34 @@ NAMES = {path.rsplit("/", 1)[-1]: name for name, path in FILES.items()}
 
 
 def task(name: str) -> str | None:
-    """The environment, by its Gymnasium id, in which what was learned from a D4RL name's data is tested.
+    """Return the Gymnasium id of the environment that tests what was learned from a D4RL dataset.
 
-    What is otherwise in it than in D4RL's own, `offpcc.envs.d4rl` puts right in the environment that has the name of
-    the data set: its observations, actions and rewards are those of the data.
+    `offpcc.envs.d4rl` corrects the differences between this environment and D4RL's own. The corrected environment has
+    the name of the dataset, and its observations, actions and rewards match the data.
 
     Args:
-        name: of a data set.
+        name: of a dataset.
 
     Returns:
-        The id; None where none agrees (no package has bullet-maze2d, and the kitchen's observation had 60 numbers
-        where today's has 59), and for names that are not D4RL's.
+        The id. None if no environment matches: no package has bullet-maze2d, and the kitchen's observation had 60
+        numbers, but today's has 59. None also for names that are not D4RL's.
     """
     matches = ((re.match(pattern, name), environment) for pattern, environment in TASKS if name in FILES)
     return next((match.expand(environment) for match, environment in matches if match), None)
 
 
 def package(name: str) -> str | None:
-    """The pip package that the `task` of a D4RL name needs, or None where it has no task."""
+    """Return the pip package that the `task` of a D4RL name needs, or None if it has no task."""
     return next((needed for pattern, needed in PACKAGES if re.match(pattern, task(name) or "")), None)
 
 
 def max_episode_steps(name: str) -> int | None:
-    """The time limit that a D4RL name's data was recorded with; None for other names."""
+    """Return the time limit that the data of a D4RL name was recorded with; None for other names."""
     return next(steps for pattern, steps in TIME_LIMITS if re.match(pattern, name)) if name in FILES else None
 
 
 def why_not(name: str) -> str | None:
-    """Why a name of D4RL's stands for no data and no environment here; None for other names."""
+    """Return why a D4RL name has no data and no environment in offpcc; None for names that are not out of scope."""
     if not re.match(OUT_OF_SCOPE, name):
         return None
     return (
@@ -217,12 +217,12 @@ def why_not(name: str) -> str | None:
 
 
 def remarks(name: str) -> list[str]:
-    """What is known to be odd about a D4RL name's data."""
+    """Return the known oddities of a D4RL dataset."""
     return [words for pattern, words in REMARKS if name in FILES and re.match(pattern, name)]
 
 
 def reference_returns(name: str) -> tuple[float, float] | None:
-    """The returns to which D4RL gives the scores 0 and 100, for a data set or an environment; None if it gives none."""
+    """Return the returns with D4RL's scores 0 and 100 for a dataset or an environment; None if D4RL gives none."""
     name = name.split(":")[-1].lower()
     if name in MAZES:
         return MAZES[name]
@@ -233,6 +233,6 @@ def reference_returns(name: str) -> tuple[float, float] | None:
 
 
 def normalized_score(name: str, return_: float) -> float | None:
-    """D4RL's score of a return, 100 (R - R_random) / (R_expert - R_random); None where it names no references."""
+    """Return D4RL's score of a return, 100 (R - R_random) / (R_expert - R_random); None without reference returns."""
     references = reference_returns(name)
     return None if references is None else 100.0 * (return_ - references[0]) / (references[1] - references[0])

@@ -16,14 +16,14 @@ Array = NDArray[Any]
 
 
 class NoContactForces(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
-    """Ant as MuJoCo 2.0 showed it to D4RL: zeros in the place of the contact forces, which it did not compute.
+    """Ant as D4RL recorded it: zeros replace the contact forces, which MuJoCo 2.0 did not compute.
 
-    So the reward has no cost of contacts either, neither in the data nor in Gymnasium's Ant-v4, whose observation
-    ends before them. (With ``use_contact_forces`` it would show forces that D4RL's data has never seen.)
+    So there is no cost of contacts in the reward, neither in the data nor in Gymnasium's Ant-v4, whose observation ends
+    before the forces. (With ``use_contact_forces`` it would show forces that D4RL's data does not have.)
 
     Args:
         env: Gymnasium's Ant-v4.
-        name: D4RL's, of the data set.
+        name: D4RL's name of the dataset.
     """
 
     NUM_FORCES = 84  # 6 for each of 14 bodies
@@ -35,5 +35,5 @@ class NoContactForces(gym.ObservationWrapper[Array, Any, Array], RecordConstruct
         self.observation_space = Box(-np.inf, np.inf, (size + self.NUM_FORCES,), np.float64)
 
     def observation(self, observation: Array) -> Array:
-        """Returns the observation, and the zeros."""
+        """Return the observation, followed by the zeros."""
         return np.concatenate([observation, np.zeros(self.NUM_FORCES)])

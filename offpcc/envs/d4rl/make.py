@@ -1,4 +1,4 @@
-"""Makes the environments of D4RL's names."""
+"""Makes the environments of D4RL's dataset names."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ ADAPTERS: Mapping[str, Callable[[gym.Env[Any, Any], str], gym.Env[Any, Any]]] = 
 
 
 def simulator(name: str, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
-    """Makes the simulator of a D4RL name's task, as its package has it but for the walls of mazes.
+    """Make the simulator of a D4RL name's task, unchanged except for the walls of mazes.
 
     Args:
-        name: of a data set that has a task.
+        name: of a dataset that has a task.
         render_mode: None, "rgb_array" or "human".
         kwargs: arguments of the simulator's class.
 
@@ -64,18 +64,18 @@ def simulator(name: str, render_mode: str | None = None, **kwargs: Any) -> gym.E
     choose_opengl()
     if render_mode is not None:
         require_opengl(name)
-    # At its import the package tells that rewards of its hands have changed, which does not hold here.
+    # At import, the package prints that the rewards of its hands have changed. That does not apply here.
     with contextlib.redirect_stderr(io.StringIO()):
         creator: Any = load_env_creator(f"gymnasium_robotics.envs.{ROBOTICS[family]}")
     if family in MAZES:
         kwargs["maze_map"] = MAZES[family].walls(name)
     env: gym.Env[Any, Any] = creator(render_mode=render_mode, **kwargs)
     if family in MAZES:
-        Path(env.get_wrapper_attr("tmp_xml_file_path")).unlink()  # it is read, and would be left behind
+        Path(env.get_wrapper_attr("tmp_xml_file_path")).unlink()  # already read; the package does not delete it
     return env
 
 
 def as_recorded(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
-    """Mends what a simulator has otherwise than the data of a D4RL name; most need nothing."""
+    """Correct the differences between a simulator and the data of a D4RL name; most simulators have none."""
     adapter = ADAPTERS.get(name.split("-")[0])
     return env if adapter is None else adapter(env, name)

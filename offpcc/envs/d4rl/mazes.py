@@ -16,7 +16,7 @@ Array = NDArray[Any]
 Info = dict[str, Any]
 Stepped = tuple[Array, SupportsFloat, bool, bool, Info]
 
-LAYOUTS = {  # of walls and a goal
+LAYOUTS = {  # "#" is a wall, "G" the goal
     "maze2d-open": "####### #.....# #..G..# #.....# #######",
     "maze2d-umaze": "##### #G..# ###.# #...# #####",
     "maze2d-eval-umaze": "##### #..G# #.### #...# #####",
@@ -40,10 +40,10 @@ LAYOUTS = {  # of walls and a goal
 
 
 class _Maze(gym.Wrapper[Array, Array, Any, Array], RecordConstructorArgs):
-    """A body in a maze of D4RL's that is to come within 0.5 of a goal: its positions, and then its velocities.
+    """A body in a D4RL maze that must come within 0.5 of a goal. It shows the body's positions, then its velocities.
 
-    The simulator of gymnasium-robotics has its origin in a maze's middle and its y axis upwards, so it is given the
-    walls as they lie in D4RL's coordinates, and the origin of these is subtracted from what it tells.
+    The simulator of gymnasium-robotics has its origin in the middle of a maze, and its y axis points up. So it gets the
+    walls in D4RL's orientation, and the position of D4RL's origin is subtracted from the observation.
     """
 
     REACHED: ClassVar = 0.5
@@ -59,16 +59,16 @@ class _Maze(gym.Wrapper[Array, Array, Any, Array], RecordConstructorArgs):
 
     @staticmethod
     def walls(name: str) -> list[list[int]]:
-        """1 for each wall of the simulator's map, rows from the highest y to the lowest."""
+        """Return the simulator's map, with 1 for each wall and rows from the highest y to the lowest."""
         raise NotImplementedError
 
     @property
     def _origin(self) -> Array:
-        """The place of D4RL's origin in the simulator."""
+        """The position of D4RL's origin in the simulator."""
         raise NotImplementedError
 
     def _draw(self) -> tuple[Array, Array, Array]:
-        """An episode's goal, and the body's positions and velocities, in D4RL's coordinates."""
+        """Draw an episode's goal, and the body's positions and velocities, in D4RL's coordinates."""
         raise NotImplementedError
 
     @property
@@ -76,7 +76,7 @@ class _Maze(gym.Wrapper[Array, Array, Any, Array], RecordConstructorArgs):
         raise NotImplementedError
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
-        """Starts an episode; see `gymnasium.Env.reset`. There are no options."""
+        """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         _, info = self.env.reset(seed=seed)
         self._goal, positions, velocities = self._draw()
         positions[:2] += self._origin
@@ -87,7 +87,7 @@ class _Maze(gym.Wrapper[Array, Array, Any, Array], RecordConstructorArgs):
         return self._state(), {**info, "success": self._distance() <= self.REACHED}
 
     def step(self, action: Array) -> Stepped:
-        """Takes a step; the reward tells of the place where it ends."""
+        """Take an environment step; the reward belongs to the position after it."""
         _, _, _, truncated, info = self.env.step(action)
         distance = self._distance()
         is_reached = distance <= self.REACHED
@@ -107,19 +107,19 @@ class _Maze(gym.Wrapper[Array, Array, Any, Array], RecordConstructorArgs):
 
 
 class Maze2D(_Maze):
-    """A ball of D4RL's Maze2D, whose reward is 1 near the goal, or exp(-distance) if it is dense; it never ends.
+    """A ball of D4RL's Maze2D, with reward 1 near the goal, or exp(-distance) if dense. Episodes never terminate.
 
-    x counts the rows of the maze, y its columns; D4RL's ball is 0.2 away from where these numbers would be the middle
-    of a cell. Episodes start in any free cell, and the goal is always the same.
+    x counts the rows of the maze, y its columns. D4RL's ball is 0.2 away from the middle of a cell when these numbers
+    are whole. Episodes start in any free cell, and the goal is always the same.
 
     Args:
-        env: gymnasium-robotics's PointMaze, with the walls of this class.
-        name: D4RL's, of the data set.
+        env: PointMaze of gymnasium-robotics, with the walls of this class.
+        name: D4RL's name of the dataset.
     """
 
     @staticmethod
     def walls(name: str) -> list[list[int]]:
-        """See `_Maze`: a row of D4RL's maze is a column of the simulator's."""
+        """See `_Maze.walls`. A row of D4RL's maze is a column of the simulator's."""
         walls: list[list[int]] = (_cells(name) == "#").astype(int).T[::-1].tolist()
         return walls
 
@@ -138,21 +138,22 @@ class Maze2D(_Maze):
 
 
 class AntMaze(_Maze):
-    """D4RL's AntMaze: an ant that starts at the origin and is rewarded with 1, once, when it reaches the goal.
+    """D4RL's AntMaze: an ant starts at the origin and gets the reward 1, once, when it reaches the goal.
 
-    The goal of each episode is drawn near the middle of its cell, as in D4RL's -v2; in -v0 and -v1 it was drawn once.
-    The ant's motors are a fifth as strong as Gymnasium's, its time step twice as long, and its contacts softer.
+    Each episode draws its goal near the middle of the goal's cell, as in D4RL's -v2; -v0 and -v1 drew it only once. The
+    ant's motors have a fifth of the strength of Gymnasium's, its time step is twice as long, and its contacts are
+    softer.
 
     Args:
-        env: gymnasium-robotics's AntMaze, with the walls of this class.
-        name: D4RL's, of the data set.
+        env: AntMaze of gymnasium-robotics, with the walls of this class.
+        name: D4RL's name of the dataset.
     """
 
-    CELL = 4.0  # its side (m)
+    CELL = 4.0  # side of a cell (m)
 
     @staticmethod
     def walls(name: str) -> list[list[int]]:
-        """See `_Maze`: the last row of D4RL's maze has the highest y."""
+        """See `_Maze.walls`. The last row of D4RL's maze has the highest y."""
         walls: list[list[int]] = (_cells(name) == "#").astype(int)[::-1].tolist()
         return walls
 
@@ -165,8 +166,8 @@ class AntMaze(_Maze):
         return self.get_wrapper_attr("ant_env")
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
-        """Starts an episode; see `gymnasium.Env.reset`. There are no options."""
-        model = self._body.model  # made anew where the simulator was pickled
+        """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
+        model = self._body.model  # at each reset, because unpickling the simulator makes a new model
         model.actuator_gear[:, 0] = 30.0
         model.opt.timestep = 0.02
         model.geom_solref[:] = (0.02, 1.0)
@@ -186,6 +187,6 @@ class AntMaze(_Maze):
 
 
 def _cells(name: str) -> NDArray[np.str_]:
-    """The cells of a D4RL name's maze, (rows, columns)."""
+    """Return the cells of a D4RL name's maze, (rows, columns)."""
     maze = next(layout for known, layout in LAYOUTS.items() if name.startswith(f"{known}-"))
     return np.array([list(row) for row in maze.split()])

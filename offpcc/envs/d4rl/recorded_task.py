@@ -19,30 +19,31 @@ __all__ = ["RecordedTask"]
 Array = NDArray[Any]
 ReadDataset = Callable[[str, "Path | None"], "tuple[Path, dict[str, Array]]"]
 
-# Reads a data set, by its name or from a file. `offpcc.data.datasets.load` sets it: environments do not import data.
+# Function that reads a dataset by its name or from a file. `offpcc.data.datasets.load` sets it, because environments do
+# not import data.
 read_dataset: ReadDataset | None = None
 
 
 def set_dataset_reader(reader: ReadDataset) -> None:
-    """Set what `RecordedTask.get_dataset` reads data sets with."""
+    """Set the function with which `RecordedTask.get_dataset` reads datasets."""
     global read_dataset
     read_dataset = reader
 
 
 class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """A task beside the data that was recorded in it, with the methods and attributes of D4RL's environments.
+    """A task together with the data that was recorded in it, with the methods and attributes of D4RL's environments.
 
     Args:
         env: the task.
-        name: D4RL's, of the data set.
+        name: D4RL's name of the dataset.
 
     Attributes:
-        dataset_url: where D4RL has the data.
-        ref_min_score: the return to which D4RL gives the score 0.
-        ref_max_score: the return to which it gives the score 1 (100 where scores are told).
+        dataset_url: address of the data at D4RL.
+        ref_min_score: the return with D4RL's score 0.
+        ref_max_score: the return with D4RL's score 1, which is reported as 100.
 
     Raises:
-        UserError: D4RL has no data set of this name.
+        UserError: D4RL has no dataset of this name.
     """
 
     def __init__(self, env: gym.Env[Any, Any], name: str) -> None:
@@ -56,17 +57,17 @@ class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.ref_min_score, self.ref_max_score = references
 
     def get_dataset(self, h5path: str | Path | None = None) -> dict[str, Array]:
-        """The data as it was recorded: nothing is clipped, cut or converted (see `offpcc.data.load` for that).
+        """Return the data as recorded: nothing is clipped, cut or converted (use `offpcc.data.load` for that).
 
         Args:
-            h5path: a file; the data set's own if None, which is looked for and fetched as by `offpcc.data.load`.
+            h5path: a file. If None, the dataset's own file, which is found or downloaded as by `offpcc.data.load`.
 
         Returns:
-            ``observations``, ``actions``, ``rewards`` and ``terminals``, and all else that the file has, such as
+            ``observations``, ``actions``, ``rewards`` and ``terminals``, and all else in the file, such as
             ``timeouts``, ``next_observations``, ``infos/qpos`` or ``metadata/algorithm``.
 
         Raises:
-            UserError: the data is not to be had, not whole, or not of this environment's sizes.
+            UserError: the data is unavailable or incomplete, or its shapes do not match this environment.
         """
         if read_dataset is None:
             raise UserError(f"no reader of data sets is set; import offpcc.data before you read {self.dataset_name}")
@@ -80,5 +81,5 @@ class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return arrays
 
     def get_normalized_score(self, return_: float) -> float:
-        """D4RL's score of a return: 0 for its random policy, 1 for its expert (scores are told as 100 times this)."""
+        """Return D4RL's score of a return: 0 for its random policy, 1 for its expert. Reports show 100 times this."""
         return (return_ - self.ref_min_score) / (self.ref_max_score - self.ref_min_score)

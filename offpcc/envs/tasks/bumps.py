@@ -1,6 +1,7 @@
 """Push the right bump: tell two equal bumps apart by touch, with a finger whose stiffness is part of the action.
 
-The task "push-r-bump" of Yang & Nguyen 2021 (arXiv:2110.12628), whose robot arm is here made of simple shapes.
+The task "push-r-bump" of Yang & Nguyen 2021 (arXiv:2110.12628). Differs from the paper: simple shapes replace the robot
+arm.
 """
 
 from __future__ import annotations
@@ -24,34 +25,35 @@ END_OF_RAIL = 0.4
 LIMIT = 0.38
 MAX_STEP = 0.05
 NOISE = 0.03
-NUM_INTERVALS = 5  # of the rail; bumps stand where two meet
+NUM_INTERVALS = 5  # intervals of the rail; bumps stand at the boundaries between them
 PUSHED = 0.01
 MOVED = 0.001
-CLEARANCE = (BUMP_WIDTH + FINGER_WIDTH) / 2 + 0.001  # between the centres of a finger and a bump that do not touch
+# Least distance between the centres of a finger and a bump, without contact
+CLEARANCE = (BUMP_WIDTH + FINGER_WIDTH) / 2 + 0.001
 
 # N m.
 SOFT, HARD = 0.007, 0.047
 
 
 class Bumps(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
-    """A finger hangs over a table with two bumps: it must push the right one to the right, and not move the left one.
+    """A finger over a table with two bumps. It must push the right bump to the right and not move the left one.
 
-    Observation, float32 (2,): the finger's y in [-0.4, 0.4] m, and its angle in [-π/3, π/3] rad, positive where its
-    tip is right of its hinge.
-    Action, float32 (2,) in [-1, 1], clipped to it: how far the finger moves, -0.05 to 0.05 m, and its stiffness, the
-    torque that holds it at angle 0, 0.007 to 0.047 N m. With less than about 0.027 it bends and passes over a bump,
-    with more it pushes the bump along.
-    Reward: 1 once the right bump has moved more than 0.01 to the right, with the tip of the finger on its left; -1 once
-    the left bump has moved more than 0.001, or the right one as far to the left; else 0.
+    Observation, float32 (2,): the finger's y in [-0.4, 0.4] m, and its angle in [-π/3, π/3] rad. The angle is positive
+    if the tip is right of the hinge.
+    Action, float32 (2,), clipped to [-1, 1]: the finger's movement, scaled to -0.05 to 0.05 m, and its stiffness. The
+    stiffness is the torque that holds the finger at angle 0, scaled to 0.007 to 0.047 N m. Below about 0.027 N m, the
+    finger bends and passes over a bump. Above, it pushes the bump.
+    Reward: 1 if the right bump has moved more than 0.01 m to the right, with the tip of the finger on its left. The
+    reward is -1 if the left bump has moved more than 0.001 m, or the right one as far to the left. Else it is 0.
 
-    A reward that is not 0 ends the episode, and so does a finger that leaves [-0.38, 0.38]. Both bumps may stand left
-    of the start, or right of it, or one on each side; all they are drawn from is `np_random`. The same actions after
-    the same draw give the same episode, bit for bit.
+    An episode ends when the reward is not 0, or when the finger leaves [-0.38, 0.38]. Both bumps may stand left of the
+    start, or right of it, or one on each side. All random draws use `np_random`. The same draws and actions repeat an
+    episode, bit for bit.
 
     Args:
         render_mode: None or "rgb_array".
-        width: Of a rendered frame, in pixels.
-        height: Of a rendered frame, in pixels.
+        width: Width of a rendered frame, in pixels.
+        height: Height of a rendered frame, in pixels.
 
     Raises:
         gymnasium.error.DependencyNotInstalled: pybullet is not installed.
@@ -73,34 +75,34 @@ class Bumps(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Starts an episode; see `gymnasium.Env.reset`. There are no options."""
+        """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
         self._start = self._draw_start()
         self._begin()
         return self._observe(), {}
 
     def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Moves the finger, evenly, in a quarter of a second."""
+        """Move the finger at constant speed for a quarter of a second."""
         self._act(np.clip(np.asarray(action, np.float64), -1.0, 1.0))
         reward = self._reward()
         terminated = reward != 0.0 or abs(self._scene.finger[0]) > LIMIT
         return self._observe(), reward, terminated, False, {}
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Returns the present frame, (height, width, 3), or None without a render mode."""
+        """Return the current frame, (height, width, 3), or None without a render mode."""
         if self.render_mode is None:
             return None
         return self._scene.draw(self._width, self._height)
 
     def close(self) -> None:
-        """Frees the simulation."""
+        """Free the simulation."""
         self._scene.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_scene"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Bullet cannot hand over all it remembers of a contact, but it remembers the same of the same episode.
+        # Bullet cannot export all that it stores about a contact. Replaying the same episode restores it.
         self.__dict__.update(state)
         self._scene = Scene()
         if self._start:
@@ -110,7 +112,7 @@ class Bumps(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
                 self._act(action)
 
     def _draw_start(self) -> tuple[float, float, float]:
-        """Draws the y of the finger and of both bumps, again if the finger would start in a bump."""
+        """Draw the y of the finger and of both bumps. Draw again if the finger would start in a bump."""
         boundaries = np.linspace(-END_OF_RAIL, END_OF_RAIL, NUM_INTERVALS + 1)[1:-1]
         while True:
             left = self.np_random.integers(len(boundaries) - 1)

@@ -1,6 +1,6 @@
-"""The PyBullet scene of `bumps`: a table, two bumps, an arm with a finger.
+"""The PyBullet scene of `bumps`: a table, two bumps, and an arm with a finger.
 
-Seen from the front, y points right and z up. Lengths are in metres, torques in N m.
+Seen from the front, y points right and z points up. Lengths are in metres, torques in N m.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ FINGER_WIDTH = 0.01
 FINGER_DEPTH = 0.02
 FINGER_MASS = 0.02
 MAX_ANGLE = np.pi / 3
-# A bump slides once torque / (height of the hinge over the bump's top) exceeds its friction, 0.23 x its weight: these
-# two put that torque near 0.027. A finger passes over a bump at 30 degrees.
+# A bump slides if torque / (height of the hinge over the bump's top) exceeds its friction, 0.23 x its weight. The next
+# two constants put that torque near 0.027 N m. A finger passes over a bump at 30 degrees.
 HINGE_HEIGHT = 0.17
 TABLE_FRICTION = 1.15
 BUMP_FRICTION = 0.2
-# A finger that springs back faster knocks the next bump: in an episode of crossings, by as much as counts as moved.
+# A finger that springs back faster hits the next bump. In an episode of crossings, this moves the bump by as much as
+# counts as moved.
 MAX_FINGER_SPEED = 1.5  # rad/s
 
 STEP_SECONDS = 0.25
-# The fewest, in round numbers, with which resting bumps stay and the threshold is the same at all speeds.
+# The smallest round number with which resting bumps stay at rest and the threshold is the same at all speeds.
 NUM_SUBSTEPS = 30
 NUM_ITERATIONS = 20  # of Bullet's solver
 
@@ -41,15 +42,15 @@ BUMP_COLOURS = ((0.82, 0.27, 0.24, 1.0), (0.25, 0.60, 0.35, 1.0))
 
 
 class Scene:
-    """A physics world of its own. Close it, or let go of it, to free the world."""
+    """A physics world with the scene. Close or delete it to free the world."""
 
     def __init__(self) -> None:
         self._bullet = BulletWorld()
 
     def build(self, finger: float, bumps: Sequence[float]) -> None:
-        """Builds the scene, at rest, in place of the one before.
+        """Build the scene, at rest, in place of the previous one.
 
-        What Bullet remembers of a contact would let one episode change the next, so everything is made anew.
+        Everything is made anew. Otherwise, what Bullet stores about contacts would let one episode change the next.
 
         Args:
             finger: The finger's y.
@@ -59,7 +60,7 @@ class Scene:
         bullet.resetSimulation()
         bullet.setGravity(0, 0, -9.81)
         bullet.setTimeStep(STEP_SECONDS / NUM_SUBSTEPS)
-        # Bullet otherwise stops solving early, so that bumps creep on their own, by a fifth of what counts as moved.
+        # Otherwise, Bullet stops solving early. The bumps then creep on their own, by a fifth of what counts as moved.
         bullet.setPhysicsEngineParameter(
             solverResidualThreshold=0, numSolverIterations=NUM_ITERATIONS, deterministicOverlappingPairs=1
         )
@@ -72,13 +73,13 @@ class Scene:
         for bump in self._bumps:
             bullet.changeDynamics(bump, -1, lateralFriction=BUMP_FRICTION)
         self._arm = self._build_arm()
-        # With friction, a bump would creep beneath a finger that leans on it.
+        # With friction, a bump would creep under a finger that leans on it.
         bullet.changeDynamics(self._arm, 1, lateralFriction=0)
         bullet.changeDynamics(self._arm, 1, jointLowerLimit=-MAX_ANGLE, jointUpperLimit=MAX_ANGLE)
         bullet.resetJointState(self._arm, 0, finger)
 
     def move(self, y: float, torque: float) -> None:
-        """Moves the finger's hinge evenly to `y`, holding the finger upright with at most `torque`."""
+        """Move the finger's hinge at constant speed to `y`, and hold the finger upright with at most `torque`."""
         bullet, arm = self._bullet, self._arm
         velocity = (y - self.finger[0]) / STEP_SECONDS
         bullet.setJointMotorControl2(arm, 0, bullet.VELOCITY_CONTROL, targetVelocity=velocity, force=100)
@@ -90,7 +91,7 @@ class Scene:
 
     @property
     def finger(self) -> tuple[float, float]:
-        """The y of the finger's hinge, and its angle in rad: positive where the tip is right of the hinge."""
+        """The y of the finger's hinge, and its angle in rad, which is positive if the tip is right of the hinge."""
         y, angle = (state[0] for state in self._bullet.getJointStates(self._arm, [0, 1]))
         return y, angle
 
@@ -106,9 +107,9 @@ class Scene:
         return tuple(self._bullet.getBasePositionAndOrientation(bump)[0][1] for bump in self._bumps)
 
     def draw(self, width: int, height: int) -> NDArray[np.uint8]:
-        """Draws the scene from the front by software, (height, width, 3)."""
+        """Render the scene from the front in software, (height, width, 3)."""
         bullet = self._bullet
-        # PyBullet's renderer has no smooth edges: each pixel is the mean of four.
+        # PyBullet's renderer has no antialiasing, so each pixel is the mean of four.
         *_, pixels, _, _ = bullet.getCameraImage(
             2 * width,
             2 * height,
@@ -126,7 +127,7 @@ class Scene:
         return frame
 
     def close(self) -> None:
-        """Frees the world."""
+        """Free the world."""
         self._bullet.disconnect()
 
     def _box(self, size: tuple[float, ...], centre: tuple[float, ...], colour: tuple[float, ...], mass: float) -> int:
@@ -140,11 +141,11 @@ class Scene:
         return body
 
     def _build_arm(self) -> int:
-        """A rail, a carriage (joint 0) that slides along it, and the finger (joint 1) that hangs from it."""
+        """Build a rail, a carriage (joint 0) that slides along it, and the finger (joint 1) that hangs from it."""
         bullet = self._bullet
         straight, centre = (0, 0, 0, 1), (0, 0, -FINGER_LENGTH / 2)
-        # A blunt tip would wedge itself against the bump it has crossed when the arm turns back: a cube on its edge
-        # makes it pointed.
+        # When the arm turns back, a blunt tip would wedge against the bump that it has crossed. A cube on its edge
+        # makes the tip pointed.
         half_side = FINGER_WIDTH / np.sqrt(8)
         shapes = {
             "shapeTypes": [bullet.GEOM_BOX] * 2,

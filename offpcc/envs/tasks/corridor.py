@@ -1,8 +1,8 @@
-"""Corridor: a cue at the first step says which way to turn at the last.
+"""Corridor: a cue at the first step says which way to turn at the last step.
 
-A test of memory and of nothing else. After the T-maze of Bakker 2002 ("Reinforcement learning with long short-term
-memory"), in its passive form of Ni et al. 2023 (arXiv:2307.03864), which separates remembering from exploring and from
-credit for actions long ago; here with continuous actions.
+This task tests only memory. It follows the T-maze of Bakker 2002 ("Reinforcement learning with long short-term
+memory"), in the passive form of Ni et al. 2023 (arXiv:2307.03864). That form separates memory from exploration and from
+long-term credit assignment. Differs from it: actions are continuous.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from offpcc.utils.errors import UserError
 
 __all__ = ["ANY_LENGTH", "ENVIRONMENTS", "Corridor"]
 
-ANY_LENGTH = "corridor-v0"  # corridor-N-v0 by its argument `length`
-LENGTHS = (10, 30, 100, 300, 1000)  # that have a name
+ANY_LENGTH = "corridor-v0"  # corridor-N-v0 for any N, which is the argument `length`
+LENGTHS = (10, 30, 100, 300, 1000)  # lengths with their own id
 SHORTEST = 2
 
 FRAME_SIZE = 240  # pixels
-START, JUNCTION = -0.85, 0.6  # from left to right; frames reach from -1 to 1, upwards too
-ARM = 0.7  # of the T, to each side
+START, JUNCTION = -0.85, 0.6  # x coordinates; frames reach from -1 to 1 on both axes
+ARM = 0.7  # length of each arm of the T
 HALF_WIDTH = 0.2
 CUE_RADIUS = 0.15
 AGENT_RADIUS = 0.11
@@ -39,25 +39,26 @@ _ARMS = (np.abs(_RIGHT - JUNCTION) < HALF_WIDTH) & (np.abs(_UP) < ARM + HALF_WID
 class Corridor(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     """A corridor of `length` steps with a turn to the left or to the right at its end.
 
-    Observation, float32 (2,): the cue, -1 or 1 with equal chances at the first step and 0 from then on; and 1 at the
-    junction, else 0.
-    Action, float32 (1,) in [-1, 1], clipped to it: which way to turn, and how far.
+    Observation, float32 (2,): the cue, and 1 at the junction, else 0. The cue is -1 or 1 with equal probability at the
+    first step, and 0 afterwards.
+    Action, float32 (1,), clipped to [-1, 1]: which way to turn, and how far.
     Reward: at the junction, the cue times the action; else 0.
 
-    The walk goes by itself, one step at a time, whatever the actions are. So there is nothing to explore, no reward is
-    late, and no action leaves a trace that could stand in for a memory. After `length` steps the agent sees the
-    junction, and its next action ends the episode, which lasts `length` + 1 steps. The cue is then `length` steps back.
+    The agent advances by one step at a time, whatever the actions are. So there is nothing to explore, no reward is
+    delayed, and no action leaves a trace that could replace a memory. After `length` steps the agent sees the junction,
+    and its next action ends the episode. So an episode lasts `length` + 1 steps, and the cue is `length` steps old when
+    it is needed.
 
-    The best mean return is 1 with a memory, by turning all the way to where the cue was, and 0 without: the action is
-    then independent of the cue, whatever it is, and each cue comes half of the time. An agent whose inputs hold its
-    previous action is not without a memory, as it may hand the cue on from action to action.
+    The best mean return is 1 with a memory: turn fully to the side of the cue. It is 0 without a memory, because the
+    action is then independent of the cue, and both cues are equally likely. An agent with its previous action as an
+    input does have a memory: it can pass on the cue from action to action.
 
     Args:
         length: Steps from the cue to the junction, 2 or more.
         render_mode: None or "rgb_array".
 
     Raises:
-        UserError: `length` is no such number.
+        UserError: `length` is not a whole number, or is less than 2.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 (Gymnasium's convention)
@@ -74,14 +75,14 @@ class Corridor(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Starts an episode; see `gymnasium.Env.reset`. There are no options."""
+        """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
         self._cue = float(self.np_random.choice([-1.0, 1.0]))
         self._turn, self._num_steps = 0.0, 0
         return self._observe(), {}
 
     def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Walks one step, or turns."""
+        """Advance by one step, or turn at the junction."""
         is_last, reward = self._num_steps == self._length, 0.0
         self._num_steps += 1
         if is_last:
@@ -90,9 +91,10 @@ class Corridor(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         return self._observe(), reward, is_last, False, {}
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Returns the present frame, (240, 240, 3), seen from above, or None without a render mode.
+        """Return the current frame, (240, 240, 3), seen from above, or None without a render mode.
 
-        The disc at the end of an arm is where to turn to; the agent sees it at the first step alone, when it is red.
+        The disc at the end of an arm shows where to turn. It is red at the first step, the only one at which the agent
+        sees the cue.
         """
         if self.render_mode is None:
             return None
@@ -105,7 +107,7 @@ class Corridor(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         return picture
 
     def _observe(self) -> NDArray[np.float32]:
-        # Times zero, the cue would leave its sign.
+        # Multiplying the cue by zero would leave its sign, as -0.0.
         return np.array([self._cue if self._num_steps == 0 else 0.0, self._num_steps == self._length], np.float32)
 
 

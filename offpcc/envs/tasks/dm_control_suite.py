@@ -20,24 +20,27 @@ LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
 
 
 class DMControl(gym.Env[NDArray[Any], NDArray[np.float32]]):
-    """A task of the suite. An episode lasts 1000 steps of most tasks, and each of these is worth at most 1.
+    """A task of the suite.
+
+    In most tasks, an episode lasts 1000 steps of the task, each with a reward of at most 1.
 
     Observation, float32 (n,): the chosen parts of the task's observation, one after the other.
-    Action, float32 (a,): within the task's bounds, [-1, 1] in all of the suite, clipped to them.
-    Reward: the sum over the repeated steps. The task's time-up, whose discount is 1, is a truncation; a
-    discount of 0 is a termination.
+    Action, float32 (a,): clipped to the task's bounds, which are [-1, 1] in the whole suite.
+    Reward: the sum over the repeated steps.
 
-    All randomness of an episode comes from `np_random`: with its state restored, `reset()` draws it again.
+    If the task's time is up, with discount 1, the episode is truncated. If the discount is 0, it is terminated.
+
+    All random draws of an episode use `np_random`: with its state restored, `reset()` repeats them.
 
     Args:
         domain: The suite's name of the body, such as "cartpole".
-        task: The suite's name of what it has to do, such as "swingup".
+        task: The suite's name of the task, such as "swingup".
         action_repeat: Steps of the task per step of this environment.
         keys: The parts of the task's observation to show, in this order; None shows all.
         render_mode: None or "rgb_array".
-        width: Of a rendered frame, in pixels.
-        height: Of a rendered frame, in pixels.
-        camera_id: The task's camera that renders.
+        width: Width of a rendered frame, in pixels.
+        height: Height of a rendered frame, in pixels.
+        camera_id: The task's camera for rendering.
 
     Raises:
         gymnasium.error.DependencyNotInstalled: dm-control is not installed, or there is nothing to render with.
@@ -63,7 +66,7 @@ class DMControl(gym.Env[NDArray[Any], NDArray[np.float32]]):
             require_opengl(f"dmc-{domain}-{task}")
         from dm_control import suite
 
-        # A few tasks also draw their model, once, here; the seed fixes it.
+        # A few tasks also draw their model at random, only here; the seed fixes it.
         self._environment = suite.load(domain, task, task_kwargs={"random": 0})
         self._action_repeat = action_repeat
         parts = self._environment.observation_spec()
@@ -75,7 +78,7 @@ class DMControl(gym.Env[NDArray[Any], NDArray[np.float32]]):
         step_seconds = self._environment.control_timestep() * action_repeat
         self.metadata = {**self.metadata, "render_fps": round(1 / step_seconds)}
 
-        # A part of one number has the shape ().
+        # A part with a single number has the shape ().
         size = sum(int(np.prod(parts[key].shape)) for key in self._keys)
         self.observation_space = Box(-np.inf, np.inf, (size,), np.float32)
         bounds = self._environment.action_spec()
@@ -87,14 +90,14 @@ class DMControl(gym.Env[NDArray[Any], NDArray[np.float32]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Starts an episode; see `gymnasium.Env.reset`. There are no options."""
+        """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
         self._environment.task.random.seed(self.np_random.integers(2**32))
         return self._observe(self._environment.reset()), {}
 
     def step(self, action: NDArray[np.float32]) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
-        """Repeats `action` for `action_repeat` steps of the task, or until it is over."""
-        # The suite's rewards read the action as it was given, while its physics clips it.
+        """Repeat `action` for `action_repeat` steps of the task, or until the episode is over."""
+        # Clip here: the suite's physics clips the action, but its rewards use it as given.
         clipped = np.clip(np.asarray(action, np.float64), self._action_low, self._action_high)
         reward = 0.0
         for _ in range(self._action_repeat):
@@ -107,14 +110,14 @@ class DMControl(gym.Env[NDArray[Any], NDArray[np.float32]]):
         return self._observe(time_step), reward, terminated, truncated, {}
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Returns the present frame, (height, width, 3), or None without a render mode."""
+        """Return the current frame, (height, width, 3), or None without a render mode."""
         if self.render_mode is None:
             return None
         frame: NDArray[np.uint8] = self._environment.physics.render(**self._frame)
         return frame
 
     def close(self) -> None:
-        """Frees the simulation and its renderer."""
+        """Free the simulation and its renderer."""
         self._environment.close()
 
     def _observe(self, time_step: Any) -> NDArray[Any]:
@@ -123,24 +126,25 @@ class DMControl(gym.Env[NDArray[Any], NDArray[np.float32]]):
 
 
 class DMControlImage(DMControl):
-    """A task of the suite that is seen: its observation is one grey image, uint8 (1, size, size).
+    """A task of the suite whose observation is one grey image, uint8 (1, size, size).
 
-    The image is rendered at this size, once per step, and the same on the same machine; another machine's OpenGL may
-    round a colour differently. Actions, rewards, ends and `render`'s frames are those of `DMControl`.
+    The image is rendered at this size, once per step. It is the same on the same machine, but the OpenGL of another
+    machine may round a colour differently. Actions, rewards, ends of episodes and the frames of `render` are those of
+    `DMControl`.
 
-    Differs from the suite's own pictures: no shadows, on which a renderer without a GPU spends two thirds of its time
-    or more.
+    Differs from the suite's own images: there are no shadows, because a renderer without a GPU spends two thirds of its
+    time or more on them.
 
     Args:
         domain: The suite's name of the body, such as "cartpole".
-        task: The suite's name of what it has to do, such as "swingup".
+        task: The suite's name of the task, such as "swingup".
         action_repeat: Steps of the task per step of this environment.
-        size: Of the image, in pixels.
-        shadows: Whether the image shows them.
+        size: Size of the image, in pixels.
+        shadows: Whether the image shows shadows.
         render_mode: None or "rgb_array".
-        width: Of a frame of `render`, in pixels.
-        height: Of a frame of `render`, in pixels.
-        camera_id: The task's camera, for both.
+        width: Width of a frame of `render`, in pixels.
+        height: Height of a frame of `render`, in pixels.
+        camera_id: The task's camera, for the image and for `render`.
 
     Raises:
         gymnasium.error.DependencyNotInstalled: dm-control is not installed, or there is nothing to render with.
@@ -165,7 +169,7 @@ class DMControlImage(DMControl):
         from dm_control.mujoco.engine import Camera
 
         physics = self._environment.physics
-        # A smaller buffer than the model's is a third faster; it is allocated with the first camera.
+        # A buffer smaller than the model's is a third faster. The first camera allocates it.
         buffer = physics.model.vis.global_
         buffer.offwidth, buffer.offheight = max(size, width), max(size, height)
         self._camera = Camera(physics, size, size, camera_id)

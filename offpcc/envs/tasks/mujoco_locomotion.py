@@ -1,7 +1,7 @@
-"""Hopper, Walker2d, HalfCheetah and Ant in MuJoCo, whole or with positions or velocities alone.
+"""Hopper, Walker2d, HalfCheetah and Ant in MuJoCo, with full observations, or only positions or velocities.
 
-The tasks are Gymnasium's, version 5 (Todorov et al. 2012; https://gymnasium.farama.org/environments/mujoco); what
-their rewards and falls are is told there. Ant is without its contact forces.
+The tasks are Gymnasium's, version 5 (Todorov et al. 2012; https://gymnasium.farama.org/environments/mujoco). Its
+documentation describes the rewards and what counts as a fall. Ant has no contact forces in its observation.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["ENVIRONMENTS", "simulator"]
 
 
 def simulator(entry_point: str, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
-    """Makes an environment of Gymnasium's that MuJoCo simulates, which can draw without a screen.
+    """Make one of Gymnasium's MuJoCo environments, able to render without a screen.
 
     Args:
         entry_point: "module:class", below `gymnasium.envs.mujoco`.
-        render_mode: None, "rgb_array", "human" or another of Gymnasium's.
+        render_mode: None, "rgb_array", "human" or another one of Gymnasium.
         kwargs: Arguments of the class.
 
     Returns:
@@ -38,8 +38,8 @@ def simulator(entry_point: str, render_mode: str | None = None, **kwargs: Any) -
         require_opengl(name)
     import mujoco
 
-    # Some of Gymnasium's models are written in words that newer versions of MuJoCo take with a warning, which they
-    # would also write to a file in the folder one happens to be in.
+    # Newer versions of MuJoCo warn about some of Gymnasium's models. They would also write the warning to a file in the
+    # current folder.
     warn = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda message: None)
     try:
@@ -52,8 +52,8 @@ def simulator(entry_point: str, render_mode: str | None = None, **kwargs: Any) -
 
 class _Body(NamedTuple):
     name: str
-    num_positions: int  # the observation starts with these,
-    num_velocities: int  # and ends with those
+    num_positions: int  # at the start of the observation
+    num_velocities: int  # at the end of the observation
     action_size: int
     kwargs: dict[str, Any]
 

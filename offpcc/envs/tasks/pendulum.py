@@ -1,6 +1,6 @@
-"""Pendulum: swing a rod up and hold it there, with a torque too weak to do it in one go.
+"""Pendulum: swing a rod up and hold it there, with a torque too weak to do it in one swing.
 
-The pendulum in pixels: one grey image, from which the angle can be read and the velocity cannot.
+The image version shows one grey image, which contains the angle but not the velocity.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ IMAGE = WrapperSpec("PendulumImage", "offpcc.envs.tasks.pendulum:PendulumImage",
 
 
 class Pendulum(PendulumEnv):
-    """Gymnasium's Pendulum-v1, which draws ``rgb_array`` frames also where there is no screen.
+    """Gymnasium's Pendulum-v1, which also renders ``rgb_array`` frames without a screen.
 
     Observation, float32 (3,): cos θ, sin θ (θ = 0 is upright), angular velocity in [-8, 8] rad/s.
-    Action, float32 (1,): torque in [-2, 2] N m, clipped to it.
+    Action, float32 (1,): torque in N m, clipped to [-2, 2].
     Reward: -(θ² + 0.1 θ̇² + 0.001 torque²). A step lasts 0.05 s; only a time limit ends an episode.
 
     Args:
@@ -83,9 +83,10 @@ _RIGHT, _DOWN = np.meshgrid(_CENTRES, _CENTRES)
 
 
 def draw(cosine: float, sine: float) -> NDArray[np.uint8]:
-    """Draws the rod, white on black with smooth edges, from the image's centre towards its tip.
+    """Draw the rod, white on black with smooth edges, from the image's centre towards its tip.
 
-    The tip is rounded to 1/256 pixel; IEEE 754 rounds all that follows alike on every machine.
+    The tip is rounded to 1/256 pixel. IEEE 754 defines the rounding of all later steps, so the image is the same on
+    every machine.
 
     Args:
         cosine: cos θ; θ = 0 points up.
@@ -104,7 +105,7 @@ def draw(cosine: float, sine: float) -> NDArray[np.uint8]:
 
 
 class PendulumImage(gym.ObservationWrapper[NDArray[Any], Any, NDArray[Any]], RecordConstructorArgs):
-    """Shows a pendulum's angle as an image, uint8 (1, 40, 40), and nothing else.
+    """Shows only a pendulum's angle, as an image, uint8 (1, 40, 40).
 
     Args:
         env: An environment whose observation starts with cos θ and sin θ.
@@ -116,5 +117,5 @@ class PendulumImage(gym.ObservationWrapper[NDArray[Any], Any, NDArray[Any]], Rec
         self.observation_space = Box(0, 255, (1, SIZE, SIZE), np.uint8)
 
     def observation(self, observation: NDArray[Any]) -> NDArray[Any]:
-        """Draws cos θ and sin θ, the first two numbers of `observation`."""
+        """Return an image of cos θ and sin θ, the first two numbers of `observation`."""
         return draw(observation[0], observation[1])

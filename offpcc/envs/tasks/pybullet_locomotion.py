@@ -1,12 +1,14 @@
-"""Hopper, Walker2D, HalfCheetah and Ant in PyBullet, whole or with positions or velocities alone.
+"""Hopper, Walker2D, HalfCheetah and Ant in PyBullet, with full observations, or only positions or velocities.
 
-The tasks of VRM, Ni et al. 2022 (arXiv:2110.05038) and RESeL (arXiv:2405.15384). The simulator is the one of the pip
-package pybullet_envs_gymnasium, whose observation is, of a body with J joints and F feet, 8 + 2 J + F numbers: height
-above that at the start, sin and cos of the angle to the target, velocity forwards, sideways and up (times 0.3, in
-m/s), roll, pitch (rad); position, 1 at its limits, and speed (times 0.1, in rad/s) of each joint in turn; and 1 for
-each foot that touched the ground one step before.
+The tasks of VRM, Ni et al. 2022 (arXiv:2110.05038) and RESeL (arXiv:2405.15384). The simulator is that of the pip
+package pybullet_envs_gymnasium. For a body with J joints and F feet, its observation has 8 + 2 J + F numbers:
 
-A physics world of PyBullet's, apart from all others.
+* height relative to the start; sin and cos of the angle to the target; velocity forwards, sideways and up (times 0.3,
+  in m/s); roll, pitch (rad);
+* for each joint in turn, its position, which is 1 at its limits, and its speed (times 0.1, in rad/s);
+* for each foot, 1 if it touched the ground one step before.
+
+`BulletWorld` is a physics world of PyBullet, separate from all others.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ __all__ = ["ENVIRONMENTS", "BulletLocomotion", "BulletWorld"]
 
 
 class BulletWorld:
-    """PyBullet's functions and constants, for one physics world, which is freed with this object.
+    """PyBullet's functions and constants for one physics world, which is freed with this object.
 
-    PyBullet's class of this kind would first look for a world in another process to join, and prints as it starts.
+    PyBullet's own class for this first looks for a world in another process to join, and it prints when it starts.
 
     Args:
-        has_window: Whether it is shown in a window.
+        has_window: Whether to show the world in a window.
     """
 
     def __init__(self, has_window: bool = False) -> None:
@@ -41,31 +43,34 @@ class BulletWorld:
 
         self._pybullet = pybullet
         self.number: int = pybullet.connect(pybullet.GUI if has_window else pybullet.DIRECT)
-        self._free = weakref.finalize(self, pybullet.disconnect, self.number)  # once, also if nobody asks for it
+        # Runs once, even without a call of `disconnect`
+        self._free = weakref.finalize(self, pybullet.disconnect, self.number)
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._pybullet, name)
         return functools.partial(attribute, physicsClientId=self.number) if inspect.isbuiltin(attribute) else attribute
 
     def disconnect(self) -> None:
-        """Frees the world."""
+        """Free the world."""
         self._free()
-        self.number = -1  # PyBullet gives the number away again: no later call may reach the world that gets it
+        self.number = -1  # PyBullet reuses numbers: no later call may reach the world that gets this one
 
 
 PACKAGE = "pybullet-envs-gymnasium"
 
 
 class BulletLocomotion(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
-    """A body that learns to run, along x.
+    """A body that learns to run along x.
 
     Observation, float32: see this module; the simulator clips it to [-5, 5].
-    Action, float32: torques, in [-1, 1] of the largest, clipped to it.
-    Reward: 1 while it has not fallen, else -1; plus speed towards the target (m/s); minus what the torques cost, and
-    0.1 for each joint at its limit. Hopper, Walker2D and Ant terminate when they fall; a HalfCheetah that has fallen
-    goes on. Only a time limit ends an episode else. A step lasts 0.0165 s.
+    Action, float32, clipped to [-1, 1]: torques, as fractions of the largest ones.
+    Reward: 1 while the body has not fallen, else -1; plus the speed towards the target (m/s); minus a cost of the
+    torques; minus 0.1 for each joint at its limit.
 
-    All randomness of an episode comes from `np_random`: with its state restored, `reset()` draws it again.
+    Hopper, Walker2D and Ant terminate when they fall. HalfCheetah continues after a fall. Otherwise, only a time limit
+    ends an episode. A step lasts 0.0165 s.
+
+    All random draws of an episode use `np_random`: with its state restored, `reset()` repeats them.
 
     Args:
         body: "hopper", "walker2d", "halfcheetah" or "ant".
@@ -94,8 +99,8 @@ class BulletLocomotion(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         client.configureDebugVisualizer(client.COV_ENABLE_GUI, 0)
         self._simulation._p, self._simulation.physicsClientId = client, client.number
         self._simulation.ownsPhysicsClient = True
-        # The simulator's first episode is unlike those that follow: it takes the floor for a part of the body, but
-        # not yet at the first observation, from which the first reward is measured. So it is spent here.
+        # The simulator's first episode differs from later ones. It counts the floor as a part of the body, but not yet
+        # at the first observation, which the first reward depends on. So this reset uses up the first episode.
         self._simulation.reset()
         self.action_space = self._simulation.action_space
         self.observation_space = Box(-5, 5, self._simulation.observation_space.shape, np.float32)
@@ -103,28 +108,28 @@ class BulletLocomotion(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Starts an episode; see `gymnasium.Env.reset`. There are no options."""
+        """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
         self._simulation.robot.np_random = self.np_random
         observation, _ = self._simulation.reset()
         return observation, {}
 
     def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Takes a step of 0.0165 s."""
-        # The simulator's rewards read the action as it was given, while its joints clip it.
+        """Take a step of 0.0165 s."""
+        # Clip here: the simulator's joints clip the action, but its rewards use it as given.
         executed = np.clip(np.asarray(action, np.float32), -1, 1)
         observation, reward, terminated, _, _ = self._simulation.step(executed)
         return observation, float(reward), terminated, False, {}
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Returns the present frame, (240, 320, 3), in "rgb_array"; a window shows it by itself."""
+        """Return the current frame, (240, 320, 3), in the mode "rgb_array"; a window updates itself."""
         if self.render_mode != "rgb_array":
             return None
         frame: NDArray[np.uint8] = self._simulation.render()
         return frame
 
     def close(self) -> None:
-        """Frees the simulation."""
+        """Free the simulation."""
         self._simulation.close()
 
 
@@ -156,7 +161,7 @@ def _rows(body: str, num_joints: int, num_feet: int) -> tuple[Environment, ...]:
             f"{body}-bullet-v-v0", body, "positions and foot contacts", len(velocities), num_joints, keep(*velocities)
         ),
     ]
-    if body in ("halfcheetah", "ant"):  # the tasks that the original offpcc had
+    if body in ("halfcheetah", "ant"):  # tasks of the original offpcc
         shown = [index for index in range(size) if index not in speeds]
         rows.append(_row(f"{body}-p-v0", body, "joints' speeds", len(shown), num_joints, keep(*shown)))
     return tuple(rows)

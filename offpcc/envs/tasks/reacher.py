@@ -1,4 +1,4 @@
-"""A two-jointed arm that reaches for a goal it is shown once (Yang & Nguyen 2021, arXiv:2110.12628)."""
+"""A two-jointed arm that reaches for a goal, which it may see only once (Yang & Nguyen 2021, arXiv:2110.12628)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ GOAL = [4, 5, 8, 9, 10]
 
 
 class ReacherObservation(gym.Wrapper[NDArray[Any], Any, NDArray[Any], Any], RecordConstructorArgs):
-    """Shows the paper's 13 numbers, the goal's among them always or in an episode's first observation alone.
+    """Shows the paper's 13 numbers, with the goal either always or only in an episode's first observation.
 
     Observation: cosines (2) and sines (2) of the joints' angles; goal's x and y (2); joints' speeds (2); fingertip
-    minus goal (3, of which z is 0); two zeros. They are MuJoCo's Reacher-v4's 11 numbers and the paper's two more.
-    Where the goal is hidden, its x and y and the fingertip's way from it are 0.
+    minus goal (3, with z = 0); two zeros. These are the 11 numbers of MuJoCo's Reacher-v4 and two more of the paper. If
+    the goal is hidden, its x and y and the difference between fingertip and goal are 0.
 
-    Action: torques (2) in [-1, 1]. Reward: -distance - ‖action‖², where the distance is that of the fingertip from
-    the goal *after* the step, as in Reacher-v5; v4 and those before it took it before the step, so that an episode's
-    return differed by its first and its last distance. Only the time limit ends an episode.
+    Action: torques (2) in [-1, 1].
+    Reward: -distance - ‖action‖², with the distance from the fingertip to the goal *after* the step, as in Reacher-v5.
+    Versions up to v4 used the distance before the step, so their returns differ by an episode's first and last
+    distance. Only the time limit ends an episode.
 
     Args:
         env: Gymnasium's Reacher, version 5.
-        goal_shown_once: Whether the goal is hidden after the first observation.
+        goal_shown_once: Whether to hide the goal after the first observation.
     """
 
     def __init__(self, env: gym.Env[Any, Any], goal_shown_once: bool) -> None:
@@ -44,12 +45,12 @@ class ReacherObservation(gym.Wrapper[NDArray[Any], Any, NDArray[Any], Any], Reco
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Starts an episode, and shows its goal."""
+        """Start an episode and show its goal."""
         observation, info = self.env.reset(seed=seed, options=options)
         return self._padded(observation), info
 
     def step(self, action: Any) -> tuple[NDArray[Any], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Takes a step, and hides the goal if it is shown once."""
+        """Take an environment step; hide the goal if it is shown only once."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         shown = self._padded(observation)
         shown[self._hidden] = 0

@@ -1,7 +1,7 @@
 """Water maze: find a hidden platform, and find it again after each return to the start.
 
-After the maze of Morris (1981), in which rats remember the place of a platform that the water hides; the simple
-variant of Yang & Nguyen 2021 (arXiv:2110.12628).
+It follows the maze of Morris (1981), in which rats remember the place of a platform that the water hides. This is the
+simple variant of Yang & Nguyen 2021 (arXiv:2110.12628).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["ENVIRONMENTS", "WaterMaze"]
 
 POOL_RADIUS = 1.0
 PLATFORM_RADIUS = 0.30
-PLATFORM_DISTANCE = 0.7  # of its centre from the pool's, where the agent starts
+PLATFORM_DISTANCE = 0.7  # from the pool's centre, where the agent starts, to the platform's centre
 MAX_ACCELERATION = 0.03  # per axis
 MAX_VELOCITY = 0.1  # per axis
-STEPS_INSIDE = 5  # before the agent is put back
+STEPS_INSIDE = 5  # before the agent returns to the start
 
 FRAME_SIZE = 240  # pixels
 FRAME_HALF_WIDTH = 1.05
@@ -34,16 +34,16 @@ _RIGHT, _UP = np.meshgrid(_CENTRES, -_CENTRES)
 
 
 class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
-    """A unit disc of water, with a platform whose place is drawn anew each episode.
+    """A disc of water with radius 1, and a platform whose place is drawn anew for each episode.
 
-    Observation, float32 (3,) or (5,): the agent's x and y, 1 while it is inside the platform and else 0, and, if
-    shown, the platform's centre.
-    Action, float32 (2,): acceleration in [-0.03, 0.03] per axis, clipped to it.
-    Reward: 1 on each step that ends inside the platform.
+    Observation, float32 (3,) or (5,): the agent's x and y; 1 if it is inside the platform, else 0; and, if shown, the
+    platform's centre.
+    Action, float32 (2,): acceleration per axis, clipped to [-0.03, 0.03].
+    Reward: 1 for each step that ends inside the platform.
 
-    A move that would leave the disc is undone and stops the agent. After five steps inside it is put back at rest
-    to the origin, and the platform stays: remembering where it was pays. The observation of that step is the origin
-    with a 1. Only a time limit ends an episode.
+    A move that would leave the disc is undone and stops the agent. After five steps inside the platform, the agent
+    returns to the origin, at rest. The platform stays, so it helps to remember its place. The observation of that step
+    is the origin with a 1. Only a time limit ends an episode.
 
     Args:
         show_platform: Whether the observation holds the platform's centre.
@@ -66,7 +66,7 @@ class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Starts an episode; see `gymnasium.Env.reset`. There are no options."""
+        """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
         angle = self.np_random.uniform(-np.pi, np.pi)
         self._platform = PLATFORM_DISTANCE * np.array([np.cos(angle), np.sin(angle)])
@@ -74,7 +74,7 @@ class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         return self._observe(inside=False), {}
 
     def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Swims one step."""
+        """Swim one step."""
         acceleration = np.clip(np.asarray(action, np.float64), -MAX_ACCELERATION, MAX_ACCELERATION)
         self._velocity = np.clip(self._velocity + acceleration, -MAX_VELOCITY, MAX_VELOCITY)
         moved = self._position + self._velocity
@@ -89,7 +89,7 @@ class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         return self._observe(inside), float(inside), False, False, {}
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Returns the present frame, (240, 240, 3), seen from above, or None without a render mode."""
+        """Return the current frame, (240, 240, 3), seen from above, or None without a render mode."""
         if self.render_mode is None:
             return None
         frame = np.full((FRAME_SIZE, FRAME_SIZE, 3), 255.0)

@@ -1,7 +1,7 @@
 """Several environments in this process, and the choice between them and worker processes.
 
-Whatever runs them, a step gives the observation that truly followed, also at an episode's end, and an episode that is
-over starts anew at the next step.
+In both cases, a step returns the true next observation, even at the end of an episode. A finished episode is reset at
+the next step.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.foreign import ForeignCall
 
-DEAD = (BrokenPipeError, ConnectionResetError, EOFError)  # what a process that died is met with
+DEAD = (BrokenPipeError, ConnectionResetError, EOFError)  # raised when a worker process has died
 
 
 class LocalEnvironments:
-    """Environments in this process, one after the other.
+    """Environments in this process, stepped one after the other.
 
     Args:
-        make_env: builds one, at its first reset.
+        make_env: builds one environment; called when the environments are first used.
         seeds: one for each.
     """
 
@@ -59,7 +59,7 @@ class LocalEnvironments:
 
     @property
     def envs(self) -> list[EpisodeReplay]:
-        """The environments."""
+        """The environments, which the first access builds."""
         if not self._envs:
             self._envs = [
                 EpisodeReplay(guarded(self.make_env(), f"environment {number}"), seed)
@@ -69,12 +69,12 @@ class LocalEnvironments:
 
     @property
     def name(self) -> str:
-        """Of the environment."""
+        """Name of the environment."""
         return name_of(self.envs[0])
 
     @property
     def action_space(self) -> spaces.Box:
-        """Of one environment."""
+        """Action space of one environment."""
         space = self.envs[0].action_space
         assert isinstance(space, spaces.Box)
         return space
@@ -91,29 +91,29 @@ class LocalEnvironments:
         results = [env.step(action.reshape(shape)) for env, action in zip(self.envs, actions, strict=True)]
         observations, rewards, terminated, truncated, _ = zip(*results, strict=True)
         return StepResult(
-            [np.array(observation) for observation in observations],  # copies: some write into one array for ever
+            [np.array(observation) for observation in observations],  # copies: some environments reuse one array
             np.array(rewards, np.float64),
             np.array(terminated, np.bool_),
             np.array(truncated, np.bool_),
         )
 
     def snapshot(self) -> list[dict[str, Any] | None]:
-        """See `Environments.note`."""
+        """See `Environments.snapshot`."""
         return [to_tensors(env.snapshot()) for env in self._envs] or [None] * self.num_envs
 
     def restore(self, notes: list[dict[str, Any] | None]) -> RestoredEpisodes:
-        """See `Environments.repeat`."""
+        """See `Environments.restore`."""
         return restored_episodes([env.restore(to_arrays(note)) for env, note in zip(self.envs, notes, strict=True)])
 
     def begin_anew(self, num_steps: int) -> None:
         """See `Environments.begin_anew`."""
         self.seeds = resumed_seeds(self.seeds, num_steps)
-        for env, seed in zip(self._envs, self.seeds, strict=False):  # those that are made already
+        for env, seed in zip(self._envs, self.seeds, strict=False):  # environments that exist already
             env.begin_anew(seed)
 
     @contextmanager
     def lent(self) -> Iterator[gymnasium.Env[Any, Any]]:
-        """Lend the first environment for test episodes; its generator is then what it was."""
+        """Yield the first environment for test episodes; its generator's state is restored afterwards."""
         recall = self.envs[0]
         with recall.untouched() as env:
             yield env
@@ -125,21 +125,21 @@ class LocalEnvironments:
 
 
 class VectorEnvironments:
-    """A vector environment of Gymnasium's, whichever way it resets what is over.
+    """A Gymnasium vector environment, in any autoreset mode.
 
-    One of your own takes the place of what `build` made, before the first step::
+    Your own can replace the one that `build` made, before the first step::
 
         learner = offpcc.build("Pendulum-v1", "sac", environments={"num_envs": 4})
         learner.interaction.environments = VectorEnvironments(my_envs, seeds=range(4))
 
-    Actions are scaled from [-1, 1] to its bounds, which are to be those of the environment that was built for.
+    Actions are scaled from [-1, 1] to its bounds. The bounds must equal those of the environment given to `build`.
 
     Args:
-        envs: its metadata names its `autoreset_mode`.
+        envs: its metadata must contain its `autoreset_mode`.
         seeds: one for each environment in it.
 
     Raises:
-        UserError: it does not say how it resets, or its actions are no Box with bounds.
+        UserError: its metadata has no autoreset mode, or its action space is not a Box with bounds.
     """
 
     loses_episodes = False
@@ -163,7 +163,7 @@ class VectorEnvironments:
         self._inspection = Inspection(seen)
         self._centre, self._radius = space.high / 2 + space.low / 2, space.high / 2 - space.low / 2
         self._has_started = False
-        self._following: Any = None  # first observations of episodes that began within the last step
+        self._following: Any = None  # first observations of episodes that the last step started
 
     def start(self, over: np.ndarray, observations: Observations) -> np.ndarray:
         """See `Environments.start`."""
@@ -217,10 +217,10 @@ class VectorEnvironments:
         return observations, rewards
 
     def snapshot(self) -> None:
-        """Nothing finds episodes back that are somebody else's."""
+        """Return None, because the episodes of a vector environment cannot be restored."""
 
     def restore(self, notes: list[dict[str, Any] | None]) -> RestoredEpisodes:
-        """Never called, as there are no notes."""
+        """Raise NotImplementedError; nothing calls this, because `snapshot` returns None."""
         raise NotImplementedError
 
     def begin_anew(self, num_steps: int) -> None:
@@ -242,27 +242,27 @@ def environments(
     replay_on_resume: Flag = True,
     shared_with_tests: Flag = False,
 ) -> LocalEnvironments | WorkerEnvironments:
-    """The environments an agent learns in.
+    """Build the environments that an agent learns in.
 
     Args:
-        make_env: builds one; for worker processes it can be pickled.
-        seed: of the run.
-        num_envs: environments side by side.
-        worker_processes: whether each gets a process of its own, for slow simulators and many cores: on two cores it
-            was slower for all tasks tried. One that dies, or takes longer than ``make.timeout``, is started anew, and
-            its unfinished episode is dropped and counted. Tests run in the training process. A
-            script uses them below ``if __name__ == "__main__":`` and registers its environments above it, as each
-            process imports it anew. Of a process's global
-            generators a resumed run knows nothing; an environment's own are found back.
-        replay_on_resume: whether a resumed run finds its unfinished episodes back by taking all their actions again,
-            so that it goes on exactly. On a machine these actions would be taken blindly: with False, the unfinished
-            episodes end as truncated ones, and new ones begin.
-        shared_with_tests: whether test episodes are played in the environment that the agent learns in, so that there
-            is never a second one, as of a machine. The training episode under way is truncated before each test, tests
-            are played one after another, and no video is recorded at the run's end.
+        make_env: builds one environment; for worker processes, it must be picklable.
+        seed: seed of the run.
+        num_envs: number of environments side by side.
+        worker_processes: whether each environment gets its own process. This is for slow simulators and many cores; on
+            two cores it was slower for all tasks tried. If a process dies, or takes longer than ``make.timeout``, a new
+            one is started; its unfinished episode is dropped and counted. Tests run in the training process. A script
+            must start worker processes below ``if __name__ == "__main__":`` and register its environments above it,
+            because each process imports the script again. A resumed run restores an environment's own generator, but
+            not a process's global generators.
+        replay_on_resume: whether a resumed run restores its unfinished episodes by repeating all their actions, so that
+            it continues exactly. On a real machine, these actions would run blindly. With False, the unfinished
+            episodes end as truncated, and new ones begin.
+        shared_with_tests: whether test episodes use the environment that the agent learns in, so that there is never a
+            second one. Use this for a real machine. The current training episode is truncated before each test. Tests
+            run one after another, and no video is recorded at the end of the run.
 
     Raises:
-        UserError: a setting makes no sense, or the processes do not start.
+        UserError: a setting is invalid, or the processes do not start.
     """
     given = {"num_envs": num_envs, "worker_processes": worker_processes}
     given |= {"replay_on_resume": replay_on_resume, "shared_with_tests": shared_with_tests}
@@ -284,5 +284,5 @@ def environments(
 
 
 def environment_seed(seed: int, number: int) -> int:
-    """The seed of environment `number` of a run; the first one's is the run's."""
+    """Return the seed of environment `number` of a run; the first one has the run's seed."""
     return seed if number == 0 else int(np.random.SeedSequence((seed, number)).generate_state(1)[0] >> 1)

@@ -1,6 +1,6 @@
 """The main function of a worker process: serves one environment through a pipe.
 
-Here, so that a worker imports neither torch nor the agents.
+It has its own module, so that a worker imports neither torch nor the agents.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ CLOSE = "close"
 
 
 class WorkerInfo(NamedTuple):
-    """What is known of an environment once it is made."""
+    """Facts about an environment, known once it is made."""
 
     name: str
     action_space: gym.Space[Any]
 
 
 class Failure(NamedTuple):
-    """An answer that is none: what the environment did instead."""
+    """An answer that reports an error instead of a result."""
 
     message: str
-    parts: tuple[str, str, str, str] | None  # of an `EnvironmentFault`
+    parts: tuple[str, str, str, str] | None  # `EnvironmentFault.parts`; None for other errors
     traceback: str
 
 
 def serve(
     pipe: Connection[Any, Any], make_env: Callable[[], gym.Env[Any, Any]], seed: int, which: str, bindings: str
 ) -> None:
-    """Make an environment, tell what it is, and answer until told to close, or until nobody is there to be told.
+    """Make an environment, send its `WorkerInfo`, and answer commands until the close command or the end of the parent.
 
-    It is the other process that decides when to stop: signals that reach all of them are not heeded.
+    The worker ignores SIGINT and SIGTERM, which reach all processes. Only the parent process decides when to stop.
 
     Args:
-        pipe: Takes (command, argument), gives an answer to each.
-        make_env: Makes it.
-        seed: See `EpisodeReplay`; also of the process's global generators, which a user's environment may draw from.
+        pipe: Receives (command, argument) and sends an answer to each.
+        make_env: Builds the environment.
+        seed: See `EpisodeReplay`. It also seeds the process's global generators, which a user's environment may use.
         which: See `Guard`.
-        bindings: Gin's, as text; those of agents are passed over.
+        bindings: Gin's bindings as text; those of agents are skipped.
     """
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.SIG_IGN)
@@ -77,7 +77,7 @@ def serve(
         while (message := pipe.recv())[0] != CLOSE:
             pipe.send(_answer(env, *message))
         env.close()
-    except (EOFError, ConnectionError):  # the other process is no more
+    except (EOFError, ConnectionError):  # the parent process has ended
         return
     except UserError as fault:
         _send_failure(pipe, fault, fault.__cause__ or fault)
@@ -105,7 +105,7 @@ def _answer(env: EpisodeReplay, command: str, given: Any) -> Any:
 
 
 def _end_with_parent() -> None:
-    """A process that does not come back from a step would outlive the one that waits for it."""
+    """End this process when its parent ends. Otherwise, a process that hangs in a step would outlive the parent."""
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         os._exit(1)

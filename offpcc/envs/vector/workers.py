@@ -36,15 +36,15 @@ from offpcc.utils.errors import UserError, tell
 __all__ = ["DeadWorkerError", "Worker", "WorkerEnvironments", "end"]
 
 
-FAREWELL = 5.0  # seconds that a process is given to end by itself
+FAREWELL = 5.0  # seconds that a process has to end by itself
 
 
 class DeadWorkerError(Exception):
-    """A process died, or does not answer; its message says what became of it."""
+    """A process died or does not answer; the message says what happened."""
 
 
 class Worker:
-    """A process with an environment in it.
+    """A process that runs one environment.
 
     Args:
         make_env: see `serve`.
@@ -54,7 +54,7 @@ class Worker:
     """
 
     def __init__(self, make_env: Callable[[], gym.Env[Any, Any]], seed: int, which: str, bindings: str) -> None:
-        # Not forked from this process: a fork in the midst of torch's threads may hang.
+        # No fork of this process: forking a process with torch's threads may hang.
         context = multiprocessing.get_context("forkserver")
         self.pipe, theirs = context.Pipe()
         given = (theirs, CloudpickleWrapper(make_env), seed, which, bindings)
@@ -62,25 +62,25 @@ class Worker:
         try:
             self.process.start()
         finally:
-            theirs.close()  # so that its end is noticed here
+            theirs.close()  # so that this process notices when the worker ends
         _running.add(self)
 
     def send(self, command: str, given: Any = None) -> None:
-        """Ask for something; whether there is anybody to do it shows in the answer."""
+        """Send a command. If the process is dead, `answer` reports it."""
         try:
             self.pipe.send((command, given))
         except OSError:
             return
 
     def answer(self, timeout: float | None = None) -> Any:
-        """What it gave.
+        """Return the answer to a command.
 
         Args:
-            timeout: seconds to wait; None for any time.
+            timeout: maximum seconds to wait; None for no limit.
 
         Raises:
-            DeadWorkerError: the process is dead, or so good as.
-            UserError: the environment misbehaved.
+            DeadWorkerError: the process is dead or does not answer in time.
+            UserError: the environment raised or returned an unfit value.
         """
         try:
             if timeout is not None and not self.pipe.poll(timeout):
@@ -97,10 +97,10 @@ class Worker:
         return answer
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process, whatever it does."""
         _running.discard(self)
         self.process.kill()
-        with contextlib.suppress(OSError):  # an environment in this process may have closed what they use
+        with contextlib.suppress(OSError):  # an environment in this process may have closed their file descriptors
             self.process.join()
             self.pipe.close()
 
@@ -117,7 +117,7 @@ _running = WeakSet[Worker]()
 
 
 def _wake() -> None:
-    """Continue processes that were stopped, for a run that is asked to end waits for their answers."""
+    """Continue processes that were stopped, because a run that is asked to stop waits for their answers."""
     for worker in list(_running):
         if worker.process.pid is not None:
             with contextlib.suppress(OSError):
@@ -128,10 +128,10 @@ signals.WHEN_ASKED.append(_wake)
 
 
 def end(workers: list[Worker], timeout: float | None = None) -> None:
-    """End processes, in order if they have nothing else to do.
+    """Ask processes to close their environments, wait, and kill those that remain.
 
     Args:
-        workers: the processes.
+        workers: the processes; the list is emptied.
         timeout: seconds that an environment may take to close.
     """
     for worker in workers:
@@ -144,16 +144,16 @@ def end(workers: list[Worker], timeout: float | None = None) -> None:
     workers.clear()
 
 
-MOST_RESTARTS = 3  # of one environment, in a row without a finished step
+MOST_RESTARTS = 3  # of one environment, without a finished step between them
 
 
 class WorkerEnvironments:
-    """Environments in processes of their own.
+    """Environments in worker processes.
 
     Args:
-        make_env: builds one; can be pickled.
+        make_env: builds one environment; must be picklable.
         seeds: one for each.
-        timeout: seconds that a reset, a step or the closing may take; None for any time.
+        timeout: maximum seconds of a reset, a step or the closing; None for no limit.
 
     Raises:
         UserError: an environment cannot be made, or the processes do not start.
@@ -166,7 +166,7 @@ class WorkerEnvironments:
         self.make_env, self.seeds, self.num_envs, self.timeout = make_env, list(seeds), len(seeds), timeout
         multiprocessing.set_forkserver_preload(["offpcc.envs.vector.worker_main"])
         self.workers: list[Worker] = []
-        weakref.finalize(self, end, self.workers, timeout)  # also at exit, before they are waited for there
+        weakref.finalize(self, end, self.workers, timeout)  # also at exit, before multiprocessing waits for them
         self.workers += [self._new(number) for number in range(self.num_envs)]
         try:
             made: list[WorkerInfo] = [worker.answer() for worker in self.workers]
@@ -178,9 +178,10 @@ class WorkerEnvironments:
         self.name = made[0].name
         assert isinstance(made[0].action_space, spaces.Box)
         self.action_space = made[0].action_space
-        self._restarts = [0] * self.num_envs  # in a row
-        self._firsts: Observations = [np.empty(0)] * self.num_envs  # of episodes that a restart began
-        self._lost = np.zeros(self.num_envs, np.bool_)  # whose episode is lost, which nobody was told yet
+        self._restarts = [0] * self.num_envs  # per environment, since its last finished step
+        # First observations of episodes that a restart began
+        self._firsts: Observations = [np.empty(0)] * self.num_envs
+        self._lost = np.zeros(self.num_envs, np.bool_)  # lost episodes that no step has reported yet
 
     def start(self, over: np.ndarray, observations: Observations) -> np.ndarray:
         """See `Environments.start`."""
@@ -210,7 +211,7 @@ class WorkerEnvironments:
         )
 
     def snapshot(self) -> list[dict[str, Any] | None]:
-        """See `Environments.note`."""
+        """See `Environments.snapshot`."""
         notes: dict[int, dict[str, Any] | None] = {}
         while missing := [number for number in range(self.num_envs) if number not in notes]:
             answers = self._ask("note", dict.fromkeys(missing))
@@ -223,14 +224,14 @@ class WorkerEnvironments:
         ]
 
     def restore(self, notes: list[dict[str, Any] | None]) -> RestoredEpisodes:
-        """See `Environments.repeat`."""
+        """See `Environments.restore`."""
         arrays = dict(enumerate(to_arrays(note) for note in notes))
         self.seeds = [note["seed"] for note in arrays.values()]
         self._lost = np.array([note.get("is_lost", False) for note in arrays.values()], np.bool_)
         answers = self._ask("repeat", arrays)
         self._lost[[number for number in arrays if number not in answers]] = True
         found = restored_episodes([answers.get(number, (self._firsts[number], False, False)) for number in arrays])
-        self._firsts = list(found.observations)  # one that is lost has begun another
+        self._firsts = list(found.observations)  # a lost episode was replaced by a new one
         return found
 
     def begin_anew(self, num_steps: int) -> None:
@@ -246,7 +247,7 @@ class WorkerEnvironments:
         return Worker(self.make_env, self.seeds[number], f"environment {number}", gin.config_str())
 
     def _ask(self, command: str, given: Mapping[int, Any], timeout: float | None = None) -> dict[int, Any]:
-        """Have the environments do something at the same time; the answers of those that did not die over it."""
+        """Send a command to several environments at once, and return the answers of those that did not die."""
         for number, what in given.items():
             self.workers[number].send(command, what)
         deadline = time.monotonic() + (timeout or 0.0)
@@ -260,10 +261,10 @@ class WorkerEnvironments:
         return answers
 
     def _restart(self, number: int, death: DeadWorkerError) -> None:
-        """Begin an episode in a new process, whose seed follows from the old one's.
+        """Start a new process and an episode in it; its seed is derived from the old one.
 
         Raises:
-            EnvironmentFault: none comes to a finished step.
+            EnvironmentFault: too many restarts without a finished step.
         """
         env = f"{self.name} (environment {number})"
         self.workers[number].kill()
@@ -287,6 +288,6 @@ class WorkerEnvironments:
 
 
 def next_seed(seed: int) -> int:
-    """The seed of the environment that takes the place of one with this seed."""
-    # Of another length than what the seeds of environments side by side are made from.
+    """Return the seed of the environment that replaces one with this seed."""
+    # This tuple has another length than those of environments side by side, so that the seeds differ.
     return int(np.random.SeedSequence((seed, 0, 1)).generate_state(1)[0] >> 1)

@@ -1,15 +1,15 @@
 """Wrappers of environments.
 
-Those that hide something can be put on any environment by gin, in any order, beside Gymnasium's own::
+Gin can apply the wrappers that hide something to any environment, in any order, together with Gymnasium's own::
 
     make.wrappers = [@DropIndices, @Flicker, @gymnasium.TimeLimit]
     DropIndices.indices = (2,)
     Flicker.probability = 0.1
     gymnasium.TimeLimit.max_episode_steps = 100
 
-All of them can be pickled, in the middle of an episode too, and rebuilt from `env.spec`. Gymnasium's own that
-do similar things (RescaleAction, DtypeObservation, FlattenObservation after FrameStackObservation) hold local
-functions, which cannot be pickled, and differ as the docstrings say.
+All of them can be pickled, even in the middle of an episode, and rebuilt from `env.spec`. Some of Gymnasium's wrappers
+do similar things: RescaleAction, DtypeObservation, and FlattenObservation after FrameStackObservation. But they hold
+local functions, which cannot be pickled, and they differ in ways that the docstrings here describe.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ __all__ = [
     "num_stacked",
 ]
 
-# Gymnasium's own that suit an agent which does not see everything, as `gymnasium.NAME` in gin files. Those that
-# learn as they go, such as NormalizeObservation, are not among them: an actor's file would not have what they know.
+# Gymnasium's wrappers for partially observable tasks, as `gymnasium.NAME` in gin files. Wrappers that learn during use,
+# such as NormalizeObservation, are excluded, because an actor's file would not contain what they learned.
 for _wrapper in (
     gymnasiums.ClipReward,
     gymnasiums.DelayObservation,

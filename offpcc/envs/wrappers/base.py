@@ -18,10 +18,10 @@ Info = dict[str, Any]
 
 
 def box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) -> Box:
-    """`space`, which `wrapper` needs to be a Box.
+    """Return `space`, after checking that it is the Box that `wrapper` needs.
 
     Raises:
-        ValueError: it is none, or has another number of axes.
+        ValueError: It is not a Box, or has another number of axes.
     """
     if not isinstance(space, Box) or (num_axes is not None and len(space.shape) != num_axes):
         wanted = "a Box" if num_axes is None else f"a Box with {num_axes} axis"
@@ -30,27 +30,27 @@ def box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) -> 
 
 
 class Float32Observation(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
-    """Shows the observation in float32.
+    """Converts observations to float32.
 
     Args:
-        env: Its observation is a Box.
+        env: An environment whose observation is a Box.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
         gym.ObservationWrapper.__init__(self, env)
         space = box(env.observation_space, self)
-        with np.errstate(over="ignore"):  # the largest float64, some tasks' word for "no bound", becomes infinity
+        with np.errstate(over="ignore"):  # some tasks use the largest float64 for "no bound"
             low, high = space.low.astype(np.float32), space.high.astype(np.float32)
         self.observation_space = Box(low, high, dtype=np.float32)
 
     def observation(self, observation: Array) -> Array:
-        """Returns the same numbers in float32."""
+        """Return the same numbers in float32."""
         return np.asarray(observation, dtype=np.float32)
 
 
 class ActionScale(NamedTuple):
-    """Stretches actions in [-1, 1] linearly to the bounds of a Box."""
+    """Scales actions linearly from [-1, 1] to the bounds of a Box."""
 
     low: Array
     high: Array
@@ -59,24 +59,24 @@ class ActionScale(NamedTuple):
 
     @classmethod
     def of(cls, low: Array, high: Array) -> ActionScale:
-        """The scale of these bounds, each of the shape of an action."""
-        # Halved before they are added or subtracted: wide bounds do not overflow.
+        """Return the scale of these bounds, which have the shape of an action."""
+        # Halve before adding and subtracting, so that wide bounds do not overflow.
         return cls(low, high, high / 2 + low / 2, high / 2 - low / 2)
 
     def stretch(self, unit: Array) -> Array:
-        """Returns actions in units of the bounds. An action outside of [-1, 1] is clipped to the bounds."""
+        """Return actions in units of the bounds. Actions outside of [-1, 1] are clipped to the bounds."""
         clipped: Array = np.clip(self.centre + unit * self.radius, self.low, self.high)
         return clipped
 
 
 class UnitAction(gym.ActionWrapper[Any, Array, Array], RecordConstructorArgs):
-    """Takes actions in [-1, 1], float32, and stretches them linearly to the bounds of `env`.
+    """Takes float32 actions in [-1, 1] and scales them linearly to the bounds of `env`.
 
-    An action outside of [-1, 1] is clipped, and none leaves the bounds of `env`, not even by a rounding error
-    (as 1 and -1 may with Gymnasium's RescaleAction). Where the bounds are [-1, 1], actions pass unchanged.
+    Actions outside of [-1, 1] are clipped. No action leaves the bounds of `env`, not even by a rounding error, as 1 and
+    -1 may with Gymnasium's RescaleAction. If the bounds are [-1, 1], actions pass unchanged.
 
     Args:
-        env: Its action is a Box with finite bounds.
+        env: An environment whose action is a Box with finite bounds.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -87,15 +87,15 @@ class UnitAction(gym.ActionWrapper[Any, Array, Array], RecordConstructorArgs):
         self.action_space = Box(-1.0, 1.0, space.shape, np.float32)
 
     def action(self, action: Array) -> Array:
-        """Returns the action in the units of `env`."""
+        """Return the action in the units of `env`."""
         return self._scale.stretch(np.asarray(action, dtype=np.float32))
 
 
 class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Puts the sum of an episode's rewards, and its length, into the `info` of the step that ends it.
+    """Puts the return and the length of an episode into the `info` of its last step.
 
-    ``info["final_eval_reward"]`` is the undiscounted return, ``info["episode_length"]`` counts its steps.
-    Time limits belong inside: an episode that a wrapper further out cuts short is not seen to end.
+    ``info["final_eval_reward"]`` is the undiscounted return, and ``info["episode_length"]`` is the number of steps.
+    Time limits must be inside of this wrapper: it does not notice that an outer wrapper truncates an episode.
 
     Args:
         env: Any environment.
@@ -107,12 +107,12 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._return, self._length = 0.0, 0
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        """Starts an episode and its count."""
+        """Start an episode and reset the sums."""
         self._return, self._length = 0.0, 0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
-        """Takes a step, and counts it."""
+        """Take an environment step and add it to the sums."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._return += float(reward)
         self._length += 1
@@ -122,7 +122,7 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 def action_bounds(env: gym.Env[Any, Any]) -> tuple[Array, Array]:
-    """The lowest and the highest action that an environment takes, below the `UnitAction` if there is one."""
+    """Return the lowest and the highest action of an environment, inside of its `UnitAction` if there is one."""
     while isinstance(env, gym.Wrapper) and not isinstance(env, UnitAction):
         env = env.env
     space = box(env.env.action_space if isinstance(env, UnitAction) else env.action_space, env)

@@ -19,13 +19,13 @@ __all__ = ["Concatenate", "PreviousAction", "num_stacked"]
 
 @gin.configurable(denylist=["env"])
 class PreviousAction(gym.Wrapper[Array, Array, Array, Array], RecordConstructorArgs):
-    """Appends the action that was just executed to the observation: zeros after a reset.
+    """Appends the last executed action to the observation, or zeros after a reset.
 
-    It is in the units of `env` and clipped to its bounds, which is also what `env` is given. A wrapper that changes
-    actions, such as StickyAction, belongs outside of this one.
+    The action is in the units of `env` and clipped to its bounds, and `env` gets the same action. A wrapper that
+    changes actions, such as StickyAction, must be outside of this one.
 
     Args:
-        env: Its observation and its action are vectors.
+        env: An environment whose observations and actions are vectors.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -40,12 +40,12 @@ class PreviousAction(gym.Wrapper[Array, Array, Array, Array], RecordConstructorA
         )
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
-        """Starts an episode, with zeros in the place of an action."""
+        """Start an episode, with zeros in place of an action."""
         observation, info = self.env.reset(seed=seed, options=options)
         return self._append(observation, np.zeros(self._actions.shape)), info
 
     def step(self, action: Array) -> tuple[Array, SupportsFloat, bool, bool, Info]:
-        """Executes `action`, clipped, and shows it."""
+        """Execute `action`, clipped, and append it to the observation."""
         executed = np.clip(action, self._actions.low, self._actions.high)
         observation, reward, terminated, truncated, info = self.env.step(executed)
         return self._append(observation, executed), reward, terminated, truncated, info
@@ -56,19 +56,19 @@ class PreviousAction(gym.Wrapper[Array, Array, Array, Array], RecordConstructorA
 
 @gin.configurable(denylist=["env"])
 class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
-    """Shows the last `num` observations at once, oldest first, with zeros for those before the first.
+    """Shows the last `num` observations together, oldest first. Zeros replace observations before the first one.
 
-    They are joined along their first axis: vectors (n,) to (num * n,), images (c, h, w) to (num * c, h, w), whose
-    channels come first.
-    The bounds contain the zeros, which those of Gymnasium's FrameStackObservation need not.
+    Observations are joined along the first axis. Vectors (n,) become (num * n,), and images (c, h, w) become (num * c,
+    h, w), so images must have their channels first. The bounds include the zeros, which those of Gymnasium's
+    FrameStackObservation may not.
 
     Args:
-        env: Its observation is a Box.
-        num: How many observations are shown, the present one included.
+        env: An environment whose observation is a Box.
+        num: The number of observations to show, including the current one.
 
     Raises:
-        ValueError: `num` is less than 1 or more than 1,000, the observation is no Box, or it is an image whose channels
-            come last.
+        ValueError: `num` is less than 1 or more than 1,000, the observation is not a Box, or it is an image with its
+            channels last.
     """
 
     def __init__(self, env: gym.Env[Any, Any], num: int) -> None:
@@ -86,25 +86,25 @@ class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
         self._none = [np.zeros(space.shape, space.dtype)] * num
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
-        """Starts an episode, forgetting the last one."""
+        """Start an episode and forget the last one."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._recent = self._none
         return self._append(observation), info
 
     def step(self, action: Any) -> tuple[Array, SupportsFloat, bool, bool, Info]:
-        """Takes a step and shows what followed from it beside what came before."""
+        """Take an environment step and show its observation after the earlier ones."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._append(observation), reward, terminated, truncated, info
 
     def _append(self, observation: Array) -> Array:
-        self._recent = [*self._recent[1:], np.array(observation)]  # a copy: some write into one array for ever
+        self._recent = [*self._recent[1:], np.array(observation)]  # a copy: some environments reuse one array
         return np.concatenate(self._recent)
 
 
 def num_stacked(env: gym.Env[Any, Any]) -> int:
-    """How many frames an observation is a stack of, oldest first, each the following one's neighbour in time.
+    """Return the number of consecutive frames that an observation stacks, oldest first.
 
-    That is `Concatenate.num`, if nothing further out changes the observation, else 1.
+    This is `Concatenate.num` if no wrapper outside of it changes the observation, else 1.
     """
     unchanging = (EpisodeReturn, UnitAction, TimeLimit, OrderEnforcing)
     while isinstance(env, unchanging):

@@ -1,4 +1,4 @@
-"""`OldGym`: environments of the old gym, whose `step` returns four values."""
+"""`OldGym`: adapter for environments of the old gym, whose `step` returns four values."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from offpcc.utils.errors import UserError
 __all__ = ["OldGym"]
 
 Array = NDArray[Any]
-MAX_SEED = 2**31  # old generators take 32 bits, some of them with a sign
+MAX_SEED = 2**31  # old generators take 32 bits, sometimes signed
 
 
 class OldGym(gymnasium.Env[Array, Array]):
-    """An object of the old gym's interface, which needs no `gym` installed unless it imports it itself.
+    """Gymnasium environment made from an environment of the old gym.
 
-    It has `reset()`, which returns an observation; `step(action)`, which returns observation, reward, done and
-    info; spaces with `low`, `high`, `shape` and `dtype`; and, if it likes, `seed(n)`, `render(mode=...)` and
-    `close()`. To train in one, register it in a file of your own, `my_lab.py`::
+    It needs no `gym` package, unless the old environment imports it. The old environment must have `reset()`, which
+    returns an observation; `step(action)`, which returns observation, reward, done and info; and spaces with `low`,
+    `high`, `shape` and `dtype`. It may have `seed(n)`, `render(mode=...)` and `close()`. To train in one, register it
+    in your own file, `my_lab.py`::
 
         import gymnasium
         from offpcc.envs.wrappers.old_gym import OldGym
@@ -34,26 +35,26 @@ class OldGym(gymnasium.Env[Array, Array]):
             max_episode_steps=500,
         )
 
-    Then `import my_lab` in a gin file makes it known to `--env old-robot-v0`, and `offpcc check --env
-    my_lab:old-robot-v0` examines it. Give `max_episode_steps` what the old environment's own time limit
-    was, and leave the old `TimeLimit` away where you can: it cannot always tell its end from the task's.
+    With `import my_lab` in a gin file, `--env old-robot-v0` works. `offpcc check --env my_lab:old-robot-v0` examines
+    the environment. Set `max_episode_steps` to the old environment's own time limit. Leave out the old `TimeLimit`
+    wrapper if you can: it cannot always distinguish its own end from the task's end.
 
-    The end: `done` is a termination, unless info says ``TimeLimit.truncated``; then it is a truncation.
+    End of an episode: `done` is a termination, unless info has a true ``TimeLimit.truncated``. Then it is a truncation.
 
-    Randomness: `reset(seed=n)` calls the old `seed(n)`; each later reset gives it a number drawn from `np_random`, so
-    that an episode can be found again when a run is resumed. An old environment that has no `seed`, or draws from
-    a generator that its `seed` does not reach, cannot be found again: the run then says that its resume is not exact,
-    and `offpcc check` says so before.
+    Randomness: `reset(seed=n)` calls the old `seed(n)`. Each later reset calls it with a number drawn from `np_random`,
+    so that a resumed run can repeat an episode. This cannot work if the old environment has no `seed`, or uses a
+    generator that its `seed` does not reach. The run then reports that its resume is not exact, and `offpcc check`
+    reports it before.
 
     Args:
         env: The old environment.
-        time_limit: The length, in steps, at which the old environment ends an episode by itself without saying why
-            in info: such an end is a truncation. The old gym kept it in `env.spec.max_episode_steps` or
+        time_limit: The length, in steps, at which the old environment ends an episode by itself without saying why in
+            info. Such an end is a truncation. The old gym kept this number in `env.spec.max_episode_steps` or
             `env._max_episode_steps`.
         render_mode: None, or one of the old environment's modes, such as "rgb_array" or "human".
 
     Raises:
-        UserError: A space has no bounds (`Discrete`, `Dict`), or the environment is not of the old interface.
+        UserError: A space has no bounds (`Discrete`, `Dict`), or the environment does not have the old interface.
     """
 
     def __init__(self, env: Any, *, time_limit: int | None = None, render_mode: str | None = None) -> None:
@@ -70,7 +71,7 @@ class OldGym(gymnasium.Env[Array, Array]):
         self._length = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Starts an episode, seeded by `seed` or from `np_random`; there are no options."""
+        """Start an episode, seeded by `seed` or from `np_random`; `options` is ignored."""
         super().reset(seed=seed)
         if callable(getattr(self.old, "seed", None)):
             self.old.seed(int(self.np_random.integers(MAX_SEED)) if seed is None else seed)
@@ -82,7 +83,7 @@ class OldGym(gymnasium.Env[Array, Array]):
         return self._read(observation), {}
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """Takes a step, and tells a time limit from the task's end as well as the old environment does."""
+        """Take an environment step; separate truncation from termination as well as the old environment does."""
         result = self.old.step(action)
         if len(result) != 4:
             raise UserError(
@@ -95,11 +96,11 @@ class OldGym(gymnasium.Env[Array, Array]):
         return self._read(observation), float(np.asarray(reward).item()), bool(done and not truncated), truncated, info
 
     def render(self) -> Any:
-        """Returns the old environment's frame, or None without a render mode."""
+        """Return the old environment's frame, or None without a render mode."""
         return None if self.render_mode is None else self.old.render(mode=self.render_mode)
 
     def close(self) -> None:
-        """Closes the old environment, if it can be."""
+        """Close the old environment, if it has a `close` method."""
         if callable(getattr(self.old, "close", None)):
             self.old.close()
 
@@ -108,7 +109,7 @@ class OldGym(gymnasium.Env[Array, Array]):
             self.render()
 
     def _read(self, observation: Any) -> Array:
-        """A copy: many an old environment writes into one array for ever."""
+        """Return a copy, because many old environments reuse one array."""
         return np.array(observation, dtype=self.observation_space.dtype)
 
     @property

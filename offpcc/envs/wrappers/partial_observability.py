@@ -21,11 +21,11 @@ class KeepIndices(gym.ObservationWrapper[Array, Any, Array], RecordConstructorAr
     """Shows some numbers of the observation and hides the others.
 
     Args:
-        env: Its observation is a vector.
-        indices: The places of the numbers that are kept, in the order they are shown.
+        env: An environment whose observation is a vector.
+        indices: Indices of the numbers to keep, in the order in which to show them.
 
     Raises:
-        ValueError: The observation is no vector, or has no such place.
+        ValueError: The observation is not a vector, there are no indices, or an index is out of range.
     """
 
     def __init__(self, env: gym.Env[Any, Any], indices: Sequence[int]) -> None:
@@ -39,7 +39,7 @@ class KeepIndices(gym.ObservationWrapper[Array, Any, Array], RecordConstructorAr
         self.observation_space = Box(space.low[self._indices], space.high[self._indices], dtype=space.dtype.type)
 
     def observation(self, observation: Array) -> Array:
-        """Returns the kept numbers, (len(indices),)."""
+        """Return the kept numbers, (len(indices),)."""
         kept: Array = observation[self._indices]
         return kept
 
@@ -49,11 +49,11 @@ class DropIndices(KeepIndices):
     """Hides some numbers of the observation and shows the others.
 
     Args:
-        env: Its observation is a vector.
-        indices: The places of the numbers that are hidden.
+        env: An environment whose observation is a vector.
+        indices: Indices of the numbers to hide.
 
     Raises:
-        ValueError: The observation is no vector, has no such place, or nothing of it would be left.
+        ValueError: The observation is not a vector, an index is out of range, or no number would be left.
     """
 
     def __init__(self, env: gym.Env[Any, Any], indices: Sequence[int]) -> None:
@@ -66,14 +66,14 @@ class DropIndices(KeepIndices):
 
 @gin.configurable(denylist=["env"])
 class Flicker(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
-    """Blanks the whole observation now and then (Hausknecht & Stone 2015, arXiv:1507.06527, section 5).
+    """Replaces the whole observation with zeros at random (Hausknecht & Stone 2015, arXiv:1507.06527, section 5).
 
     Args:
-        env: Its observation is a Box.
-        probability: Of zeros in the place of an observation, at each step and reset.
+        env: An environment whose observation is a Box.
+        probability: Probability of zeros, at each step and reset.
 
     Raises:
-        ValueError: `probability` is not one, or the observation is no Box.
+        ValueError: `probability` is not in [0, 1], or the observation is not a Box.
     """
 
     def __init__(self, env: gym.Env[Any, Any], probability: float) -> None:
@@ -86,7 +86,7 @@ class Flicker(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
         self.observation_space = Box(np.minimum(space.low, 0), np.maximum(space.high, 0), dtype=space.dtype.type)
 
     def observation(self, observation: Array) -> Array:
-        """Returns `observation`, or zeros."""
+        """Return `observation` or zeros."""
         return np.zeros_like(observation) if self.np_random.random() < self._probability else observation
 
 
@@ -95,11 +95,11 @@ class ObservationNoise(gym.ObservationWrapper[Array, Any, Array], RecordConstruc
     """Adds Gaussian noise to each number of the observation.
 
     Args:
-        env: Its observation is a Box of floats.
-        std: The noise's standard deviation: one for all numbers, or one for each, in their units.
+        env: An environment whose observation is a Box of floats.
+        std: Standard deviation of the noise, in the units of the observation: one for all numbers, or one for each.
 
     Raises:
-        ValueError: `std` is negative, infinite or does not fit, or the observation is no Box of floats.
+        ValueError: `std` is negative or infinite or has the wrong shape, or the observation is not a Box of floats.
     """
 
     def __init__(self, env: gym.Env[Any, Any], std: float | Sequence[float]) -> None:
@@ -116,6 +116,6 @@ class ObservationNoise(gym.ObservationWrapper[Array, Any, Array], RecordConstruc
         self.observation_space = Box(-np.inf, np.inf, space.shape, space.dtype.type)
 
     def observation(self, observation: Array) -> Array:
-        """Returns `observation` with noise."""
+        """Return `observation` with noise."""
         noise = self.np_random.standard_normal(observation.shape).astype(observation.dtype)
         return np.asarray(observation + self._std * noise, observation.dtype)
