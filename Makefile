@@ -44,7 +44,7 @@ train: $(VENV)/installed
 	$(RUN) offpcc/launch.py $(QUICKSTART) $(if $(wildcard $(RESULTS)/pendulum-p-v0/rsac/1/run.json),--resume)
 
 test: $(VENV)/installed-tests
-	$(RUN) -m pytest -m "not slow" -n auto --maxprocesses 8
+	$(RUN) -m pytest -m "not slow" -n auto --maxprocesses 8 --durations=30
 
 test-slow: $(VENV)/installed-tests
 	$(RUN) -m pytest -m slow
