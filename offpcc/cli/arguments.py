@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from offpcc.config.validation import MOST_PARTS
+from offpcc.config.validation import MOST_ENVS
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path, ends_in_slash, shown
 
@@ -49,8 +49,8 @@ def num_envs(text: str) -> int:
     Raises:
         ArgumentTypeError: it is none.
     """
-    if (number := _whole(text, 1, MOST_PARTS)) is None:
-        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number from 1 to {MOST_PARTS}, such as 1")
+    if (number := _whole(text, 1, MOST_ENVS)) is None:
+        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number from 1 to {MOST_ENVS}, such as 1")
     return number
 
 
