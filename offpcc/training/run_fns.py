@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import gin
 
+from offpcc.algorithms import ActorCritic
 from offpcc.config.validation import (
     NonnegativeInteger,
     NonnegativeSize,
@@ -24,7 +26,7 @@ from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Logger, Loggers
 from offpcc.training.metrics import EXPLORING, Clock, Loop, columns, report_skipped_updates, summary, warn_no_updates
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import DataWarning, UserError
 
 ALMOST_ONE = 1.0 - 1e-6  # an update that is due: ten times 0.1, as floats add up, is a little less than one
 
@@ -129,6 +131,10 @@ def train(
         stop_return=stop_return,
     )
     check_num_envs(interaction, num_steps_per_epoch)
+    if isinstance(algorithm, ActorCritic):
+        planned = planned_updates(interaction, num_epochs * num_steps_per_epoch, update_after, updates_per_step)
+        if told := algorithm.about_updates(planned):
+            warnings.warn(told, DataWarning, stacklevel=2)
     loop, logger = loop or Loop(), Loggers([logger])
     run = Run(algorithm, buffer, interaction, tests, loop)
     clock = Clock(loop, num_epochs * num_steps_per_epoch, updates_per_step, logger)

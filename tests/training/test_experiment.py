@@ -16,12 +16,13 @@ from offpcc.algorithms.acting import ACTOR_FORMAT
 from offpcc.algorithms.variants import RecurrentSAC
 from offpcc.config import loading
 from offpcc.core import Step
+from offpcc.data import Dataset
 from offpcc.networks import Identity, Recurrent
 from offpcc.training.evaluation import run_episodes
 from offpcc.training.experiment import build
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_dir import RunFolder
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import DataWarning, UserError
 
 SMALL = {"hidden_dims": (8,), "encoder": functools.partial(Recurrent, hidden_dim=8, num_layers=1)}
 
@@ -342,3 +343,21 @@ def test_the_next_free_id_is_above_all_numbers_and_other_names_are_none(tmp_path
     for name in ("2", "7", "²", "٣", "notes"):
         (folder.siblings / name).mkdir(parents=True)
     assert folder.next_free_id() == 8
+
+
+@pytest.mark.parametrize("steps, is_told", [(5, True), (6, False)])
+def test_an_actor_that_only_imitates_is_told_in_python(steps, is_told, recwarn):
+    data = Dataset.from_arrays(
+        observations=np.linspace(-1.0, 1.0, 40, dtype=np.float32)[:, None],
+        actions=np.linspace(-0.5, 0.5, 40, dtype=np.float32)[:, None],
+        rewards=np.zeros(40, np.float32),
+        terminations=np.arange(40) % 10 == 9,
+        truncations=np.zeros(40, bool),
+        action_range=(-1.0, 1.0),
+    )
+    learner = offpcc.build(None, "cql", dataset=data, algorithm={"hidden_dims": (8,), "bc_steps": 10})
+    recwarn.clear()
+    learner.train(Loggers([]), num_epochs=2, num_steps_per_epoch=steps)
+    found = [(warning.category, str(warning.message)) for warning in recwarn]
+    assert [category for category, _ in found] == [DataWarning] * is_told
+    assert all(text.startswith("the actor will only imitate and never seek high Q") for _, text in found)
