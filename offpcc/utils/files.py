@@ -91,7 +91,6 @@ def replacing(path: Path, before: Path | None = None) -> Iterator[Path]:
         The path to write to instead.
     """
     temporary = path.with_name(f".{path.stem}.tmp-{os.getpid()}{path.suffix}")
-    temporary.unlink(missing_ok=True)  # in a folder from somebody else, a link that would be written through
     try:
         temporary.unlink(missing_ok=True)  # whatever it is: a writer would follow a link, or wait for a pipe
         yield temporary
