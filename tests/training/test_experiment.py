@@ -12,9 +12,10 @@ import torch
 from gymnasium.spaces import Box
 
 import offpcc
+from offpcc.algorithms import SAC
 from offpcc.algorithms.acting import ACTOR_FORMAT
 from offpcc.algorithms.variants import RecurrentSAC
-from offpcc.config import loading
+from offpcc.config import loading, registry
 from offpcc.core import Step
 from offpcc.data import Dataset
 from offpcc.networks import Identity, Recurrent
@@ -361,3 +362,28 @@ def test_an_actor_that_only_imitates_is_told_in_python(steps, is_told, recwarn):
     found = [(warning.category, str(warning.message)) for warning in recwarn]
     assert [category for category, _ in found] == [DataWarning] * is_told
     assert all(text.startswith("the actor will only imitate and never seek high Q") for _, text in found)
+
+
+@pytest.mark.parametrize("normalizes", [None, True, False])
+def test_an_actor_of_a_class_without_kwargs_is_loaded(normalizes, tmp_path, monkeypatch):
+    """What it gives to its base class cannot be given to it again."""
+    monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
+
+    class Plain(SAC):
+        normalizes_recorded = True
+
+        def __init__(self, observation_space, action_space, *, gamma=0.9, device="cpu", seed=0):
+            given = {"hidden_dims": (8,), "normalize_observations": normalizes, "gamma": gamma / 2}
+            super().__init__(observation_space, action_space, device=device, seed=seed, **given)
+
+    Plain.__name__ = Plain.__qualname__ = f"Plain{normalizes}"
+    offpcc.configurable(Plain)
+    space = Box(-1.0, 1.0, (3,), np.float32)
+    algorithm = Plain(space, Box(-2.0, 2.0, (1,), np.float32))
+    algorithm.expect_recorded_data()
+    arguments = algorithm.actor_file()["algorithm"]["arguments"]
+    assert set(arguments) == {"observation_space", "action_space", "gamma", "device", "seed"}
+    offpcc.Agent(algorithm).save(tmp_path / "actor.pt")
+    loaded = offpcc.Agent.load(tmp_path / "actor.pt").algorithm
+    assert type(loaded) is Plain and loaded.gamma == 0.45
+    assert (loaded.normalization is None) == (normalizes is False)
