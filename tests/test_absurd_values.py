@@ -4,6 +4,7 @@ Every parameter that gin can set is bound to numbers that nobody wants, to value
 what is something else.
 """
 
+import argparse
 import decimal
 import fractions
 import functools
@@ -14,6 +15,7 @@ import signal
 from pathlib import Path
 
 import gin
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -24,10 +26,13 @@ import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.cli import main, plan
+from offpcc.cli.arguments import num_envs
 from offpcc.config import loading
 from offpcc.config.bindings import configurables, parameters, passed_by_us
 from offpcc.config.registry import REGISTRY
 from offpcc.config.validation import check, rules_of
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.envs.vector.local import environments
 from offpcc.networks.cells import CELLS
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_dir import RunFolder
@@ -269,7 +274,7 @@ def test_a_number_that_is_too_large_is_told_what_the_largest_is():
     for settings_given, words in (
         ({"updates_per_step": 1e12}, "1000000000000.0; it has to be 10,000 or less"),
         ({"num_epochs": 2**63}, "9223372036854775808; it has to be 9,223,372,036,854,775,807 or less"),
-        ({"num_test_envs": 10**5_000}, "a whole number of 5,001 digits; it has to be 1,000 or less"),
+        ({"num_test_envs": 10**5_000}, "a whole number of 5,001 digits; it has to be 16,384 or less"),
         ({"stop_return": -1e300}, "-1e+300; it has to be from -1e+38 to 1e+38"),
     ):
         with pytest.raises(UserError) as caught:
@@ -279,6 +284,23 @@ def test_a_number_that_is_too_large_is_told_what_the_largest_is():
     for sizes, words in (([10**9], "each has to be 1,048,576 or less"), ([4] * 1_001, "1,000 numbers or fewer")):
         with pytest.raises(UserError, match=words):
             check("SAC", sac, {"hidden_dims": sizes})
+
+
+def test_a_thousand_and_more_environments_are_taken():
+    """1,024 is a natural number of them; layers and critics have a smaller bound."""
+    space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    for kind in (ReplayBuffer, RecurrentReplayBuffer):
+        assert kind(space, space, capacity=20_000, num_envs=1_024).num_envs == 1_024
+        with pytest.raises(UserError, match="num_envs is 16385; it has to be 16,384 or less"):
+            kind(space, space, num_envs=16_385)
+        with pytest.raises(UserError, match="frame_stack is 1024; it has to be 1,000 or less"):
+            kind(space, space, frame_stack=1_024)
+    check("train", rules_of(configurables()["offpcc.training.run_fns.train"]), {"num_test_envs": 16_384})
+    check("environments", rules_of(environments), {"num_envs": 16_384})
+    assert num_envs("16384") == 16_384
+    for text in ("0", "16385"):
+        with pytest.raises(argparse.ArgumentTypeError, match="from 1 to 16384"):
+            num_envs(text)
 
 
 # Texts --------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """No display, logger or picture ends a run: what it raises is reported once, and the run comes to the same."""
 
+import dataclasses
 import errno
 import io
 import itertools
@@ -17,6 +18,7 @@ from rich.progress import Progress as Bar
 
 import offpcc
 from offpcc.cli import collect, train
+from offpcc.data.buffers.base import BufferBase
 from offpcc.training import metrics
 from offpcc.training.loggers import ConsoleLogger, Loggers, Progress, TensorBoardLogger, going_on_without
 from offpcc.training.loggers.console import download_bar
@@ -165,6 +167,72 @@ def test_a_failing_progress_bar_ends_no_download(monkeypatch, capsys):
                     show(done, None)
         shown = capsys.readouterr().out + terminal.file.getvalue()  # a bar that is up shows what is printed above it
         assert shown.count("the progress bar failed") == 1
+
+
+# The warning of saturation --------------------------------------------------------------------------------------------
+
+
+TRAINED = {"num_epochs": 2, "num_steps_per_epoch": 30, "update_after": 10, "num_test_episodes_per_epoch": 0}
+
+
+def small_learner():
+    return offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8, 8)}, buffer={"batch_size": 4})
+
+
+def train_to_the_end(learner):
+    learner.train(Loggers([]), **TRAINED)
+    learner.close()
+    assert learner.loop.epoch == 2 and learner.loop.num_updates > 0
+
+
+def test_an_error_in_the_check_for_saturation_ends_no_run(monkeypatch, capsys):
+    learner = small_learner()
+    monkeypatch.setattr(learner.algorithm, "shares_at_bounds", broken(ZeroDivisionError("my encoder")))
+    train_to_the_end(learner)
+    told = "the check for saturation failed (ZeroDivisionError: my encoder); the run goes on without it"
+    assert capsys.readouterr().out.count(told) == 1
+
+
+def test_a_warning_of_saturation_that_cannot_be_printed_ends_no_run(monkeypatch, capsys):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    learner = small_learner()
+    monkeypatch.setattr(learner.algorithm, "shares_at_bounds", lambda batch: (1.0, 0.0))
+    monkeypatch.setattr(sys, "stderr", Gone())
+    train_to_the_end(learner)
+    assert "the check for saturation failed (BrokenPipeError" in capsys.readouterr().out
+
+
+def test_a_buffer_of_a_users_own_needs_no_peek(capsys):
+    class Mine:
+        """A buffer with nothing but what `offpcc.core.Buffer` asks for."""
+
+        def __init__(self, buffer):
+            for name in ("push", "begin", "truncate", "sample", "state_dict", "load_state_dict"):
+                if hasattr(buffer, name):
+                    setattr(self, name, getattr(buffer, name))
+            self.buffer = buffer
+
+        def __len__(self):
+            return len(self.buffer)
+
+    learner = small_learner()
+    train_to_the_end(dataclasses.replace(learner, buffer=Mine(learner.buffer)))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_buffer_with_a_sample_of_its_own_alone_is_not_looked_at(monkeypatch, capsys):
+    learner = small_learner()
+    sample = learner.buffer._sample
+    monkeypatch.setattr(learner.buffer, "sample", sample)
+    monkeypatch.setattr(learner.buffer, "_sample", lambda: BufferBase._sample(learner.buffer))
+    train_to_the_end(learner)
+    assert capsys.readouterr() == ("", "")
+
+
+# The terminal ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_terminal_that_is_gone_ends_no_run(monkeypatch):

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import gymnasium
@@ -285,3 +286,30 @@ os._exit(main((words + " train.num_epochs=1 make.timeout=3 train.num_test_episod
         )  # fmt: skip
         assert done.returncode != 0
         assert ("it is closed" in done.stdout) == is_closed, (fault, done.stdout[-500:], done.stderr[-2000:])
+
+
+def test_without_tests_there_is_the_last_actor_alone(launch, tmp_path):
+    assert train(launch, "sac", SHARED[0])[0] == 0
+    folder = run_folder(tmp_path, "machine-v0")
+    assert (folder / "actor_last.pt").is_file() and not (folder / "actor_best.pt").exists()
+    told = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert "there is then no `actor_best.pt`, and `actor_last.pt` is the actor of the latest epoch" in told
+
+
+def test_the_timeout_interrupts_a_close_that_takes_longer(launch, monkeypatch):
+    """The page says so, with the remedy."""
+    parked = []
+
+    def park(self):
+        if LOG:  # the environment that the run acts in
+            deadline = time.monotonic() + 30.0
+            while time.monotonic() < deadline:
+                time.sleep(0.01)
+            parked.append(True)
+
+    monkeypatch.setattr(Machine, "close", park)
+    err = train(launch, "sac", SHARED[0], "make.timeout=1")[2]
+    assert not parked and "did not come back within make.timeout = 1" in err
+    told = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert "`make.timeout` limits `close()`, too" in told
+    assert "Set `make.timeout` to more than your slowest `close()` takes" in told

@@ -5,6 +5,7 @@ import io
 import itertools
 import platform
 import shutil
+import sys
 import time
 
 import pytest
@@ -90,11 +91,11 @@ def under(monkeypatch):
         else:
             fake = lambda name: other if name == package else version(name)  # noqa: E731
             monkeypatch.setattr(importlib.metadata, "version", fake)
-        versions.versions.cache_clear()
+        versions.installed_versions.cache_clear()
 
     yield change
     monkeypatch.undo()
-    versions.versions.cache_clear()
+    versions.installed_versions.cache_clear()
 
 
 @pytest.mark.parametrize("package", ["torch", "numpy", "gymnasium", "offpcc", "python", "gin-config"])
@@ -109,6 +110,20 @@ def test_a_run_goes_on_under_another_version_and_says_so(half, whole, launch, un
     code, out, err = launch(*GO_ON[:-1], "train.num_epochs=3")  # what is gone on with now was written by this version
     assert code == 0, err
     assert "not exact" not in out
+
+
+@pytest.mark.parametrize("package", versions.SIMULATORS)
+def test_a_simulator_counts_only_if_the_run_has_used_it(under, monkeypatch, package):
+    """One that was installed, or changed, between two halves of a run that does not use it changes nothing."""
+    module = package.replace("-", "_")
+    under(package, "1.0")
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    unused = versions.versions()
+    monkeypatch.setitem(sys.modules, module, sys)
+    used = versions.versions()
+    under(package, "2.0")
+    assert versions.tell_changed(unused) is None
+    assert versions.tell_changed(used) == f"the run used {package} 1.0, this process uses {package} 2.0"
 
 
 def test_under_the_same_versions_nothing_is_said(half, whole, launch):

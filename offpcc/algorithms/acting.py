@@ -198,13 +198,13 @@ class Acting:
 
     def actor_file(self) -> dict[str, Any]:
         """Return the content of an actor file: how to build the actor, as plain data, and the weights of `act`."""
+        encoders = {"encoder": self.actor_encoder, "shared_encoder": self.shared_encoder}
         description = {
             "class": type(self).__name__,
             "arguments": {
                 **specification({k: v for k, v in self._arguments.items() if k not in LEARNING_ONLY | BUILT}),
                 "device": "cpu",
-                "encoder": rebuilds(self.actor_encoder),
-                "shared_encoder": rebuilds(self.shared_encoder),
+                **{name: rebuilds(encoder) for name, encoder in encoders.items() if name in self._arguments},
             },
         }
         weights = {

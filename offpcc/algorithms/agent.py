@@ -128,11 +128,13 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
         raise UserError(f"{file} is a run's folder; give the actor in it, {inside}")
     content = read_tensors(file, "actor", ACTOR_FORMAT)
     try:
-        # The default of normalize_observations depends on the data and on the version, so the weights decide.
-        is_normalized = "normalization" in content["weights"]
-        algorithm: ActorCritic = from_specification(
-            content["algorithm"], device=device, normalize_observations=is_normalized
-        )
+        # Whether observations are normalised may have been a default, which depends on the data and on the version.
+        is_normalized, name = "normalization" in content["weights"], "normalize_observations"
+        arguments = content["algorithm"]["arguments"]
+        differing = {name: is_normalized} if name in arguments and arguments[name] is not is_normalized else {}
+        algorithm: ActorCritic = from_specification(content["algorithm"], device=device, **differing)
+        if is_normalized:  # a class without this argument may normalise recorded data alone
+            algorithm.expect_recorded_data()
         for name, part in algorithm.actor_parts().items():
             part.load_state_dict(content["weights"][name])
     except UserError:

@@ -1,8 +1,4 @@
-"""Convert the name of a module, as in an import.
-
-Raises:
-    ArgumentTypeError: the text is not a valid module name.
-"""
+"""Types of command-line arguments for argparse, and checks of environment variables."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from offpcc.config.validation import MOST_PARTS
+from offpcc.config.validation import MOST_ENVS
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path, ends_in_slash, shown
 
@@ -53,8 +49,8 @@ def num_envs(text: str) -> int:
     Raises:
         ArgumentTypeError: the text is not a valid number.
     """
-    if (number := _whole(text, 1, MOST_PARTS)) is None:
-        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number from 1 to {MOST_PARTS}, such as 1")
+    if (number := _whole(text, 1, MOST_ENVS)) is None:
+        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number from 1 to {MOST_ENVS}, such as 1")
     return number
 
 

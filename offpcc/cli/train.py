@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -43,7 +44,7 @@ from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_fns import columns_of
 from offpcc.training.settings import digest
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import DataWarning, UserError
 from offpcc.utils.files import open_regular, telling_of_faults
 from offpcc.utils.locks import FolderLock
 from offpcc.utils.paths import check_folder
@@ -100,8 +101,8 @@ def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row])
     expected = [table_text(names, rows).encode() for names in (own, joined_columns(columns, rows))]
     if table.is_file():
         with open_regular(table) as stream:
-            plan = stream.read(max(map(len, expected)))
-        if any(plan.startswith(text) for text in expected):
+            beginning = stream.read(max(map(len, expected)))
+        if any(beginning.startswith(text) for text in expected):
             return ""
     table.replace(folder.progress_before)
     return (
@@ -243,7 +244,8 @@ def run_training(
         stack.callback(logger.close)
         try:
             try:
-                learner.train(logger, [saving])
+                with warnings.catch_warnings(action="ignore", category=DataWarning):  # printed by `plan_run`
+                    learner.train(logger, [saving])
                 if learner.recorder is not None:
                     learner.recorder.cut()
                     learner.recorder.merge()

@@ -46,6 +46,7 @@ def configurable(cls: C) -> C:
         cls.__init__ = passes_on  # type: ignore[misc]
     original = cls.__init__  # type: ignore[misc]
     signature = inspect.signature(original)
+    takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
 
     @functools.wraps(original)
     def remembering(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -58,7 +59,10 @@ def configurable(cls: C) -> C:
             elif parameter.kind is not parameter.VAR_POSITIONAL:
                 given[name] = bound.arguments[name]
         check(type(self).__name__, rules_of(cls), given)
-        self.__dict__.setdefault("_arguments", {}).update(given)
+        # A class without **kwargs builds the rest itself: what it gives to its base class cannot be given to it.
+        if not self.__dict__.get("_has_all_arguments", False):
+            self.__dict__.setdefault("_arguments", {}).update(given)
+            self.__dict__["_has_all_arguments"] = not takes_more
         original(self, *args, **kwargs)
 
     remembering.__signature__ = signature  # type: ignore[attr-defined]  # gin reads defaults from it

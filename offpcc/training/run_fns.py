@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import gin
 
+from offpcc.algorithms import ActorCritic
 from offpcc.config.validation import (
     NonnegativeInteger,
     NonnegativeSize,
     Number,
-    NumParts,
+    NumEnvs,
     PositiveInteger,
     at_least,
     check,
@@ -24,7 +26,7 @@ from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Logger, Loggers
 from offpcc.training.metrics import EXPLORING, Clock, Loop, columns, report_skipped_updates, summary, warn_no_updates
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import DataWarning, UserError
 
 ALMOST_ONE = 1.0 - 1e-6  # an update is due from here on; as floats, ten times 0.1 adds up to less than one
 
@@ -77,7 +79,7 @@ def train(
     num_epochs: PositiveInteger = gin.REQUIRED,
     num_steps_per_epoch: PositiveInteger = 1_000,
     num_test_episodes_per_epoch: NonnegativeSize = 10,
-    num_test_envs: NumParts = 10,
+    num_test_envs: NumEnvs = 10,
     update_after: NonnegativeInteger = 10_000,
     update_every: PositiveInteger = 1,
     updates_per_step: UpdatesPerStep = 1.0,
@@ -129,6 +131,10 @@ def train(
         stop_return=stop_return,
     )
     check_num_envs(interaction, num_steps_per_epoch)
+    if isinstance(algorithm, ActorCritic):
+        planned = planned_updates(interaction, num_epochs * num_steps_per_epoch, update_after, updates_per_step)
+        if told := algorithm.about_updates(planned):
+            warnings.warn(told, DataWarning, stacklevel=2)
     loop, logger = loop or Loop(), Loggers([logger])
     run = Run(algorithm, buffer, interaction, tests, loop)
     clock = Clock(loop, num_epochs * num_steps_per_epoch, updates_per_step, logger)

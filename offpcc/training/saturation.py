@@ -8,8 +8,8 @@ import torch
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.base import AT_BOUND
-from offpcc.core import is_image
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.core import Batch, Buffer, is_image
+from offpcc.training.loggers import going_on_without
 from offpcc.training.run_fns import Run
 
 NEARLY_ALL = 0.95  # share of the outputs; good bang-bang policies reach 0.7
@@ -19,16 +19,17 @@ FEWER_BETWEEN = 0.25  # share between the bounds, relative to that of the action
 class Saturation:
     """Checks the tanh outputs that actions are made of at each epoch's end, and warns once if they are saturated.
 
-    It uses a preview of the next batch, so the results of a run do not depend on this callback.
+    It looks at the batch that is drawn next, so a run comes to the same with it or without. A failure of this check
+    ends no run.
 
     Args:
-        algorithm: the agent to check.
-        buffer: the buffer that provides the batch.
+        algorithm: acts.
+        buffer: is sampled from; one without `peek` is not looked at.
     """
 
-    def __init__(self, algorithm: ActorCritic, buffer: ReplayBuffer | RecurrentReplayBuffer) -> None:
+    def __init__(self, algorithm: ActorCritic, buffer: Buffer) -> None:
         self.algorithm, self.buffer = algorithm, buffer
-        self.is_told = False
+        self.is_told, self.failed = False, set[str]()
 
     def on_start(self, run: Run) -> None:
         """Do nothing."""
@@ -37,17 +38,33 @@ class Saturation:
         """Do nothing."""
 
     def on_epoch(self, run: Run) -> None:
-        """Check the outputs, and warn if they are saturated."""
+        """Look, and warn."""
+        with going_on_without("the check for saturation", self.failed):
+            self._look(run)
+
+    def _look(self, run: Run) -> None:
         if self.is_told or not run.loop.num_updates or not len(self.buffer):
             return
-        with torch.random.fork_rng(devices=[]):  # a user's encoder may draw random numbers, for example in dropout
-            shares = self.algorithm.shares_at_bounds(self.buffer.peek())
+        with torch.random.fork_rng(devices=[]):  # an encoder of a user's, such as dropout, may draw
+            batch = self._peek()
+            shares = None if batch is None else self.algorithm.shares_at_bounds(batch)
         if shares is None:
             return
         made, recorded = (float(share) for share in shares)
         if made > NEARLY_ALL and 1.0 - made < FEWER_BETWEEN * (1.0 - recorded):
             self.is_told = True
             print(f"offpcc: {self._told(run.loop.epoch, made, recorded)}", file=sys.stderr, flush=True)
+
+    def _peek(self) -> Batch | None:
+        """The next batch; None from a buffer that cannot show it, as `Buffer` does not ask for `peek`."""
+        peek = getattr(self.buffer, "peek", None)
+        if not callable(peek):
+            return None
+        try:
+            batch: Batch = peek()
+        except NotImplementedError:  # a subclass of `BufferBase` that has a `sample` of its own
+            return None
+        return batch
 
     def on_end(self, run: Run) -> None:
         """Do nothing."""

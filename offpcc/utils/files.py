@@ -92,7 +92,6 @@ def replacing(path: Path, before: Path | None = None) -> Iterator[Path]:
         The temporary path.
     """
     temporary = path.with_name(f".{path.stem}.tmp-{os.getpid()}{path.suffix}")
-    temporary.unlink(missing_ok=True)  # the folder may contain a link from somebody else; do not write through it
     try:
         temporary.unlink(missing_ok=True)  # a writer would follow a link, or block on a pipe
         yield temporary

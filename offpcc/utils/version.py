@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import platform
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,8 +21,8 @@ PACKAGES = ("torch", "numpy", "gymnasium", "gin-config", *SIMULATORS)
 
 
 @functools.cache
-def versions() -> dict[str, str]:
-    """Return the versions in this process by package; skip packages that are not installed."""
+def installed_versions() -> dict[str, str]:
+    """The versions that are installed, by package."""
     found = {"offpcc": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -31,12 +32,25 @@ def versions() -> dict[str, str]:
     return found
 
 
+def versions() -> dict[str, str]:
+    """The versions that this process uses, by package: of the simulators, those that it has imported."""
+    return {
+        package: version
+        for package, version in installed_versions().items()
+        if package not in SIMULATORS or package.replace("-", "_") in sys.modules
+    }
+
+
 def tell_changed(before: Any) -> str | None:
-    """Return which versions differ from those of a checkpoint; None if none differ or none are known."""
+    """What of the versions of a checkpoint is another one now; None if nothing is, or if none are known.
+
+    A simulator counts only if the run has used it.
+    """
     if not isinstance(before, Mapping):
         return None
-    now = versions()
-    changed = [name for name in ("offpcc", "python", *PACKAGES) if str(before.get(name)) != str(now.get(name))]
+    now = installed_versions()
+    compared = [name for name in ("offpcc", "python", *PACKAGES) if name not in SIMULATORS or name in before]
+    changed = [name for name in compared if str(before.get(name)) != str(now.get(name))]
     if not changed:
         return None
     used = ", ".join(f"{name} {shown(str(before.get(name, '(none)')))}" for name in changed)

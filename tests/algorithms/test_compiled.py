@@ -61,5 +61,5 @@ def test_a_copy_and_an_actors_file_are_of_their_own(tmp_path):
 
 
 def test_what_was_asked_for_twice_is_refused():
-    with pytest.raises(UserError, match=r"SAC\.fused is True, but compiled is True"):
+    with pytest.raises(UserError, match=r"SAC\.fused is True, but compile is True"):
         built("sac", compile=True, fused=True)

@@ -197,7 +197,7 @@ OTHER_COMMANDS = [
     ("evaluate RUN --episodes x", "'x'", "such as 1"),
     (f"evaluate RUN --episodes {'1' * 5_000}", "--episodes"),
     ("evaluate RUN --num_envs 0", "'0'"),
-    ("evaluate RUN --num_envs 1000000000 --episodes 1000000000", "--num_envs", "from 1 to 1000"),
+    ("evaluate RUN --num_envs 1000000000 --episodes 1000000000", "--num_envs", "from 1 to 16384"),
     ("evaluate RUN --seed -1", "-1"),
     ("evaluate RUN --env pendulum-v0", "(3,)", "--env"),
     ("evaluate RUN --env nowhere-v0", "nowhere-v0"),

@@ -66,7 +66,7 @@ FAULTS = {
         "1,048,576 or less",
     ),
     "updates": (f"{SHORT}train.updates_per_step = 1e12\n", "train.updates_per_step is 1000000000000", "10,000 or less"),
-    "environments": (f"{SHORT}environments.num_envs = 1000000000\n", "environments.num_envs", "1,000 or less"),
+    "environments": (f"{SHORT}environments.num_envs = 1000000000\n", "environments.num_envs", "16,384 or less"),
     "singleton": (f"{SHORT}SAC.encoder = @gin.singleton\n", ":2", "SAC.encoder is @gin.singleton", "gin's own"),
     "constant": (f"{SHORT}SAC.lr = @gin.constant()\n", ":2", "SAC.lr is @gin.constant", "gin's own"),
     "digits": (f"{SHORT}SAC.n_step = {'9' * 5_000}\n", "SAC.n_step = 999", "(5,0"),

@@ -680,3 +680,10 @@ def test_an_agent_with_memory_is_told_of_data_that_leaves_nothing_to_remember(
     code, out, err = offline(algo, "--dataset", file)
     assert code == 0, err
     assert ("note: nearly all of the episodes are one step long" in out) is is_told
+
+
+def test_an_actor_that_only_imitates_is_told_once_on_the_command_line(offline, unit_file, recwarn):
+    code, out, err = offline("cql", "--dataset", unit_file, bindings=("CQL.bc_steps=1000000",))
+    assert code == 0, err
+    assert (out + err).count("the actor will only imitate") == 1
+    assert not [warning for warning in recwarn if "imitate" in str(warning.message)]

@@ -12,16 +12,18 @@ import torch
 from gymnasium.spaces import Box
 
 import offpcc
+from offpcc.algorithms import SAC
 from offpcc.algorithms.acting import ACTOR_FORMAT
 from offpcc.algorithms.variants import RecurrentSAC
-from offpcc.config import loading
+from offpcc.config import loading, registry
 from offpcc.core import Step
+from offpcc.data import Dataset
 from offpcc.networks import Identity, Recurrent
 from offpcc.training.evaluation import run_episodes
 from offpcc.training.experiment import build
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_dir import RunFolder
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import DataWarning, UserError
 
 SMALL = {"hidden_dims": (8,), "encoder": functools.partial(Recurrent, hidden_dim=8, num_layers=1)}
 
@@ -342,3 +344,46 @@ def test_the_next_free_id_is_above_all_numbers_and_other_names_are_none(tmp_path
     for name in ("2", "7", "²", "٣", "notes"):
         (folder.siblings / name).mkdir(parents=True)
     assert folder.next_free_id() == 8
+
+
+@pytest.mark.parametrize("steps, is_told", [(5, True), (6, False)])
+def test_an_actor_that_only_imitates_is_told_in_python(steps, is_told, recwarn):
+    data = Dataset.from_arrays(
+        observations=np.linspace(-1.0, 1.0, 40, dtype=np.float32)[:, None],
+        actions=np.linspace(-0.5, 0.5, 40, dtype=np.float32)[:, None],
+        rewards=np.zeros(40, np.float32),
+        terminations=np.arange(40) % 10 == 9,
+        truncations=np.zeros(40, bool),
+        action_range=(-1.0, 1.0),
+    )
+    learner = offpcc.build(None, "cql", dataset=data, algorithm={"hidden_dims": (8,), "bc_steps": 10})
+    recwarn.clear()
+    learner.train(Loggers([]), num_epochs=2, num_steps_per_epoch=steps)
+    found = [(warning.category, str(warning.message)) for warning in recwarn]
+    assert [category for category, _ in found] == [DataWarning] * is_told
+    assert all(text.startswith("the actor will only imitate and never seek high Q") for _, text in found)
+
+
+@pytest.mark.parametrize("normalizes", [None, True, False])
+def test_an_actor_of_a_class_without_kwargs_is_loaded(normalizes, tmp_path, monkeypatch):
+    """What it gives to its base class cannot be given to it again."""
+    monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
+
+    class Plain(SAC):
+        normalizes_recorded = True
+
+        def __init__(self, observation_space, action_space, *, gamma=0.9, device="cpu", seed=0):
+            given = {"hidden_dims": (8,), "normalize_observations": normalizes, "gamma": gamma / 2}
+            super().__init__(observation_space, action_space, device=device, seed=seed, **given)
+
+    Plain.__name__ = Plain.__qualname__ = f"Plain{normalizes}"
+    offpcc.configurable(Plain)
+    space = Box(-1.0, 1.0, (3,), np.float32)
+    algorithm = Plain(space, Box(-2.0, 2.0, (1,), np.float32))
+    algorithm.expect_recorded_data()
+    arguments = algorithm.actor_file()["algorithm"]["arguments"]
+    assert set(arguments) == {"observation_space", "action_space", "gamma", "device", "seed"}
+    offpcc.Agent(algorithm).save(tmp_path / "actor.pt")
+    loaded = offpcc.Agent.load(tmp_path / "actor.pt").algorithm
+    assert type(loaded) is Plain and loaded.gamma == 0.45
+    assert (loaded.normalization is None) == (normalizes is False)

@@ -88,7 +88,7 @@ def why_not_fusable(agent: ActorCritic) -> str:
         if not (is_empty(encoder) and encoder.memoryless):
             return f"the encoder {type(encoder).__name__} has weights or a memory, and the fused update is of none"
     if agent.compile:
-        return "compiled is True, and the fused update asks no losses"
+        return "compile is True, and the fused update asks no losses"
     if agent.precision != "float32":
         return f"precision is {agent.precision!r}, and the fused update is of float32"
     actor = agent.actor

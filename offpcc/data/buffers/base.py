@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from offpcc.config.validation import NumParts
+from offpcc.config.validation import NumEnvs, NumParts
 from offpcc.core import Batch, channels_first, channels_first_shape, channels_last
 from offpcc.data.buffers.device import RowLayout, sent
 from offpcc.data.buffers.snapshot import Snapshotable
@@ -45,7 +45,7 @@ class BufferBase(Snapshotable):
         action_space: spaces.Box,
         device: str | torch.device,
         seed: int,
-        num_envs: NumParts,
+        num_envs: NumEnvs,
         frame_stack: NumParts,
     ) -> None:
         self.space_shape = observation_space.shape

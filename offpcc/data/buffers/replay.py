@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 
 from offpcc.config.registry import configurable
-from offpcc.config.validation import Flag, NumParts, PositiveInteger, Size
+from offpcc.config.validation import Flag, NumEnvs, NumParts, PositiveInteger, Size
 from offpcc.core import Batch
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.device import DeviceRings, DeviceRows, sent
@@ -65,7 +65,7 @@ class InRings(BufferBase):
         capacity: PositiveInteger,
         device: str | torch.device,
         seed: int,
-        num_envs: NumParts,
+        num_envs: NumEnvs,
         frame_stack: NumParts,
         on_device: Flag | None,
     ) -> None:
@@ -309,7 +309,7 @@ class ReplayBuffer(InRings):
         num_steps: Size = 1,
         device: str | torch.device = "cpu",
         seed: int = 0,
-        num_envs: NumParts = 1,
+        num_envs: NumEnvs = 1,
         frame_stack: NumParts = 1,
         on_device: Flag | None = None,
     ) -> None:

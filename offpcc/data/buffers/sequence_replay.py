@@ -13,7 +13,7 @@ from gymnasium import spaces
 from numpy.lib.stride_tricks import sliding_window_view
 
 from offpcc.config.registry import configurable
-from offpcc.config.validation import Flag, NonnegativeSize, NumParts, PositiveInteger, Size
+from offpcc.config.validation import Flag, NonnegativeSize, NumEnvs, NumParts, PositiveInteger, Size
 from offpcc.core import Batch
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.device import DeviceEpisodes
@@ -61,7 +61,7 @@ class RecurrentReplayBuffer(BufferBase):
         burn_in: NonnegativeSize = 0,
         device: str | torch.device = "cpu",
         seed: int = 0,
-        num_envs: NumParts = 1,
+        num_envs: NumEnvs = 1,
         frame_stack: NumParts = 1,
         on_device: Flag | None = None,
     ) -> None:

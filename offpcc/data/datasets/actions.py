@@ -12,13 +12,14 @@ from offpcc.data.datasets.metadata import Notice
 from offpcc.envs.d4rl import catalog
 from offpcc.utils.errors import UserError
 
-WIDE = 4.0  # width of an action range, twice that of [-1, 1]
-SHOWN = 3  # the most different bounds in a message
-MUCH_OUTSIDE = (
-    0.45  # share of action components; below, they may be a Gaussian policy's actions, clipped by its environment
-)
-NEARLY = 1.5  # ratio of the sizes of the two bounds, below which a symmetric range is proposed
-ALIKE = 3.0  # ratio of the widest to the narrowest range, up to which one range is proposed for all components
+WIDE = 4.0  # from the lowest to the highest action: twice as wide as [-1, 1]
+SHOWN = 3  # of unlike bounds
+MUCH_OUTSIDE = 0.45  # of all numbers of actions; below, a Gaussian policy's actions, which its environment clipped
+FEW_OUTSIDE = 0.01  # of all numbers of actions whose bounds nothing tells, up to which those outside are clipped
+SOME_OUTSIDE = 0.1  # up to which [-1, 1] is the likely range
+FAR_OUTSIDE = 1.5  # largest size of an action that is clipped to [-1, 1] where nothing tells the bounds
+NEARLY = 1.5  # of the lowest action over the highest, up to which a symmetric range is proposed
+ALIKE = 3.0  # widest over narrowest range of an action's numbers, up to which one range is proposed for all
 
 
 def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Array, Array]:
@@ -84,11 +85,16 @@ def action_warnings(actions: Array, told: Range | None, env_bounds: Range | None
             )
     if not (outside := _outside(actions, bounds)).num_actions:
         return notices
-    text, furthest = f"{outside.num_actions:,} of {len(actions):,} actions lie outside", f"up to {outside.furthest:.4g}"
-    is_d4rl = name in catalog.FILES  # all tasks of D4RL take [-1, 1]
-    if told is None and ((bounds is None and not is_d4rl) or outside.share > MUCH_OUTSIDE):
+    text, furthest = f"{outside.num_actions:,} of {len(actions):,} actions lie outside", f"up to {outside.furthest:.7g}"
+    is_d4rl = name in catalog.FILES  # whose tasks all take [-1, 1]
+    if bounds is None:
+        is_unknown = not is_d4rl and (outside.share > FEW_OUTSIDE or abs(outside.furthest) > FAR_OUTSIDE)
+    else:
+        is_unknown = told is None and outside.share > MUCH_OUTSIDE
+    if is_unknown:
         whose = "" if bounds is None else "the environment's "
-        text = f"{text} {whose}{_text(bounds)}, {furthest}, and nothing tells their range; {_remedy(actions, bounds)}"
+        text = f"{text} {whose}{_text(bounds)}, {furthest}, and nothing tells their range"
+        text = f"{text}; {_remedy(actions, bounds, outside.share)}"
         return [Notice("unknown range", text)]
     return [*notices, Notice("clipped", f"{text} {_text(bounds)}, {furthest}, and are clipped to it")]
 
@@ -112,13 +118,14 @@ def _outside(actions: Array, bounds: tuple[Array, Array] | None) -> _Outside:
     return _Outside(count, furthest, numbers / actions.size)
 
 
-def _remedy(actions: Array, bounds: tuple[Array, Array] | None) -> str:
+def _remedy(actions: Array, bounds: tuple[Array, Array] | None, share_outside: float) -> str:
     taken = ([-1.0], [1.0]) if bounds is None else (bounds[0].tolist(), bounds[1].tolist())
-    return (
-        f"tell the bounds of the recorded environment, by these actions --gin "
-        f'"dataset.action_range={_proposed(actions)}"; or, if it clipped these actions, --gin '
-        f'"dataset.action_range={_literal(*taken)}"; or name it with --env'
-    )
+    by_actions, clipped = (f'--gin "dataset.action_range={bound}"' for bound in (_proposed(actions), _literal(*taken)))
+    if share_outside <= SOME_OUTSIDE:
+        ways = f"{clipped}, which clips these actions; or, if the range was wider, {by_actions}"
+    else:
+        ways = f"by these actions {by_actions}; or, if it clipped these actions, {clipped}"
+    return f"tell the bounds of the recorded environment, {ways}; or name it with --env"
 
 
 def _proposed(actions: Array) -> str:

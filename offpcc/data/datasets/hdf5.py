@@ -145,15 +145,26 @@ def check_chunks(item: Any, what: str) -> None:
     filters = [properties.get_filter(number)[0] for number in range(properties.get_nfilters())]
     if filters.count(h5py.h5z.FILTER_DEFLATE) > 1:
         raise UserError(f"{what} is compressed twice; compress it once, or not at all")
-    if [code for code in filters if code != h5py.h5z.FILTER_FLETCHER32][-1:] != [h5py.h5z.FILTER_DEFLATE]:
+    if h5py.h5z.FILTER_DEFLATE not in filters:
         return
-    size, large = math.prod(item.chunks) * item.dtype.itemsize, []
+    if [code for code in filters if code != h5py.h5z.FILTER_FLETCHER32][-1] != h5py.h5z.FILTER_DEFLATE:
+        raise UserError(f"{what} has another filter after gzip, so its size cannot be checked; write it with gzip last")
+    index = filters.index(h5py.h5z.FILTER_DEFLATE)
+    size, large, unknown = math.prod(item.chunks) * item.dtype.itemsize, [], []
 
     def check_batch(chunk: Any) -> None:
-        if chunk.filter_mask == 0 and chunk.size * SUSPICIOUS_FACTOR > SUSPICIOUS_BYTES:
+        if chunk.filter_mask >> len(filters):
+            unknown.append(chunk.filter_mask)
+        # Each bit leaves out one filter: HDF5 inflates the chunk unless deflate's own bit is set.
+        if not chunk.filter_mask >> index & 1 and chunk.size * SUSPICIOUS_FACTOR > SUSPICIOUS_BYTES:
             large.append(chunk.chunk_offset)
 
     item.id.chunk_iter(check_batch)
+    if unknown:
+        raise UserError(
+            f"{what} has a chunk whose filter mask {unknown[0]:#x} leaves out more filters than the {len(filters)} of "
+            f"the array; the file is damaged; fetch or write it again"
+        )
     for offset in large:
         content, opener, opened = item.id.read_direct_chunk(offset)[1], zlib.decompressobj(), 0
         while content and not opener.eof and opened <= size:

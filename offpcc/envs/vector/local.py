@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from offpcc.config.validation import Flag, NumParts, check, rules_of
+from offpcc.config.validation import Flag, NumEnvs, check, rules_of
 from offpcc.envs.closing import close
 from offpcc.envs.faults import EnvironmentFault, deed, remedy_of
 from offpcc.envs.guard import Inspection, UnfitError, guarded
@@ -237,7 +237,7 @@ def environments(
     make_env: MakeEnv,
     seed: int,
     *,
-    num_envs: NumParts = 1,
+    num_envs: NumEnvs = 1,
     worker_processes: Flag = False,
     replay_on_resume: Flag = True,
     shared_with_tests: Flag = False,

@@ -62,11 +62,13 @@ class Worker:
         try:
             self.process.start()
         finally:
-            theirs.close()  # so that this process notices when the worker ends
+            theirs.close()  # so that its end is noticed here
+        self.num_unanswered = 1  # the first answer tells what the environment is
         _running.add(self)
 
     def send(self, command: str, given: Any = None) -> None:
-        """Send a command. If the process is dead, `answer` reports it."""
+        """Ask for something; whether there is anybody to do it shows in the answer."""
+        self.num_unanswered += command != CLOSE
         try:
             self.pipe.send((command, given))
         except OSError:
@@ -86,6 +88,7 @@ class Worker:
             if timeout is not None and not self.pipe.poll(timeout):
                 raise DeadWorkerError("has not answered in the time of make.timeout")
             answer = self.pipe.recv()
+            self.num_unanswered -= 1
         except (EOFError, OSError):
             self.process.join(FAREWELL)
             raise DeadWorkerError(_how_it_ended(self.process.exitcode)) from None
@@ -131,15 +134,18 @@ def end(workers: list[Worker], timeout: float | None = None) -> None:
     """Ask processes to close their environments, wait, and kill those that remain.
 
     Args:
-        workers: the processes; the list is emptied.
-        timeout: seconds that an environment may take to close.
+        workers: the processes.
+        timeout: seconds that an environment may take to close. One that still has something else under way, such as a
+            step that hangs, gets `FAREWELL` alone.
     """
     for worker in workers:
         worker.send(CLOSE)
-    deadline = time.monotonic() + FAREWELL + (timeout or 0.0)
-    for worker in workers:
+    now = time.monotonic()
+    # Those with less time first: they wait for no other.
+    for worker in sorted(workers, key=lambda worker: worker.num_unanswered == 0):
+        patience = FAREWELL + (timeout or 0.0) * (worker.num_unanswered == 0)
         if worker.process.is_alive():
-            worker.process.join(max(deadline - time.monotonic(), 0.0))
+            worker.process.join(max(now + patience - time.monotonic(), 0.0))
         worker.kill()
     workers.clear()
 

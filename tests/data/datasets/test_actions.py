@@ -105,6 +105,34 @@ def test_actions_outside_are_told():
     assert "1 of 6 actions lie outside [-2, 2]" in told(data(outside, action_range=(-2, 2)))["clipped"]
 
 
+def mostly_inside(num_outside, size):
+    actions = np.linspace(-0.9, 0.9, 1000)[:, None]
+    actions[:num_outside] = size
+    return data(actions)
+
+
+@pytest.mark.parametrize(
+    ("num_outside", "size", "shown"), [(1, 1.00002, "1.00002"), (1, -1.0003, "-1.0003"), (10, 1.5, "1.5")]
+)
+def test_a_few_actions_that_lie_a_little_outside_are_clipped(num_outside, size, shown):
+    made = mostly_inside(num_outside, size)
+    text = f"{num_outside} of 1,000 actions lie outside [-1, 1], up to {shown}, and are clipped to it"
+    assert told(made) == {"clipped": text}
+    assert max(abs(action) for (action,) in rows(made)) == 1.0
+
+
+@pytest.mark.parametrize(("num_outside", "size"), [(11, 1.0003), (1, 1.51), (1, -9.0), (500, 1.2)])
+def test_more_or_wilder_actions_outside_are_refused(num_outside, size):
+    assert list(told(mostly_inside(num_outside, size))) == ["unknown range"]
+
+
+@pytest.mark.parametrize(("num_outside", "is_first"), [(1, True), (100, True), (101, False), (900, False)])
+def test_where_few_are_outside_the_range_from_minus_one_to_one_is_proposed_first(num_outside, is_first):
+    text = told(mostly_inside(num_outside, 1.6))["unknown range"]
+    proposed = [part.split('"')[0] for part in text.split('"dataset.action_range=')[1:]]
+    assert len(proposed) == 2 and (proposed[0] == "(-1, 1)") == is_first and "(-1, 1)" in proposed
+
+
 @pytest.mark.parametrize(
     ("actions", "proposed"),
     [

@@ -179,6 +179,46 @@ def test_chunks_that_become_larger_than_chunks_are_not_opened(path, key, shuffle
             read()
 
 
+@pytest.mark.parametrize(
+    ("options", "mask", "told"),
+    [
+        ({}, 2, "chunk whose filter mask 0x2 leaves out more filters than the 1 of"),
+        ({"shuffle": True}, 1, "compressed chunk that becomes larger than the 480 bytes"),  # deflate is filter 1
+        ({"fletcher32": True}, 2, "compressed chunk that becomes larger than the 480 bytes"),  # deflate is filter 0
+    ],
+)
+def test_a_chunk_that_leaves_out_another_filter_than_deflate_is_checked(path, options, mask, told):
+    pressed = zlib.compress(bytes(2**27), 9)
+    with h5py.File(path, "a") as file:
+        del file["observations"]
+        chunked = {"chunks": (STEPS, 3), "compression": "gzip", **options}
+        made = file.create_dataset("observations", (STEPS, 3), "f4", **chunked)
+        made.id.write_direct_chunk((0, 0), pressed, filter_mask=mask)
+    refuses(path, f"observations has a {told}")
+
+
+def test_a_chunk_that_leaves_out_deflate_is_read(path):
+    numbers = np.random.default_rng(0).integers(0, 2**8, (STEPS, 500)).astype(np.float32)
+    with h5py.File(path, "a") as file:
+        del file["observations"]
+        made = file.create_dataset("observations", numbers.shape, "f4", chunks=numbers.shape, compression="gzip")
+        made.id.write_direct_chunk((0, 0), numbers.tobytes(), filter_mask=1)
+        assert made.id.get_chunk_info(0).size > 2**16
+    assert np.array_equal(read_file(path).observations, numbers)
+
+
+def test_what_another_filter_changes_after_deflate_is_not_opened(path):
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk((STEPS, 3))
+    properties.set_deflate(9)
+    properties.set_shuffle()
+    with h5py.File(path, "a") as file:
+        del file["observations"]
+        space = h5py.h5s.create_simple((STEPS, 3))
+        h5py.h5d.create(file.id, b"observations", h5py.h5t.IEEE_F32LE, space, dcpl=properties)
+    refuses(path, "observations has another filter after gzip")
+
+
 def test_what_is_compressed_twice_is_not_opened(path):
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_chunk((STEPS, 3))

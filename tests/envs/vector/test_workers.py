@@ -31,7 +31,7 @@ import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.vector.local import LocalEnvironments, environment_seed, environments
-from offpcc.envs.vector.workers import MOST_RESTARTS, WorkerEnvironments, next_seed
+from offpcc.envs.vector.workers import FAREWELL, MOST_RESTARTS, WorkerEnvironments, next_seed
 from offpcc.training.interaction import Interaction
 from offpcc.training.metrics import columns
 from offpcc.training.run_fns import columns_of
@@ -201,6 +201,29 @@ def test_processes_end_when_they_are_closed_whatever_they_do(workers):
     assert not any(process.is_alive() for process in pids)
 
 
+def test_only_one_with_nothing_under_way_gets_the_time_of_its_timeout_to_close(workers, monkeypatch):
+    """One that hangs in a step would delay the end of the run by as much."""
+    interaction = workers(Walk, timeout=1_000.0)
+    steps(interaction, 2)
+    side_by_side, patience = interaction.environments, {}
+    processes = [worker.process for worker in side_by_side.workers]
+    os.kill(processes[1].pid, signal.SIGSTOP)
+    side_by_side.workers[1].send("step", Walk.action_space.sample())
+    for number, process in enumerate(processes):
+        join = process.join
+
+        def note(seconds=None, number=number, join=join):
+            if seconds is not None:
+                patience[number] = seconds
+            join(None if seconds is None else min(seconds, 2.0))
+
+        monkeypatch.setattr(process, "join", note)
+        monkeypatch.setattr(process, "is_alive", lambda: True)  # so that all are waited for
+    interaction.close()
+    assert patience.pop(1) <= FAREWELL < 900.0 < min(patience.values()) and len(patience) == 2
+    assert all(process.exitcode is not None for process in processes)
+
+
 @pytest.mark.parametrize("moment", ["between steps", "in a step"])
 def test_a_run_is_found_back_after_a_restart(workers, moment):
     """Also if the checkpoint is the first to find a process dead."""
@@ -340,7 +363,7 @@ gymnasium.register("closes-v0", entry_point=walk(odd), max_episode_steps=30)
 @pytest.mark.parametrize("files", [(1, 2), (3, 256)], ids=["standard output", "all others"])
 def test_one_that_closes_files_of_the_run_is_told_and_ends_no_run(files, tmp_path):
     (tmp_path / "closes.py").write_text(CLOSES.format(first=files[0], last=files[1]))
-    paths = (tmp_path, Path(__file__).parent, Path(offpcc.__file__).parents[1])
+    paths = (tmp_path, Path(__file__).parents[2] / "helpers", Path(offpcc.__file__).parents[1])
     words = ("--env", "closes:closes-v0", "--algo", "sac", "--config", "test/template_short.gin", "--results", tmp_path)
     done = subprocess.run(
         [sys.executable, "-m", "offpcc.launch", *map(str, words), "--gin", *QUICK],
