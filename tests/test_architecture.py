@@ -93,7 +93,7 @@ NOT_IN_UPDATES = {"numpy_inference.py", "numpy_policy.py", "testing.py", "agent.
 LEARNING = [file for file in FILES if layer(module_name(file)) in LEARNS and file.name not in NOT_IN_UPDATES]
 MAY_WAIT = {  # not part of an update
     "__init__", "__getstate__", "act", "_act", "_inputs", "_mirrored", "mirror", "array", "state_dict",
-    "load_state_dict", "actor_file", "compile_losses", "unfit", "_look",
+    "load_state_dict", "actor_file", "compile_losses", "why_not_fusable", "_look",
 }  # fmt: skip
 WAITING_METHODS = {"item", "cpu", "tolist", "numpy", "nonzero", "any", "all"}
 WAITING_FUNCTIONS = {"float", "int", "bool", "print"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Annotated, Any
 
 import torch
@@ -50,6 +50,6 @@ def compile_losses(agent: Any) -> None:
 
 
 @functools.cache
-def loss_names(cls: type) -> tuple[str, ...]:
+def loss_names(cls: Hashable) -> tuple[str, ...]:
     """Names of the class's methods that are losses."""
     return tuple(name for name in dir(cls) if name.endswith("_loss"))
