@@ -44,7 +44,7 @@ def with_execution_mode(update: Callable[[Any, Batch], Stats]) -> Callable[[Any,
 
 def compile_losses(agent: Any) -> None:
     """Replace the agent's losses, which are functions of summaries and batch, by compiled ones."""
-    for name in loss_names(type(agent)):
+    for name in loss_names(agent.__class__):
         if name not in vars(agent):
             setattr(agent, name, torch.compile(getattr(agent, name)))
 
