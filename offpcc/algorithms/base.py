@@ -166,7 +166,8 @@ class ActorCritic(Acting):
         self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
         if fused and self.fused_update is None:
             name = type(self).__name__
-            raise UserError(f"{name}.fused is True, but {name} has no fused update; leave fused out")
+            remedy = "leave fused out, which updates any agent"
+            raise UserError(f"{name}.fused is True, but {name} has no fused update; {remedy}")
         self._fused = None if self.fused_update is None or fused is False else self.fused_update.of(self, bool(fused))
 
     def _normalize(self, is_wanted: bool, skips: bool) -> None:

@@ -335,7 +335,7 @@ class Learned(Encoder):
         (OtherCritics, {}, "the critics are no plain perceptrons"),
         (IQL, {"layer_norm": True}, "the critics are no plain perceptrons (layer_norm, say)"),
         (OwnValue, {}, "value is no plain perceptron"),
-        (BCQ, {}, "only SAC, DDPG, TD3, TD3+BC, IQL and BC have a fused update"),
+        (BCQ, {}, "BCQ has no fused update"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )

@@ -192,7 +192,7 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
         ("colect --env e", "there is no command 'colect'; did you mean collect?"),
         ("pendulum-v0", "there is no command 'pendulum-v0'; there are train, evaluate, plot, envs, check, collect;"),
         ("--algo sac --enw e", "`offpcc train` does not take --enw; did you mean --env?"),
-        ("--algo sac --env e --dataset-fractoin=0.5", "--dataset-fractoin=0.5; did you mean --dataset_fraction?"),
+        ("--algo sac --env e --dataset-fractoin=0.5", "--dataset_fractoin=0.5; did you mean --dataset_fraction?"),
         ("--actor results/e/sac/1 --env e", "does not take --actor; training does not begin from a saved actor (fine"),
         ("--algo sac --env e --actor=a.pt", "as --actor belongs to `offpcc collect`"),
         ("evaluate one two", "`offpcc evaluate` does not take two; see `offpcc evaluate --help`"),

@@ -25,7 +25,7 @@ def stack(*files):
         ENVS / "make.py",
         ENVS / "resume.py",
         ENVS / "watchdog.py",
-        ENVS.parent / "foreign.py",
+        ENVS.parent / "utils" / "foreign.py",
         ENVS / "closing.py",
         Path(gymnasium.__file__).parent / "core.py",
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from offpcc.data.datasets.metadata import (
     MOST_BYTES,
-    Recorded,
+    LazyMetadata,
     StepInfos,
     action_range,
     is_own_recording,
@@ -128,7 +128,7 @@ def test_facts_are_asked_for_with_a_bound_and_the_file_is_named():
         asked.append((name, most_bytes))
         return {"env": "Hopper-v4", "action_low": "none"}[name]
 
-    metadata = Recorded(("env", "action_low"), read, "data.hdf5: metadata")
+    metadata = LazyMetadata(("env", "action_low"), read, "data.hdf5: metadata")
     assert recorded_in(metadata) == metadata["env"] == "Hopper-v4"
     with pytest.raises(UserError, match=r"data\.hdf5: metadata/action_low is 'none', not a few numbers"):
         action_range(metadata, "mine")

@@ -17,8 +17,8 @@ CODE = """
 import json, sys, warnings
 from pathlib import Path
 import gin
-from offpcc import assembly
-from offpcc.data import columns, untrusted
+from offpcc.data.datasets import columns, limits
+from offpcc.training import experiment
 from offpcc.utils.errors import UserError
 
 def told(name):
@@ -26,16 +26,16 @@ def told(name):
     return int(status.split(f"{name}:")[1].split()[0]) * 1024
 
 warnings.simplefilter("ignore")
-file, algorithm, limits = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+file, algorithm, allowed = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 gin.parse_config("dataset.action_range = (-1, 1)")
 small = dict(hidden_dims=(4,))
-assembly.build(None, algorithm, dataset=sys.argv[4], algorithm=small)  # all modules are loaded
+experiment.build(None, algorithm, dataset=sys.argv[4], algorithm=small)  # all modules are loaded
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
 start, outcomes = told("VmRSS"), []
-for limit in limits:
-    columns.available_bytes = untrusted.available_bytes = lambda: limit - (told("VmRSS") - start)
+for limit in allowed:
+    columns.available_bytes = limits.available_bytes = lambda: limit - (told("VmRSS") - start)
     try:
-        assembly.build(None, algorithm, dataset=file, algorithm=small)
+        experiment.build(None, algorithm, dataset=file, algorithm=small)
         outcomes.append((True, told("VmHWM") - start))
         break
     except UserError as refused:

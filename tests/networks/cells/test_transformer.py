@@ -41,7 +41,7 @@ def in_pieces(cell, x, sizes):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("window, steps, num_layers, num_heads, width", SIZES)
+@pytest.mark.parametrize("context_length, steps, num_layers, num_heads, width", SIZES)
 def test_the_same_values_however_it_is_fed(context_length, steps, num_layers, num_heads, width, dtype):
     cell, x = made(context_length, num_layers, num_heads, width, dtype), drawn(steps, dtype)
     close = functools.partial(torch.testing.assert_close, rtol=0, atol=TOLERANCE[dtype])
