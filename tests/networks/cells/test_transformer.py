@@ -75,7 +75,7 @@ def attention_by_hand(block, x, context_length):
         scores = []
         for s in back:
             q, k = (v[: width // 2] + 1j * v[width // 2 :] for v in (query[t], key[s]))
-            scores.append((q * np.conj(k) * np.exp(1j * frequency * (t - s))).valid.sum() / math.sqrt(width))
+            scores.append((q * np.conj(k) * np.exp(1j * frequency * (t - s))).real.sum() / math.sqrt(width))
         weights = np.exp(scores) / np.exp(scores).sum()
         heard[t] = sum(w * value[s] for w, s in zip(weights, back, strict=True))
     return x + heard @ block.merge.weight.detach().numpy().T + block.merge.bias.detach().numpy()
