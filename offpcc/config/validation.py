@@ -17,10 +17,10 @@ from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 from offpcc.utils.errors import UserError
 
-LARGEST_NUMBER = 1e38  # PyTorch learns in 32 bits, which end soon after
-LARGEST_COUNT = 2**63 - 1  # NumPy and PyTorch count in 64 bits
-LARGEST_SIZE = 2**20  # of what is held in memory at once: widths, batches, windows
-MOST_PARTS = 1_000  # of objects that each take time to build: layers, critics
+LARGEST_NUMBER = 1e38  # close to the largest float32
+LARGEST_COUNT = 2**63 - 1  # the largest int64
+LARGEST_SIZE = 2**20  # for sizes in memory: widths, batches, windows
+MOST_PARTS = 1_000  # for numbers of objects that take time to build: layers, critics
 MOST_ENVS = 16_384  # environments side by side
 LONGEST_NUMBER = 40  # digits of a number that a message shows
 

@@ -19,12 +19,11 @@ FEWER_BETWEEN = 0.25  # share between the bounds, relative to that of the action
 class Saturation:
     """Checks the tanh outputs that actions are made of at each epoch's end, and warns once if they are saturated.
 
-    It looks at the batch that is drawn next, so a run comes to the same with it or without. A failure of this check
-    ends no run.
+    It previews the next batch, so the results of a run do not depend on it. If the check fails, the run continues.
 
     Args:
-        algorithm: acts.
-        buffer: is sampled from; one without `peek` is not looked at.
+        algorithm: the agent to check.
+        buffer: the buffer that provides the batch; a buffer without `peek` is not checked.
     """
 
     def __init__(self, algorithm: ActorCritic, buffer: Buffer) -> None:
@@ -38,14 +37,14 @@ class Saturation:
         """Do nothing."""
 
     def on_epoch(self, run: Run) -> None:
-        """Look, and warn."""
+        """Check the outputs, and warn if they are saturated."""
         with going_on_without("the check for saturation", self.failed):
             self._look(run)
 
     def _look(self, run: Run) -> None:
         if self.is_told or not run.loop.num_updates or not len(self.buffer):
             return
-        with torch.random.fork_rng(devices=[]):  # an encoder of a user's, such as dropout, may draw
+        with torch.random.fork_rng(devices=[]):  # a user's encoder may draw random numbers, for example in dropout
             batch = self._peek()
             shares = None if batch is None else self.algorithm.shares_at_bounds(batch)
         if shares is None:
@@ -56,13 +55,13 @@ class Saturation:
             print(f"offpcc: {self._told(run.loop.epoch, made, recorded)}", file=sys.stderr, flush=True)
 
     def _peek(self) -> Batch | None:
-        """The next batch; None from a buffer that cannot show it, as `Buffer` does not ask for `peek`."""
+        """Return the next batch, or None if the buffer has no `peek`, which `Buffer` does not require."""
         peek = getattr(self.buffer, "peek", None)
         if not callable(peek):
             return None
         try:
             batch: Batch = peek()
-        except NotImplementedError:  # a subclass of `BufferBase` that has a `sample` of its own
+        except NotImplementedError:  # a subclass of `BufferBase` that overrides `sample`
             return None
         return batch
 

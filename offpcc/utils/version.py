@@ -22,7 +22,7 @@ PACKAGES = ("torch", "numpy", "gymnasium", "gin-config", *SIMULATORS)
 
 @functools.cache
 def installed_versions() -> dict[str, str]:
-    """The versions that are installed, by package."""
+    """Return the installed versions by package; skip packages that are not installed."""
     found = {"offpcc": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -33,7 +33,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """The versions that this process uses, by package: of the simulators, those that it has imported."""
+    """Return the versions that this process uses, by package. A simulator counts once it is imported."""
     return {
         package: version
         for package, version in installed_versions().items()
@@ -42,9 +42,9 @@ def versions() -> dict[str, str]:
 
 
 def tell_changed(before: Any) -> str | None:
-    """What of the versions of a checkpoint is another one now; None if nothing is, or if none are known.
+    """Return which versions differ from those of a checkpoint; None if none differ or none are known.
 
-    A simulator counts only if the run has used it.
+    A simulator is compared only if the run has used it.
     """
     if not isinstance(before, Mapping):
         return None

@@ -12,14 +12,14 @@ from offpcc.data.datasets.metadata import Notice
 from offpcc.envs.d4rl import catalog
 from offpcc.utils.errors import UserError
 
-WIDE = 4.0  # from the lowest to the highest action: twice as wide as [-1, 1]
-SHOWN = 3  # of unlike bounds
+WIDE = 4.0  # width of an action range, twice that of [-1, 1]
+SHOWN = 3  # the most different bounds in a message
 MUCH_OUTSIDE = 0.45  # of all numbers of actions; below, a Gaussian policy's actions, which its environment clipped
-FEW_OUTSIDE = 0.01  # of all numbers of actions whose bounds nothing tells, up to which those outside are clipped
-SOME_OUTSIDE = 0.1  # up to which [-1, 1] is the likely range
-FAR_OUTSIDE = 1.5  # largest size of an action that is clipped to [-1, 1] where nothing tells the bounds
-NEARLY = 1.5  # of the lowest action over the highest, up to which a symmetric range is proposed
-ALIKE = 3.0  # widest over narrowest range of an action's numbers, up to which one range is proposed for all
+FEW_OUTSIDE = 0.01  # share of components; up to it, actions of unknown range are clipped
+SOME_OUTSIDE = 0.1  # share of components; up to it, [-1, 1] is proposed first
+FAR_OUTSIDE = 1.5  # largest component that is clipped if the range is unknown
+NEARLY = 1.5  # ratio of the two bounds, below which a symmetric range is proposed
+ALIKE = 3.0  # ratio of the widest to the narrowest range, up to which one range is proposed
 
 
 def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Array, Array]:
