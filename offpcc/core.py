@@ -44,6 +44,7 @@ class Batch(NamedTuple):
     first_reward: Tensor  # (B, 1)
     burn_in: int = 0  # number of leading steps that only warm up the hidden state
     complete: bool = False  # True if nothing is padded and every step counts; `mean` then skips the mask
+    weights: Tensor | None = None  # (B, 1, 1): importance weights in the critics' loss; None: all rows weigh the same
 
     def mean(self, x: Tensor) -> Tensor:
         """Return the mean of `x` (..., B, T, D) over the counted steps and D; keep the leading axes.
@@ -54,6 +55,10 @@ class Batch(NamedTuple):
             return x.mean((-3, -2, -1))
         counted = torch.where(self.loss_mask > 0, x, 0.0).sum((-3, -2)).mean(-1)
         return counted / self.loss_mask.sum()
+
+    def weighted_mean(self, x: Tensor) -> Tensor:
+        """Return the mean of `x` (..., B, T, D) times the importance weights (Schaul et al. 2016, section 3.4)."""
+        return self.mean(x if self.weights is None else self.weights * x)
 
     def has_step(self) -> Tensor:
         """Return (B, T, 1), true where step t exists, that is, where o_t and o_{t+1} both exist."""
