@@ -50,16 +50,15 @@ PLACES = [
     ("data.npz", "check --dataset data.npz", 2, "data.npz"),
     ("named.hdf5", f"{OFFLINE} --dataset named", 2, "named"),
     ("new.hdf5", f"{COLLECT} new.hdf5", 2, "new.hdf5"),
-    ("new.hdf5.shards", f"{COLLECT} new.hdf5", 2, "new.hdf5"),
-    ("begun.hdf5.shards/about.json", f"{COLLECT} begun.hdf5 --resume", 2, "about.json"),
-    ("begun.hdf5.shards/000001.episodes", f"{COLLECT} begun.hdf5 --resume", 2, "000001.episodes"),
+    ("new.hdf5.episode_log", f"{COLLECT} new.hdf5", 2, "new.hdf5"),
+    ("begun.hdf5.episode_log", f"{COLLECT} begun.hdf5 --resume", 2, "begun.hdf5.episode_log"),
     ("results", TRAIN, 2, "results"),
     ("curves.png", f"plot {RUN} --output curves.png", 0, "curves.png"),
 ]
 
 
 KINDS = {"fifo": os.mkfifo, "folder": os.mkdir, "socket": None, "device": "/dev/zero", "system": "/proc/kmsg"}
-FOLDERS = ("tensorboard", "videos", "new.hdf5.shards", "results")  # which are folders by rights
+FOLDERS = ("tensorboard", "videos", "results")  # which are folders by rights
 
 
 def put(kind, place):
@@ -135,7 +134,7 @@ def world(tmp_path_factory, pendulum_file):
         return main(shlex.split(f"{COLLECT} begun.hdf5"))
 
     assert in_a_process(folder, break_off)[0] == 7
-    assert (folder / "begun.hdf5.shards" / "000001.episodes").is_file()
+    assert (folder / "begun.hdf5.episode_log").is_file()
     return folder
 
 

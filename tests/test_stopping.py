@@ -354,7 +354,7 @@ def test_showing_measuring_and_recording_stop_without_a_traceback(quick, tmp_pat
         (signal.SIGTERM, ("collect", "--env", "pendulum-p-v0", "--actor", folder, "--steps", 10**7, "--out", data)),
     ):
         process = start(*words, config=None)
-        begun = {"collect": data.with_name("data.hdf5.shards"), "--env": folder / "videos"}.get(words[0])
+        begun = {"collect": data.with_name("data.hdf5.episode_log"), "--env": folder / "videos"}.get(words[0])
         wait_for(lambda begun=begun: begun is None or begun.exists(), process)
         wait_for(lambda process=process: signal.SIGTERM in caught_by(process), process)
         process.send_signal(number)

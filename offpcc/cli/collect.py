@@ -25,9 +25,9 @@ from offpcc.cli.messages import program
 from offpcc.config import loading
 from offpcc.core import is_image
 from offpcc.data.datasets.load import MINARI
-from offpcc.data.recording.episode_log import is_unfinished, remove_leftovers, shards_folder
+from offpcc.data.recording.episode_log import is_unfinished
 from offpcc.data.recording.hdf5_writer import check_new, check_output, read_finished
-from offpcc.data.recording.metadata import go_on, settings_of
+from offpcc.data.recording.metadata import resume_settings, settings_of
 from offpcc.data.recording.minari_writer import check_free, check_id, check_lossless, minari_folder, write_minari
 from offpcc.data.recording.recorder import Merged, Recorder
 from offpcc.envs import ENVIRONMENTS
@@ -58,7 +58,7 @@ def collect(options: argparse.Namespace) -> int:
     check_output(file)
     if not options.resume:
         check_new(file)
-    there = read_finished(file).num_steps if file.is_file() and not is_unfinished(file) else 0
+    there = read_finished(file)[1] if file.is_file() and not is_unfinished(file) else 0
     if there > options.steps:
         raise UserError(
             f"--steps is {options.steps:,}, but {file} has {there:,} already; to learn from a part of them, give "
@@ -73,8 +73,7 @@ def collect(options: argparse.Namespace) -> int:
         if minari:
             check_lossless(minari, env)
         if there == options.steps:
-            go_on(settings_of(env, facts), read_finished(file).settings, file)
-            remove_leftovers(shards_folder(file))  # left by a process that was killed after it wrote the file
+            resume_settings(settings_of(env, facts), read_finished(file)[0], file)
             print(f"{file} is finished, with {there:,} steps; there is nothing left to record")
         else:
             print(f"recording {name} in {env_label(options.env)}", flush=True)

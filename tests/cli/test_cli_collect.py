@@ -17,7 +17,7 @@ from rich.console import Console
 
 from offpcc.cli import collect
 from offpcc.data.datasets.load import load
-from offpcc.data.recording.episode_log import shards_folder
+from offpcc.data.recording.episode_log import log_path
 from offpcc.data.recording.recorder import Recorder
 from offpcc.utils.errors import UserError
 from offpcc.utils.signals import Interrupted
@@ -136,11 +136,11 @@ assert os.waitpid(go_on("whole.hdf5", False), 0)[1] == 0
 killed = 0
 for number, wanted in enumerate(map(int, sys.argv[1:])):
     out = Path(f"{number}.hdf5")
-    folder = Path(f"{out}.shards")
+    log = Path(f"{out}.episode_log")
     for kill in (wanted, wanted + 6_000):
         child = go_on(out)
         done = 0
-        while not done and sum(os.path.getsize(p) for p in folder.glob("*.episodes") if p.exists()) < kill:
+        while not done and (log.stat().st_size if log.exists() else 0) < kill:
             done = os.waitpid(child, os.WNOHANG)[0]
             time.sleep(0.0002)
         if not done:
@@ -149,7 +149,7 @@ for number, wanted in enumerate(map(int, sys.argv[1:])):
             killed += os.waitpid(child, 0)[1] == signal.SIGKILL
     assert os.waitpid(go_on(out), 0)[1] == 0
     same = out.read_bytes() == Path("whole.hdf5").read_bytes()
-    print(same, folder.exists(), [p.name for p in Path().glob(".*")])
+    print(same, log.exists(), [p.name for p in Path().glob(".*")])
 assert killed, "nothing was killed"
 """
 
@@ -185,7 +185,7 @@ def test_stopped_by_the_user(here, algo, pushes, monkeypatch, capsys):
     assert f"{kept[pushes // 20]} are kept, and the same command with --resume goes on" in stop.value.message
     assert run(resume=True, **options).read_bytes() == expected
     assert ("going on after 40 steps of 2 episodes\n" in capsys.readouterr().out) is (pushes == 44)
-    assert not shards_folder(Path("data.hdf5")).exists()
+    assert not log_path(Path("data.hdf5")).exists()
 
 
 def test_more_steps_go_on_with_a_finished_recording(here):
@@ -209,11 +209,9 @@ def test_fewer_steps_end_an_unfinished_recording(here, monkeypatch):
 
 def test_a_finished_recording_has_nothing_left_to_do(here, capsys):
     before = run().read_bytes()
-    shards_folder(Path("data.hdf5")).mkdir()
-    (shards_folder(Path("data.hdf5")) / "000001.episodes").touch()
     assert run(resume=True).read_bytes() == before
     assert "data.hdf5 is finished, with 450 steps; there is nothing left to record" in capsys.readouterr().out
-    assert not shards_folder(Path("data.hdf5")).exists()
+    assert not log_path(Path("data.hdf5")).exists()
 
 
 @pytest.mark.parametrize("finished", [False, True])
@@ -269,13 +267,15 @@ def test_a_damaged_recording_is_refused_as_a_whole(here, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
         patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(STOP))
         run()
-    shard = shards_folder(Path("data.hdf5")) / "000001.episodes"
-    content = bytearray(shard.read_bytes())
-    content[100] ^= 1
-    shard.write_bytes(content)
-    with pytest.raises(UserError, match=r"is damaged at byte 0, .* keep the 0 episodes .* after `truncate -s 0 "):
+    log = log_path(Path("data.hdf5"))
+    content = bytearray(log.read_bytes())
+    content[(start := content.rfind(b"EPIS", 0, len(content) // 3)) + 100] ^= 1  # in the first episode
+    log.write_bytes(content)
+    with pytest.raises(
+        UserError, match=rf"is damaged at byte {start:,}, .* keep the 0 episodes .* after `truncate -s {start} "
+    ):
         run(resume=True)
-    assert shard.read_bytes() == content
+    assert log.read_bytes() == content
 
 
 # Refused --------------------------------------------------------------------------------------------------------------
@@ -313,5 +313,5 @@ def test_an_existing_recording_is_not_overwritten(here, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
         patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(STOP))
         run("other.hdf5")
-    with pytest.raises(UserError, match=r"other.hdf5.shards holds an unfinished recording.*--resume"):
+    with pytest.raises(UserError, match=r"other.hdf5.episode_log holds an unfinished recording.*--resume"):
         run("other.hdf5")

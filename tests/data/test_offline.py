@@ -525,7 +525,7 @@ def test_an_online_run_records_itself_and_goes_on_doing_so(quick, launch, tmp_pa
     data = load(one)
     assert data.num_steps == 750 and data.lengths.tolist() == [200, 200, 200, 150]
     assert data.metadata["env"] == "pendulum-p-v0"
-    assert not list(tmp_path.glob("*.shards"))
+    assert not list(tmp_path.glob("*.episode_log"))
     short = ("--config", "test/offline_short.gin", "--gin", *SHORT)
     code, out, err = launch("--env", "pendulum-p-v0", "--dataset", one, "--algo", "riql", *short)
     assert code == 0 and "750 transitions in 4 episodes" in out, err

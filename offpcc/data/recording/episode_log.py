@@ -1,39 +1,38 @@
-"""The log of recorded episodes: append-only files whose records have checksums.
+"""The log of an unfinished recording: an append-only file of episodes, ``FILE.episode_log`` beside the final file.
 
-The records are in the files ``000001.episodes``, ``000002.episodes``, ... in the folder ``FILE.shards`` beside the
-final file. Written records never change. A killed process loses only its unfinished episodes and at most the record
-that it was writing. A resume drops that incomplete record.
+Each record has a checksum, and written records never change. A killed process loses only its unfinished episodes and at
+most the record that it was writing, which a resume drops. The first record holds the settings of the recording. A resume
+that changes them, such as by another version of the simulator, appends a record with the new ones.
 
-The log is not HDF5: an HDF5 file that is open when its process dies may be lost. One HDF5 file per episode would make
-thousands of small files.
+The log is not HDF5, because an HDF5 file that is open when its process dies may be lost.
 """
 
 from __future__ import annotations
 
 import enum
 import fcntl
-import itertools
+import json
+import mmap
 import os
-import re
 import shlex
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from io import FileIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from offpcc.data.datasets.columns import Array
-from offpcc.data.recording.metadata import go_on
 from offpcc.utils.errors import UserError
-from offpcc.utils.files import open_regular, read_json, write_json
+from offpcc.utils.files import open_regular
 
+FORMAT = 1
 MARK = b"EPIS"
-HEADER = struct.Struct("<4sIBQ")  # `MARK`, steps, `Ending`, bytes after the checksum
+HEADER = struct.Struct("<4sIBQ")  # `MARK`, steps, `Ending` or `SETTINGS`, bytes after the checksum
 CHECKSUM = struct.Struct("<I")
+SETTINGS = 255  # in place of an `Ending`: the record holds settings as JSON
 
 
 class Ending(enum.IntEnum):
@@ -69,10 +68,10 @@ class Episode(NamedTuple):
 
 
 class Record(NamedTuple):
-    """An episode as it is stored in a file."""
+    """A record as it is stored in the file."""
 
     length: int  # steps
-    ending: Ending
+    kind: int  # an `Ending`, or `SETTINGS`
     content: bytes
 
 
@@ -80,35 +79,30 @@ class Layout(NamedTuple):
     """Shapes and dtype of an environment's episodes; converts episodes to records and back."""
 
     shape: tuple[int, ...]  # of an observation
-    dtype: np.dtype[Any]  # of observations: float32, or uint8 for images
+    dtype: np.dtype[Any]  # of observations: float32, or uint8 for images, whose records are compressed
     action_dim: int
-
-    @property
-    def is_compressed(self) -> bool:
-        """True if records are compressed. Only images are: they shrink to a fraction."""
-        return self.dtype == np.uint8
 
     def pack(self, episode: Episode) -> bytes:
         """Return the bytes of an episode's record."""
         content = b"".join(part.tobytes() for part in (episode.observations, episode.actions, episode.rewards))
-        if self.is_compressed:
-            content = zlib.compress(content, 1)
-        head = HEADER.pack(MARK, len(episode.rewards), episode.ending, len(content))
-        return head + CHECKSUM.pack(_checksum(head, content)) + content
+        is_image = self.dtype == np.uint8
+        return pack(len(episode.rewards), episode.ending, zlib.compress(content, 1) if is_image else content)
 
     def unpack(self, record: Record) -> Episode:
         """Return the episode of a record."""
-        content = zlib.decompress(record.content) if self.is_compressed else record.content
-        length, at, parts = record.length, 0, []
-        for shape, dtype in (
-            ((length + 1, *self.shape), self.dtype),
-            ((length, self.action_dim), np.dtype(np.float32)),
-            ((length,), np.dtype(np.float32)),
-        ):
-            count = int(np.prod(shape))
-            parts.append(np.frombuffer(content, dtype, count, at).reshape(shape))
-            at += count * dtype.itemsize
-        return Episode(parts[0], parts[1], parts[2], record.ending)
+        content = zlib.decompress(record.content) if self.dtype == np.uint8 else record.content
+        num_steps, num_numbers = record.length, (record.length + 1) * int(np.prod(self.shape))
+        observations = np.frombuffer(content, self.dtype, num_numbers).reshape(num_steps + 1, *self.shape)
+        actions, rewards = np.split(
+            np.frombuffer(content, np.float32, offset=observations.nbytes), [num_steps * self.action_dim]
+        )
+        return Episode(observations, actions.reshape(num_steps, self.action_dim), rewards, Ending(record.kind))
+
+
+def pack(length: int, kind: int, content: bytes) -> bytes:
+    """Return the bytes of a record."""
+    head = HEADER.pack(MARK, length, kind, len(content))
+    return head + CHECKSUM.pack(zlib.crc32(content, zlib.crc32(head))) + content
 
 
 def read_record(file: IO[bytes]) -> Record | None:
@@ -116,10 +110,11 @@ def read_record(file: IO[bytes]) -> Record | None:
     start = file.tell()
     head, checksum = file.read(HEADER.size), file.read(CHECKSUM.size)
     if len(head) == HEADER.size and len(checksum) == CHECKSUM.size:
-        mark, length, ending, size = HEADER.unpack(head)
+        mark, length, kind, size = HEADER.unpack(head)
         content = file.read(size) if size <= os.fstat(file.fileno()).st_size else b""
-        if mark == MARK and len(content) == size and CHECKSUM.unpack(checksum)[0] == _checksum(head, content):
-            return Record(length, Ending(ending), content)
+        is_whole = mark == MARK and len(content) == size
+        if is_whole and CHECKSUM.unpack(checksum)[0] == zlib.crc32(content, zlib.crc32(head)):
+            return Record(length, kind, content)
     file.seek(start)
     return None
 
@@ -127,126 +122,140 @@ def read_record(file: IO[bytes]) -> Record | None:
 def is_followed(file: IO[bytes]) -> bool:
     """Check whether a whole record exists somewhere after the file position; changes the position."""
     start = file.tell()
-    for found in re.finditer(re.escape(MARK), file.read()):
-        file.seek(start + found.start())
-        if read_record(file) is not None:
-            return True
+    if start == os.fstat(file.fileno()).st_size:
+        return False
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        while (start := content.find(MARK, start)) >= 0:
+            file.seek(start)
+            if read_record(file) is not None:
+                return True
+            start += 1
     return False
-
-
-def _checksum(head: bytes, content: bytes) -> int:
-    return zlib.crc32(content, zlib.crc32(head))
-
-
-FORMAT = 1
-SHARD_BYTES = 2**25  # size after which a new shard begins
-# Our files in the shards folder.
-OURS = re.compile(r"about\.json|\d{6,}\.episodes|merged\.hdf5|\.(about|merged)\.tmp-.*")
 
 
 class Place(NamedTuple):
     """Position, length and ending of an episode in the log."""
 
-    shard: int
     start: int  # first byte
     stop: int
     length: int  # steps
     ending: Ending
 
 
-class Shards:
-    """Append-only log of episodes on disk.
+class EpisodeLog:
+    """Append-only log of episodes on disk, locked against other processes.
 
     Args:
-        folder: Folder of the log; created if missing.
-        settings: Settings of the recording. If the folder has a log, `go_on` compares them with its settings.
+        path: Path of the log; created with its folder if missing.
+        settings: Settings of a new recording.
         layout: Layout of the episodes.
 
+    Attributes:
+        settings: Settings of the recording, read from an existing log. The next write saves a change of them.
+        places: Places of the episodes.
+
     Raises:
-        UserError: The settings differ, episodes are damaged, or another process uses the folder.
-        OSError: The folder cannot be read or written.
+        UserError: The log is damaged, is no log, or another process uses it.
+        OSError: The file cannot be read or written.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], layout: Layout) -> None:
-        self.folder, self.layout = folder, layout
+    def __init__(self, path: Path, settings: Mapping[str, Any], layout: Layout) -> None:
+        self.path, self.layout, self.settings = path, layout, dict(settings)
         self.places: list[Place] = []
-        self.message: str | None = None  # why this resume may not be exact; None if nothing is known
-        self._file: FileIO | None = None  # the shard to append to; None while dropped episodes may be on disk
-        self._number = 0  # of that shard
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock: int | None = self._hold()
+        self._saved: list[tuple[int, dict[str, Any]]] = []  # settings in the file, with the byte after their record
+        self._is_settled = True  # False while episodes that were dropped may be in the file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open_regular(path, "a+b", buffering=0)  # closing it, or the process's end, frees the lock
         try:
-            self._open(dict(settings))
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.stat().st_size:
+                self._scan()
+                self.settings = dict(self._saved[-1][1])
+                self._is_settled = False
+            else:
+                self._write_settings()
+        except BlockingIOError:
+            self.close()
+            raise UserError(
+                f"{path} is being written by another process; wait for its end, or give another file"
+            ) from None
         except BaseException:
             self.close()
             raise
 
-    def _hold(self) -> int:
-        """Lock the folder against other processes. The OS frees the lock when this process ends, even by SIGKILL.
-
-        Raises:
-            UserError: Another process has locked it.
-        """
-        lock = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise UserError(
-                f"{self.folder} is being written by another process; wait for its end, or give another file"
-            ) from None
-        return lock
-
-    def _open(self, settings: dict[str, Any]) -> None:
-        about = self.folder / "about.json"
-        if os.path.lexists(about):
-            self.settings, self.message = go_on(settings, _described(about), self.folder)
-            self._scan()
-        else:  # a new folder, or leftovers of a recording whose final file is written
-            self.settings = settings
-            clear(self.folder)
-            self._describe()
-
-    def _describe(self) -> None:
-        write_json(self.folder / "about.json", {"format": FORMAT, "settings": self.settings})
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{number:06d}.episodes"
-
-    def _numbers(self) -> list[int]:
-        """Return the sorted numbers of the shards on disk."""
-        return sorted(int(path.stem) for path in self.folder.glob("*.episodes") if OURS.fullmatch(path.name))
-
     def _scan(self) -> None:
-        """Find all whole episodes.
+        """Find all whole records.
 
         Raises:
-            UserError: A shard is missing, or data after the whole episodes is not just one interrupted write.
+            UserError: The file is no log, or more than one interrupted write is damaged.
         """
-        numbers = self._numbers()
-        for number, found in enumerate(numbers, 1):
-            if found != number:
-                raise self._damage(number, 0, numbers)
-            with open_regular(self._path(number)) as file:
-                start = 0
-                while (record := read_record(file)) is not None:
-                    stop = file.tell()
-                    self.places.append(Place(number, start, stop, record.length, record.ending))
-                    start = stop
-                is_full = 0 < start == os.fstat(file.fileno()).st_size
-                if is_followed(file) if number == numbers[-1] else not is_full:
-                    raise self._damage(number, start, numbers)
+        with open_regular(self.path) as file:  # buffered, unlike `self._file`
+            start = 0
+            while (record := read_record(file)) is not None:
+                stop = file.tell()
+                if record.kind == SETTINGS:
+                    self._saved.append((stop, self._parse_settings(record.content)))
+                elif self._saved:
+                    self.places.append(Place(start, stop, record.length, Ending(record.kind)))
+                start = stop
+            if not self._saved:
+                raise self._no_log()
+            if is_followed(file):
+                command = shlex.join(["truncate", "-s", str(start), str(self.path)])
+                raise UserError(
+                    f"{self.path} is damaged at byte {start:,}, and episodes that were recorded after it are there: put "
+                    f"it back from a copy, or keep the {len(self.places):,} episodes before it and record the others "
+                    f"anew, after `{command}`"
+                )
 
-    def _damage(self, number: int, start: int, numbers: list[int]) -> UserError:
-        """Return the error that the episode at a position is damaged or missing, although later ones exist."""
-        path, later = self._path(number), [self._path(other) for other in numbers if other > number]
-        cut = [shlex.join(["truncate", "-s", str(start), str(path)])] if number in numbers else []
-        removal = [shlex.join(["rm", *map(str, later)])] if later else []
-        fault = f"is damaged at byte {start:,}" if cut else "is missing"
-        return UserError(
-            f"{path} {fault}, and episodes that were recorded after it are there: put it back from a copy, or keep the "
-            f"{len(self.places):,} episodes before it and record the others anew, after `{' && '.join(cut + removal)}`"
-        )
+    def _parse_settings(self, content: bytes) -> dict[str, Any]:
+        try:
+            saved = json.loads(content)
+            version, settings = saved["format"], dict(saved["settings"])
+        except (KeyError, TypeError, ValueError):
+            raise self._no_log() from None
+        if version != FORMAT:
+            raise UserError(
+                f"{self.path} is of format {version}, and this offpcc writes {FORMAT}; go on with the one that began "
+                f"it, or give another file"
+            )
+        return settings
+
+    def _no_log(self) -> UserError:
+        return UserError(f"{self.path} is damaged, or of something else; remove it, or give another file")
+
+    def _write_settings(self) -> None:
+        content = json.dumps({"format": FORMAT, "settings": self.settings}).encode()
+        self._saved.append((self._write(pack(0, SETTINGS, content))[1], dict(self.settings)))
+
+    def _write(self, data: bytes) -> tuple[int, int]:
+        """Append bytes, and return their first position and the one after them.
+
+        Raises:
+            OSError: They cannot be written; the file is as before.
+        """
+        start, left = self._file.seek(0, os.SEEK_END), memoryview(data)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError:
+            with suppress(OSError):
+                self._file.truncate(start)
+                if not start:  # not even the settings: this is no recording yet
+                    self.path.unlink()
+            raise
+        return start, start + len(data)
+
+    def _settle(self) -> None:
+        """Remove dropped episodes from the file, and save changed settings."""
+        if self._is_settled:
+            return
+        stop = self.places[-1].stop if self.places else self._saved[0][0]
+        self._file.truncate(stop)
+        self._saved = [saved for saved in self._saved if saved[0] <= stop]
+        if self._saved[-1][1] != self.settings:
+            self._write_settings()
+        self._is_settled = True
 
     def append(self, episode: Episode) -> None:
         """Append an episode. After that, only a failure of the machine can lose it; see `sync`.
@@ -254,130 +263,52 @@ class Shards:
         Raises:
             OSError: The episode cannot be written. Its partial record is removed.
         """
-        file = self._settle()
-        start = file.seek(0, os.SEEK_END)
-        if start >= SHARD_BYTES:
-            self.sync()
-            file, start = self._begin(self._number + 1, 0), 0
-        data = self.layout.pack(episode)
-        left = memoryview(data)
-        try:
-            while left:
-                left = left[file.write(left) :]
-        except OSError:
-            with suppress(OSError):
-                file.truncate(start)
-            raise
-        self.places.append(Place(self._number, start, start + len(data), len(episode.rewards), episode.ending))
+        self._settle()
+        self.places.append(Place(*self._write(self.layout.pack(episode)), len(episode.rewards), episode.ending))
 
     def sync(self) -> None:
         """Wait until all appended episodes are on the disk itself (fsync)."""
-        os.fsync(self._settle().fileno())
+        self._settle()
+        os.fsync(self._file.fileno())
 
     def keep(self, number: int) -> None:
-        """Drop all episodes except the first `number`. The next write removes them from the disk."""
+        """Drop all episodes except the first `number`. The next write removes them from the file."""
         del self.places[number:]
-        self._let_go()
-
-    def _settle(self) -> FileIO:
-        """Remove dropped episodes from the disk, and return the file to append to."""
-        if self._file is not None:
-            return self._file
-        assert self._lock is not None
-        if self.message is not None:
-            self._describe()
-        shard, stop = (self.places[-1].shard, self.places[-1].stop) if self.places else (1, 0)
-        for number in reversed(self._numbers()):  # the last one first, so an interruption leaves no gap
-            if number > shard:
-                self._path(number).unlink()
-        return self._begin(shard, stop)
-
-    def _begin(self, number: int, size: int) -> FileIO:
-        """Cut a shard to its first `size` bytes, open it for appending, and return its file."""
-        self._let_go()
-        file: FileIO = open_regular(self._path(number), "ab", buffering=0)
-        try:
-            file.truncate(size)
-        except OSError:
-            file.close()
-            raise
-        self._file, self._number = file, number
-        return file
-
-    def _let_go(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._file = None
+        self._is_settled = False
 
     def __iter__(self) -> Iterator[Episode]:
         """Yield all episodes, one at a time.
 
         Raises:
-            UserError: A shard was changed by something else.
+            UserError: The file was changed by something else.
         """
-        for number, places in itertools.groupby(self.places, key=lambda place: place.shard):
-            with open_regular(self._path(number)) as file:
-                for place in places:
-                    file.seek(place.start)
-                    record = read_record(file)
-                    if record is None:
-                        raise UserError(f"{self._path(number)} was changed while it was recorded to; record anew")
-                    yield self.layout.unpack(record)
+        with open_regular(self.path) as file:
+            for place in self.places:
+                file.seek(place.start)
+                record = read_record(file)
+                if record is None:
+                    raise UserError(f"{self.path} was changed while it was recorded to; record anew")
+                yield self.layout.unpack(record)
 
     def remove(self) -> None:
-        """Remove the folder. ``about.json`` goes first, so that what an interruption leaves is no recording."""
-        (self.folder / "about.json").unlink()
-        remove_leftovers(self.folder)
+        """Remove the file."""
+        self.path.unlink()
         self.close()
 
     def close(self) -> None:
-        """Close the file and free the lock."""
-        self._let_go()
-        if self._lock is not None:
-            os.close(self._lock)
-        self._lock = None
+        """Close the file, which frees the lock."""
+        self._file.close()
 
 
-def _described(about: Path) -> dict[str, Any]:
-    try:
-        known = read_json(about)
-        version, settings = known["format"], dict(known["settings"])
-    except OSError as error:
-        raise UserError(f"{about} cannot be read ({error.strerror}); put it back, or give another file") from None
-    except (KeyError, TypeError, ValueError):
-        raise UserError(f"{about} is damaged, or of something else; remove its folder, or give another file") from None
-    if version != FORMAT:
-        raise UserError(
-            f"{about} is of format {version}, and this offpcc writes {FORMAT}; go on with the one that began it, or "
-            f"give another file"
-        )
-    return settings
-
-
-def shards_folder(file: Path) -> Path:
-    """Return the folder with the log of an unfinished recording."""
-    return file.with_name(f"{file.name}.shards")
+def log_path(file: Path) -> Path:
+    """Return the path of the log of an unfinished recording."""
+    return file.with_name(f"{file.name}.episode_log")
 
 
 def is_unfinished(file: Path) -> bool:
     """Check whether the log of an unfinished recording for `file` exists."""
     try:
-        (shards_folder(file) / "about.json").lstat()
+        log_path(file).lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
-
-
-def clear(folder: Path) -> None:
-    """Remove the files that a recording has written to a folder. Other files stay."""
-    for path in folder.iterdir():
-        if OURS.fullmatch(path.name):
-            path.unlink()
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Remove the log's files, and its folder if nothing else is in it. A missing folder is fine."""
-    if folder.is_dir():
-        clear(folder)
-        with suppress(OSError):
-            folder.rmdir()

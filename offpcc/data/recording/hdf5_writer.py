@@ -1,4 +1,4 @@
-"""Writes a recording as an HDF5 file in D4RL's format.
+"""The file of a finished recording: HDF5 in D4RL's format.
 
 The bytes of the file depend only on the episodes and the metadata.
 """
@@ -9,13 +9,13 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
 
-from offpcc.data.datasets.columns import BLOCK_BYTES, Array
-from offpcc.data.recording.episode_log import Ending, Episode, is_unfinished, shards_folder
+from offpcc.data.datasets.columns import BLOCK_BYTES
+from offpcc.data.recording.episode_log import Ending, Episode, is_unfinished, log_path
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import check_regular, replacing
@@ -26,17 +26,14 @@ CHUNK_BYTES = 2**19  # of compressed images; a chunk fits into the 1 MiB cache t
 NUM_WHOLE = "whole_episodes"  # in the metadata: number of episodes that ended; a resume drops the later ones
 
 
-class Finished(NamedTuple):
-    """Settings and size of a finished recording."""
-
-    settings: dict[str, Any]
-    num_steps: int
-
-
 def write_recording(
     file: Path, episodes: Iterable[Episode], *, num_steps: int, num_whole: int, settings: Mapping[str, Any]
 ) -> list[float]:
-    """Write episodes to a file, one at a time. The file appears only when it is complete.
+    """Write episodes to a file, a few at a time. The file appears only when it is complete.
+
+    Vectors are not compressed: a simulator's floats shrink by a tenth only, and reading takes several times as long.
+    Images shrink to a fraction. They use gzip, which every HDF5 reader knows, at its fastest level, because the other
+    levels gain little.
 
     Args:
         file: Path of the file.
@@ -52,31 +49,49 @@ def write_recording(
         OSError: The file cannot be written.
         Interrupted: The user asked the command to stop.
     """
-    columns: dict[str, _BlockColumn] = {}
     returns: list[float] = []
+    start = 0
     with replacing(file) as temporary, _Output(temporary) as output, h5py.File(output, "w") as recorded:
         for name, value in {**settings, NUM_WHOLE: num_whole}.items():
             recorded[f"metadata/{name}"] = np.asarray(value, np.float32) if isinstance(value, list) else value
-        for episode in episodes:
-            signals.poll()
-            parts = {
-                "observations": episode.observations[:-1],
-                "actions": episode.actions,
-                "rewards": episode.rewards,
-                "terminals": episode.terminations,
-                "timeouts": episode.truncations,
-                "next_observations": episode.observations[1:],
+        for some in batches(episodes, BLOCK_BYTES):
+            columns = {
+                "observations": [episode.observations[:-1] for episode in some],
+                "actions": [episode.actions for episode in some],
+                "rewards": [episode.rewards for episode in some],
+                "terminals": [episode.terminations for episode in some],
+                "timeouts": [episode.truncations for episode in some],
+                "next_observations": [episode.observations[1:] for episode in some],
             }
-            columns = columns or {name: _BlockColumn(recorded, name, num_steps, part) for name, part in parts.items()}
-            for name, part in parts.items():
-                columns[name].add(part)
-            returns.append(float(episode.rewards.sum(dtype=np.float64)))
+            for name, parts in columns.items():
+                rows = np.concatenate(parts)
+                if not start:
+                    chunk = min(max(1, CHUNK_BYTES // max(1, rows[0].nbytes)), num_steps)
+                    options = {"chunks": (chunk, *rows.shape[1:]), "compression": "gzip", "compression_opts": 1}
+                    shape, is_image = (num_steps, *rows.shape[1:]), rows.dtype == np.uint8
+                    recorded.create_dataset(name, shape, rows.dtype, **(options if is_image else {}))
+                recorded[name][start : start + len(rows)] = rows
+            start += len(rows)
+            returns += [float(episode.rewards.sum(dtype=np.float64)) for episode in some]
             output.check()
-        for column in columns.values():
-            column.flush()
         recorded.close()
         output.check()
     return returns
+
+
+def batches(episodes: Iterable[Episode], num_bytes: int) -> Iterator[list[Episode]]:
+    """Yield lists of episodes with about `num_bytes` of observations each."""
+    some: list[Episode] = []
+    size = 0
+    for episode in episodes:
+        signals.poll()
+        if some and size >= num_bytes:
+            yield some
+            some, size = [], 0
+        some.append(episode)
+        size += episode.observations.nbytes
+    if some:
+        yield some
 
 
 class _Output(io.FileIO):
@@ -120,47 +135,6 @@ class _Output(io.FileIO):
             raise self._fault
 
 
-class _BlockColumn:
-    """An HDF5 dataset that is written in blocks of fixed size, for rows that come in any number.
-
-    Vectors are not compressed: a simulator's floats shrink by a tenth only, and reading takes several times as long.
-    Images shrink to a fraction. They use gzip, which every HDF5 reader knows, at its fastest level, because the other
-    levels gain little.
-
-    Args:
-        file: Open HDF5 file.
-        name: Name of the dataset.
-        num_rows: Number of rows of the whole dataset.
-        example: Some rows with the right shape and dtype.
-    """
-
-    def __init__(self, file: Any, name: str, num_rows: int, example: Array) -> None:
-        shape, dtype, is_image = example.shape[1:], example.dtype, example.dtype == np.uint8
-        row_bytes = max(1, int(np.prod(shape)) * dtype.itemsize)
-        rows = min(max(1, (CHUNK_BYTES if is_image else BLOCK_BYTES) // row_bytes), num_rows)
-        chunks = {"chunks": (rows, *shape), "compression": "gzip", "compression_opts": 1} if is_image else {}
-        self.dataset = file.create_dataset(name, (num_rows, *shape), dtype, **chunks)
-        self.block = np.empty((rows, *shape), dtype)
-        self.filled = self.written = 0
-
-    def add(self, rows: Array) -> None:
-        """Append rows."""
-        while len(rows):
-            part = rows[: len(self.block) - self.filled]
-            self.block[self.filled : self.filled + len(part)] = part
-            self.filled += len(part)
-            rows = rows[len(part) :]
-            if self.filled == len(self.block):
-                self.flush()
-
-    def flush(self) -> None:
-        """Write the rows in the block to the file."""
-        if self.filled:
-            self.dataset[self.written : self.written + self.filled] = self.block[: self.filled]
-            self.written += self.filled
-            self.filled = 0
-
-
 def read_episodes(file: Path, first: int = 0) -> Iterator[Episode]:
     """Yield the episodes of a file from `write_recording`, one at a time, from number `first` on."""
     check_regular(file)
@@ -170,21 +144,17 @@ def read_episodes(file: Path, first: int = 0) -> Iterator[Episode]:
         num_whole = int(recorded[f"metadata/{NUM_WHOLE}"][()])
         for number in range(first, len(stops)):
             start, stop = int(stops[number - 1]) if number else 0, int(stops[number])
-            last = recorded["next_observations"][stop - 1 : stop]
+            ending = Ending.TERMINATED if terminals[stop - 1] else Ending.TRUNCATED
             yield Episode(
-                np.concatenate([recorded["observations"][start:stop], last]),
+                np.concatenate([recorded["observations"][start:stop], recorded["next_observations"][stop - 1 : stop]]),
                 recorded["actions"][start:stop],
                 recorded["rewards"][start:stop],
-                Ending.UNFINISHED
-                if number >= num_whole
-                else Ending.TERMINATED
-                if terminals[stop - 1]
-                else Ending.TRUNCATED,
+                ending if number < num_whole else Ending.UNFINISHED,
             )
 
 
-def read_finished(file: Path) -> Finished:
-    """Read the settings and the size of a finished recording.
+def read_finished(file: Path) -> tuple[dict[str, Any], int]:
+    """Return the settings and the number of steps of a finished recording.
 
     Raises:
         UserError: The file cannot be read, or is not a recording by offpcc.
@@ -192,20 +162,16 @@ def read_finished(file: Path) -> Finished:
     try:
         check_regular(file)
         with h5py.File(file, "r") as recorded:
-            settings = {name: _setting(value[()]) for name, value in recorded["metadata"].items()}
+            settings = {name: value[()] for name, value in recorded["metadata"].items()}
             del settings[NUM_WHOLE]
-            return Finished(settings, len(recorded["rewards"]))
+            for name, value in settings.items():
+                settings[name] = value.decode() if isinstance(value, bytes) else value.tolist()
+            return settings, len(recorded["rewards"])
     except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
             f"{file} is no recording of offpcc's, or is damaged ({first_line(error)}), so it cannot be gone on with; "
             f"give another file"
         ) from None
-
-
-def _setting(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode()
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def check_output(file: Path) -> None:
@@ -221,7 +187,7 @@ def check_output(file: Path) -> None:
             raise UserError(f"{file} is a folder; name a file in it, such as {file / 'data.hdf5'}")
         if os.path.lexists(file) and not file.is_file():
             raise UserError(f"{file} is a device, a pipe or a link to nothing; name another file")
-        is_unfinished(file)  # raises if the longer name of the shards folder is not possible
+        is_unfinished(file)  # raises if the longer name of the log is not possible
     except OSError as error:
         raise UserError(f"{shown(file)} cannot be made ({first_line(error)}); name a file elsewhere") from None
     if fault := why_no_folder(file.absolute().parent):
@@ -236,8 +202,8 @@ def check_new(file: Path) -> None:
     """
     if is_unfinished(file):
         raise UserError(
-            f"{shards_folder(file)} holds an unfinished recording, which is not overwritten; go on with it by "
-            f"--resume, or give another file, or remove the folder"
+            f"{log_path(file)} holds an unfinished recording, which is not overwritten; go on with it by --resume, or "
+            f"give another file, or remove it"
         )
     if file.exists():
         raise UserError(

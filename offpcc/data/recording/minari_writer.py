@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 
 from offpcc.data.datasets.minari import ROOT, datasets_folder, is_id
-from offpcc.data.recording.hdf5_writer import read_episodes, read_finished
+from offpcc.data.recording.hdf5_writer import batches, read_episodes, read_finished
 from offpcc.data.recording.metadata import latest
 from offpcc.envs.wrappers import UnitAction
 from offpcc.utils.errors import UserError, first_line
@@ -86,14 +86,19 @@ def write_minari(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed
     from minari.namespace import create_namespace, list_local_namespaces
 
     target = minari_folder(name)
-    root = Path(str(target).removesuffix(name))
-    unfinished = root / f".unfinished-{name.replace('/', '-')}"
+    unfinished = Path(str(target).removesuffix(name)) / f".unfinished-{name.replace('/', '-')}"
+    root = os.environ.get(ROOT)
     try:
         shutil.rmtree(unfinished, ignore_errors=True)  # leftovers of a killed process
         unfinished.mkdir(parents=True)
-        with _datasets_in(unfinished), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Minari warns that author and e-mail are missing; we know neither
-            _fill(name, file, env, reset_seed)
+        os.environ[ROOT] = str(unfinished)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Minari warns that author and e-mail are missing; we know neither
+                _fill(name, file, env, reset_seed)
+        finally:
+            del os.environ[ROOT]
+            os.environ.update({} if root is None else {ROOT: root})
         namespace = parse_dataset_id(name)[0]
         if namespace is not None and namespace not in list_local_namespaces():
             create_namespace(namespace)
@@ -109,24 +114,14 @@ def write_minari(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed
 
 def _fill(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Callable[[int], int]) -> None:
     import minari
-
-    dataset: Any = None
-    for buffers in _blocks(file, reset_seed):
-        if dataset is None:
-            dataset = minari.create_dataset_from_buffers(name, buffers, **_about(file, env))
-        else:
-            dataset.update_dataset_from_buffer(buffers)
-
-
-def _blocks(file: Path, reset_seed: Callable[[int], int]) -> Iterator[list[Any]]:
-    """Yield lists of a recording's episodes in Minari's format, about `BLOCK_BYTES` of observations each."""
     from minari.data_collector import EpisodeBuffer
 
-    buffers: list[Any] = []
-    for number, episode in enumerate(read_episodes(file)):
-        buffers.append(
+    dataset: Any = None
+    seeds = map(reset_seed, itertools.count())
+    for episodes in batches(read_episodes(file), BLOCK_BYTES):
+        buffers = [
             EpisodeBuffer(
-                seed=reset_seed(number),
+                seed=next(seeds),
                 observations=episode.observations,
                 actions=episode.actions,
                 rewards=episode.rewards,
@@ -134,49 +129,31 @@ def _blocks(file: Path, reset_seed: Callable[[int], int]) -> Iterator[list[Any]]
                 truncations=episode.truncations,
                 infos={},
             )
-        )
-        if sum(buffer.observations.nbytes for buffer in buffers) >= BLOCK_BYTES:
-            yield buffers
-            buffers = []
-    if buffers:
-        yield buffers
+            for episode in episodes
+        ]
+        if dataset is None:
+            dataset = minari.create_dataset_from_buffers(name, buffers, **_metadata(file, env))
+        else:
+            dataset.update_dataset_from_buffer(buffers)
 
 
-def _about(file: Path, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
+def _metadata(file: Path, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
     """Return the metadata for Minari: environment, spaces, algorithm, description and requirements."""
-    told = read_finished(file).settings
-    inner = env
+    saved, _ = read_finished(file)
+    inner: Any = env
     while not isinstance(inner, UnitAction):
-        inner = inner.env  # type: ignore[attr-defined]
+        inner = inner.env
     inner = inner.env
-    about = {
-        "env": inner if _can_be_told(inner) else None,
+    try:
+        has_spec = inner.spec is not None and bool(inner.spec.to_json())
+    except (TypeError, ValueError):  # its entry point is no string, which JSON could hold
+        has_spec = False
+    metadata = {
+        "env": inner if has_spec else None,
         "observation_space": env.observation_space,
         "action_space": inner.action_space,
-        "algorithm_name": told["algorithm"],
-        "description": f"{told['actor']} in {told['env']}, seed {told['seed']}, recorded by offpcc {told['offpcc']}",
-        "requirements": [latest(told["simulator"]).lower().replace(" ", "==")] if "simulator" in told else None,
+        "algorithm_name": saved["algorithm"],
+        "description": f"{saved['actor']} in {saved['env']}, seed {saved['seed']}, recorded by offpcc {saved['offpcc']}",
+        "requirements": [latest(saved["simulator"]).lower().replace(" ", "==")] if "simulator" in saved else None,
     }
-    return about | ({"jpeg_encoding": False} if env.observation_space.dtype == np.uint8 else {})
-
-
-def _can_be_told(env: gymnasium.Env[Any, Any]) -> bool:
-    """Check whether the environment's spec can be saved as JSON, which needs an entry point given as a string."""
-    try:
-        return env.spec is not None and bool(env.spec.to_json())
-    except (TypeError, ValueError):
-        return False
-
-
-@contextmanager
-def _datasets_in(folder: Path) -> Iterator[None]:
-    """Set Minari's dataset folder temporarily."""
-    before = os.environ.get(ROOT)
-    os.environ[ROOT] = str(folder)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[ROOT]
-        else:
-            os.environ[ROOT] = before
+    return metadata | ({"jpeg_encoding": False} if env.observation_space.dtype == np.uint8 else {})

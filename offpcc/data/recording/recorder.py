@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +13,9 @@ import numpy as np
 
 from offpcc.data.buffers.storage import PartialEpisode
 from offpcc.data.datasets.columns import Array
-from offpcc.data.recording.episode_log import Ending, Episode, Layout, Shards, is_unfinished, shards_folder
+from offpcc.data.recording.episode_log import Ending, Episode, EpisodeLog, Layout, is_unfinished, log_path
 from offpcc.data.recording.hdf5_writer import check_new, check_output, read_episodes, read_finished, write_recording
-from offpcc.data.recording.metadata import go_on, settings_of
+from offpcc.data.recording.metadata import resume_settings, settings_of
 from offpcc.envs.wrappers import ActionScale, action_bounds
 from offpcc.utils.errors import UserError, first_line
 
@@ -44,11 +45,11 @@ class Recorder:
     the checkpoint, because the run plays them again.
 
     Args:
-        file: Path of the file. Until `merge`, the episodes are in a folder beside it.
+        file: Path of the file. Until `merge`, the episodes are in a log beside it.
         env: An environment like the played ones, made by `offpcc.make`. It gives spaces, bounds and wrappers.
         metadata: Plain values about the recording; None for unknown ones. The file's group ``metadata`` contains them
             together with the values of `env`. A resumed recording must have the same values; see `settings_of` and
-            `go_on`.
+            `resume_settings`.
         num_envs: N.
         resume: Whether to resume an existing recording, finished or not.
 
@@ -80,37 +81,34 @@ class Recorder:
         if not resume:
             check_new(file)
         elif file.is_file():
-            settings, self.message = go_on(settings, read_finished(file).settings, file)
+            settings, self.message = resume_settings(settings, read_finished(file)[0], file)
         with _writing(file):
-            self.shards = Shards(shards_folder(file), settings, self._layout)
-            self.message = self.shards.message or self.message
+            self.log = EpisodeLog(log_path(file), settings, self._layout)
             try:
-                self._go_on()
+                self.log.settings, message = resume_settings(settings, self.log.settings, self.log.path)
+                self.message = message or self.message
+                if file.is_file():
+                    for episode in read_episodes(file, first=self.num_episodes):
+                        self.log.append(episode)
+                self.log.keep(self._num_whole)  # the run plays the episodes again that the recording's end cut
             except BaseException:
-                self.close()
+                self.log.close()
                 raise
-
-    def _go_on(self) -> None:
-        """Copy the episodes of a finished file to the log, and drop the episodes that the recording's end cut."""
-        if self.file.is_file():
-            for episode in read_episodes(self.file, first=self.num_episodes):
-                self.shards.append(episode)
-        self.shards.keep(self._num_whole)
 
     @property
     def num_episodes(self) -> int:
         """Number of finished episodes."""
-        return len(self.shards.places)
+        return len(self.log.places)
 
     @property
     def lengths(self) -> list[int]:
         """Length of each finished episode in steps."""
-        return [place.length for place in self.shards.places]
+        return [place.length for place in self.log.places]
 
     @property
     def _num_whole(self) -> int:
         """Number of episodes that the recording's end did not cut. They come before all cut ones."""
-        return sum(place.ending is not Ending.UNFINISHED for place in self.shards.places)
+        return sum(place.ending is not Ending.UNFINISHED for place in self.log.places)
 
     def push(
         self,
@@ -176,11 +174,11 @@ class Recorder:
         for name, numbers in zip(("observations", "actions", "rewards"), finished[:3], strict=True):
             if not np.isfinite(numbers).all():
                 raise UserError(
-                    f"{name} of an episode of {self.shards.settings['env']} hold a NaN or an infinite number (as "
+                    f"{name} of an episode of {self.log.settings['env']} hold a NaN or an infinite number (as "
                     f"float32), and cannot be learned from; `offpcc check` looks for where it comes from"
                 )
         with _writing(self.file):
-            self.shards.append(finished)
+            self.log.append(finished)
 
     def keep(self, num_episodes: int) -> None:
         """Drop the unfinished episodes, and all finished ones except the first `num_episodes`.
@@ -190,11 +188,11 @@ class Recorder:
         """
         if num_episodes > self.num_episodes:
             raise UserError(
-                f"{self.shards.folder} has {self.num_episodes:,} episodes, but the run that is gone on with had "
+                f"{self.log.path} has {self.num_episodes:,} episodes, but the run that is gone on with had "
                 f"recorded {num_episodes:,}; they were changed or removed: put them back, or start another run"
             )
         self._unfinished = [PartialEpisode() for _ in self._unfinished]
-        self.shards.keep(num_episodes)
+        self.log.keep(num_episodes)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the number of finished episodes and the unfinished episodes.
@@ -202,7 +200,7 @@ class Recorder:
         The call waits until all finished episodes are on the disk itself (fsync).
         """
         with _writing(self.file):
-            self.shards.sync()
+            self.log.sync()
         return {"num_episodes": self.num_episodes, "unfinished": [one.state_dict() for one in self._unfinished]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -232,18 +230,18 @@ class Recorder:
         if not num_steps:
             raise ValueError("no episode has ended, so there is nothing to write; `cut` ends those under way")
         with _writing(self.file):
-            merged = self.shards.folder / "merged.hdf5"
+            for leftover in self.file.parent.glob(f".{glob.escape(self.file.stem)}.tmp-*{self.file.suffix}"):
+                leftover.unlink()  # of a process that was killed here
             returns = write_recording(
-                merged, self.shards, num_steps=num_steps, num_whole=num_whole, settings=self.shards.settings
+                self.file, self.log, num_steps=num_steps, num_whole=num_whole, settings=self.log.settings
             )
-            merged.replace(self.file)
-            self.shards.remove()
+            self.log.remove()
         mean_return = float(np.mean(returns[:num_whole])) if num_whole else float("nan")
         return Merged(num_steps, len(returns), num_whole, mean_return)
 
     def close(self) -> None:
         """Close the log, which stays on disk and can be resumed."""
-        self.shards.close()
+        self.log.close()
 
 
 @contextmanager
@@ -253,7 +251,7 @@ def _writing(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         kept = (
-            f"finished episodes are kept in {shards_folder(file)}: make room or mend what is at fault, then go on by "
+            f"finished episodes are kept in {log_path(file)}: make room or mend what is at fault, then go on by "
             f"--resume"
         )
         fault = error.strerror or first_line(error)

@@ -5,7 +5,7 @@ import tracemalloc
 import h5py
 import numpy as np
 import pytest
-from played import IMAGE, recorder, transitions, whole
+from played import IMAGE, VECTOR, recorder, transitions, whole
 
 from offpcc.data.datasets.load import load
 from offpcc.data.recording import hdf5_writer
@@ -36,12 +36,14 @@ def test_merging_takes_little_memory(tmp_path):
     assert peak < 20e6
 
 
-def test_the_file_does_not_depend_on_the_size_of_what_comes_at_a_time(tmp_path, monkeypatch):
-    """Blocks that are smaller than an episode, and larger, hold the same rows."""
-    steps = transitions([5, 2, 9])
-    expected = load(tmp_path / "a.hdf5") if whole(tmp_path / "a.hdf5", steps) else None
+@pytest.mark.parametrize("shown", [VECTOR, IMAGE], ids=["vectors", "images"])
+def test_the_file_does_not_depend_on_the_size_of_what_comes_at_a_time(tmp_path, monkeypatch, shown):
+    """Batches of one episode and of all, and chunks that are smaller than an episode, hold the same rows."""
+    steps = transitions([5, 2, 9], **shown)
+    expected = load(tmp_path / "a.hdf5") if whole(tmp_path / "a.hdf5", steps, **shown) else None
     monkeypatch.setattr(hdf5_writer, "BLOCK_BYTES", 40)
-    whole(tmp_path / "b.hdf5", steps)
+    monkeypatch.setattr(hdf5_writer, "CHUNK_BYTES", 1_000)
+    whole(tmp_path / "b.hdf5", steps, **shown)
     data = load(tmp_path / "b.hdf5")
     for name in ("observations", "actions", "rewards", "terminations", "truncations", "final_observations"):
         assert np.array_equal(getattr(data, name), getattr(expected, name))
@@ -95,7 +97,7 @@ def test_a_recording_is_not_overwritten(tmp_path):
     file = tmp_path / "data.hdf5"
     one = recorder(file)
     one.close()
-    with pytest.raises(UserError, match=r"data.hdf5.shards holds an unfinished recording.*--resume"):
+    with pytest.raises(UserError, match=r"data.hdf5.episode_log holds an unfinished recording.*--resume"):
         recorder(file)
     one = recorder(file, resume=True)
     one.push(*transitions([1])[0])

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from played import HIGH, IMAGE, LOW, VECTOR, recorder, transitions, whole
 
 from offpcc.data.datasets.load import load
-from offpcc.data.recording.episode_log import Shards, is_unfinished, shards_folder
+from offpcc.data.recording.episode_log import EpisodeLog, is_unfinished, log_path
 from offpcc.data.recording.hdf5_writer import read_episodes
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.make import make
@@ -269,11 +269,11 @@ def test_a_run_killed_after_its_checkpoint_gives_the_same_file(tmp_path, num_env
         again.cut()
         again.merge()
         assert file.read_bytes() == expected, (checkpoint, killed)
-        assert not shards_folder(file).exists()
+        assert not log_path(file).exists()
 
 
 def test_a_run_that_had_ended_is_trained_on(tmp_path):
-    """Its file is there and its shards are gone; what was cut at its end goes on."""
+    """Its file is there and its log is gone; what was cut at its end goes on."""
     steps = transitions([5, 2, 9, 4, 6, 3], num_envs=2)
     expected = whole(tmp_path / "whole.hdf5", steps, num_envs=2)
     one = recorder(tmp_path / "data.hdf5", num_envs=2)
@@ -292,13 +292,13 @@ def test_a_run_that_had_ended_is_trained_on(tmp_path):
     assert (tmp_path / "data.hdf5").read_bytes() == expected
 
 
-def test_killed_between_the_file_and_the_removal_of_its_shards(tmp_path, monkeypatch):
+def test_killed_between_the_file_and_the_removal_of_its_log(tmp_path, monkeypatch):
     file = tmp_path / "data.hdf5"
     steps = transitions([5, 2, 9])
     expected = whole(tmp_path / "whole.hdf5", steps[:-3])
 
     with monkeypatch.context() as patch:
-        patch.setattr(Shards, "remove", Shards.close)
+        patch.setattr(EpisodeLog, "remove", EpisodeLog.close)
         whole(file, steps[:-3])
     assert is_unfinished(file) and file.read_bytes() == expected
     one = recorder(file, resume=True)
@@ -316,10 +316,11 @@ def test_a_full_disk_loses_nothing_that_was_finished(tmp_path):
     expected = whole(tmp_path / "whole.hdf5", steps)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     one = recorder(file)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2_900, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3_500, limits[1]))
     try:
         with pytest.raises(
-            UserError, match=r"cannot be written \(File too large\); .* are kept in .*data.hdf5.shards: .* --resume"
+            UserError,
+            match=r"cannot be written \(File too large\); .* are kept in .*data.hdf5.episode_log: .* --resume",
         ):
             for step in steps:
                 one.push(*step)
@@ -341,7 +342,7 @@ def test_a_full_disk_loses_nothing_that_was_finished(tmp_path):
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
             again.close()
         assert not file.exists()
-        assert not list(shards_folder(file).glob(".*"))
+        assert [path.name for path in tmp_path.glob("*data*")] == [log_path(file).name]
     recorder(file, resume=True).merge()
     assert file.read_bytes() == expected
 
@@ -373,7 +374,7 @@ def test_other_settings_are_refused_by_name(tmp_path, finished):
     ):
         with pytest.raises(UserError, match=message):
             recorder(file, resume=True, **options)
-    assert shards_folder(file).exists() is not finished
+    assert log_path(file).exists() is not finished
 
 
 def test_a_state_whose_episodes_are_gone_is_refused(tmp_path):
@@ -382,16 +383,16 @@ def test_a_state_whose_episodes_are_gone_is_refused(tmp_path):
         one.push(*step)
     state = one.state_dict()
     one.close()
-    shard = shards_folder(tmp_path / "data.hdf5") / "000001.episodes"
-    content = shard.read_bytes()
-    for left, num_episodes in ((content[:-1], 1), (b"", 0), (None, 0)):
-        shard.unlink() if left is None else shard.write_bytes(left)
+    log = log_path(tmp_path / "data.hdf5")
+    content = log.read_bytes()
+    for left, num_episodes in ((content[:-1], 1), (content[: one.log.places[0].start], 0), (None, 0)):
+        log.unlink() if left is None else log.write_bytes(left)
         again = recorder(tmp_path / "data.hdf5", resume=True)
         message = f"has {num_episodes} episodes, but the run that is gone on with had recorded 2"
         with pytest.raises(UserError, match=message):
             again.load_state_dict(state)
         again.close()
-        assert left is None or shard.read_bytes() == left
+        assert left is None or log.read_bytes() == left
 
 
 def test_what_is_recorded_by_another_version_tells_of_both(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from offpcc.data.recording.metadata import go_on, latest, settings_of
+from offpcc.data.recording.metadata import latest, resume_settings, settings_of
 from offpcc.envs.make import make
 from offpcc.utils.errors import UserError
 
@@ -17,7 +17,7 @@ BEFORE = {
 
 
 def test_the_same_is_gone_on_with():
-    assert go_on(BEFORE, BEFORE, FILE) == (BEFORE, None)
+    assert resume_settings(BEFORE, BEFORE, FILE) == (BEFORE, None)
 
 
 @pytest.mark.parametrize(
@@ -34,25 +34,25 @@ def test_the_same_is_gone_on_with():
 def test_what_changes_what_is_played_is_refused(name, value):
     now = {**BEFORE, name: value}
     with pytest.raises(UserError, match=rf"^{name} is .*, but data.hdf5 was recorded with .*; give the same, or"):
-        go_on(now, BEFORE, FILE)
+        resume_settings(now, BEFORE, FILE)
     with pytest.raises(UserError, match=rf"^{name} is"):
-        go_on(BEFORE, now, FILE)
+        resume_settings(BEFORE, now, FILE)
 
 
 def test_versions_device_and_threads_are_told_in_one_line():
     now = {**BEFORE, "offpcc": "1.1", "simulator": "MuJoCo 3.2", "device": "cuda", "threads": 2}
-    settings, message = go_on(now, BEFORE, FILE)
+    settings, message = resume_settings(now, BEFORE, FILE)
     assert message.startswith("this resume may not be exact: offpcc is 1.1, but data.hdf5 was recorded with 1.0; ")
     assert message.count("was recorded with") == 4 and "\n" not in message
     assert (settings["simulator"], settings["threads"]) == ("MuJoCo 3.1, then MuJoCo 3.2", "1, then 2")
-    assert go_on(now, settings, FILE) == (settings, None)
-    again, message = go_on(BEFORE, settings, FILE)
+    assert resume_settings(now, settings, FILE) == (settings, None)
+    again, message = resume_settings(BEFORE, settings, FILE)
     assert again["threads"] == "1, then 2, then 1" and "threads is 1, but data.hdf5 was recorded with 2" in message
     assert (latest(again["simulator"]), latest("MuJoCo 3.1"), latest(2)) == ("MuJoCo 3.1", "MuJoCo 3.1", "2")
 
 
 def test_what_an_actor_is_called_does_not_matter():
-    settings, message = go_on({**BEFORE, "actor": "copy.pt"}, BEFORE, FILE)
+    settings, message = resume_settings({**BEFORE, "actor": "copy.pt"}, BEFORE, FILE)
     assert settings["actor"] == "copy.pt" and message is None
 
 
@@ -64,9 +64,9 @@ def test_what_an_actor_is_called_does_not_matter():
     ],
 )
 def test_a_config_is_the_same_if_no_binding_of_both_differs(config):
-    assert go_on({**BEFORE, "config": config}, BEFORE, FILE).message is None
+    assert resume_settings({**BEFORE, "config": config}, BEFORE, FILE)[1] is None
     with pytest.raises(UserError, match=r"make.wrappers is \[@A, @C\], but data.hdf5 was recorded with .*\[@A, @B\]"):
-        go_on({**BEFORE, "config": config.replace("@B", "@C")}, BEFORE, FILE)
+        resume_settings({**BEFORE, "config": config.replace("@B", "@C")}, BEFORE, FILE)
 
 
 def test_what_is_told_of_an_environment():
