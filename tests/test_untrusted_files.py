@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import offpcc
-from offpcc.data.datasets.hdf5 import read_file
+from offpcc.data.datasets.files import read_file
 from offpcc.data.datasets.load import raw_arrays
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError

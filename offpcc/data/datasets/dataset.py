@@ -1,27 +1,176 @@
-"""`Dataset`: recorded steps of all episodes, concatenated."""
+"""`Dataset`: recorded steps of all episodes, concatenated; made from columns or from episodes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from offpcc.data.buffers.storage import Storage, TransitionTable
+from offpcc.data.buffers.storage import Storage, TransitionTable, bytes_per_row
 from offpcc.data.datasets.actions import action_warnings, checked_range, in_units
-from offpcc.data.datasets.build import DatasetInfo, assemble, join
-from offpcc.data.datasets.columns import REQUIRED, Array, Column, Range, as_column, blocks
-from offpcc.data.datasets.metadata import Notice, StepInfos
-from offpcc.data.datasets.steps import StepArrays
+from offpcc.data.datasets.boundaries import LastSteps, last_steps, shows_ends, time_limits
+from offpcc.data.datasets.columns import (
+    REQUIRED,
+    Array,
+    Column,
+    Range,
+    SpoiledData,
+    as_column,
+    blocks,
+    bytes_needed,
+    bytes_of_ends,
+    check_room,
+    check_shapes,
+    read_flags,
+    read_numbers,
+    with_our_names,
+)
+from offpcc.data.datasets.metadata import Kind, Notice, StepInfos, action_range, num_whole_episodes
 from offpcc.utils.errors import UserError
+
+SAY_HOW_IT_ENDED = "Add terminated: True if the task ended the episode, False if a time limit or anything else cut it"
+
+
+class DatasetInfo(NamedTuple):
+    """Information about a dataset other than its steps; see `Dataset`."""
+
+    name: str
+    source: str = "arrays"
+    max_episode_steps: int | None = None
+    action_range: Range | None = None
+    infos: Mapping[str, Array] | None = None
+    metadata: Mapping[str, Any] | None = None
+    given: str | None = None  # the path or the name that the user gave
+
+    @property
+    def label(self) -> str:
+        """The name of the data in messages."""
+        return self.given or self.name
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Dataset(StepArrays):
-    """A dataset of recorded steps. `StepArrays` documents its fields and which steps are transitions."""
+class Dataset:
+    """S recorded steps of E episodes, concatenated.
+
+    An episode ends after a terminated or truncated step, and at the end of the recording. The next observation of a
+    step is the observation of the following row; that of an episode's last step is in `final_observations`. For a
+    recording without ``next_observations``:
+
+    * The last step of a truncated episode is not a transition, because its next observation is unknown. The step
+      counts in `lengths` and `returns`, and its observation is the episode's final observation.
+    * The last step of a terminated episode is a transition, because the value of its next observation is not used.
+      The observation of the step, which is a valid one, takes the place of the next observation.
+
+    Some recorders read the last next observation after the reset, so it is the first one of the next episode. No step
+    leads there. So the last step of an episode that such a recorder truncated is not a transition, either.
+
+    Attributes:
+        observations: (S, *obs), float32; or uint8 for recorded bytes with more than one axis, such as images.
+        actions: (S, A), float32, as recorded, in the recorder's units.
+        rewards: (S,), float32.
+        terminations: (S,), bool: True if the task ended; False for a time limit.
+        truncations: (S,), bool: True if the episode was truncated, or the recording jumps.
+        stops: (E,), the index after each episode's last step.
+        final_observations: (E, *obs), the last observation of each episode.
+        last_is_transition: (E,), whether the next observation of an episode's last step is known, or not needed.
+        is_whole: (E,), whether the episode ended before the recording did.
+        action_range: lowest and highest action, which are scaled to -1 and 1; None if neither data nor user gives them.
+        discrete_actions: True if actions are discrete choices. They are not scaled, and no agent here learns from them.
+        notices: notices for users of the dataset.
+        name: the name of the dataset, for messages.
+        source: the origin of the dataset.
+        infos: other recorded arrays, usually one row per step; read on access.
+        metadata: recorded facts about the whole dataset; read on access.
+    """
+
+    observations: Array
+    actions: Array
+    rewards: Array
+    terminations: Array
+    truncations: Array
+    stops: Array
+    final_observations: Array
+    last_is_transition: Array
+    is_whole: Array
+    action_range: Range | None = None
+    discrete_actions: bool = False
+    notices: tuple[Notice, ...] = ()
+    name: str = "data"
+    source: str = "arrays"
+    infos: Mapping[str, Array] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_steps(self) -> int:
+        """S, the number of steps."""
+        return len(self.rewards)
+
+    @property
+    def num_episodes(self) -> int:
+        """E, the number of episodes."""
+        return len(self.stops)
+
+    @property
+    def num_transitions(self) -> int:
+        """The number of steps whose next observation is known, or not needed."""
+        return self.num_steps - int((~self.last_is_transition).sum())
+
+    @property
+    def starts(self) -> Array:
+        """(E,), the index of each episode's first step."""
+        return np.concatenate([[0], self.stops[:-1]])
+
+    @property
+    def lengths(self) -> Array:
+        """(E,), the number of steps of each episode."""
+        return np.diff(self.stops, prepend=0)
+
+    @property
+    def episodes(self) -> list[tuple[int, int]]:
+        """The index of each episode's first step, and the index after its last step."""
+        return list(zip(self.starts.tolist(), self.stops.tolist(), strict=True))
+
+    @property
+    def returns(self) -> Array:
+        """(E,), float64: the sum of all recorded rewards, including those of steps that are not transitions."""
+        return np.add.reduceat(self.rewards, self.starts, dtype=np.float64)
+
+    @property
+    def whole_returns(self) -> Array:
+        """(W,), float64: the returns of whole episodes, or of all episodes if none is whole."""
+        returns = self.returns
+        return returns[self.is_whole] if self.is_whole.any() else returns
+
+    @property
+    def is_transition(self) -> Array:
+        """(S,), bool: whether a step is a transition."""
+        mask = np.ones(self.num_steps, np.bool_)
+        mask[self.stops - 1] = self.last_is_transition
+        return mask
+
+    @property
+    def next_observations(self) -> Array:
+        """(S, *obs), a new array. For a step that is not a transition, it holds the observation of the step."""
+        after = np.empty_like(self.observations)
+        after[:-1] = self.observations[1:]
+        after[self.stops - 1] = self.final_observations
+        return after
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the arrays in bytes."""
+        return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
+
+    @property
+    def bytes_of_rows(self) -> int:
+        """The size in bytes of the arrays that `Dataset.rows` returns."""
+        num_episodes = int((self.lengths > ~self.last_is_transition).sum())
+        one = bytes_per_row(self.observations[:1].nbytes, self.actions.shape[1])
+        return one * (self.num_transitions + num_episodes)
 
     def __repr__(self) -> str:
         observations, actions = self.observations, self.actions
@@ -73,8 +222,85 @@ class Dataset(StepArrays):
         columns: dict[str, Column] = {
             key: as_column(value, f"{name}: {key}") for key, value in given.items() if value is not None
         }
-        about = DatasetInfo(name, max_episode_steps=max_episode_steps, action_range=action_range)
-        return Dataset(**vars(assemble(columns, about)))
+        info = DatasetInfo(name, max_episode_steps=max_episode_steps, action_range=action_range)
+        return Dataset.from_columns(columns, info)
+
+    @staticmethod
+    def from_columns(columns: dict[str, Column], info: DatasetInfo, found: Iterable[str] = ()) -> Dataset:
+        """Check and read columns; see `from_arrays`. The reference to a column is dropped once it is read.
+
+        Args:
+            columns: the columns by their names, ours or D4RL's.
+            info: information other than the columns.
+            found: names of other arrays, for messages.
+
+        Raises:
+            UserError: a column is missing, has the wrong shape, is not numeric, or is too large for this machine.
+        """
+        name, limit = info.label, info.max_episode_steps
+        is_integer = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
+        if limit is not None and not (is_integer and limit > 0):
+            raise UserError(f"{name}: max_episode_steps is {limit!r}; it has to be a whole number above 0, or None")
+        columns = with_our_names(columns, name, found)
+        num_steps = check_shapes(columns, name)
+        needed = bytes_needed(columns)
+        check_room(needed, f"{name}: {num_steps:,} steps")
+        terminations = read_flags(columns.pop("terminations"), f"{name}: terminations")
+        flags = columns.pop("truncations", None)
+        truncations = time_limits(terminations, limit) if flags is None else read_flags(flags, f"{name}: truncations")
+        is_end = terminations | truncations
+        of_ends = bytes_of_ends(columns["observations"], int(is_end.sum()) + 1)
+        check_room(needed + of_ends, f"{name}: {num_steps:,} steps, and the last observations of episodes,")
+        rewards = read_numbers(columns.pop("rewards"), f"{name}: rewards").reshape(num_steps)
+        has_integers = columns["actions"].dtype.kind in "iub"
+        actions = read_numbers(columns.pop("actions"), f"{name}: actions").reshape(num_steps, -1)
+        observations = read_numbers(columns.pop("observations"), f"{name}: observations", is_observed=True)
+        num_whole = num_whole_episodes(info.metadata or {}, name)
+        following = columns.pop("next_observations", None)
+        last = last_steps(observations, terminations, truncations, following, name, is_sure=num_whole is not None)
+        is_whole = is_end[last.stops - 1]
+        is_whole[num_whole:] &= num_whole is None
+        notices = [*last.notices]
+        if flags is None and (limit or following is None or not shows_ends(last, observations)):
+            text = "an episode that a time limit ended goes on in the next one, unless max_episode_steps is given"
+            if limit:
+                text = f"episodes are cut after {limit} steps, which is taken to be the time limit"
+            kind: Kind = "time limit" if limit else "no time limits"
+            notices.insert(0, Notice(kind, f"there are no truncations (timeouts): {text}"))
+        steps = (observations, actions, rewards, terminations, truncations)
+        return Dataset._of(steps, last, is_whole, notices, info, has_integers)
+
+    @staticmethod
+    def _of(
+        steps: tuple[Array, Array, Array, Array, Array],
+        last: LastSteps,
+        is_whole: Array,
+        notices: Sequence[Notice],
+        info: DatasetInfo,
+        has_integers: bool,
+    ) -> Dataset:
+        """Return the dataset of checked arrays; `steps` are the first five fields."""
+        if len(steps[0]) == (~last.is_transition).sum():
+            raise SpoiledData(
+                f"{info.label}: every episode is cut after one step, and nothing tells what any of these led to; give "
+                f"next_observations from before a reset, or longer episodes"
+            )
+        metadata = info.metadata or {}
+        bounds = action_range(metadata, info.label) or info.action_range
+        return Dataset(
+            *steps,
+            stops=last.stops,
+            final_observations=last.final_observations,
+            last_is_transition=last.is_transition,
+            is_whole=is_whole,
+            action_range=None if bounds is None else checked_range(bounds, steps[1].shape[1], info.label),
+            discrete_actions=has_integers and bounds is None,
+            notices=tuple(notices),
+            name=info.name,
+            source=info.source,
+            infos=info.infos or {},
+            metadata=metadata,
+        )
 
     @staticmethod
     def from_episodes(
@@ -110,7 +336,32 @@ class Dataset(StepArrays):
         Raises:
             UserError: an array is missing, has the wrong shape or is not numeric.
         """
-        return Dataset(**vars(join(episodes, DatasetInfo(name, source, action_range=action_range, metadata=metadata))))
+        read = [_read_episode(episode, f"{name}, episode {number}") for number, episode in enumerate(episodes)]
+        if not read:
+            raise UserError(f"{name}: there are no episodes; give one or more")
+        for number, episode in enumerate(read):
+            for part in ("observations", "actions"):
+                here, first = getattr(episode, part), getattr(read[0], part)
+                if here.shape[1:] != first.shape[1:] or here.dtype != first.dtype:
+                    raise UserError(
+                        f"{name}, episode {number}: {part} of shape {here.shape[1:]} ({here.dtype}), but episode 0 has "
+                        f"{first.shape[1:]} ({first.dtype}); all are to be alike"
+                    )
+        stops = np.cumsum([len(episode.actions) for episode in read])
+        terminated, every = np.array([episode.terminated for episode in read]), np.ones(len(read), np.bool_)
+        terminations, truncations = np.zeros((2, stops[-1]), np.bool_)
+        terminations[stops - 1], truncations[stops - 1] = terminated, ~terminated
+        actions = np.concatenate([episode.actions for episode in read])
+        steps = (
+            np.concatenate([episode.observations[:-1] for episode in read]),
+            read_numbers(actions, f"{name}: actions").reshape(len(actions), -1),
+            np.concatenate([episode.rewards for episode in read]),
+            terminations,
+            truncations,
+        )
+        last = LastSteps(stops, np.stack([episode.observations[-1] for episode in read]), every, [])
+        info = DatasetInfo(name, source, action_range=action_range, metadata=metadata)
+        return Dataset._of(steps, last, every, [], info, has_integers=actions.dtype.kind in "iub")
 
     def select(self, episodes: Sequence[int] | Array) -> Dataset:
         """Return a dataset of the given episodes, in the given order. A contiguous range is not copied.
@@ -232,3 +483,49 @@ class Dataset(StepArrays):
             storage.observations[last[part][kept[part]]] = self.final_observations[part][kept[part]]
         starts = np.concatenate([[0], stops[:-1]]) if len(stops) else stops
         return TransitionTable(**vars(storage), starts=starts, stops=stops)
+
+
+class _Episode(NamedTuple):
+    observations: Array  # (L+1, *obs)
+    actions: Array  # (L, A), with the recorder's dtype and bounds
+    rewards: Array  # (L,)
+    terminated: bool
+
+
+def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str) -> _Episode:
+    if isinstance(episode, Mapping):
+        ends = [key for key in ("terminated", "terminations", "terminals") if key in episode]
+        keys = ("observations", "actions", "rewards", ends[0] if ends else "terminated")
+        missing = [key for key in keys if key not in episode]
+        if missing:
+            found = f"{where}: {', '.join(missing)} missing; found: {', '.join(map(str, episode))}"
+            raise UserError(found if ends else f"{found}. {SAY_HOW_IT_ENDED}")
+        given = [episode[key] for key in keys]
+    else:
+        given = list(episode) if isinstance(episode, Iterable) else []
+        if len(given) != 4:
+            raise UserError(
+                f"{where}: {len(given)} parts; an episode is (observations, actions, rewards, terminated), or a "
+                f"mapping of these names. {SAY_HOW_IT_ENDED}"
+            )
+    columns = {key: as_column(value, f"{where}: {key}") for key, value in zip(REQUIRED, given, strict=True)}
+    length = len(columns["actions"]) if columns["actions"].ndim else 0
+    count = len(columns["observations"]) if columns["observations"].ndim else 0
+    if length == 0 or count != length + 1:
+        raise UserError(
+            f"{where}: {count} observations and {length} actions; an episode has one observation more than actions, "
+            f"and one action at least"
+        )
+    terminated = columns["terminations"]
+    if terminated.ndim == 0:
+        terminated = np.append(np.zeros(length - 1, terminated.dtype), terminated)
+    check_shapes({**columns, "observations": columns["observations"][:-1], "terminations": terminated}, where)
+    flags = read_flags(terminated, f"{where}: terminations")
+    if flags[:-1].any():
+        raise UserError(f"{where}: it is terminated at step {int(flags.argmax())} of {length}; only its last may be")
+    return _Episode(
+        read_numbers(columns["observations"], f"{where}: observations", is_observed=True),
+        columns["actions"],
+        read_numbers(columns["rewards"], f"{where}: rewards").reshape(length),
+        bool(flags[-1]),
+    )

@@ -1,4 +1,4 @@
-"""Download of files. A file is kept only if it is complete and passes all checks."""
+"""Download of files, which are kept only if complete, and the sizes and hashes of D4RL's files."""
 
 from __future__ import annotations
 
@@ -84,3 +84,109 @@ def download(
         raise DownloadError(f"{url} cannot be reached ({error.reason})") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise DownloadError(f"{url} broke off ({error or type(error).__name__})") from None
+
+
+# Published by TensorFlow Datasets: file, size in bytes, first digits of its SHA-256.
+_TABLE = """
+hopper_expert.hdf5 54061232 6fea535033d962ef
+hopper_medium.hdf5 54258063 3e6530f00ba134b3
+hopper_medium_expert.hdf5 65017623 3a024c1ecb4ff816
+hopper_mixed.hdf5 10983879 901797e3f21a963b
+hopper_random.hdf5 54351370 667e8a78d3460d19
+hopper_expert-v1.hdf5 97718262 531847c2f131adde
+hopper_full_replay-v1.hdf5 192222683 7f02bb267d455e20
+hopper_medium-v1.hdf5 96497748 0e5037ccacd4bc8e
+hopper_medium_expert-v1.hdf5 193560687 bd1ee06588ac7a05
+hopper_medium_replay-v1.hdf5 58349502 f807f18983c09c8d
+hopper_random-v1.hdf5 95536011 1887aaf27bf63178
+hopper_expert-v2.hdf5 152427435 01aa219a5f8eea5e
+hopper_full_replay-v2.hdf5 187998921 56baf95963c51c1e
+hopper_medium-v2.hdf5 152756557 5bdf1bc4a713c829
+hopper_medium_expert-v2.hdf5 304537315 9d51ad87f8c905be
+hopper_medium_replay-v2.hdf5 75854457 e121c5f7c9857a30
+hopper_random-v2.hdf5 152525345 63103ef7059db4c0
+halfcheetah_expert.hdf5 87495442 1959944d9dbff4a7
+halfcheetah_medium.hdf5 86943361 fcaf602daa063c30
+halfcheetah_medium_expert.hdf5 174437297 c9c90f6b9fca3caa
+halfcheetah_mixed.hdf5 9016685 61270f65dcadddae
+halfcheetah_random.hdf5 88909895 5ba6381942a51100
+halfcheetah_expert-v1.hdf5 154077632 7e9893114c02d82a
+halfcheetah_full_replay-v1.hdf5 298849447 cdb723414b8498a9
+halfcheetah_medium-v1.hdf5 153775441 2fded5b217390f79
+halfcheetah_medium_expert-v1.hdf5 307235270 89ce3c99ae0b4bdd
+halfcheetah_medium_replay-v1.hdf5 60486703 c38d04f1dabd9969
+halfcheetah_random-v1.hdf5 152241884 4178873b1d3adf4f
+halfcheetah_expert-v2.hdf5 237464597 d9fe53bb994eb1e2
+halfcheetah_full_replay-v2.hdf5 291381762 27fdf7ea86e5a2cb
+halfcheetah_medium-v2.hdf5 237727262 41324e8487a9556d
+halfcheetah_medium_expert-v2.hdf5 474567252 015db75dae5bbe8e
+halfcheetah_medium_replay-v2.hdf5 59448533 48d494a4770c11f4
+halfcheetah_random-v2.hdf5 237338037 25407aef85b5d16c
+walker2d_expert.hdf5 82216946 6b24651d8643f608
+walker2d_medium.hdf5 84756933 181a62086f3f2877
+walker2d_medium_expert.hdf5 166972341 62b612b2fe593142
+walker2d_random.hdf5 82217081 b68931aeb97c9c55
+walker_mixed.hdf5 8832937 d23588d4e07e58cb
+walker2d_expert-v1.hdf5 150010029 db9fa2c2777687a9
+walker2d_full_replay-v1.hdf5 292503698 c9f897563e685d90
+walker2d_medium-v1.hdf5 151232470 66bc9e18acedae54
+walker2d_medium_expert-v1.hdf5 300621097 f16bc00b6905f08d
+walker2d_medium_replay-v1.hdf5 88471563 dd22a299855eb732
+walker2d_random-v1.hdf5 138787195 82135416af2ce855
+walker2d_expert-v2.hdf5 230567195 2985dc3d436a8baa
+walker2d_full_replay-v2.hdf5 285115514 f2720f9d27b2acef
+walker2d_medium-v2.hdf5 232254996 cf00f43add04c17f
+walker2d_medium_expert-v2.hdf5 462197079 6b8d7f868c45bbae
+walker2d_medium_replay-v2.hdf5 86323963 e75de96a4f77acf7
+walker2d_random-v2.hdf5 216109364 4e863bb6090cf4a4
+ant_expert.hdf5 137721019 6829ed2ed8b18bf6
+ant_medium.hdf5 137772317 0f456327bbc9c492
+ant_medium_expert.hdf5 275497006 61a238d8378b5350
+ant_mixed.hdf5 109716945 4e967dacf82a0927
+ant_random.hdf5 146281376 6288d0e348ba92b7
+ant_expert-v1.hdf5 231441892 006b2620534f24ec
+ant_full_replay-v1.hdf5 458829203 8be5a4f2c38e1fe3
+ant_medium-v1.hdf5 233194763 f2d35a447767b360
+ant_medium_expert-v1.hdf5 463733878 ece90130bf12d34f
+ant_medium_replay-v1.hdf5 138469125 3acab13873f7c51b
+ant_random-v1.hdf5 236118204 ed384d3a8cc664bb
+ant_expert-v2.hdf5 373231677 fa22531ca79ea051
+ant_full_replay-v2.hdf5 449390167 b95b0a7f34b1d5d1
+ant_medium-v2.hdf5 376239825 461c03b9f70f40d6
+ant_medium_expert-v2.hdf5 748335217 8cfb64e62d8944b5
+ant_medium_replay-v2.hdf5 136482252 844c4e5743ef5109
+ant_random-v2.hdf5 384466831 93cc10893eed2b8e
+door-demos-v0-bc-combined.hdf5 631681308 829cd0cd312ac3b0
+door-v0_demos_clipped.hdf5 3118318 9df6345e28fcec8f
+door-v0_expert_clipped.hdf5 535876867 a6e6c29985cac509
+door-cloned-v1.hdf5 294356136 1f6a60ecc4d2a2e5
+door-expert-v1.hdf5 536056678 66df4cd4e0a1e0b7
+door-human-v1.hdf5 3121206 f9691288c3ddf2b4
+hammer-demos-v0-bc-combined.hdf5 676007664 a645a67b7bc2a793
+hammer-v0_demos_clipped.hdf5 5585672 96bbad3484598280
+hammer-v0_expert_clipped.hdf5 555652333 1e51edf95b007a12
+hammer-cloned-v1.hdf5 446616879 e48d75b159bdd72f
+hammer-expert-v1.hdf5 557047483 1c069a0f6e485249
+hammer-human-v1.hdf5 5606475 3e42f3f49b5c92a9
+pen-demos-v0-bc-combined.hdf5 307070889 f881ab4b03c0b8e0
+pen-v0_demos_clipped.hdf5 2037685 64103c05d3b33b4c
+pen-v0_expert_clipped.hdf5 262280734 0ad80bc6d5e655d0
+pen-cloned-v1.hdf5 155074191 6d1a982cee195050
+pen-expert-v1.hdf5 262040663 3791b8ca6a802061
+pen-human-v1.hdf5 2040573 209e345b2150b633
+Ant_maze_big-maze_noisy_multistart_True_multigoal_False_sparse.hdf5 231110993 527385c14b87892e
+Ant_maze_big-maze_noisy_multistart_True_multigoal_True_sparse.hdf5 231095454 b77764cac90c23e0
+Ant_maze_hardest-maze_noisy_multistart_True_multigoal_False_sparse.hdf5 230880846 e37afef5b80b968b
+Ant_maze_hardest-maze_noisy_multistart_True_multigoal_True_sparse.hdf5 231183929 dda7acbdde1a94a1
+Ant_maze_u-maze_noisy_multistart_False_multigoal_False_sparse.hdf5 232533093 188838316eab5882
+Ant_maze_u-maze_noisy_multistart_True_multigoal_True_sparse.hdf5 230854793 4aff7f77b97a8dd6
+Ant_maze_big-maze_noisy_multistart_True_multigoal_True_sparse_fixed.hdf5 231095166 ad9dcbac05d1f874
+Ant_maze_hardest-maze_noisy_multistart_True_multigoal_False_sparse_fixed.hdf5 230880653 6d353df245782992
+Ant_maze_hardest-maze_noisy_multistart_True_multigoal_True_sparse_fixed.hdf5 231183710 84f775eb7956ea9c
+Ant_maze_u-maze_noisy_multistart_False_multigoal_False_sparse_fixed.hdf5 232532949 5ef15257771c50ef
+Ant_maze_u-maze_noisy_multistart_True_multigoal_True_sparse_fixed.hdf5 230854272 c771dd63963cd7d9
+"""
+
+KNOWN = {
+    file: Known(int(size), sha256) for file, size, sha256 in (line.split() for line in _TABLE.strip().splitlines())
+}

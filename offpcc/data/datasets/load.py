@@ -13,12 +13,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from offpcc.data.datasets.columns import Array, Range
-from offpcc.data.datasets.d4rl_checksums import KNOWN
+from offpcc.data.datasets.columns import Array, Range, check_shapes, with_our_names
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.download import DownloadError, Progress, download
-from offpcc.data.datasets.hdf5 import is_hdf5, read_everything, read_file
-from offpcc.data.datasets.limits import DAMAGE, printable
+from offpcc.data.datasets.download import KNOWN, DownloadError, Progress, download
+from offpcc.data.datasets.files import DAMAGE, is_hdf5, printable, read_everything, read_file
 from offpcc.data.datasets.metadata import Notice
 from offpcc.data.datasets.minari import read_minari
 from offpcc.envs.d4rl import catalog
@@ -27,6 +25,7 @@ from offpcc.envs.d4rl.recorded_task import set_dataset_reader
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import as_path, why_no_folder
 
+NOT_HASHED = "no hash of this file is published, so only its form was checked"
 D4RL_KEYS = ("observations", "actions", "rewards", "terminals")  # in every file of D4RL
 
 
@@ -89,21 +88,8 @@ def raw_arrays(path: Path) -> dict[str, Array]:
         UserError: the file cannot be read, or lacks observations, actions, rewards or terminals of equal length.
     """
     arrays = read_everything(path)
-    missing = [key for key in D4RL_KEYS if key not in arrays]
-    if missing:
-        raise UserError(f"{path}: {', '.join(missing)} missing; found: {', '.join(printable(arrays))}")
-    columns = {key: np.asarray(arrays[key]) for key in D4RL_KEYS}
-    for key, column in columns.items():
-        if column.dtype.kind not in "fiub":
-            raise UserError(f"{path}: {key} holds {column.dtype}, no numbers; every column is to be an array of them")
-    num_steps = len(np.atleast_1d(columns["rewards"]))
-    for key, column in columns.items():
-        one_number = key in ("rewards", "terminals")
-        if column.shape[:1] != (num_steps,) or (one_number and column.shape[1:] not in ((), (1,))):
-            raise UserError(
-                f"{path}: {key} of shape {column.shape} beside {num_steps:,} rewards; each is to have one row a step, "
-                f"of one number for rewards and terminals"
-            )
+    columns = {key: np.asarray(arrays[key]) for key in D4RL_KEYS if key in arrays}
+    num_steps = check_shapes(with_our_names(columns, str(path), printable(arrays)), str(path))
     for key in ("rewards", "terminals"):
         arrays[key] = arrays[key].reshape(num_steps)
     return arrays
@@ -180,8 +166,9 @@ def load(
         name = catalog.NAMES.get(path.name, path.stem)
     limit = max_episode_steps or catalog.max_episode_steps(name)
     dataset = read_file(path, name=name, given=text, max_episode_steps=limit, action_range=action_range)
-    remarks = [Notice("remark", words) for words in catalog.remarks(name)]
-    return replace(dataset, notices=(*dataset.notices, *remarks))
+    remarks = [NOT_HASHED] if path.name in catalog.NAMES and path.name not in KNOWN else []
+    remarks += catalog.remarks(name)
+    return replace(dataset, notices=(*dataset.notices, *(Notice("remark", words) for words in remarks)))
 
 
 def _advice(missing: Path) -> str:

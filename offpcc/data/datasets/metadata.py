@@ -142,6 +142,20 @@ def is_own_recording(metadata: Mapping[str, Any]) -> bool:
     return "whole_episodes" in metadata and "offpcc" in metadata
 
 
+def num_whole_episodes(metadata: Mapping[str, Any], name: str) -> int | None:
+    """Return the number of whole episodes in a recording by offpcc; None for other data.
+
+    Raises:
+        UserError: the metadata entry is not an integer.
+    """
+    if not is_own_recording(metadata):
+        return None
+    number = _small(metadata, "whole_episodes", 64)
+    if not isinstance(number, int | np.integer):
+        raise UserError(f"{name}: metadata/whole_episodes is no whole number; mend it, or leave it out")
+    return max(0, int(number))
+
+
 def text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
     """Return a text from the metadata; None if the key is missing.
 
@@ -153,7 +167,7 @@ def text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
     Raises:
         UserError: the entry cannot be read, is not a text, or is too long.
     """
-    value = _small(metadata, key, name)
+    value = _small(metadata, key)
     if value is None:
         return None
     if isinstance(value, np.ndarray) and value.size == 1:
@@ -169,7 +183,7 @@ def text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
 
 def _numbers(metadata: Mapping[str, Any], key: str, name: str) -> Array | None:
     """Return numbers from the metadata as float32, infinite where they overflow; None if the key is missing."""
-    value = _small(metadata, key, name)
+    value = _small(metadata, key)
     if value is None:
         return None
     try:
@@ -182,10 +196,10 @@ def _numbers(metadata: Mapping[str, Any], key: str, name: str) -> Array | None:
         return numbers.astype(np.float32)
 
 
-def _small(metadata: Mapping[str, Any], key: str, name: str) -> Any:
+def _small(metadata: Mapping[str, Any], key: str, most_bytes: int = MOST_BYTES) -> Any:
     if key not in metadata:
         return None
-    return metadata.within(key, MOST_BYTES) if isinstance(metadata, LazyMetadata) else metadata[key]
+    return metadata.within(key, most_bytes) if isinstance(metadata, LazyMetadata) else metadata[key]
 
 
 def _parsed(told: str) -> Any:

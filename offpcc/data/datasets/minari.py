@@ -15,8 +15,7 @@ from gymnasium import spaces
 
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.hdf5 import check_chunks, declared_bytes, names_in, own_item
-from offpcc.data.datasets.limits import DAMAGE, check_declared
+from offpcc.data.datasets.files import DAMAGE, check_chunks, check_declared, declared_bytes, names_in, own_item
 from offpcc.data.datasets.metadata import Notice
 from offpcc.utils.errors import UserError
 from offpcc.utils.files import check_regular

@@ -1,8 +1,8 @@
 """The log of an unfinished recording: an append-only file of episodes, ``FILE.episode_log`` beside the final file.
 
-Each record has a checksum, and written records never change. A killed process loses only its unfinished episodes and at
-most the record that it was writing, which a resume drops. The first record holds the settings of the recording. A resume
-that changes them, such as by another version of the simulator, appends a record with the new ones.
+Each record has a checksum, and written records never change. A killed process loses only its unfinished episodes and
+at most the record that it was writing, which a resume drops. The first record holds the settings of the recording. A
+resume that changes them, such as by another version of the simulator, appends a record with the new ones.
 
 The log is not HDF5, because an HDF5 file that is open when its process dies may be lost.
 """
@@ -203,9 +203,9 @@ class EpisodeLog:
             if is_followed(file):
                 command = shlex.join(["truncate", "-s", str(start), str(self.path)])
                 raise UserError(
-                    f"{self.path} is damaged at byte {start:,}, and episodes that were recorded after it are there: put "
-                    f"it back from a copy, or keep the {len(self.places):,} episodes before it and record the others "
-                    f"anew, after `{command}`"
+                    f"{self.path} is damaged at byte {start:,}, and episodes that were recorded after it are there: "
+                    f"put it back from a copy, or keep the {len(self.places):,} episodes before it and record the "
+                    f"others anew, after `{command}`"
                 )
 
     def _parse_settings(self, content: bytes) -> dict[str, Any]:

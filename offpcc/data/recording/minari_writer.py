@@ -139,7 +139,7 @@ def _fill(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Calla
 
 def _metadata(file: Path, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
     """Return the metadata for Minari: environment, spaces, algorithm, description and requirements."""
-    saved, _ = read_finished(file)
+    facts, _ = read_finished(file)
     inner: Any = env
     while not isinstance(inner, UnitAction):
         inner = inner.env
@@ -152,8 +152,8 @@ def _metadata(file: Path, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
         "env": inner if has_spec else None,
         "observation_space": env.observation_space,
         "action_space": inner.action_space,
-        "algorithm_name": saved["algorithm"],
-        "description": f"{saved['actor']} in {saved['env']}, seed {saved['seed']}, recorded by offpcc {saved['offpcc']}",
-        "requirements": [latest(saved["simulator"]).lower().replace(" ", "==")] if "simulator" in saved else None,
+        "algorithm_name": facts["algorithm"],
+        "description": "{actor} in {env}, seed {seed}, recorded by offpcc {offpcc}".format_map(facts),
+        "requirements": [latest(facts["simulator"]).lower().replace(" ", "==")] if "simulator" in facts else None,
     }
     return metadata | ({"jpeg_encoding": False} if env.observation_space.dtype == np.uint8 else {})

@@ -5,8 +5,7 @@ import pytest
 from recordings import recorded
 
 from offpcc.data.datasets import columns
-from offpcc.data.datasets.build import DatasetInfo, assemble
-from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.dataset import Dataset, DatasetInfo
 from offpcc.utils.errors import UserError
 
 ENV = (np.array([-2.0]), np.array([2.0]))
@@ -218,7 +217,7 @@ def test_whole_numbers_with_bounds_are_none():
 def test_what_the_data_tells_of_its_bounds_wins(given):
     metadata = {"action_low": np.array([-4.0]), "action_high": np.array([4.0])}
     columns = {key: np.asarray(column) for key, column in recorded(actions=np.full((6, 1), 2.0)).items()}
-    made = Dataset(**vars(assemble(columns, DatasetInfo("mine", action_range=given, metadata=metadata))))
+    made = Dataset.from_columns(columns, DatasetInfo("mine", action_range=given, metadata=metadata))
     assert rows(made, ENV) == [[0.5]] * 5
     whole = {**columns, "actions": np.full((6, 1), 2)}
-    assert not Dataset(**vars(assemble(whole, DatasetInfo("mine", metadata=metadata)))).discrete_actions
+    assert not Dataset.from_columns(whole, DatasetInfo("mine", metadata=metadata)).discrete_actions

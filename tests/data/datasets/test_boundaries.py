@@ -12,8 +12,7 @@ from recordings import flags, following, recorded, texts
 import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, load, qlearning_dataset
 from offpcc.data.datasets import boundaries
-from offpcc.data.datasets.build import DatasetInfo, assemble
-from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.dataset import Dataset, DatasetInfo
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.wrappers import Flicker
 from offpcc.utils.errors import UserError
@@ -333,7 +332,7 @@ def test_what_the_recorder_states_is_not_doubted(own):
     """Chance, in a world of a few places: by numbers alone nobody could tell it from a late recorder."""
     given = episodes(*[3] * 12)
     metadata = {"offpcc": "1.0", "whole_episodes": 12} if own else {"whole_episodes": 12}
-    data = Dataset(**vars(assemble(given, DatasetInfo("mine", metadata=metadata))))
+    data = Dataset.from_columns(given, DatasetInfo("mine", metadata=metadata))
     assert data.last_is_transition.all() == own
     assert bool(texts(data, "resets")) == (not own)
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from recordings import flags, recorded
 
 from offpcc.data.datasets import columns
-from offpcc.data.datasets.build import DatasetInfo, assemble
-from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.dataset import Dataset, DatasetInfo
 from offpcc.utils.errors import UserError
 
 # Bad data ---------------------------------------------------------------------------------------------------------
@@ -84,7 +83,7 @@ def test_what_memory_cannot_hold_is_refused_before_it_is_read(monkeypatch):
     declared |= {key: Huge(10**13) for key in ("rewards", "terminations")}
     monkeypatch.setattr(columns, "available_bytes", lambda: 2**34)
     with pytest.raises(UserError, match=r"10,000,000,000,000 steps take .* bytes of memory are free"):
-        assemble(declared, DatasetInfo("huge"))
+        Dataset.from_columns(declared, DatasetInfo("huge"))
 
 
 def test_available_memory_is_told_here():

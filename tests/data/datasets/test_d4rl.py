@@ -13,9 +13,8 @@ import pytest
 
 from offpcc.data.datasets import download as downloads
 from offpcc.data.datasets import load as d4rl
-from offpcc.data.datasets.d4rl_checksums import KNOWN
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.download import DownloadError, Known, download
+from offpcc.data.datasets.download import KNOWN, DownloadError, Known, download
 from offpcc.data.datasets.load import load, qlearning_dataset
 from offpcc.envs.d4rl import catalog
 from offpcc.utils.errors import UserError
@@ -242,7 +241,8 @@ def test_what_came_without_a_hash_has_at_least_the_form_of_data(server, folders)
         ("mine", "mine.hdf5", False),
     ],
 )
-def test_data_whose_hash_nobody_published_is_told_of(folders, name, file, told):
+def test_data_whose_hash_nobody_published_is_told_of(folders, name, file, told, monkeypatch):
+    monkeypatch.setattr(d4rl, "KNOWN", KNOWN)
     file = file or catalog.FILES[name].rsplit("/", 1)[-1]
     assert (file in catalog.NAMES and file not in KNOWN) == told
     put(folders[0], file, content())
@@ -310,11 +310,14 @@ def test_a_failed_download_leaves_the_old_file(server, tmp_path):
     "changed, message",
     [
         ({"rewards": "none"}, "rewards holds <U4, no numbers"),
-        ({"rewards": 1.0}, "beside 1 rewards"),
-        ({"actions": np.zeros((49, 1))}, r"actions of shape \(49, 1\) beside 50 rewards"),
+        ({"rewards": 1.0}, "0 rewards, but 50 observations"),
+        ({"actions": np.zeros((49, 1))}, "49 actions, but 50 observations"),
         ({"rewards": np.zeros((50, 2))}, r"rewards of shape \(50, 2\)"),
-        ({"terminals": np.zeros((50, 2))}, "terminals of shape"),
-        ({"observations": None, "terminals": None}, "observations, terminals missing; found: actions, rewards, timeou"),
+        ({"terminals": np.zeros((50, 2))}, r"terminations of shape \(50, 2\)"),
+        (
+            {"observations": None, "terminals": None},
+            r"observations, terminations \(terminals\) missing; found: actions, rew",
+        ),
     ],
 )
 def test_arrays_that_are_not_of_one_length_are_refused(tmp_path, changed, message):

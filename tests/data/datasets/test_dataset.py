@@ -9,8 +9,7 @@ from recordings import flags, following, recorded, texts
 
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.datasets import columns
-from offpcc.data.datasets.build import DatasetInfo, assemble
-from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.dataset import Dataset, DatasetInfo
 from offpcc.utils.errors import UserError
 
 # Episodes against a plain model -----------------------------------------------------------------------------------
@@ -187,11 +186,11 @@ def test_what_an_own_recording_tells_of_its_end_wins_over_the_flag_there():
         ({"offpcc": "1.0", "whole_episodes": np.int64(0)}, [False, False, False]),
         ({"whole_episodes": 2}, [True, True, True]),
     ):
-        data = Dataset(**vars(assemble(given, DatasetInfo("mine", metadata=metadata))))
+        data = Dataset.from_columns(given, DatasetInfo("mine", metadata=metadata))
         assert data.is_whole.tolist() == whole
     for odd in ("two", np.arange(2), 1.5):
         with pytest.raises(UserError, match="metadata/whole_episodes is no whole number"):
-            assemble(given, DatasetInfo("mine", metadata={"offpcc": "1.0", "whole_episodes": odd}))
+            Dataset.from_columns(given, DatasetInfo("mine", metadata={"offpcc": "1.0", "whole_episodes": odd}))
 
 
 def test_a_place_where_next_observations_jump_is_no_end_of_a_whole_episode():

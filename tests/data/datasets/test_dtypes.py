@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from offpcc.algorithms import ALGORITHMS
 from offpcc.core import is_image
 from offpcc.data import Dataset, ReplayBuffer
-from offpcc.data.datasets.hdf5 import read_file
+from offpcc.data.datasets.files import read_file
 from offpcc.networks import Convolutional, Recurrent
 from offpcc.training.experiment import build
 from offpcc.utils.errors import UserError

@@ -13,9 +13,10 @@ import h5py
 import numpy as np
 import pytest
 
-from offpcc.data.datasets import columns, hdf5
+from offpcc.data.datasets import columns
 from offpcc.data.datasets import metadata as infos
-from offpcc.data.datasets.hdf5 import read_everything, read_file
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.files import read_everything, read_file
 from offpcc.data.datasets.load import load, raw_arrays
 from offpcc.envs.d4rl.catalog import normalized_score
 from offpcc.utils.errors import UserError
@@ -344,7 +345,7 @@ def test_a_size_that_the_file_cannot_hold_is_refused_before_it_is_read(tmp_path,
             file.create_dataset(key, shape, "f4", chunks=True)
         file.create_dataset("terminals", (10**9,), bool, chunks=True)
     monkeypatch.setattr(columns, "available_bytes", lambda: None)
-    monkeypatch.setattr(hdf5, "assemble", lambda *args, **kwargs: pytest.fail("it was read"))
+    monkeypatch.setattr(Dataset, "from_columns", lambda *args, **kwargs: pytest.fail("it was read"))
     with pytest.raises(UserError, match=r"observations of shape \(1000000000, 11\) would be 44,000,000,000 bytes"):
         read_file(path)
 

@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from offpcc.data.datasets import limits
-from offpcc.data.datasets.hdf5 import names_in, read_file, read_value
+from offpcc.data.datasets import files
+from offpcc.data.datasets.files import names_in, read_file, read_value
 from offpcc.data.datasets.load import raw_arrays
 from offpcc.data.datasets.metadata import recorded_in, recorded_wrappers
 from offpcc.utils.errors import UserError
@@ -231,13 +231,30 @@ def test_what_is_compressed_twice_is_not_opened(path):
     refuses(path, "observations is compressed twice")
 
 
-def test_large_chunks_are_read(path):
-    numbers = np.random.default_rng(0).integers(0, 2**8, (STEPS, 5000)).astype(np.float32)
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"fletcher32": True}])
+def test_lzf_chunks_that_become_larger_than_chunks_are_not_opened(path, options):
+    pressed = b"\0\0" + 260_000 * b"\xe0\xff\0"  # a byte, and 260,000 times 264 bytes that repeat it
     with h5py.File(path, "a") as file:
         del file["observations"]
-        file.create_dataset("observations", data=numbers, chunks=numbers.shape, compression="gzip", shuffle=True)
-        assert file["observations"].id.get_chunk_info(0).size > 2**16
+        chunked = {"chunks": (STEPS, 3), "compression": "lzf", **options}
+        file.create_dataset("observations", (STEPS, 3), "f4", **chunked).id.write_direct_chunk((0, 0), pressed)
+    refuses(path, "observations has a compressed chunk that becomes larger than the 480 bytes")
+
+
+@pytest.mark.parametrize("compression, num_columns, least", [("gzip", 5_000, 2**16), ("lzf", 20_000, 2**20)])
+def test_large_chunks_are_read(path, monkeypatch, compression, num_columns, least):
+    numbers = np.random.default_rng(0).integers(0, 2**8, (STEPS, num_columns)).astype(np.float32)
+    numbers[:, :300] = 0
+    with h5py.File(path, "a") as file:
+        del file["observations"]
+        file.create_dataset("observations", data=numbers, chunks=numbers.shape, compression=compression, shuffle=True)
+        assert file["observations"].id.get_chunk_info(0).size > least
+    measured = []
+    for name in ("_deflated_bytes", "_lzf_bytes"):
+        measure = getattr(files, name)
+        monkeypatch.setattr(files, name, lambda *args, measure=measure: measured.append(measure(*args)) or measured[-1])
     assert np.array_equal(read_file(path).observations, numbers)
+    assert measured == [numbers.nbytes]
 
 
 # Too large --------------------------------------------------------------------------------------------------------
@@ -285,12 +302,12 @@ def test_a_chunk_that_is_larger_than_its_array_counts(path):
 def test_what_is_larger_than_memory_is_not_read(path, monkeypatch):
     with h5py.File(path, "a") as file:
         file["infos/qpos"] = np.arange(1000.0)
-    monkeypatch.setattr(limits, "available_bytes", lambda: 8_100)
+    monkeypatch.setattr(files, "available_bytes", lambda: 8_100)
     infos = read_file(path).infos
     assert len(infos["qpos"]) == 1000
     with pytest.raises(UserError, match=r"data.hdf5 takes 9,000 bytes, but 8,100 bytes of memory are free"):
         raw_arrays(path)
-    monkeypatch.setattr(limits, "available_bytes", lambda: 7_999)
+    monkeypatch.setattr(files, "available_bytes", lambda: 7_999)
     with pytest.raises(UserError, match="infos/qpos takes 8,000 bytes"):
         infos["qpos"]
 

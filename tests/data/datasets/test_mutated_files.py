@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offpcc.data.datasets.hdf5 import read_file
+from offpcc.data.datasets.files import read_file
 from offpcc.data.offline import read
 from offpcc.utils.errors import UserError
 

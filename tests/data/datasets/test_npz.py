@@ -7,8 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from offpcc.data.datasets import limits
-from offpcc.data.datasets.hdf5 import read_file
+from offpcc.data.datasets import files
+from offpcc.data.datasets.files import read_file
 from offpcc.data.datasets.load import raw_arrays
 from offpcc.data.datasets.metadata import recorded_in, recorded_wrappers
 from offpcc.utils.errors import UserError
@@ -54,12 +54,12 @@ def test_facts_of_the_size_of_data_are_not_read(tmp_path):
 
 def test_what_is_larger_than_memory_is_not_read(tmp_path, monkeypatch):
     np.savez(tmp_path / "data.npz", **columns(), **{"infos/qpos": np.arange(1000.0)})
-    monkeypatch.setattr(limits, "available_bytes", lambda: 8_200)
+    monkeypatch.setattr(files, "available_bytes", lambda: 8_200)
     infos = read_file(tmp_path / "data.npz").infos
     assert len(infos["qpos"]) == 1000
     with pytest.raises(UserError, match=r"data\.npz takes .* 8,200 bytes of memory are free"):
         raw_arrays(tmp_path / "data.npz")
-    monkeypatch.setattr(limits, "available_bytes", lambda: 7_999)
+    monkeypatch.setattr(files, "available_bytes", lambda: 7_999)
     with pytest.raises(UserError, match="infos/qpos takes 8,000 bytes"):
         infos["qpos"]
 
@@ -95,8 +95,8 @@ def test_headers_that_lie_are_refused(tmp_path, key, header, message):
 
 
 def test_what_the_file_cannot_hold_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "SUSPICIOUS_BYTES", 2**16)
-    monkeypatch.setattr(limits, "SUSPICIOUS_FACTOR", 10)
+    monkeypatch.setattr(files, "SUSPICIOUS_BYTES", 2**16)
+    monkeypatch.setattr(files, "SUSPICIOUS_FACTOR", 10)
     np.savez_compressed(tmp_path / "data.npz", **columns(), **{"infos/qpos": np.zeros(100_000)})
     with pytest.raises(UserError, match=r"infos/qpos of shape \(100000,\) would be 800,000 bytes, but the file has"):
         read_file(tmp_path / "data.npz").infos["qpos"]

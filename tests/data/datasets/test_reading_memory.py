@@ -17,7 +17,7 @@ CODE = """
 import json, sys, warnings
 from pathlib import Path
 import gin
-from offpcc.data.datasets import columns, limits
+from offpcc.data.datasets import columns, files
 from offpcc.training import experiment
 from offpcc.utils.errors import UserError
 
@@ -33,7 +33,7 @@ experiment.build(None, algorithm, dataset=sys.argv[4], algorithm=small)  # all m
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
 start, outcomes = told("VmRSS"), []
 for limit in allowed:
-    columns.available_bytes = limits.available_bytes = lambda: limit - (told("VmRSS") - start)
+    columns.available_bytes = files.available_bytes = lambda: limit - (told("VmRSS") - start)
     try:
         experiment.build(None, algorithm, dataset=file, algorithm=small)
         outcomes.append((True, told("VmHWM") - start))

@@ -75,10 +75,10 @@ def test_another_file_can_be_given(task, tmp_path):
     [
         ({"sizes": (17, 6)}, r"observations of shape \(17,\), but hopper-medium-v2 has \(11,\)"),
         ({"actions": np.zeros((30, 6))}, r"actions of shape \(6,\)"),
-        ({"terminals": None}, "terminals missing; found: actions"),
-        ({"rewards": np.zeros(29)}, "beside 29 rewards"),
+        ({"terminals": None}, r"terminations \(terminals\) missing; found: actions"),
+        ({"rewards": np.zeros(29)}, "29 rewards, but 30 observations"),
         ({"rewards": np.zeros((30, 2))}, r"rewards of shape \(30, 2\)"),
-        ({"actions": 0.0}, r"actions of shape \(\)"),
+        ({"actions": 0.0}, "0 actions, but 30 observations"),
     ],
 )
 def test_data_that_does_not_fit_is_refused(task, tmp_path, columns, message):

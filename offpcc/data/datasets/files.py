@@ -1,0 +1,571 @@
+"""Reading of data files: HDF5 in D4RL's format, and NPZ with the same keys.
+
+A file may be damaged, or come from somebody else. So nothing in it is executed, no other file is read, sizes are
+checked before memory is allocated, and every fault is one `UserError`.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from offpcc.data.datasets.columns import OTHER_NAMES, REQUIRED, Array, Column, Range
+from offpcc.data.datasets.dataset import Dataset, DatasetInfo
+from offpcc.data.datasets.metadata import LazyMetadata
+from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.files import check_regular, open_regular
+from offpcc.utils.system import available_bytes
+
+KEYS = (*REQUIRED, "truncations", "next_observations", *OTHER_NAMES.values())
+OTHER_FILES = {  # starts of files that users often have in place of a data file
+    b"version https://git-lfs": "a pointer of Git LFS in its place; fetch the file itself with `git lfs pull`",
+    b"<": "a web page; the address that it was saved from does not give the file itself",
+}
+
+
+def read_file(
+    path: Path,
+    *,
+    name: str | None = None,
+    given: str | None = None,
+    max_episode_steps: int | None = None,
+    action_range: Range | None = None,
+) -> Dataset:
+    """Read the dataset in an HDF5 or NPZ file, with any suffix.
+
+    Reading a file and filling a buffer needs at most 32 MB plus 24 times the uncompressed size of the file. It is 3
+    times for float32 in long episodes. The maximum is for bytes, which become float32, in episodes of one step. If
+    there is not enough free memory, an error is raised before reading.
+
+    Args:
+        path: the file's path.
+        name: the name of the data; None for the file's name without suffix.
+        given: the name in messages; None for the path.
+        max_episode_steps: see `Dataset.from_arrays`.
+        action_range: see `Dataset.from_arrays`.
+
+    Raises:
+        UserError: the file cannot be read, or its data is incomplete or too large.
+    """
+    try:
+        with open_regular(path) as opened:
+            start = opened.read(32)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    if not start:
+        raise UserError(f"{path} is empty; fetch or write it again")
+    if not (start.startswith(b"PK") or is_hdf5(path)):
+        other = next((words for key, words in OTHER_FILES.items() if start.lstrip().startswith(key)), None)
+        raise UserError(
+            f"{path} is neither HDF5 nor NPZ{f', but {other}' if other else '; was it written to its end?'}"
+        )
+    with open_arrays(path) as file:
+        found = file.names()
+        columns = {key: file.column(key) for key in KEYS if key in found}
+        infos, metadata = (
+            LazyMetadata(file.names_below(group), partial(_value_below, path, group), f"{path}: {group}")
+            for group in ("infos", "metadata")
+        )
+        info = DatasetInfo(
+            name or path.stem, str(path), max_episode_steps, action_range, infos, metadata, given or str(path)
+        )
+        return Dataset.from_columns(columns, info, printable(found))
+
+
+def _value_below(path: Path, group: str, name: str, most_bytes: int | None) -> Any:
+    return read_value(path, f"{group}/{name}", most_bytes)
+
+
+def read_value(path: Path, key: str, most_bytes: int | None = None) -> Any:
+    """Open a file, and read one value; texts as str.
+
+    Args:
+        path: the file's path.
+        key: a name such as ``infos/qpos``. In HDF5, ``metadata/env`` may also be an attribute of the file.
+        most_bytes: the largest size to read; None for any size.
+
+    Raises:
+        UserError: the value cannot be read, is stored elsewhere, has an unsupported type, or is too large.
+    """
+    with open_arrays(path) as file:
+        return file.value(key, most_bytes)
+
+
+def read_everything(path: Path) -> dict[str, Any]:
+    """Read all arrays of a file, by names such as ``infos/qpos``. Attributes are left out.
+
+    Raises:
+        UserError: the file cannot be read, or holds a value for which `read_value` raises.
+    """
+    with open_arrays(path) as file:
+        sizes = file.sizes()
+        check_fits(sum(sizes.values()), str(path))
+        return {name: file.value(name) for name in sizes}
+
+
+@contextmanager
+def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays]:
+    """Open a file for reading, and turn exceptions into one `UserError`.
+
+    Raises:
+        UserError: the file cannot be read, is damaged, or needs too much memory.
+    """
+    try:
+        check_regular(path)
+        if is_hdf5(path):
+            # No chunk cache: every chunk is read once as a whole, so a cache would only use memory.
+            with h5py.File(path, "r", rdcc_nbytes=0) as file:
+                yield HDF5Arrays(file, path)
+        else:
+            with _Archive(path) as opened, zipfile.ZipFile(opened) as archive:
+                yield NPZArrays(archive, path)
+    except (FileNotFoundError, PermissionError) as error:
+        raise UserError(f"{path} cannot be read ({first_line(error)}); is it still there?") from error
+    except MemoryError as error:
+        raise UserError(
+            f"{path} takes more memory than there is ({first_line(error)}); it is damaged, or is to be split"
+        ) from error
+    except DAMAGE as error:
+        raise UserError(f"{path} is damaged or not whole ({first_line(error)}); fetch or write it again") from error
+
+
+# Limits -------------------------------------------------------------------------------------------------------------
+
+# A declared size is suspicious if it exceeds both this many bytes and this many times the file's size. Deflate
+# compresses by a factor of about 1,000 at most, so the file is damaged or malicious.
+SUSPICIOUS_BYTES, SUSPICIOUS_FACTOR = 2**26, 1100
+LZF_FACTOR = 88  # 3 bytes become 264 at most
+SHOWN_NAMES, SHOWN_LETTERS = 40, 60  # the most names, and characters per name, in messages
+MOST_NAMES = 10_000  # the most names in a file: D4RL's files have 20, with a policy's weights 100
+MOST_LETTERS = 1_000  # of a name with its groups; names below a group repeat its name, so long ones multiply
+DAMAGE = (  # exceptions of HDF5, NumPy and Python's archives for changed or lost bytes
+    OSError, RuntimeError, LookupError, ValueError, TypeError, EOFError, MemoryError, OverflowError,
+    zipfile.BadZipFile, zlib.error, tokenize.TokenError,
+)  # fmt: skip
+
+
+def printable(names: Iterable[str | bytes]) -> list[str]:
+    """Return names in a printable form. HDF5 gives bytes for names that are not valid text.
+
+    Long names and long lists of names are shortened.
+    """
+    shown = [
+        (name if isinstance(name, str) and name.isprintable() else ascii(name)) + "..." * is_cut
+        for name, is_cut in ((name[:SHOWN_LETTERS], len(name) > SHOWN_LETTERS) for name in islice(names, SHOWN_NAMES))
+    ]
+    return [*shown, "..."] if len(shown) == SHOWN_NAMES else shown
+
+
+def check_declared(declared: int, shape: tuple[int, ...], what: str, path: Path) -> None:
+    """Raise if a file is too small for the size that it declares. Call this before allocating memory.
+
+    Raises:
+        UserError: the declared size is suspicious.
+    """
+    if declared > SUSPICIOUS_BYTES and declared > SUSPICIOUS_FACTOR * (size := path.stat().st_size):
+        raise UserError(
+            f"{path}: {what} of shape {shape} would be {declared:,} bytes, but the file has {size:,}; it is damaged or "
+            f"was never filled; fetch or write it again"
+        )
+
+
+def check_fits(declared: int, what: str, most_bytes: int | None = None) -> None:
+    """Raise if a size exceeds a limit or the free memory.
+
+    Raises:
+        UserError: the size is too large.
+    """
+    if most_bytes is not None and declared > most_bytes:
+        raise UserError(f"{what} would be {declared:,} bytes, more than {most_bytes:,}; mend it, or leave it out")
+    available = available_bytes()
+    if available is not None and declared > available:
+        raise UserError(f"{what} takes {declared:,} bytes, but {available:,} bytes of memory are free; leave it out")
+
+
+def check_count(number: int, path: Path, most: int | None = MOST_NAMES) -> None:
+    """Raise if a file has more arrays and groups than any dataset needs.
+
+    Raises:
+        UserError: `number` exceeds `most`.
+    """
+    if most is not None and number > most:
+        raise UserError(f"{path}: it holds {number:,} or more arrays and groups, more than {most:,}; leave some out")
+
+
+# HDF5 ---------------------------------------------------------------------------------------------------------------
+
+
+def is_hdf5(path: Path) -> bool:
+    """Check whether a file has the signature of HDF5."""
+    return bool(h5py.is_hdf5(path))
+
+
+class HDF5Arrays:
+    """The arrays of an open HDF5 file."""
+
+    def __init__(self, file: h5py.File, path: Path) -> None:
+        self.file, self.path = file, path
+        check_count(len(file) + len(file.attrs), path)
+
+    def names(self) -> list[str]:
+        """Return the names at the top of the file."""
+        return list(self.file)
+
+    def names_below(self, group: str) -> tuple[str, ...]:
+        """Return the names of the arrays in a group, and for ``metadata`` also of the file's attributes."""
+        item = own_item(self.file, group, self.path) if group in self.names() else None
+        names = names_in(item, self.path) if isinstance(item, h5py.Group) else ()
+        return (*(self.file.attrs if group == "metadata" else ()), *names)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the declared bytes of all arrays by their names."""
+        names = list(names_in(self.file, self.path))
+        return {name: declared_bytes(own_item(self.file, name, self.path)) for name in names}
+
+    def column(self, key: str) -> Column:
+        """Return a dataset as a column.
+
+        Raises:
+            UserError: there is no array under this key, or it is damaged.
+        """
+        item = own_item(self.file, key, self.path)
+        if not isinstance(item, h5py.Dataset) or not item.shape:
+            kind = "a single value" if isinstance(item, h5py.Dataset) else "a group of several"
+            raise UserError(f"{self.path}: {key} is {kind}, not an array of all steps; write it as one array")
+        try:
+            declared = declared_bytes(item)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"{self.path}: {key} is of a type that arrays cannot hold ({error}); write it as numbers"
+            ) from None
+        check_declared(declared, item.shape, key, self.path)
+        check_chunks(item, f"{self.path}: {key}")
+        column: Column = item
+        return column
+
+    def value(self, key: str, most_bytes: int | None = None) -> Any:
+        """Read a whole array, a single value or an attribute; texts as str.
+
+        Raises:
+            UserError: the value is stored elsewhere, has an unsupported type, or is too large.
+        """
+        name = key.removeprefix("metadata/")
+        is_attribute = name != key and name in self.file.attrs
+        what = f"the attribute {name}" if is_attribute else key
+        item = self.file.attrs.get_id(name) if is_attribute else own_item(self.file, key, self.path)
+        if not isinstance(item, h5py.Dataset | h5py.h5a.AttrID) or item.shape is None:
+            raise UserError(f"{self.path}: {what} holds nothing that could be read; write it, or leave it out")
+        # Many texts may be the same stored text, with no limit on their size.
+        if item.dtype.hasobject and (h5py.check_string_dtype(item.dtype) is None or math.prod(item.shape) > 1):
+            raise UserError(
+                f"{self.path}: {what} holds texts or lists of any length, which are not read; write it as numbers"
+            )
+        check_declared(declared_bytes(item), item.shape, what, self.path)
+        check_fits(declared_bytes(item), f"{self.path}: {what}", most_bytes)
+        check_chunks(item, f"{self.path}: {what}")
+        value = self.file.attrs[name] if is_attribute else item[()]
+        return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def names_in(group: Any, path: Path, most: int | None = MOST_NAMES) -> Iterator[str]:
+    """Yield the names of all arrays below an HDF5 group, and of soft and external links, which `own_item` rejects.
+
+    Args:
+        group: a group of the file.
+        path: the file's path, for messages.
+        most: the largest number of names; None for any number.
+
+    Raises:
+        UserError: there are too many names, or a name together with its groups is too long.
+    """
+    seen, left, num_found = {_address(group)}, [""], 0  # `seen`, because a group may contain itself
+    while left:
+        inside = left.pop()
+        here = group[inside] if inside else group
+        check_count(len(here), path, most)
+        for name in here:
+            if isinstance(name, bytes):
+                raise ValueError(f"{name!r} is no name")
+            if len(inside) + len(name) > MOST_LETTERS:
+                raise UserError(
+                    f"{path}: below {here.name[:SHOWN_LETTERS]} a name has {len(inside) + len(name):,} letters with "
+                    f"those of its groups, more than {MOST_LETTERS:,}; give it a shorter one, or leave it out"
+                )
+            num_found += 1
+            check_count(num_found, path, most)
+            item = here[name] if _is_own(here, name) else None
+            if isinstance(item, h5py.Group) and (address := _address(item)) not in seen:
+                seen.add(address)
+                left.append(f"{inside}{name}/")
+            elif not isinstance(item, h5py.Group | h5py.Datatype):
+                yield inside + name
+
+
+def _address(group: Any) -> tuple[int, int]:
+    """Return the address of a group, which is the same under each of its names."""
+    info = h5py.h5o.get_info(group.id)
+    return info.fileno, info.addr
+
+
+def _is_own(group: Any, name: str) -> bool:
+    """Check whether a name in a group is a hard link. A soft or external link may lead anywhere."""
+    return isinstance(group, h5py.Group) and isinstance(group.get(name, getlink=True), h5py.HardLink)
+
+
+def own_item(file: Any, key: str, path: Path) -> Any:
+    """Return the object under a key of an HDF5 file, if it is stored in this file.
+
+    Links, virtual datasets and external storage may lead to other files or to nothing. They are not followed, so only
+    the file that the user gave is read.
+
+    Raises:
+        UserError: the object is missing or stored in another file.
+    """
+    item = file
+    for part in key.split("/"):
+        if not _is_own(item, part):
+            raise UserError(
+                f"{path}: {key} is a link, or what it stands for is lost; write the array itself into the file"
+            )
+        item = item[part]
+    if isinstance(item, h5py.Dataset) and (item.is_virtual or item.external):
+        raise UserError(
+            f"{path}: {key} is stored in other files, which are not read; write the array itself into the file"
+        )
+    return item
+
+
+def declared_bytes(item: Any) -> int:
+    """Return the bytes of memory for reading an HDF5 dataset: its size, or that of one chunk if it is larger.
+
+    Raises:
+        TypeError: NumPy has no dtype for the dataset's type.
+        ValueError: the dataset's type is damaged.
+    """
+    numbers = max(math.prod(item.shape or ()), math.prod(getattr(item, "chunks", None) or ()))
+    return int(numbers * item.dtype.itemsize)
+
+
+def check_chunks(item: Any, what: str) -> None:
+    """Raise if a compressed chunk decompresses to more than the chunk size. HDF5 itself would not limit the memory.
+
+    Only chunks that could become large are tried. The decompressed content is discarded.
+
+    Raises:
+        UserError: a chunk is too large, or the dataset is compressed twice.
+    """
+    if getattr(item, "chunks", None) is None or not hasattr(item.id, "chunk_iter"):
+        return
+    properties = item.id.get_create_plist()
+    filters = [properties.get_filter(number)[0] for number in range(properties.get_nfilters())]
+    used = [code for code in filters if code in (h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_LZF)]
+    if len(used) > 1:
+        raise UserError(f"{what} is compressed twice; compress it once, or not at all")
+    if not used:
+        return
+    is_lzf = used[0] == h5py.h5z.FILTER_LZF
+    name, factor = ("lzf", LZF_FACTOR) if is_lzf else ("gzip", SUSPICIOUS_FACTOR)
+    if [code for code in filters if code != h5py.h5z.FILTER_FLETCHER32][-1] != used[0]:
+        raise UserError(
+            f"{what} has another filter after {name}, so its size cannot be checked; write it with {name} last"
+        )
+    index = filters.index(used[0])
+    size, large, unknown = math.prod(item.chunks) * item.dtype.itemsize, [], []
+
+    def check_batch(chunk: Any) -> None:
+        if chunk.filter_mask >> len(filters):
+            unknown.append(chunk.filter_mask)
+        # Each bit leaves out one filter: HDF5 decompresses the chunk unless the compression's own bit is set.
+        if not chunk.filter_mask >> index & 1 and chunk.size * factor > SUSPICIOUS_BYTES:
+            large.append(chunk.chunk_offset)
+
+    item.id.chunk_iter(check_batch)
+    if unknown:
+        raise UserError(
+            f"{what} has a chunk whose filter mask {unknown[0]:#x} leaves out more filters than the {len(filters)} of "
+            f"the array; the file is damaged; fetch or write it again"
+        )
+    measure = _lzf_bytes if is_lzf else _deflated_bytes
+    for offset in large:
+        if measure(item.id.read_direct_chunk(offset)[1], size) > size:
+            raise UserError(
+                f"{what} has a compressed chunk that becomes larger than the {size:,} bytes of a chunk; the file is "
+                f"damaged; fetch or write it again"
+            )
+
+
+def _deflated_bytes(content: bytes, most: int) -> int:
+    """Return how many bytes deflated content becomes. Stops once it is more than `most`."""
+    opener, size = zlib.decompressobj(), 0
+    while content and not opener.eof and size <= most:
+        size += len(opener.decompress(content, 2**20))
+        content = opener.unconsumed_tail
+    return size
+
+
+def _lzf_bytes(content: bytes, most: int) -> int:
+    """Return how many bytes LZF content becomes. Stops once it is more than `most`."""
+    at = size = 0
+    while at < len(content) and size <= most:
+        control = content[at]
+        if control < 32:  # as many bytes and one follow, to be copied
+            at, size = at + control + 2, size + control + 1
+        else:  # a repetition, whose upper 3 bits hold the length; 7 means that the next byte adds to it
+            is_long = control >> 5 == 7
+            size += (control >> 5) + (content[at + 1] if is_long else 0) + 2
+            at += 2 + is_long
+    return size
+
+
+# NPZ ----------------------------------------------------------------------------------------------------------------
+
+PIECE_BYTES = 2**16  # decompressed at a time
+MOST_HEADER_BYTES = 10_000  # of an array; NumPy has the same limit, but checks it after reading
+MOST_DIRECTORY_BYTES = 2**20  # of an archive; enough for 10,000 names
+LENGTHS = {(1, 0): "<H", (2, 0): "<I"}  # struct format of a header's length, by the version of the NPY format
+
+
+class _Archive(io.FileIO):
+    """A file that limits the size of one read, because a large ZIP directory needs many times its size in memory."""
+
+    def read(self, size: int | None = -1, /) -> Any:
+        """Read some bytes.
+
+        Raises:
+            UserError: `size` is larger than a ZIP directory should be.
+        """
+        if size is not None and size > MOST_DIRECTORY_BYTES:
+            raise UserError(
+                f"{self.name}: its list of contents takes {size:,} bytes, more than {MOST_DIRECTORY_BYTES:,}; write "
+                f"only the arrays of the data, by numpy.savez"
+            )
+        return super().read(size)
+
+
+class NPZArrays:
+    """The arrays of an open NPZ file."""
+
+    def __init__(self, archive: zipfile.ZipFile, path: Path) -> None:
+        self.archive, self.path = archive, path
+        self.items = {item.filename.removesuffix(".npy"): item for item in archive.infolist()}
+
+    def names(self) -> list[str]:
+        """Return the names of all arrays."""
+        return list(self.items)
+
+    def names_below(self, group: str) -> tuple[str, ...]:
+        """Return the names of the arrays in a group."""
+        return tuple(name.removeprefix(f"{group}/") for name in self.items if name.startswith(f"{group}/"))
+
+    def sizes(self) -> dict[str, int]:
+        """Return the declared bytes of all arrays by their names."""
+        return {name: item.file_size for name, item in self.items.items()}
+
+    def column(self, key: str) -> Column:
+        """Return an array as a column.
+
+        Raises:
+            UserError: the entry is not an array, or does not have its declared size.
+        """
+        return NPZColumn(self.archive, self.items[key], f"{self.path}: {key}", self.path)
+
+    def value(self, key: str, most_bytes: int | None = None) -> Array:
+        """Read a whole array.
+
+        Raises:
+            UserError: the array is too large, or holds objects, which could execute code when they are read.
+        """
+        column = NPZColumn(self.archive, self.items[key], f"{self.path}: {key}", self.path)
+        if column.dtype.hasobject:
+            raise UserError(f"{self.path}: {key} holds objects, which are not read; write it as numbers")
+        check_fits(column.num_bytes, f"{self.path}: {key}", most_bytes)
+        return column.whole()
+
+
+class NPZColumn:
+    """An array in an NPZ file. Rows must be read once and in order, so the whole array is never in memory.
+
+    An array in Fortran order is read as a whole when its first rows are accessed.
+
+    Args:
+        archive: the file.
+        item: the array's entry in the archive.
+        what: the file and the array, for messages.
+        path: the file's path.
+
+    Raises:
+        UserError: the entry is not an array, or does not have its declared size.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, item: zipfile.ZipInfo, what: str, path: Path) -> None:
+        if item.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise UserError(f"{what} is compressed by another method than NumPy's; write the file by numpy.savez")
+        try:
+            self.file = archive.open(item)
+            self.shape, self.by_columns, self.dtype = _header(self.file)
+        except DAMAGE as error:
+            raise UserError(f"{what} cannot be read ({first_line(error)}); write the file by numpy.savez") from None
+        self.num_bytes = math.prod(self.shape) * self.dtype.itemsize
+        there = item.file_size - self.file.tell()
+        if min(self.shape, default=0) < 0 or (not self.dtype.hasobject and self.num_bytes != there):
+            raise UserError(
+                f"{what} of shape {self.shape} would be {self.num_bytes:,} bytes, but {there:,} are there; the file is "
+                f"damaged; fetch or write it again"
+            )
+        check_declared(self.num_bytes, self.shape, what.removeprefix(f"{path}: "), path)
+        self.by_columns = self.by_columns and len(self.shape) > 1
+        self._whole: Array | None = None
+
+    def __getitem__(self, rows: slice) -> Array:
+        if self.by_columns:
+            numbers = self.whole() if self._whole is None else self._whole
+            self._whole = None if rows.stop >= self.shape[0] else numbers  # free it with the last rows
+            return numbers[rows]
+        start, stop, _ = rows.indices(self.shape[0])
+        return self._next((stop - start, *self.shape[1:]))
+
+    def whole(self) -> Array:
+        """Read the whole array. Only valid before any rows were read."""
+        numbers = self._next(self.shape[::-1] if self.by_columns else self.shape)
+        return numbers.T if self.by_columns else numbers
+
+    def _next(self, shape: tuple[int, ...]) -> Array:
+        size = math.prod(shape) * self.dtype.itemsize
+        content, filled = bytearray(size), 0
+        while filled < size and (piece := self.file.read(min(PIECE_BYTES, size - filled))):
+            content[filled : filled + len(piece)] = piece
+            filled += len(piece)
+        if filled != size:
+            raise EOFError(f"{filled:,} of {size:,} bytes are there")
+        return np.ndarray(shape, self.dtype, content)
+
+
+def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read an array's header: the shape, whether it is in Fortran order, and the dtype.
+
+    Raises:
+        ValueError: the header is missing, invalid or too long.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in LENGTHS:
+        raise ValueError(f"version {version} of NumPy's format, which only names in other letters than Latin need")
+    start = file.read(struct.calcsize(LENGTHS[version]))
+    (length,) = struct.unpack(LENGTHS[version], start)
+    if length > MOST_HEADER_BYTES:
+        raise ValueError(f"its header declares {length:,} bytes, more than {MOST_HEADER_BYTES:,}")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_columns, dtype = read(io.BytesIO(start + file.read(length)))
+    return shape, by_columns, dtype
