@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+import numpy as np
 
-from offpcc.data.checks import env_fit, termination, values
+from offpcc.core import is_image
+from offpcc.data.checks import env_fit, termination
 from offpcc.data.checks import episodes as episode_findings
 from offpcc.data.checks.episodes import BEFORE_RESET, MARK_ENDS, SHUFFLED, SINGLE_STEPS, are_shuffled, told_of_lengths
-from offpcc.data.checks.summary_stats import Motion, Spread, by_column
+from offpcc.data.checks.summary_stats import Motion, Spread, by_column, unlike_scales
 from offpcc.data.datasets import metadata
-from offpcc.data.datasets.columns import SpoiledData
+from offpcc.data.datasets.actions import MUCH_OUTSIDE, checked_range, in_units
+from offpcc.data.datasets.columns import TOLERANCE, Range, SpoiledData
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Kind, recorded_in
 from offpcc.envs.d4rl.catalog import normalized_score, reference_returns
@@ -27,7 +32,12 @@ __all__ = ["Examination", "examine", "refused"]
 BATCH = 256  # default batch size; with fewer transitions, every batch contains some twice
 FEW_EPISODES = 5  # agents with memory draw whole episodes; fewer show too little variety
 LONGEST_NOTE = 200  # characters; longer metadata values are not shown
-FILE_TELLS = ("env", "algorithm", "algorithm_name", "actor", "simulator", "note")
+SPARSE = 0.99  # fraction of zero rewards; a batch of 256 then has only two or three others
+LARGEST_SAMPLE = 2**22  # numbers in the sample for the standard deviations of columns
+NARROW = 0.1  # of the range; actions that stay below it are probably in other units
+# If more than half of all numbers are at a bound, the likelihoods of a squashed policy say little.
+AT_BOUND, SATURATED = 0.999, 0.5
+FACTS = ("env", "algorithm", "algorithm_name", "actor", "simulator", "note")
 
 # Kind of notice -> (check, level, remedy).
 NOTICES: dict[Kind, tuple[str, str, str]] = {
@@ -55,9 +65,7 @@ NOTICES: dict[Kind, tuple[str, str, str]] = {
     "remark": ("remark", NOTE, ""),
 }
 OFF_SCALE = (
-    "actions",
-    FAULT,
-    "they are in other units, as it seems: correct dataset.action_range, or the action_range that the data tells",
+    "they are in other units, as it seems: correct dataset.action_range, or the action_range that the data tells"
 )
 
 
@@ -91,15 +99,16 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
     notices = [*data.notices, *data.action_warnings(bounds), *told_of_lengths(data.lengths)]
     if env is not None:
         notices += env_fit.told_of_rewards(env)
-    told = defaultdict[str, list[Finding]](list)
+    noticed = defaultdict[str, list[Finding]](list)
     for kind, text in notices:
-        is_off_scale = kind == "clipped" and values.are_off_scale(data, bounds)
-        check, level, remedy = OFF_SCALE if is_off_scale else NOTICES[kind]
+        check, level, remedy = NOTICES[kind]
+        if kind == "clipped" and _are_off_scale(data, bounds):
+            level, remedy = FAULT, OFF_SCALE
         if kind == "single steps" and are_shuffled(data):
             remedy = SHUFFLED
         if kind == "unknown range":
             text, _, remedy = text.partition("; ")
-        told[check].append(Finding(check, level, text, remedy))
+        noticed[check].append(Finding(check, level, text, remedy))
     lengths, returns = Spread.of("episode length", data.lengths), Spread.of("episode return", data.returns)
     rewards = Spread.of("reward", data.rewards)
     numbers, actions = by_column("observation", data.observations), by_column("action", data.actions)
@@ -107,23 +116,23 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
     findings = [
         _source(data),
         _size(data),
-        *episode_findings.ends(data, motion, told.pop("ends", [])),
+        *episode_findings.ends(data, motion, noticed.pop("ends", [])),
         episode_findings.time_limit(data, env.spec.max_episode_steps if env is not None and env.spec else None),
-        *told.pop("jumps", [Finding("jumps", OK, "next observations are the following rows")]),
-        *told.pop("resets", []),
+        *noticed.pop("jumps", [Finding("jumps", OK, "next observations are the following rows")]),
+        *noticed.pop("resets", []),
         *(episode_findings.followed(data, motion) if motion else []),
         *([episode_findings.leaps(motion)] if motion else []),
         *termination.terminals(data, _names(data, env)),
         Finding("lengths", OK, lengths.text),
         episode_findings.returns(data, returns),
         *_score(data, env),
-        values.rewards(data, rewards),
-        *told.pop("rewards", []),
-        *values.observed(data, numbers),
-        *values.actions(data, actions, told.pop("actions", []), bounds),
+        _rewards(data, rewards),
+        *noticed.pop("rewards", []),
+        *_observed(data, numbers),
+        *_actions(data, actions, noticed.pop("actions", []), bounds),
         episode_findings.copies(data),
         *(env_fit.fits(data, env) if env is not None else []),
-        *(finding for left in told.values() for finding in left),
+        *(finding for left in noticed.values() for finding in left),
     ]
     return Examination(data.name, tuple(findings), (lengths, returns, rewards, *numbers, *actions))
 
@@ -133,14 +142,14 @@ def _source(data: Dataset) -> Finding:
         recorded_in(data.metadata, data.name)
     except UserError as error:
         return Finding("source", FAULT, error.message)
-    told = {key: " ".join(_told(data, key).split()) for key in FILE_TELLS}
-    text = [f"{key}: {value}" for key, value in told.items() if value and len(value) <= LONGEST_NOTE]
+    facts = {key: " ".join(_fact(data, key).split()) for key in FACTS}
+    text = [f"{key}: {value}" for key, value in facts.items() if value and len(value) <= LONGEST_NOTE]
     return Finding("source", OK, "; ".join([data.source, *text]))
 
 
 def _names(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> list[str]:
     """Return the known names of the recorded task, the most reliable first; some may be empty."""
-    names = [data.name, _told(data, "env")]
+    names = [data.name, _fact(data, "env")]
     with contextlib.suppress(UserError):
         names.insert(0, recorded_in(data.metadata, data.name) or "")
     # A "healthy" argument changes the termination rule.
@@ -149,7 +158,7 @@ def _names(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> list[str]:
     return names
 
 
-def _told(data: Dataset, key: str) -> str:
+def _fact(data: Dataset, key: str) -> str:
     """Return a text from the metadata; empty if it is missing or no text."""
     with contextlib.suppress(UserError):
         return metadata.text(data.metadata, key, data.name) or ""
@@ -168,8 +177,93 @@ def _size(data: Dataset) -> Finding:
 
 
 def _score(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> list[Finding]:
-    for name in (data.name, name_of(env) if env is not None else "", _told(data, "env")):
+    for name in (data.name, name_of(env) if env is not None else "", _fact(data, "env")):
         if reference_returns(name) is not None:
             score = normalized_score(name, float(data.whole_returns.mean()))
             return [Finding("score", OK, f"the mean return is D4RL's score {score:.1f}, by the references of {name}")]
     return []
+
+
+def _rewards(data: Dataset, spread: Spread) -> Finding:
+    """Check whether rewards are constant or sparse."""
+    if spread.is_constant:
+        if data.terminations.any():
+            remedy = "fine if only how long an episode lasts matters"
+            return Finding("rewards", NOTE, f"always {spread.lowest:.4g}", remedy)
+        remedy = "nothing tells good from bad: only imitation (bc) learns from it"
+        return Finding("rewards", WARNING, f"always {spread.lowest:.4g}, and no episode terminated", remedy)
+    zeros = float((data.rewards == 0).mean())
+    text = f"from {spread.lowest:.4g} to {spread.highest:.4g}, mean {spread.mean:.4g}, {zeros:.1%} of them 0"
+    if zeros >= SPARSE:
+        others = int(np.logical_or.reduceat(data.rewards != 0, data.starts).sum())
+        text = f"{text}; {others:,} of {data.num_episodes:,} episodes hold others"
+        return Finding("rewards", NOTE, text, "sparse: see that enough episodes reach what is rewarded")
+    return Finding("rewards", OK, text)
+
+
+def _observed(data: Dataset, spreads: Sequence[Spread]) -> list[Finding]:
+    """Check for constant observation columns and for columns of very different scales."""
+    found, shape = [], data.observations.shape[1:]
+    if text := _constant(spreads, "column"):
+        remedy = "hide them by DropIndices, unless the environment of the tests shows the same numbers there"
+        found.append(Finding("observed", WARNING, text, remedy))
+    if not is_image(shape):
+        most_rows = max(LARGEST_SAMPLE // math.prod(shape), 1)
+        sample = data.observations[:: math.ceil(len(data.observations) / most_rows)].astype(np.float64)
+        if text := unlike_scales(sample.mean(0), sample.std(0)):
+            remedy = (
+                "bc, td3_bc, iql, cql and bcq normalise by default; for others, and where a config has it False, bind "
+                "normalize_observations, such as SAC.normalize_observations = True"
+            )
+            found.append(Finding("observed", NOTE, text, remedy))
+    low, high = min(spread.lowest for spread in spreads), max(spread.highest for spread in spreads)
+    text = f"observations are {data.observations.dtype} of shape {shape}, from {low:.4g} to {high:.4g}"
+    return found or [Finding("observed", OK, text)]
+
+
+def _constant(spreads: Sequence[Spread], noun: str) -> str:
+    """Return a text such as "2 of 3 columns never change (0 to 1)"; "" if all change."""
+    places = [place for place, spread in enumerate(spreads) if spread.is_constant]
+    if not places:
+        return ""
+    starts = [place for place in places if place - 1 not in places]
+    stops = [place for place in places if place + 1 not in places]
+    runs = [f"{i}" if i == j else f"{i} to {j}" for i, j in zip(starts, stops, strict=True)]
+    some = f"{len(places):,} of {len(spreads):,} {noun}{'' if len(spreads) == 1 else 's'}"
+    return f"{some} never change{'s' if len(places) == 1 else ''} ({', '.join(runs)})"
+
+
+def _are_off_scale(data: Dataset, action_bounds: Range | None) -> bool:
+    """Check whether continuous actions are in other units than their bounds.
+
+    They are if about half of their numbers or more are outside the bounds. An example is data in [-2, 2] with bounds
+    [-1, 1]. Fewer numbers outside may be noise that the recorder's environment clipped.
+    """
+    given = action_bounds if data.action_range is None else data.action_range
+    units = in_units(data.actions, None if given is None else checked_range(given, data.actions.shape[1], data.name))
+    return bool((np.abs(units) > 1.0 + TOLERANCE).mean() > MUCH_OUTSIDE)
+
+
+def _actions(
+    data: Dataset, spreads: Sequence[Spread], noticed: Sequence[Finding], action_bounds: Range | None
+) -> list[Finding]:
+    """Check whether actions have the kind and the units that agents expect. The result includes `noticed`."""
+    found = [*noticed]
+    if data.discrete_actions:
+        return found
+    if text := _constant(spreads, "number"):
+        remedy = "nothing can be learned of what they do; leave them out of the action"
+        found.append(Finding("actions", WARNING, text, remedy))
+    sizes, number = np.abs(data.unit_actions(action_bounds)), data.actions.shape[1]
+    at_bound, furthest = float((sizes >= AT_BOUND).mean()), float(sizes.max())
+    text = (
+        f"{number} number{'' if number == 1 else 's'}, from {data.actions.min():.4g} to {data.actions.max():.4g}, "
+        f"{at_bound:.1%} of them at a bound"
+    )
+    if furthest < NARROW:
+        remedy = "if the recorder had other bounds, bind dataset.action_range to them"
+        found.append(Finding("actions", NOTE, f"none is beyond {furthest:.1%} of the way to a bound; {text}", remedy))
+    if at_bound > SATURATED:
+        remedy = "likelihoods of actions say little there: td3_bc, which takes none, is the safer choice"
+        found.append(Finding("actions", NOTE, text, remedy))
+    return found if any(finding.level != OK for finding in found) else [*found, Finding("actions", OK, text)]

@@ -17,27 +17,16 @@ ROUNDING = 1e-6  # of a column's mean; a smaller standard deviation is float32 r
 
 
 class Spread(NamedTuple):
-    """Statistics of a set of numbers.
+    """Statistics of a set of numbers."""
 
-    Attributes:
-        what: Name of the numbers.
-        lowest: Minimum of all numbers.
-        quarter: 25th percentile of a sample.
-        median: 50th percentile of the sample.
-        three_quarters: 75th percentile of the sample.
-        highest: Maximum of all numbers.
-        mean: Mean of all numbers.
-        std: Standard deviation of the sample.
-    """
-
-    what: str
+    what: str  # name of the numbers
     lowest: float
-    quarter: float
-    median: float
-    three_quarters: float
+    quarter: float  # 25th percentile of a sample
+    median: float  # of the sample
+    three_quarters: float  # 75th percentile of the sample
     highest: float
-    mean: float
-    std: float
+    mean: float  # of all numbers
+    std: float  # of the sample
 
     @staticmethod
     def of(what: str, numbers: Array) -> Spread:
@@ -80,14 +69,9 @@ def unlike_scales(mean: Array, std: Array) -> str:
     small, large = scales.argmin(), scales.argmax()
     if scales[large] <= UNLIKE * scales[small]:
         return ""
-    names = [_column(int(moving[place]), std.shape) for place in (large, small)]
-    return f"{names[0]} spreads by {scales[large]:.3g}, but {names[1]} by {scales[small]:.3g} only"
-
-
-def _column(place: int, shape: tuple[int, ...]) -> str:
-    """Return a column's name, such as "observation 3", or "observation (0, 3)" for several axes."""
-    indices = tuple(map(int, np.unravel_index(place, shape)))
-    return f"observation {indices[0] if len(indices) == 1 else indices}"
+    columns = (tuple(map(int, np.unravel_index(moving[place], std.shape))) for place in (large, small))
+    wide, narrow = (column[0] if len(column) == 1 else column for column in columns)  # 3, or (0, 3) for several axes
+    return f"observation {wide} spreads by {scales[large]:.3g}, but observation {narrow} by {scales[small]:.3g} only"
 
 
 MIN_STEPS = 100  # with fewer, the ordinary step size is unknown

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,12 +22,7 @@ ALIKE = 3.0  # ratio of the widest to the narrowest range, up to which one range
 
 
 def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Array, Array]:
-    """Validate an action range, and return lowest and highest action, (A,) each.
-
-    Args:
-        action_range: a pair of bounds, each with one number or A numbers.
-        num_actions: A.
-        name: the name of the data, for messages.
+    """Return lowest and highest action, (A,) each, of a pair of bounds with one number or A = `num_actions` numbers.
 
     Raises:
         UserError: the range is not a pair of finite bounds of suitable size, the lower first.
@@ -58,64 +52,48 @@ def in_units(actions: Array, bounds: tuple[Array, Array] | None) -> Array:
     return scaled
 
 
-def action_warnings(actions: Array, told: Range | None, env_bounds: Range | None, name: str) -> list[Notice]:
+def action_warnings(actions: Array, recorded: Range | None, env_bounds: Range | None, name: str) -> list[Notice]:
     """Return notices about assumed action bounds, and about actions outside their bounds.
 
     Args:
         actions: (S, A), as recorded.
-        told: the bounds, if the data or the user gives them.
+        recorded: the bounds, if the data or the user gives them.
         env_bounds: the bounds of the environment that the agent is trained for.
         name: the name of the data, for messages.
 
     Raises:
         UserError: the bounds do not fit the actions.
     """
-    given = env_bounds if told is None else told
+    given = env_bounds if recorded is None else recorded
     bounds = None if given is None else checked_range(given, actions.shape[1], name)
     notices = []
-    if told is None and bounds is not None and _text(bounds) != _text(None):
+    if recorded is None and bounds is not None and _text(bounds) != _text(None):
         notices.append(Notice("units", f"actions are taken to be in the environment's units, {_text(bounds)}"))
         if (bounds[1] - bounds[0] >= WIDE).any() and max(actions.max(), -actions.min()) <= 1.0 + TOLERANCE:
-            notices.append(
-                Notice(
-                    "scaled",
-                    f"actions never leave [-1, 1], though the environment takes {_text(bounds)}: if they are scaled "
-                    f"already, bind dataset.action_range = (-1, 1)",
-                )
+            text = (
+                f"actions never leave [-1, 1], though the environment takes {_text(bounds)}: if they are scaled "
+                f"already, bind dataset.action_range = (-1, 1)"
             )
-    if not (outside := _outside(actions, bounds)).num_actions:
-        return notices
-    text, furthest = f"{outside.num_actions:,} of {len(actions):,} actions lie outside", f"up to {outside.furthest:.7g}"
-    is_d4rl = name in catalog.FILES  # whose tasks all take [-1, 1]
-    if bounds is None:
-        is_unknown = not is_d4rl and (outside.share > FEW_OUTSIDE or abs(outside.furthest) > FAR_OUTSIDE)
-    else:
-        is_unknown = told is None and outside.share > MUCH_OUTSIDE
-    if is_unknown:
-        whose = "" if bounds is None else "the environment's "
-        text = f"{text} {whose}{_text(bounds)}, {furthest}, and nothing tells their range"
-        text = f"{text}; {_remedy(actions, bounds, outside.share)}"
-        return [Notice("unknown range", text)]
-    return [*notices, Notice("clipped", f"{text} {_text(bounds)}, {furthest}, and are clipped to it")]
-
-
-class _Outside(NamedTuple):
-    """Actions outside their bounds by more than the rounding error."""
-
-    num_actions: int
-    furthest: float  # the component that is outside by most
-    share: float  # of all action components
-
-
-def _outside(actions: Array, bounds: tuple[Array, Array] | None) -> _Outside:
-    count, numbers, most, furthest = 0, 0, 1.0 + TOLERANCE, 0.0
+            notices.append(Notice("scaled", text))
+    num_actions, num_outside, most, furthest = 0, 0, 1.0 + TOLERANCE, 0.0
     for rows in blocks(actions):
         sizes = np.abs(in_units(actions[rows], bounds))
         is_outside = sizes > 1.0 + TOLERANCE
-        count, numbers = count + int(is_outside.any(axis=1).sum()), numbers + int(is_outside.sum())
+        num_actions, num_outside = num_actions + int(is_outside.any(axis=1).sum()), num_outside + int(is_outside.sum())
         if sizes.max() > most:
             most, furthest = float(sizes.max()), float(actions[rows].flat[sizes.argmax()])
-    return _Outside(count, furthest, numbers / actions.size)
+    if not num_actions:
+        return notices
+    share, whose = num_outside / actions.size, "" if bounds is None else "the environment's "
+    count, reach = f"{num_actions:,} of {len(actions):,} actions lie outside", f"up to {furthest:.7g}"
+    if bounds is None:  # D4RL's tasks all take [-1, 1]
+        is_unknown = name not in catalog.FILES and (share > FEW_OUTSIDE or abs(furthest) > FAR_OUTSIDE)
+    else:
+        is_unknown = recorded is None and share > MUCH_OUTSIDE
+    if is_unknown:
+        text = f"{count} {whose}{_text(bounds)}, {reach}, and nothing tells their range"
+        return [Notice("unknown range", f"{text}; {_remedy(actions, bounds, share)}")]
+    return [*notices, Notice("clipped", f"{count} {_text(bounds)}, {reach}, and are clipped to it")]
 
 
 def _remedy(actions: Array, bounds: tuple[Array, Array] | None, share_outside: float) -> str:

@@ -29,7 +29,7 @@ from offpcc.data.datasets.columns import (
     read_numbers,
     with_our_names,
 )
-from offpcc.data.datasets.metadata import Kind, Notice, StepInfos, action_range, num_whole_episodes
+from offpcc.data.datasets.metadata import Kind, Notice, action_range, infos_of_steps, num_whole_episodes
 from offpcc.utils.errors import UserError
 
 SAY_HOW_IT_ENDED = "Add terminated: True if the task ended the episode, False if a time limit or anything else cut it"
@@ -390,7 +390,7 @@ class Dataset:
             last_is_transition=self.last_is_transition[part],
             is_whole=self.is_whole[part],
             notices=tuple(notice.in_part() for notice in self.notices) if is_part else self.notices,
-            infos=StepInfos(self.infos, steps, self.num_steps) if self.infos else self.infos,
+            infos=infos_of_steps(self.infos, steps, self.num_steps) if self.infos else self.infos,
         )
 
     def fraction(self, part: float) -> Dataset:

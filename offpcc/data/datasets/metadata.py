@@ -1,9 +1,13 @@
-"""Metadata of datasets, read on demand, and notices about datasets."""
+"""Metadata of datasets, read on demand, and notices about datasets.
+
+The functions take the metadata and the name of the data, for messages. They raise a `UserError` for an entry that
+cannot be read, is too large, or is invalid.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,45 +20,22 @@ MOST_BYTES = 2**16  # the largest entry
 SHOWN = 80  # the most characters of a wrong value in a message
 
 
-class StepInfos(Mapping[str, Array]):
-    """The infos of selected steps, read on access.
-
-    Args:
-        recorded: the infos of all steps.
-        steps: the selected steps.
-        num_steps: the number of all steps. Arrays of another length are not per step and are returned whole.
-    """
-
-    def __init__(self, recorded: Mapping[str, Array], steps: slice | Array, num_steps: int) -> None:
-        self.recorded, self.steps, self.num_steps = recorded, steps, num_steps
-
-    def __getitem__(self, name: str) -> Array:
-        array = np.asarray(self.recorded[name])
-        return array[self.steps] if array.ndim and len(array) == self.num_steps else array
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.recorded)
-
-    def __len__(self) -> int:
-        return len(self.recorded)
-
-
 class LazyMetadata(Mapping[str, Any]):
     """Named entries of a file, each read on access.
 
     Args:
         names: the names of the entries.
-        read: a function that reads an entry, or raises if it is larger than a number of bytes.
+        read: a function that reads an entry, or raises if it is larger than a number of bytes; None for any size.
         source: the place of the entries, for messages.
     """
 
-    def __init__(self, names: tuple[str, ...], read: Callable[[str, int | None], Any], source: str) -> None:
-        self.names, self.read, self.source = dict.fromkeys(names), read, source
+    def __init__(self, names: Iterable[str], read: Callable[[str, int | None], Any], source: str) -> None:
+        self.names, self._read, self.source = dict.fromkeys(names), read, source
 
     def __getitem__(self, name: str) -> Any:
-        return self.within(name, None)
+        return self.read(name, None)
 
-    def within(self, name: str, most_bytes: int | None) -> Any:
+    def read(self, name: str, most_bytes: int | None) -> Any:
         """Read an entry of at most `most_bytes` bytes; None for any size.
 
         Raises:
@@ -63,7 +44,7 @@ class LazyMetadata(Mapping[str, Any]):
         """
         if name not in self.names:
             raise KeyError(name)
-        return self.read(name, most_bytes)
+        return self._read(name, most_bytes)
 
     def __contains__(self, name: object) -> bool:
         return name in self.names  # without reading the entry
@@ -75,35 +56,35 @@ class LazyMetadata(Mapping[str, Any]):
         return len(self.names)
 
 
-def recorded_wrappers(metadata: Mapping[str, Any], name: str) -> list[str] | None:
-    """Return the wrappers of the recorded environment, in the form of `observation_wrappers`; None if unknown.
+def infos_of_steps(infos: Mapping[str, Array], steps: slice | Array, num_steps: int) -> LazyMetadata:
+    """Return the infos of selected steps. Arrays of another length than `num_steps` are not per step: they stay whole.
 
     Args:
-        metadata: the metadata of the recording.
-        name: the name of the data, for messages.
-
-    Raises:
-        UserError: the metadata entry is invalid.
+        infos: the infos of all steps.
+        steps: the selected steps.
+        num_steps: the number of all steps.
     """
-    told = text(metadata, "seen_through", name)
-    if told is None:
+
+    def read(name: str, most_bytes: int | None) -> Array:
+        array = np.asarray(infos[name])
+        return array[steps] if array.ndim and len(array) == num_steps else array
+
+    return LazyMetadata(infos, read, "infos")
+
+
+def recorded_wrappers(metadata: Mapping[str, Any], name: str) -> list[str] | None:
+    """Return the wrappers of the recorded environment, in the form of `observation_wrappers`; None if unknown."""
+    saved = text(metadata, "seen_through", name)
+    if saved is None:
         return None
-    wrappers = _parsed(told)
+    wrappers = _parse(saved)
     if not isinstance(wrappers, list) or not all(isinstance(wrapper, str) for wrapper in wrappers):
-        raise _fault(metadata, "seen_through", name, f"is {told[:SHOWN]!r}, no list of texts in JSON")
+        raise _fault(metadata, "seen_through", name, f"is {saved[:SHOWN]!r}, no list of texts in JSON")
     return wrappers
 
 
 def action_range(metadata: Mapping[str, Any], name: str) -> Range | None:
-    """Return lowest and highest action of the recorder, each with one number or one per component; None if unknown.
-
-    Args:
-        metadata: the metadata of the recording.
-        name: the name of the data, for messages.
-
-    Raises:
-        UserError: the metadata entries are invalid.
-    """
+    """Return lowest and highest action of the recorder, each with one number or one per component; None if unknown."""
     low, high = (_numbers(metadata, key, name) for key in ACTION_KEYS)
     if low is None and high is None:
         return None
@@ -112,43 +93,28 @@ def action_range(metadata: Mapping[str, Any], name: str) -> Range | None:
         raise _fault(metadata, there, name, f"is there without {missing}", "write both, or leave both out")
     for key, bound in zip(ACTION_KEYS, (low, high), strict=True):
         if bound.ndim > 1 or not bound.size or not np.isfinite(bound).all():
-            raise _fault(metadata, key, name, f"is {_shown(bound)}, not one finite number for each of an action's")
+            raise _fault(metadata, key, name, f"is {_format(bound)}, not one finite number for each of an action's")
     if low.size != high.size or not (low < high).all():
-        raise _fault(metadata, "action_low", name, f"is {_shown(low)}, which is not below action_high, {_shown(high)}")
+        raise _fault(
+            metadata, "action_low", name, f"is {_format(low)}, which is not below action_high, {_format(high)}"
+        )
     return low, high
 
 
 def recorded_in(metadata: Mapping[str, Any], name: str = "the data") -> str | None:
-    """Return the id of the recorded environment, from Minari's ``env_spec`` or else from ``env``; None if unknown.
-
-    Args:
-        metadata: the metadata of the recording.
-        name: the name of the data, for messages.
-
-    Raises:
-        UserError: the metadata entry is invalid.
-    """
-    told = text(metadata, "env_spec", name)
-    if told is None:
+    """Return the id of the recorded environment, from Minari's ``env_spec`` or else from ``env``; None if unknown."""
+    saved = text(metadata, "env_spec", name)
+    if saved is None:
         return text(metadata, "env", name)
-    spec = _parsed(told)
+    spec = _parse(saved)
     if not isinstance(spec, dict) or not isinstance(spec.get("id"), str):
-        raise _fault(metadata, "env_spec", name, f"is {told[:SHOWN]!r}, no environment's specification with an id")
+        raise _fault(metadata, "env_spec", name, f"is {saved[:SHOWN]!r}, no environment's specification with an id")
     return str(spec["id"])
 
 
-def is_own_recording(metadata: Mapping[str, Any]) -> bool:
-    """Check whether offpcc's recorder wrote the data. If so, its episode ends are reliable."""
-    return "whole_episodes" in metadata and "offpcc" in metadata
-
-
 def num_whole_episodes(metadata: Mapping[str, Any], name: str) -> int | None:
-    """Return the number of whole episodes in a recording by offpcc; None for other data.
-
-    Raises:
-        UserError: the metadata entry is not an integer.
-    """
-    if not is_own_recording(metadata):
+    """Return the number of whole episodes in a recording by offpcc, whose episode ends are reliable; else None."""
+    if not ("whole_episodes" in metadata and "offpcc" in metadata):
         return None
     number = _small(metadata, "whole_episodes", 64)
     if not isinstance(number, int | np.integer):
@@ -157,16 +123,7 @@ def num_whole_episodes(metadata: Mapping[str, Any], name: str) -> int | None:
 
 
 def text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
-    """Return a text from the metadata; None if the key is missing.
-
-    Args:
-        metadata: the metadata of the recording.
-        key: the key of the entry.
-        name: the name of the data, for messages.
-
-    Raises:
-        UserError: the entry cannot be read, is not a text, or is too long.
-    """
+    """Return a text from the metadata; None if the key is missing."""
     value = _small(metadata, key)
     if value is None:
         return None
@@ -175,7 +132,7 @@ def text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if not isinstance(value, str):
-        raise _fault(metadata, key, name, f"is {_shown(value)}, no text")
+        raise _fault(metadata, key, name, f"is {_format(value)}, no text")
     if len(value) > MOST_BYTES:
         raise _fault(metadata, key, name, f"is a text of {len(value):,} letters, more than {MOST_BYTES:,}")
     return str(value)
@@ -191,7 +148,7 @@ def _numbers(metadata: Mapping[str, Any], key: str, name: str) -> Array | None:
     except ValueError:  # lists of different lengths
         numbers = np.asarray(None)
     if numbers.dtype.kind not in "fiu" or numbers.nbytes > MOST_BYTES:
-        raise _fault(metadata, key, name, f"is {_shown(value)}, not a few numbers")
+        raise _fault(metadata, key, name, f"is {_format(value)}, not a few numbers")
     with np.errstate(over="ignore"):
         return numbers.astype(np.float32)
 
@@ -199,17 +156,17 @@ def _numbers(metadata: Mapping[str, Any], key: str, name: str) -> Array | None:
 def _small(metadata: Mapping[str, Any], key: str, most_bytes: int = MOST_BYTES) -> Any:
     if key not in metadata:
         return None
-    return metadata.within(key, most_bytes) if isinstance(metadata, LazyMetadata) else metadata[key]
+    return metadata.read(key, most_bytes) if isinstance(metadata, LazyMetadata) else metadata[key]
 
 
-def _parsed(told: str) -> Any:
+def _parse(content: str) -> Any:
     try:
-        return json.loads(told)
+        return json.loads(content)
     except (ValueError, RecursionError):  # deeply nested lists
         return None
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     words = " ".join(repr(value.tolist() if isinstance(value, np.ndarray | np.generic) else value).split())
     return words if len(words) <= SHOWN else f"{words[:SHOWN]}..."
 
@@ -239,11 +196,8 @@ Kind = Literal[
 ]
 
 
-COUNTING: tuple[Kind, ...] = (
-    "jumps",
-    "no next observations",
-    "resets",
-)  # counted in the whole dataset, when it is read
+# Counted in the whole dataset, when it is read.
+COUNTING: tuple[Kind, ...] = ("jumps", "no next observations", "resets")
 OF_WHOLE = " (counted in the whole data set, of which this is a part)"
 
 

@@ -7,9 +7,9 @@ import pytest
 from offpcc.data.datasets.metadata import (
     MOST_BYTES,
     LazyMetadata,
-    StepInfos,
     action_range,
-    is_own_recording,
+    infos_of_steps,
+    num_whole_episodes,
     recorded_in,
     recorded_wrappers,
 )
@@ -23,7 +23,7 @@ def test_infos_of_some_steps_are_read_when_they_are_asked_for():
             return super().__getitem__(name)
 
     asked = []
-    infos = StepInfos(Once(time=np.arange(5), size=np.ones(3), scale=2.0), slice(1, 4), 5)
+    infos = infos_of_steps(Once(time=np.arange(5), size=np.ones(3), scale=2.0), slice(1, 4), 5)
     assert (list(infos), len(infos), asked) == (["time", "size", "scale"], 3, [])
     assert infos["time"].tolist() == [1, 2, 3]
     assert (infos["size"].tolist(), infos["scale"].tolist(), asked) == ([1, 1, 1], 2.0, ["time", "size", "scale"])
@@ -116,9 +116,9 @@ def test_a_specification_that_cannot_be_read_is_refused(told):
 
 
 def test_a_recording_of_our_own():
-    assert is_own_recording({"whole_episodes": 3, "offpcc": "1.0"})
-    assert not is_own_recording({"whole_episodes": 3})
-    assert not is_own_recording({"offpcc": "1.0"})
+    assert num_whole_episodes({"whole_episodes": 3, "offpcc": "1.0"}, "mine") == 3
+    assert num_whole_episodes({"whole_episodes": 3}, "mine") is None
+    assert num_whole_episodes({"offpcc": "1.0"}, "mine") is None
 
 
 def test_facts_are_asked_for_with_a_bound_and_the_file_is_named():
