@@ -250,9 +250,8 @@ OTHERWISE = {  # what opens without the shared function, and why it may
     "data/recording/hdf5_writer.py": "a temporary file, and behind check_regular",
     "data/datasets/files.py": "behind check_regular, and an item of an archive that is open",
     "data/datasets/minari.py": "behind check_regular",
-    "data/datasets/load.py": "a temporary file that was just downloaded",
     "data/buffers/snapshot.py": "a temporary file",
-    "data/datasets/download.py": "a temporary file, and an address",
+    "data/datasets/download.py": "temporary files, and an address",
     "training/loggers/tensorboard_logger.py": "a new file, made by mode x",
 }
 

@@ -25,10 +25,12 @@ from offpcc.cli.messages import program
 from offpcc.config import loading
 from offpcc.core import is_image
 from offpcc.data.datasets.load import MINARI
+from offpcc.data.datasets.minari import check_id
 from offpcc.data.recording.episode_log import is_unfinished
 from offpcc.data.recording.hdf5_writer import check_new, check_output, read_finished
 from offpcc.data.recording.metadata import resume_settings, settings_of
-from offpcc.data.recording.minari_writer import check_free, check_id, check_lossless, minari_folder, write_minari
+from offpcc.data.recording.minari_writer import check_lossless, minari_folder, write_minari
+from offpcc.data.recording.minari_writer import check_new as check_new_minari
 from offpcc.data.recording.recorder import Merged, Recorder
 from offpcc.envs import ENVIRONMENTS
 from offpcc.envs.closing import close, opened
@@ -65,9 +67,9 @@ def collect(options: argparse.Namespace) -> int:
             f"training a --dataset_fraction"
         )
     if minari is not None:
-        check_id(minari)
+        check_id(minari, "--minari ")
         if there < options.steps:
-            check_free(minari)
+            check_new_minari(minari)
     name, actor, facts = who_acts(options)
     with opened(open_environment(options.env, actor) if actor else make(options.env, scale_actions=True)) as env:
         if minari:

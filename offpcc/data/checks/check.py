@@ -19,7 +19,7 @@ from offpcc.data.checks.episodes import BEFORE_RESET, MARK_ENDS, SHUFFLED, SINGL
 from offpcc.data.checks.summary_stats import Motion, Spread, by_column, unlike_scales
 from offpcc.data.datasets import metadata
 from offpcc.data.datasets.actions import MUCH_OUTSIDE, checked_range, in_units
-from offpcc.data.datasets.columns import TOLERANCE, Range, SpoiledData
+from offpcc.data.datasets.columns import TOLERANCE, Range, SpoiledData, check_room
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Kind, recorded_in
 from offpcc.envs.d4rl.catalog import normalized_score, reference_returns
@@ -29,6 +29,7 @@ from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Diagnosis, Finding
 
 __all__ = ["Examination", "examine", "refused"]
 
+BYTES_PER_STEP, COPIES_OF_ACTIONS, COPIES_OF_ENDS = 64, 4, 3  # the most memory of intermediate results
 BATCH = 256  # default batch size; with fewer transitions, every batch contains some twice
 FEW_EPISODES = 5  # agents with memory draw whole episodes; fewer show too little variety
 LONGEST_NOTE = 200  # characters; longer metadata values are not shown
@@ -94,7 +95,13 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
         env: Environment to train for and to test in, made by `offpcc.envs.make.make`. Its current episode is lost. The
             data may contain parts of observations that the wrappers of `env` hide. If the data's name has no reference
             scores, the name of `env` gives them.
+
+    Raises:
+        UserError: Not enough memory is free.
     """
+    of_steps = data.num_steps * (BYTES_PER_STEP + COPIES_OF_ACTIONS * data.actions[:1].nbytes)
+    of_ends = data.num_episodes * COPIES_OF_ENDS * data.observations[:1].nbytes
+    check_room(of_steps + of_ends, f"{data.name}: intermediate results of a check of {data.num_steps:,} steps")
     bounds = env_fit.bounds_for(data, env)
     notices = [*data.notices, *data.action_warnings(bounds), *told_of_lengths(data.lengths)]
     if env is not None:
@@ -209,8 +216,13 @@ def _observed(data: Dataset, spreads: Sequence[Spread]) -> list[Finding]:
         found.append(Finding("observed", WARNING, text, remedy))
     if not is_image(shape):
         most_rows = max(LARGEST_SAMPLE // math.prod(shape), 1)
-        sample = data.observations[:: math.ceil(len(data.observations) / most_rows)].astype(np.float64)
-        if text := unlike_scales(sample.mean(0), sample.std(0)):
+        sample = data.observations[:: math.ceil(len(data.observations) / most_rows)].reshape(-1, math.prod(shape))
+        # Column by column, because a float64 copy of all would take twice the memory of the observations.
+        mean, std = (
+            np.array([measure(column, dtype=np.float64) for column in sample.T]).reshape(shape)
+            for measure in (np.mean, np.std)
+        )
+        if text := unlike_scales(mean, std):
             remedy = (
                 "bc, td3_bc, iql, cql and bcq normalise by default; for others, and where a config has it False, bind "
                 "normalize_observations, such as SAC.normalize_observations = True"

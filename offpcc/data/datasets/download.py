@@ -1,10 +1,15 @@
-"""Download of files, which are kept only if complete, and the sizes and hashes of D4RL's files."""
+"""Finds datasets by name, and downloads D4RL's files, which are kept only if they are complete.
+
+D4RL's names are in `offpcc.envs.d4rl.catalog`. Sizes and hashes of its files come from TensorFlow Datasets.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import http.client
+import os
 import shutil
 import urllib.error
 import urllib.request
@@ -12,12 +17,86 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from offpcc.utils.files import replacing
+import h5py
 
+from offpcc.data.datasets.files import DAMAGE, is_hdf5
+from offpcc.envs.d4rl.catalog import ADDRESS, FILES, SUFFIXES, why_not
+from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.files import replacing
+from offpcc.utils.paths import as_path, why_no_folder
+
+D4RL_KEYS = ("observations", "actions", "rewards", "terminals")  # in every file of D4RL
 Progress = Callable[[int, int | None], None]  # received bytes, and the size of the file if known
 
 BLOCK_BYTES = 2**20
 PATIENCE = 30.0  # seconds without a byte
+
+
+def folders() -> list[Path]:
+    """Return the folders to search for datasets, in this order."""
+    given = {name: os.environ.get(name) for name in ("OFFPCC_DATASETS", "D4RL_DATASET_DIR")}
+    return [as_path(folder, name) for name, folder in (*given.items(), ("", "~/.d4rl/datasets")) if folder]
+
+
+def find(name: str) -> Path | None:
+    """Return the file for a D4RL name or a user's own name in `folders()`; None if there is none."""
+    files = ([FILES[name].rsplit("/", 1)[-1]] if name in FILES else []) + [f"{name}.hdf5", f"{name}.npz"]
+    places = (folder / file for folder in folders() for file in files)
+    return next((place for place in places if place.is_file()), None)
+
+
+def obtain(name: str, progress: Progress | None = None) -> Path:
+    """Return the file for a name. Download a missing D4RL file into the first writable folder.
+
+    The file comes from D4RL's URL, or from a mirror whose URL is in ``$OFFPCC_D4RL_URL``.
+
+    Args:
+        name: the name of the dataset.
+        progress: see `download`.
+
+    Raises:
+        UserError: there is no such dataset, or it could not be downloaded.
+    """
+    if found := find(name):
+        return found
+    if name not in FILES:
+        raise UserError(_unknown(name))
+    file = FILES[name].rsplit("/", 1)[-1]
+    folder = next((folder for folder in folders() if why_no_folder(folder) is None), None)
+    places = " or ".join(map(str, folders()))
+    ways = (
+        f"nothing of it was kept. Get {file} elsewhere and give its path, or put it into {places}; or set "
+        f"OFFPCC_DATASETS to the folder that it is in, or OFFPCC_D4RL_URL to a mirror of {ADDRESS}"
+    )
+    if folder is None:
+        raise UserError(f"{name} is to be downloaded, but no folder for it can be written; {ways}")
+    url = f"{os.environ.get('OFFPCC_D4RL_URL', ADDRESS).rstrip('/')}/{FILES[name]}"
+    try:
+        download(url, folder / file, known=KNOWN.get(file), accept=_fault_of, progress=progress)
+    except DownloadError as error:
+        raise UserError(f"{name} could not be downloaded: {error}; {ways}") from None
+    return folder / file
+
+
+def _fault_of(path: Path) -> str | None:
+    """Return what is wrong with the format of a downloaded file, or None. It is the only check for unhashed files."""
+    if not is_hdf5(path):
+        return "what came is no HDF5 file"
+    try:
+        with h5py.File(path, "r") as file:
+            missing = [key for key in D4RL_KEYS if key not in file]
+    except DAMAGE as error:
+        return f"what came is damaged or not whole ({first_line(error)})"
+    return f"what came lacks {', '.join(missing)}" if missing else None
+
+
+def _unknown(name: str) -> str:
+    if reason := why_not(name):
+        return reason
+    own = [file.stem for folder in folders() if folder.is_dir() for file in folder.iterdir() if file.suffix in SUFFIXES]
+    nearest = difflib.get_close_matches(name, [*FILES, *own], n=3, cutoff=0.5)
+    advice = f"did you mean {' or '.join(nearest)}?" if nearest else "give a file, a D4RL name or minari:ID"
+    return f"{name}: there is no such data set; {advice}"
 
 
 class Known(NamedTuple):
@@ -86,7 +165,7 @@ def download(
         raise DownloadError(f"{url} broke off ({error or type(error).__name__})") from None
 
 
-# Published by TensorFlow Datasets: file, size in bytes, first digits of its SHA-256.
+# File, size in bytes, first digits of its SHA-256.
 _TABLE = """
 hopper_expert.hdf5 54061232 6fea535033d962ef
 hopper_medium.hdf5 54258063 3e6530f00ba134b3

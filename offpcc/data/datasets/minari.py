@@ -26,19 +26,32 @@ ROOT = "MINARI_DATASETS_PATH"  # the environment variable with the folder of Min
 MOST_LETTERS = 200  # of an id; file systems allow 255 in a folder's name
 
 
-def is_id(name: str) -> bool:
-    """Check whether a name is a valid Minari id. A valid id never leads out of Minari's folder.
+def check_id(name: str, option: str) -> None:
+    """Check that a name is a valid Minari id. A valid id never leads out of Minari's folder.
+
+    Args:
+        name: the name.
+        option: what the user wrote before the name, for messages.
 
     Raises:
-        ImportError: the Minari package is missing.
+        UserError: the name is malformed, or the Minari package is missing.
     """
-    from minari.dataset.minari_dataset import parse_dataset_id
-
     try:
-        parse_dataset_id(name)
+        import minari.dataset.minari_dataset
+
+        minari.dataset.minari_dataset.parse_dataset_id(name)
+        is_id = len(name) <= MOST_LETTERS and ".." not in Path(name).parts and not Path(name).is_absolute()
+    except ImportError as error:
+        raise UserError(
+            f"{option}{shown(name)} needs the Minari package ({error}); pip install 'offpcc[offline]'"
+        ) from None
     except (TypeError, ValueError):
-        return False
-    return len(name) <= MOST_LETTERS and ".." not in Path(name).parts and not Path(name).is_absolute()
+        is_id = False
+    if not is_id:
+        raise UserError(
+            f"{option}{shown(name)} is no id of a Minari data set; it is a name and a version, below one or more "
+            f"namespaces (of two letters or more) if you like, such as D4RL/door/human-v2"
+        )
 
 
 def datasets_folder() -> Path:
@@ -65,15 +78,9 @@ def read_minari(name: str) -> Dataset:
     Raises:
         UserError: Minari or the dataset is missing, or the dataset is unsuitable.
     """
-    try:
-        import minari
-    except ImportError as error:
-        raise UserError(f"minari:{name} needs the Minari package ({error}); pip install 'offpcc[offline]'") from None
-    if not is_id(name):
-        raise UserError(
-            f"minari:{shown(name)} is no id of a Minari data set; it is a name and a version, below one or more "
-            f"namespaces if you like, such as minari:D4RL/door/human-v2"
-        )
+    check_id(name, "minari:")
+    import minari
+
     if not datasets_folder().is_dir():  # Minari would create it
         raise UserError(_not_here(name, []))
     try:

@@ -14,34 +14,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from offpcc.data.datasets.minari import ROOT, datasets_folder, is_id
+from offpcc.data.datasets.minari import ROOT, datasets_folder
 from offpcc.data.recording.hdf5_writer import batches, read_episodes, read_finished
 from offpcc.data.recording.metadata import latest
 from offpcc.envs.wrappers import UnitAction
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.paths import check_folder, shown
+from offpcc.utils.paths import check_folder
 
 BLOCK_BYTES = 2**25  # of observations, passed to Minari at a time
 
 
-def check_id(name: str) -> None:
-    """Check that a name is a valid id of a Minari dataset.
-
-    Raises:
-        UserError: The name is malformed, or the Minari package is missing.
-    """
-    try:
-        known = is_id(name)
-    except ImportError as error:
-        raise UserError(f"--minari {name} needs the Minari package ({error}); pip install 'offpcc[offline]'") from None
-    if not known:
-        raise UserError(
-            f"--minari {shown(name)} is no id of a Minari data set; it is a name and a version, below one or more "
-            f"namespaces (of two letters or more) if you like, such as pendulum/random-v0"
-        )
-
-
-def check_free(name: str) -> None:
+def check_new(name: str) -> None:
     """Check that a dataset can be written and overwrites nothing.
 
     Raises:

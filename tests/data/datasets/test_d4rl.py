@@ -46,7 +46,8 @@ def folders(tmp_path, monkeypatch):
         monkeypatch.setenv(variable, str(place))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("OFFPCC_D4RL_URL", "http://127.0.0.1:9/closed")
-    monkeypatch.setattr(d4rl, "KNOWN", {})
+    for module in (d4rl, downloads):
+        monkeypatch.setattr(module, "KNOWN", {})
     return [*places.values(), tmp_path / "home" / ".d4rl" / "datasets"]
 
 
@@ -198,7 +199,7 @@ def test_it_goes_where_it_can_be_written(server, folders, tmp_path):
 
 
 def test_nowhere_to_write_is_told(folders, tmp_path, monkeypatch):
-    monkeypatch.setattr(d4rl, "folders", lambda: [tmp_path / "file" / "below"])
+    monkeypatch.setattr(downloads, "folders", lambda: [tmp_path / "file" / "below"])
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="no folder for it can be written"):
         load("hopper-medium-v2")
@@ -222,7 +223,7 @@ def test_what_ends_early_without_a_length_is_no_hdf5_file_or_not_the_known_one(s
     server.files[ASKED], server.cut, server.tell_length = content(), 4, False
     assert_nothing_came(folders, "what came is no HDF5 file")
     server.cut = 3000
-    monkeypatch.setitem(d4rl.KNOWN, FILE, Known(len(content()), hashlib.sha256(content()).hexdigest()[:16]))
+    monkeypatch.setitem(downloads.KNOWN, FILE, Known(len(content()), hashlib.sha256(content()).hexdigest()[:16]))
     assert_nothing_came(folders, "broke off after 3,000 of")
 
 
@@ -272,9 +273,9 @@ def test_what_is_not_the_known_file_is_not_kept(server, folders, monkeypatch):
     server.files[ASKED] = body
     digest = hashlib.sha256(body).hexdigest()
     for known in (Known(len(body), "0" * 16), Known(len(body) + 1, digest[:16])):
-        monkeypatch.setitem(d4rl.KNOWN, FILE, known)
+        monkeypatch.setitem(downloads.KNOWN, FILE, known)
         assert_nothing_came(folders, f"another file than is known: .*{digest}")
-    monkeypatch.setitem(d4rl.KNOWN, FILE, Known(len(body), digest[:16]))
+    monkeypatch.setitem(downloads.KNOWN, FILE, Known(len(body), digest[:16]))
     assert load("hopper-medium-v2").num_steps == 50
 
 

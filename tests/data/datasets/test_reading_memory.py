@@ -17,7 +17,9 @@ CODE = """
 import json, sys, warnings
 from pathlib import Path
 import gin
+from offpcc.data.checks.check import examine
 from offpcc.data.datasets import columns, files
+from offpcc.data.datasets.load import load
 from offpcc.training import experiment
 from offpcc.utils.errors import UserError
 
@@ -29,13 +31,20 @@ warnings.simplefilter("ignore")
 file, algorithm, allowed = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 gin.parse_config("dataset.action_range = (-1, 1)")
 small = dict(hidden_dims=(4,))
-experiment.build(None, algorithm, dataset=sys.argv[4], algorithm=small)  # all modules are loaded
+
+def use(file):
+    if algorithm == "check":
+        examine(load(file, action_range=(-1, 1)))
+    else:
+        experiment.build(None, algorithm, dataset=file, algorithm=small)
+
+use(sys.argv[4])  # all modules are loaded
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
 start, outcomes = told("VmRSS"), []
 for limit in allowed:
     columns.available_bytes = files.available_bytes = lambda: limit - (told("VmRSS") - start)
     try:
-        experiment.build(None, algorithm, dataset=file, algorithm=small)
+        use(file)
         outcomes.append((True, told("VmHWM") - start))
         break
     except UserError as refused:
@@ -88,8 +97,13 @@ def declared(path):
         return sum(column.nbytes for column in file.values())
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_reading_takes_no_more_than_is_free_and_than_is_stated(tmp_path, name):
+CHECKED = ["float32", "bytes, all terminated"]
+USES = [(name, "cbc" if name == "images" else "bc") for name in CASES] + [(name, "check") for name in CHECKED]
+
+
+@pytest.mark.parametrize("name, use", USES)
+def test_reading_takes_no_more_than_is_free_and_than_is_stated(tmp_path, name, use):
+    """By an agent that learns from the data, and by the data check."""
     path, small = (tmp_path / f"{size}{'.npz' if 'npz' in name else '.hdf5'}" for size in ("large", "small"))
     write(path, name)
     write(small, name, 0.01)
@@ -97,8 +111,7 @@ def test_reading_takes_no_more_than_is_free_and_than_is_stated(tmp_path, name):
     most = MOST_TIMES_OF_FLOATS if name == "float32" else MOST_TIMES
     limits = [int(times * size) for times in (0.5, 1, 1.5, 2, 3, 4, 6, 8, 12) if times < most]
     limits.append(most * size + ALWAYS)
-    algorithm = "cbc" if "images" in name else "bc"
-    words = [sys.executable, "-c", CODE, str(path), algorithm, json.dumps(limits), str(small)]
+    words = [sys.executable, "-c", CODE, str(path), use, json.dumps(limits), str(small)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     outcomes = json.loads(done.stdout)
