@@ -55,17 +55,12 @@ def _last_flags(data: Dataset) -> tuple[Array, Array]:
     return data.terminations[data.stops - 1], data.truncations[data.stops - 1]
 
 
-def _ends_text(data: Dataset) -> str:
+def ends(data: Dataset, motion: Motion | None, noticed: Sequence[Finding]) -> list[Finding]:
+    """Check how episodes end. The result includes `noticed`, from the data's notices."""
     terminated, truncated = _last_flags(data)
     only_cut, neither = (truncated & ~terminated).sum(), (~truncated & ~terminated).sum()
-    ended = terminated.sum()
-    return f"episodes: {ended:,} terminated, {only_cut:,} cut, {neither:,} ended with the recording only"
-
-
-def ends(data: Dataset, motion: Motion | None, told: Sequence[Finding]) -> list[Finding]:
-    """Check how episodes end. The result includes the findings `told` from the data's notices."""
-    terminated, truncated = _last_flags(data)
-    text, found = _ends_text(data), [*told]
+    text = f"episodes: {terminated.sum():,} terminated, {only_cut:,} cut, {neither:,} ended with the recording only"
+    found = [*noticed]
     if not (terminated | truncated).any():
         level = FAULT if motion and len(motion.far) else WARNING
         found.append(Finding("ends", level, f"nothing tells where an episode ends; {text}", MARK_ENDS))
@@ -112,7 +107,12 @@ def followed(data: Dataset, motion: Motion) -> list[Finding]:
     is_cut = truncated & ~terminated
     is_near = (motion.across <= motion.usual) & motion.can_tell
     found = []
-    if (standing := _standing(data)) and 2 * standing > is_cut.sum():
+    # Unterminated episodes whose observation changes in the step before the last, but not in the last one.
+    last = data.stops - 1
+    stays = (data.final_observations == data.observations[last]).all(axis=1)
+    moved = (data.observations[last] != data.observations[last - 1]).any(axis=1)
+    is_known = ~_last_flags(data)[0] & data.last_is_transition & (data.lengths > 1)
+    if (standing := int((is_known & stays & moved).sum())) and 2 * standing > is_cut.sum():
         text = (
             f"the last next_observation of {standing:,} cut episodes is the observation itself, which had moved before"
         )
@@ -128,16 +128,6 @@ def followed(data: Dataset, motion: Motion) -> list[Finding]:
     if found or not len(is_cut):
         return found
     return [Finding("continues", OK, "what follows an episode's end starts anew")]
-
-
-def _standing(data: Dataset) -> int:
-    """Count unterminated episodes whose observation changes in the step before the last, but not in the last one."""
-    terminated, _ = _last_flags(data)
-    last = data.stops - 1
-    chosen = ~terminated & data.last_is_transition & (data.lengths > 1)
-    stays = (data.final_observations == data.observations[last]).all(axis=1)
-    moved = (data.observations[last] != data.observations[last - 1]).any(axis=1)
-    return int((chosen & stays & moved).sum())
 
 
 def leaps(motion: Motion) -> Finding:
@@ -181,5 +171,4 @@ def copies(data: Dataset) -> Finding:
 
 
 def _few(places: Sequence[int] | Array) -> str:
-    shown = ", ".join(f"{int(place):,}" for place in places[:3])
-    return f"{shown} ..." if len(places) > 3 else shown
+    return ", ".join(f"{int(place):,}" for place in places[:3]) + " ..." * (len(places) > 3)

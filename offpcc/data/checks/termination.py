@@ -17,15 +17,11 @@ CLIPPED_SPEED = 10.0  # Hopper clips velocities to it, but may end at much large
 
 
 class Rule(NamedTuple):
-    """Bounds of the body; the task terminates outside them.
-
-    The first number of an observation is the height. If there is a bound for the torso's angle, the second number is
-    this angle.
-    """
+    """Bounds of the body; the task terminates outside them."""
 
     sizes: tuple[int, ...]  # observation sizes for which this holds; () for a task that never terminates
-    height: tuple[float, float] = (-np.inf, np.inf)  # m
-    angle: float = np.inf  # rad, largest absolute value
+    height: tuple[float, float] = (-np.inf, np.inf)  # m, the first number of an observation
+    angle: float = np.inf  # rad, largest absolute value of the torso's angle, the second number if there is a bound
     first_velocity: int | None = None  # index of the first clipped velocity
 
     @property
@@ -92,8 +88,8 @@ def terminals(data: Dataset, names: Iterable[str]) -> list[Finding]:
     is_last, last = np.zeros(data.num_steps, np.bool_), data.stops - 1
     is_last[last] = True
     terminated = data.terminations[last]
-    is_told = terminated & (_is_told(data, terminated) if rule.sizes else True)
-    goes_on = is_told & rule.is_within(data.final_observations)
+    is_known = terminated & (_has_true_end(data, terminated) if rule.sizes else True)
+    goes_on = is_known & rule.is_within(data.final_observations)
     # For a step inside an episode, the next observation is the following row.
     inside = np.flatnonzero(rule.margin(data.observations[1:])[~is_last[:-1]] < -ROUNDING)
     is_missed = ~terminated & data.last_is_transition & (rule.margin(data.final_observations) < -ROUNDING)
@@ -116,7 +112,7 @@ def terminals(data: Dataset, names: Iterable[str]) -> list[Finding]:
         )
         remedy = "values go on where the task ends: set terminals there; fine if the task had another rule"
         found.append(Finding("terminals", WARNING, text, remedy))
-    if terminated.any() and not is_told.any():
+    if terminated.any() and not is_known.any():
         text = f"nothing tells what they led to, so they are not compared with the rule of {name} ({rule.text})"
     else:
         text = f"they agree with the rule of {name} ({rule.text})"
@@ -131,7 +127,7 @@ def _rule(name: str, shape: tuple[int, ...]) -> Rule | None:
     return None
 
 
-def _is_told(data: Dataset, terminated: Array) -> Array:
+def _has_true_end(data: Dataset, terminated: Array) -> Array:
     """Return for each episode whether its final observation is the true result of its last step, (E,).
 
     Otherwise it is the observation before that step, or the first observation of another episode, if the recorder read
@@ -143,5 +139,5 @@ def _is_told(data: Dataset, terminated: Array) -> Array:
     looks_after_resets = any(notice.kind == "resets" for notice in data.notices)
     if looks_after_resets or 2 * is_next_start[terminated[:-1]].sum() > num_followed:
         return np.zeros(data.num_episodes, np.bool_)
-    is_told: Array = (final != data.observations[last]).any(axis=1)
-    return is_told
+    has_moved: Array = (final != data.observations[last]).any(axis=1)
+    return has_moved

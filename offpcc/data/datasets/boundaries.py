@@ -85,7 +85,14 @@ def last_steps(
     ends = terminations | truncations
     ends[-1] = True
     if next_observations is None:
-        return _without_next_observations(observations, terminations, np.flatnonzero(ends) + 1)
+        stops = np.flatnonzero(ends) + 1
+        terminated = terminations[stops - 1]
+        text = (
+            f"there are no next_observations, so nothing tells what the last step of {(~terminated).sum():,} of "
+            f"{len(stops):,} episodes led to: it is no transition"
+        )
+        notices = [] if terminated.all() else [Notice("no next observations", text)]
+        return LastSteps(stops, observations[stops - 1], terminated, notices)
     final_observations, jumps = _read_last(next_observations, observations, ends, name)
     ends[jumps] = True
     stops = np.flatnonzero(ends) + 1
@@ -113,17 +120,6 @@ def shows_ends(last: LastSteps, observations: Array) -> bool:
     return bool(_lead_elsewhere(last, observations, np.arange(len(last.stops) - 1)).any())
 
 
-def _without_next_observations(observations: Array, terminations: Array, stops: Array) -> LastSteps:
-    terminated = terminations[stops - 1]
-    lost = int((~terminated).sum())
-    text = (
-        f"there are no next_observations, so nothing tells what the last step of {lost:,} of {len(stops):,} "
-        f"episodes led to: it is no transition"
-    )
-    notices = [Notice("no next observations", text)] if lost else []
-    return LastSteps(stops, observations[stops - 1], terminated, notices)
-
-
 def without_resets(last: LastSteps, observations: Array, terminated: Array, truncated: Array) -> LastSteps:
     """Return last steps without transitions across a reset, for recorders that may read after the reset.
 
@@ -143,8 +139,8 @@ def without_resets(last: LastSteps, observations: Array, terminated: Array, trun
     if not leads_there.any() or not is_cut.any():
         return last
     common = _common(observations, last.stops)
-    tells = ~_of_each(last.stops[followed], observations, lambda starts: _are_among(observations[starts], common))
-    followed, leads_there = followed[tells], leads_there[tells]
+    is_rare = ~_of_each(last.stops[followed], observations, lambda starts: _are_among(observations[starts], common))
+    followed, leads_there = followed[is_rare], leads_there[is_rare]
     of_cut = is_cut[followed]
     judged = leads_there[of_cut] if of_cut.sum() >= ENOUGH else leads_there
     is_habit = bool(judged.any()) and judged.mean() >= HABIT
@@ -232,8 +228,7 @@ def _parts(episodes: Array, observations: Array) -> Iterator[Array]:
 
 def _of_each(numbers: Array, observations: Array, function: Callable[[Array], Array]) -> Array:
     """Apply a function to the numbers block by block, and return its results, (N,) of bool."""
-    told = [function(part) for part in _parts(numbers, observations)]
-    return np.concatenate(told) if told else np.zeros(0, np.bool_)
+    return np.concatenate([np.zeros(0, np.bool_), *(function(part) for part in _parts(numbers, observations))])
 
 
 def _lead_elsewhere(last: LastSteps, observations: Array, episodes: Array) -> Array:
