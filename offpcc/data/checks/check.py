@@ -197,7 +197,7 @@ def _rewards(data: Dataset, spread: Spread) -> Finding:
         if data.terminations.any():
             remedy = "fine if only how long an episode lasts matters"
             return Finding("rewards", NOTE, f"always {spread.lowest:.4g}", remedy)
-        remedy = "nothing tells good from bad: only imitation (bc) learns from it"
+        remedy = "all actions look equally good: only imitation (bc) learns from it"
         return Finding("rewards", WARNING, f"always {spread.lowest:.4g}, and no episode terminated", remedy)
     zeros = float((data.rewards == 0).mean())
     text = f"from {spread.lowest:.4g} to {spread.highest:.4g}, mean {spread.mean:.4g}, {zeros:.1%} of them 0"

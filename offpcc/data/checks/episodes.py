@@ -63,7 +63,7 @@ def ends(data: Dataset, motion: Motion | None, noticed: Sequence[Finding]) -> li
     found = [*noticed]
     if not (terminated | truncated).any():
         level = FAULT if motion and len(motion.far) else WARNING
-        found.append(Finding("ends", level, f"nothing tells where an episode ends; {text}", MARK_ENDS))
+        found.append(Finding("ends", level, f"no episode has a recorded end; {text}", MARK_ENDS))
     elif not terminated.any():
         remedy = "fine if the task has no end of its own; values are then bootstrapped everywhere"
         found.append(Finding("ends", NOTE, f"no termination; {text}", remedy))

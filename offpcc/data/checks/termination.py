@@ -113,7 +113,7 @@ def terminals(data: Dataset, names: Iterable[str]) -> list[Finding]:
         remedy = "values go on where the task ends: set terminals there; fine if the task had another rule"
         found.append(Finding("terminals", WARNING, text, remedy))
     if terminated.any() and not is_known.any():
-        text = f"nothing tells what they led to, so they are not compared with the rule of {name} ({rule.text})"
+        text = f"what they led to is unknown, so they are not compared with the rule of {name} ({rule.text})"
     else:
         text = f"they agree with the rule of {name} ({rule.text})"
     return found or [Finding("terminals", OK, text)]

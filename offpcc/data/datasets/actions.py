@@ -91,7 +91,7 @@ def action_warnings(actions: Array, recorded: Range | None, env_bounds: Range | 
     else:
         is_unknown = recorded is None and share > MUCH_OUTSIDE
     if is_unknown:
-        text = f"{count} {whose}{_text(bounds)}, {reach}, and nothing tells their range"
+        text = f"{count} {whose}{_text(bounds)}, {reach}, and their range is unknown"
         return [Notice("unknown range", f"{text}; {_remedy(actions, bounds, share)}")]
     return [*notices, Notice("clipped", f"{count} {_text(bounds)}, {reach}, and are clipped to it")]
 

@@ -88,7 +88,7 @@ def last_steps(
         stops = np.flatnonzero(ends) + 1
         terminated = terminations[stops - 1]
         text = (
-            f"there are no next_observations, so nothing tells what the last step of {(~terminated).sum():,} of "
+            f"there are no next_observations, so it is unknown what the last step of {(~terminated).sum():,} of "
             f"{len(stops):,} episodes led to: it is no transition"
         )
         notices = [] if terminated.all() else [Notice("no next observations", text)]
@@ -153,7 +153,7 @@ def without_resets(last: LastSteps, observations: Array, terminated: Array, trun
     is_transition[lost] = False
     text = (
         f"{leads_there.sum() if is_habit else len(lost):,} of {len(followed):,} episodes that another follows lead to "
-        f"its first observation, as after a reset, so nothing tells what the last step of "
+        f"its first observation, as after a reset, so it is unknown what the last step of "
         f"{'a cut episode' if is_habit else 'those that were cut'} led to: {len(lost):,} are no transitions"
     )
     return LastSteps(last.stops, final_observations, is_transition, [*last.notices, Notice("resets", text)])

@@ -98,7 +98,7 @@ def check_shapes(columns: Mapping[str, Column], name: str) -> int:
     """
     for key, column in columns.items():
         if column.dtype.kind not in "fiub":
-            raise UserError(f"{name}: {key} holds {column.dtype}, no numbers; every column is to be an array of them")
+            raise UserError(f"{name}: {key} holds {column.dtype}, no numbers; every column must be an array of numbers")
     shape = columns["observations"].shape
     if len(shape) < 2 or 0 in shape:
         raise UserError(

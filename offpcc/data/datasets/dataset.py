@@ -282,7 +282,7 @@ class Dataset:
         """Return the dataset of checked arrays; `steps` are the first five fields."""
         if len(steps[0]) == (~last.is_transition).sum():
             raise SpoiledData(
-                f"{info.label}: every episode is cut after one step, and nothing tells what any of these led to; give "
+                f"{info.label}: every episode is cut after one step, and what these steps led to is unknown; give "
                 f"next_observations from before a reset, or longer episodes"
             )
         metadata = info.metadata or {}
@@ -345,7 +345,7 @@ class Dataset:
                 if here.shape[1:] != first.shape[1:] or here.dtype != first.dtype:
                     raise UserError(
                         f"{name}, episode {number}: {part} of shape {here.shape[1:]} ({here.dtype}), but episode 0 has "
-                        f"{first.shape[1:]} ({first.dtype}); all are to be alike"
+                        f"{first.shape[1:]} ({first.dtype}); all must be alike"
                     )
         stops = np.cumsum([len(episode.actions) for episode in read])
         terminated, every = np.array([episode.terminated for episode in read]), np.ones(len(read), np.bool_)

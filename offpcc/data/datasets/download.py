@@ -69,7 +69,7 @@ def obtain(name: str, progress: Progress | None = None) -> Path:
         f"OFFPCC_DATASETS to the folder that it is in, or OFFPCC_D4RL_URL to a mirror of {ADDRESS}"
     )
     if folder is None:
-        raise UserError(f"{name} is to be downloaded, but no folder for it can be written; {ways}")
+        raise UserError(f"{name} must be downloaded, but no folder for it can be written; {ways}")
     url = f"{os.environ.get('OFFPCC_D4RL_URL', ADDRESS).rstrip('/')}/{FILES[name]}"
     try:
         download(url, folder / file, known=KNOWN.get(file), accept=_fault_of, progress=progress)

@@ -46,9 +46,9 @@ def read_file(
 ) -> Dataset:
     """Read the dataset in an HDF5 or NPZ file, with any suffix.
 
-    Reading a file and filling a buffer needs at most 32 MB plus 24 times the uncompressed size of the file. It is 3
-    times for float32 in long episodes. The maximum is for bytes, which become float32, in episodes of one step. If
-    there is not enough free memory, an error is raised before reading.
+    Reading a file and filling a buffer, or checking the data, needs at most 32 MB plus 24 times the uncompressed size
+    of the file. It is 3 times for float32 in long episodes. The maximum is for bytes, which become float32, in episodes
+    of one step. If there is not enough free memory, an error is raised before reading.
 
     Args:
         path: the file's path.
@@ -136,7 +136,7 @@ def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays]:
         raise UserError(f"{path} cannot be read ({first_line(error)}); is it still there?") from error
     except MemoryError as error:
         raise UserError(
-            f"{path} takes more memory than there is ({first_line(error)}); it is damaged, or is to be split"
+            f"{path} takes more memory than there is ({first_line(error)}); it is damaged, or must be split"
         ) from error
     except DAMAGE as error:
         raise UserError(f"{path} is damaged or not whole ({first_line(error)}); fetch or write it again") from error

@@ -64,7 +64,7 @@ def write_recording(
                 "next_observations": [episode.observations[1:] for episode in some],
             }
             for name, parts in columns.items():
-                rows = np.concatenate(parts)
+                rows = parts[0] if len(parts) == 1 else np.concatenate(parts)  # no copy of a long episode
                 if not start:
                     chunk = min(max(1, CHUNK_BYTES // max(1, rows[0].nbytes)), num_steps)
                     options = {"chunks": (chunk, *rows.shape[1:]), "compression": "gzip", "compression_opts": 1}
@@ -169,7 +169,7 @@ def read_finished(file: Path) -> tuple[dict[str, Any], int]:
             return settings, len(recorded["rewards"])
     except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
-            f"{file} is no recording of offpcc's, or is damaged ({first_line(error)}), so it cannot be gone on with; "
+            f"{file} is no recording of offpcc's, or is damaged ({first_line(error)}), so it cannot be resumed; "
             f"give another file"
         ) from None
 

@@ -62,7 +62,7 @@ def resume_settings(
     for name, value, other in (*pairs, *((name, new[name], old[name]) for name in new.keys() & old.keys())):
         if value != other:
             raise UserError(
-                f"{name} is {value}, but {where} was recorded with {other}: a recording that is gone on with keeps its "
+                f"{name} is {value}, but {where} was recorded with {other}: a resumed recording keeps its "
                 f"settings; give the same, or another file"
             )
     settings, changes = dict(now), []

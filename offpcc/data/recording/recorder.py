@@ -188,7 +188,7 @@ class Recorder:
         """
         if num_episodes > self.num_episodes:
             raise UserError(
-                f"{self.log.path} has {self.num_episodes:,} episodes, but the run that is gone on with had "
+                f"{self.log.path} has {self.num_episodes:,} episodes, but the resumed run had "
                 f"recorded {num_episodes:,}; they were changed or removed: put them back, or start another run"
             )
         self._unfinished = [PartialEpisode() for _ in self._unfinished]

@@ -252,8 +252,12 @@ def too_short(given):
 PLANTED = {
     time_limits_as_ends: [("limit", FAULT, ["episodes last 60 steps", "time limit"])],
     both_flags: [("ends", NOTE, ["both terminated and cut"])],
-    no_ends: [("ends", FAULT, ["nothing tells"]), ("leaps", WARNING, ["leap"]), ("size", NOTE, ["1 episode,"])],
-    no_ends_of_one_episode: [("ends", WARNING, ["nothing tells"]), ("size", NOTE, ["1 episode,"])],
+    no_ends: [
+        ("ends", FAULT, ["no episode has a recorded end"]),
+        ("leaps", WARNING, ["leap"]),
+        ("size", NOTE, ["1 episode,"]),
+    ],
+    no_ends_of_one_episode: [("ends", WARNING, ["no episode has a recorded end"]), ("size", NOTE, ["1 episode,"])],
     no_terminations: [("ends", NOTE, ["no termination", ": 0 terminated"])],
     no_timeouts_key: [("ends", WARNING, ["no truncations"]), ("leaps", WARNING, ["leap"])],
     lost_rows: [("jumps", WARNING, ["at 2 places"])],
@@ -272,7 +276,7 @@ PLANTED = {
     unlike_columns: [("observed", NOTE, ["observation 1 spreads by"])],
     torques: [("actions", FAULT, ["outside [-1, 1], up to -1.99"])],
     degrees: [("actions", FAULT, ["outside [-1, 1], up to"])],
-    out_of_bounds_at_times: [("actions", FAULT, ["outside [-1, 1], up to", "nothing tells"])],
+    out_of_bounds_at_times: [("actions", FAULT, ["outside [-1, 1], up to", "their range is unknown"])],
     timid: [("actions", NOTE, ["none is beyond 5.0% of the way to a bound"])],
     stuck_action: [("actions", WARNING, ["1 of 2 numbers never changes (1)"])],
     bang_bang: [("actions", NOTE, ["100.0% of them at a bound"])],
@@ -709,7 +713,7 @@ def test_a_time_limit_by_a_wrapper_counts():
 
 NO_ENDS = ("ends", NOTE, "no termination")
 RESET = ("resets", NOTE, "as after a reset")
-UNKNOWN = ("actions", FAULT, "nothing tells their range")
+UNKNOWN = ("actions", FAULT, "their range is unknown")
 FEW = ("size", NOTE, "2 episodes")
 UNLIKE = ("observed", NOTE, "spreads by")
 REAL = {

@@ -388,7 +388,7 @@ def test_a_state_whose_episodes_are_gone_is_refused(tmp_path):
     for left, num_episodes in ((content[:-1], 1), (content[: one.log.places[0].start], 0), (None, 0)):
         log.unlink() if left is None else log.write_bytes(left)
         again = recorder(tmp_path / "data.hdf5", resume=True)
-        message = f"has {num_episodes} episodes, but the run that is gone on with had recorded 2"
+        message = f"has {num_episodes} episodes, but the resumed run had recorded 2"
         with pytest.raises(UserError, match=message):
             again.load_state_dict(state)
         again.close()
