@@ -105,7 +105,9 @@ def meaning(owner: Any, name: str) -> str:
                 return text
             continue
         for word in re.findall(r"`(\w+)`", text):
-            other = REGISTRY.get(word) or others.get(word) or getattr(importlib.import_module(place.__module__), word, 0)
+            other = (
+                REGISTRY.get(word) or others.get(word) or getattr(importlib.import_module(place.__module__), word, 0)
+            )
             if other and other not in seen:
                 waiting.insert(0, other)
     return ""
@@ -249,7 +251,7 @@ def command(name: str) -> Iterator[str]:
         value = one.default[0] if isinstance(one.default, list) and one.default else one.default
         given = [] if value in (None, False, []) else [f"default: {value}"]
         text = "; ".join([*filter(None, [one.help]), *(part for part in given if "default" not in (one.help or ""))])
-        option = f"{words} {metavar}".strip().replace("|", r"\|") + (" ..." if one.nargs == "+" else "")
+        option = f"{words} {metavar.replace('|', ' or ')}".strip() + (" ..." if one.nargs == "+" else "")
         rows.append([f"`{option}`", "yes" if one.required else "", one_line(text)])
     yield table(["option", "required", "meaning"], rows)
 
@@ -278,8 +280,10 @@ def api(name: str) -> Iterator[str]:
 
 def entry(name: str, thing: Any) -> Iterator[str]:
     """The signature and the docstring of one class or function."""
-    yield f"```python\n{signature_of(name, thing)}\n```\n"
-    for title, text in sections(inspect.getdoc(thing) or "").items():
+    parts = sections(inspect.getdoc(thing) or "")
+    if "Args" in parts or not inspect.isclass(thing):  # a class without is not built by users
+        yield f"```python\n{signature_of(name, thing)}\n```\n"
+    for title, text in parts.items():
         if title == "":
             yield markdown(text)
         elif title in ("Args", "Raises", "Attributes"):
@@ -322,7 +326,9 @@ def markdown(text: str) -> str:
         if inside and block.startswith("    "):
             code = textwrap.dedent(block)
             previous = parts[-1].removesuffix("\n```") + "\n\n" if parts[-1].startswith("```") else "```python\n"
-            parts[-1:] = [f"{previous}{code}\n```"] if parts[-1].startswith("```") else [parts[-1], f"{previous}{code}\n```"]
+            parts[-1:] = (
+                [f"{previous}{code}\n```"] if parts[-1].startswith("```") else [parts[-1], f"{previous}{code}\n```"]
+            )
             continue
         inside = block.rstrip().endswith("::")
         block = re.sub(r"::$", ":", block.rstrip())
@@ -371,7 +377,9 @@ def main() -> int:
     for page, text in found.items():
         if not is_check:
             page.write_text(text, encoding="utf-8")
-        print(f"{page.relative_to(ROOT)}: {'is not up to date; run python docs/generate.py' if is_check else 'written'}")
+        print(
+            f"{page.relative_to(ROOT)}: {'is not up to date; run python docs/generate.py' if is_check else 'written'}"
+        )
     return 1 if is_check and found else 0
 
 
