@@ -112,6 +112,36 @@ def test_names_in_the_text_exist(name):
             assert (ROOT / path).is_file(), words
 
 
+def test_the_names_beside_those_of_other_libraries_exist():
+    from offpcc.config.bindings import configurables, parameters
+
+    assert offpcc.configure  # registers all that gin configures
+    known = set().union(*(parameters(thing) for thing in configurables().values()))
+    page = (ROOT / "docs" / "coming_from.md").read_text(encoding="utf-8")
+    ours = [row.split(" | ")[-1] for row in page.splitlines() if row.startswith("| ")]
+    named = {word for cell in ours for word in re.findall(r"`([a-z_]+)(?: = [^`]*)?`", cell)}
+    assert len(named) > 30 and {*named} - {*known} - {"agent", "rsac", "rtd3", "rdpg"} == set()
+
+
+SPREAD = re.compile(r"(-?[\d,]*\d(?:\.\d+)?) ± ([\d,]*\d(?:\.\d+)?)")
+
+
+def spreads(page):
+    """Pairs of a mean and a standard deviation on a page, as text without commas."""
+    return {(mean.replace(",", ""), std.replace(",", "")) for mean, std in SPREAD.findall(page.read_text())}
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if spreads(ROOT / name)])
+def test_published_numbers_are_those_of_the_results(name):
+    known = [(float(mean), float(std)) for mean, std in spreads(ROOT / "results" / "README.md")]
+
+    def is_known(mean, std):
+        digits = [len(text.partition(".")[2]) for text in (mean, std)]
+        return any(f"{a:.{digits[0]}f}" == mean and f"{b:.{digits[1]}f}" == std for a, b in known)
+
+    assert [pair for pair in spreads(ROOT / name) if not is_known(*pair)] == []
+
+
 # Commands and snippets ------------------------------------------------------------------------------------------------
 
 ONLINE = {"num_epochs": "1", "num_steps_per_epoch": "250", "update_after": "210", "updates_per_step": "0.05"}
