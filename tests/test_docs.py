@@ -234,7 +234,7 @@ def run(todo, written, folder):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
-FAST = ("docs/guarantees.md", "docs/algorithms/bc.md", "docs/reference/gin.md")
+FAST = ("docs/algorithms/bc.md", "docs/reference/gin.md", "docs/reproducing.md")
 RUN = [name for name in OURS if name != "docs/real_hardware.md" and steps(name)[0]]  # that page has tests of its own
 
 
