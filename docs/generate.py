@@ -24,13 +24,14 @@ from typing import Any
 import gin
 
 import offpcc
-import offpcc.training.configuration  # registers all configurables
 from offpcc.algorithms import ALGORITHMS, FUSED_UPDATES, variants
 from offpcc.cli.main import parser
 from offpcc.config.bindings import configurables, passed_by_us
 from offpcc.config.registry import REGISTRY
 from offpcc.config.validation import rules_of
 from offpcc.envs import ENVIRONMENTS
+
+assert offpcc.configure  # its import registers all that gin configures
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
