@@ -4,12 +4,13 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 BENCH_VENV := .venv-bench
 BENCH := $(BENCH_VENV)/bin/python
+DOCS_VENV := .venv-docs
 RESULTS := $(or $(OFFPCC_RESULTS),results)
 QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow storm soak lint format check evidence evidence-offline evidence-memories gallery \
-  bench bench-growth bench-solve bench-bf16 bench-checkpoints bench-memories clean
+  docs bench bench-growth bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
@@ -22,6 +23,7 @@ help:
 	@echo "make evidence-offline   the same of learning from recorded data, hours"
 	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
+	@echo "make docs       write the generated parts of the pages and build the site into site/"
 	@echo "make bench      measure speed beside other libraries; make bench CASES=sac,td3,rsac_small for some cases"
 	@echo "make bench-growth, bench-solve, bench-bf16   how cost grows, seconds to solve pendulum-p, bfloat16's error"
 	@echo "make bench-checkpoints   bytes and seconds of checkpoints with a million transitions"
@@ -161,6 +163,18 @@ $(EVIDENCE_MEMORIES): $(VENV)/installed
 gallery: $(VENV)/installed
 	$(RUN) offpcc/launch.py envs --gallery results/published/gallery.png
 
+# The pages' generated parts come from the code; the site's generator lives in an environment of its own.
+$(DOCS_VENV)/installed: docs/requirements.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 is not installed; name another with make PYTHON=..."; exit 2; }
+	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install -r docs/requirements.txt
+	@touch $@
+
+docs: $(VENV)/installed $(DOCS_VENV)/installed
+	$(RUN) docs/generate.py
+	$(RUN) docs/stage.py
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet
+
 # Speed is measured in an environment of its own: beside offpcc's packages it has its peers, on the same gymnasium.
 $(BENCH_VENV)/installed: requirements.txt benchmarks/requirements.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 is not installed; name another with make PYTHON=..."; exit 2; }
@@ -190,4 +204,4 @@ bench-memories: $(BENCH_VENV)/installed
 	$(BENCH) -m benchmarks.memories $(OPTIONS)
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) build dist
+	rm -rf $(VENV) $(BENCH_VENV) $(DOCS_VENV) build dist site

@@ -1,0 +1,260 @@
+"""README and docs/: generated parts are up to date, links lead somewhere, commands and snippets work, names exist."""
+
+import importlib.util
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import offpcc
+
+ROOT = Path(offpcc.__file__).parents[1]
+pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the package is installed without its pages")
+
+
+def load(name):
+    """A script of docs/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+STAGE = load("stage")
+PAGES = [page.relative_to(ROOT).as_posix() for page in STAGE.pages()]
+OURS = [name for name in PAGES if name == "README.md" or name.startswith("docs/")]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def test_generated_parts_are_up_to_date():
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "generate.py", "--check"], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_readme_is_short():
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 170
+    assert [line for line in lines if len(line) > 110] == []
+
+
+def test_every_page_is_in_the_menu():
+    listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert len(listed) == len({*listed}) and all((ROOT / name).is_file() for name in listed)
+    assert {*OURS} <= {*listed}
+
+
+# Links ----------------------------------------------------------------------------------------------------------------
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub and mkdocs make them."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    titles = (
+        re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", title) for title in re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    )
+    return {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
+
+
+def broken(page):
+    """The links of a page that lead nowhere."""
+    found = []
+    for target, anchor in STAGE.links(page):
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            found.append(f"{target}#{anchor}")
+    return found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_somewhere(name):
+    assert broken(ROOT / name) == []
+
+
+def test_broken_links_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# One title\n[a](other.md) [b](#one-title) [c](#two) `[d](e.md)` [f](https://example.org)\n")
+    assert broken(page) == [f"{tmp_path / 'other.md'}#", f"{page}#two"]
+
+
+# Names in the text ----------------------------------------------------------------------------------------------------
+
+
+def code_words(page):
+    """Inline code of a page's hand-written and generated text."""
+    return re.findall(r"`([^`\n]+)`", FENCE.sub("", page.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name != "docs/reference/python_api.md"])  # docstrings
+def test_names_in_the_text_exist(name):
+    assert offpcc.configure  # registers all that gin configures
+    from offpcc.cli.main import parser
+    from offpcc.config.bindings import configurables, parameters
+
+    known = {full.rpartition(".")[2]: parameters(thing) for full, thing in configurables().items()}
+    options = {
+        word
+        for one in parser()._actions[-1].choices.values()
+        for action in one._actions
+        for word in action.option_strings
+    }
+    for words in code_words(ROOT / name):
+        for owner, parameter in re.findall(r"(?<![\w.@])(\w+)\.(\w+)\b(?!\(|/)", words):
+            if owner in known and not re.search(r"\.(md|py|gin)\b", words):
+                assert parameter in known[owner], words
+        if words.startswith("--"):
+            assert words.split()[0].split("=")[0] in {*options, "--index-url"}, words
+        for path in re.findall(r"(?<![\w/])configs/[\w/]+\.gin", words):
+            assert (ROOT / path).is_file(), words
+
+
+def test_the_names_beside_those_of_other_libraries_exist():
+    from offpcc.config.bindings import configurables, parameters
+
+    assert offpcc.configure  # registers all that gin configures
+    known = set().union(*(parameters(thing) for thing in configurables().values()))
+    page = (ROOT / "docs" / "coming_from.md").read_text(encoding="utf-8")
+    ours = [row.split(" | ")[-1] for row in page.splitlines() if row.startswith("| ")]
+    named = {word for cell in ours for word in re.findall(r"`([a-z_]+)(?: = [^`]*)?`", cell)}
+    assert len(named) > 30 and {*named} - {*known} - {"agent", "rsac", "rtd3", "rdpg"} == set()
+
+
+SPREAD = re.compile(r"(-?[\d,]*\d(?:\.\d+)?) ± ([\d,]*\d(?:\.\d+)?)")
+
+
+def spreads(page):
+    """Pairs of a mean and a standard deviation on a page, as text without commas."""
+    return {(mean.replace(",", ""), std.replace(",", "")) for mean, std in SPREAD.findall(page.read_text())}
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if spreads(ROOT / name)])
+def test_published_numbers_are_those_of_the_results(name):
+    known = [(float(mean), float(std)) for mean, std in spreads(ROOT / "results" / "README.md")]
+
+    def is_known(mean, std):
+        digits = [len(text.partition(".")[2]) for text in (mean, std)]
+        return any(f"{a:.{digits[0]}f}" == mean and f"{b:.{digits[1]}f}" == std for a, b in known)
+
+    assert [pair for pair in spreads(ROOT / name) if not is_known(*pair)] == []
+
+
+# Commands and snippets ------------------------------------------------------------------------------------------------
+
+ONLINE = {"num_epochs": "1", "num_steps_per_epoch": "250", "update_after": "210", "updates_per_step": "0.05"}
+OFFLINE = {"num_epochs": "1", "num_steps_per_epoch": "3"}
+TESTS = {"num_test_episodes_per_epoch": "1"}
+IN_PYTHON = ", ".join(f"{key}={value}" for key, value in (ONLINE | TESTS).items())
+DRIVER = """
+import json, runpy, sys
+import offpcc
+from offpcc.launch import main
+for kind, what in json.load(open("steps.json")):
+    print(">", what, flush=True)
+    if kind == "config":
+        offpcc.configure(what)
+    elif kind == "script":
+        runpy.run_path(what, run_name="__main__")
+    elif code := main(what):
+        sys.exit(f"exit code {code}: {what}")
+"""
+# The files of a page that another one uses, and snippets that other tests run.
+NEEDS = {"README.md": "docs/your_environment.md"}
+ELSEWHERE = {"README.md": "Dataset.from_arrays"}
+
+
+def replaced(words, option, value):
+    """Words with this value of an option."""
+    if option in words:
+        words[words.index(option) + 1] = value
+        return words
+    return [*words, option, value]
+
+
+def shortened(words):
+    """A command that takes seconds."""
+    if words[0] == "evaluate":
+        return replaced(words, "--episodes", "1")
+    if words[0] == "collect":
+        return replaced(words, "--steps", "400")
+    if words[0] == "check":
+        return replaced(words, "--steps", "300") if "--env" in words else words
+    if not words[0].startswith("--"):  # published runs lie in the repository
+        return [str(ROOT / word) if word.startswith("results/published") else word for word in words]
+    if "--run_id" in words:
+        first = words.index("--run_id") + 2
+        while first < len(words) and words[first].isdecimal():
+            del words[first]
+    settings = {**(OFFLINE if "--dataset" in words else ONLINE), **TESTS}
+    settings |= {"num_epochs": "2"} if "--resume" in words else {}
+    given = [f"train.{key}={value}" for key, value in settings.items() if f"train.{key}=" not in " ".join(words)]
+    return [*words, "--gin", *given]
+
+
+def steps(name):
+    """The commands, scripts and configs of a page in order, and the text of its files."""
+    text, end, found, written = (ROOT / name).read_text(encoding="utf-8"), 0, [], {}
+    text = re.sub(r"<!-- generated: .*?<!-- end of generated -->", "", text, flags=re.DOTALL)
+    for number, match in enumerate(FENCE.finditer(text)):
+        before, code = text[end : match.start()].rstrip(), match[2]
+        end = match.end()
+        language, target = match[1], re.findall(r"Put\s+this\s+into\s+`([\w.]+)`", before)
+        lines = [line for line in code.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
+        if before.endswith("-->") and "<!-- test: skip" in before.rpartition("\n")[2]:
+            continue
+        if language == "python" and ELSEWHERE.get(name, "no such") not in code:
+            file = target[-1] if target else f"snippet_{number}.py"
+            written[file] = re.sub(r"\.train\(", f".train({IN_PYTHON}, ", code)
+            found.append(("script", file))
+        elif target and target[-1].endswith(".gin"):
+            written[target[-1]] = code
+        elif language == "" and all(line.startswith("offpcc ") for line in lines):
+            found += [("command", shortened(shlex.split(line, comments=True)[1:])) for line in lines]
+        elif language == "" and all(re.match(r"include |import |[\w./]+ = ", line) for line in lines):
+            written[f"part_{number}.gin"] = code
+            found.append(("config", f"part_{number}.gin"))
+    imported = {word for code in written.values() for word in re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE)}
+    return [step for step in found if step[0] != "script" or Path(step[1]).stem not in imported], written
+
+
+def run(todo, written, folder):
+    """Do all of it in one process, in a folder of its own."""
+    for file, code in written.items():
+        (folder / file).write_text(code)
+    (folder / "steps.json").write_text(json.dumps(todo))
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER], cwd=folder, capture_output=True, text=True, timeout=900,
+        env={
+            "PYTHONPATH": f"{ROOT}:{folder}", "OMP_NUM_THREADS": "1", "OFFPCC_RESULTS": "results", "MPLBACKEND": "agg"
+        },
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+FAST = ("docs/algorithms/bc.md", "docs/reference/gin.md", "docs/reproducing.md")
+RUN = [name for name in OURS if name != "docs/real_hardware.md" and steps(name)[0]]  # that page has tests of its own
+
+
+def test_most_pages_have_commands():
+    assert {*FAST, "README.md", "docs/your_environment.md", "docs/algorithms/cql.md"} <= {*RUN}
+    assert len(steps("README.md")[0]) == 11
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in RUN])
+def test_every_command_and_snippet_works(name, tmp_path):
+    todo, written = steps(name)
+    if name in NEEDS:
+        written |= steps(NEEDS[name])[1]
+    run(todo, written, tmp_path)
+
+
+@pytest.mark.parametrize("notebook", [path.name for path in sorted((ROOT / "examples").glob("*.ipynb"))])
+@pytest.mark.slow
+def test_every_notebook_works(notebook, tmp_path):
+    cells = json.loads((ROOT / "examples" / notebook).read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    assert all(not cell.get("outputs") for cell in cells), "notebooks are kept without outputs"
+    run([("script", "notebook.py")], {"notebook.py": code.replace(".train(", f".train({IN_PYTHON}, ")}, tmp_path)
