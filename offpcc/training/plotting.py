@@ -67,7 +67,7 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def read_progress(file: Path) -> Progress:
-    """Read a run's `progress.csv` as columns, with nan for empty cells.
+    """Read a run's `progress.csv` as columns, with nan for empty cells; skip a last line without its line end.
 
     Raises:
         UserError: If the file is damaged or is not a table of a run.
@@ -76,7 +76,10 @@ def read_progress(file: Path) -> Progress:
         if not file.is_file() or file.stat().st_size > LARGEST:
             raise ValueError("it is no file of a reasonable size")
         with open_regular(file, "r", encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream)
+            lines = stream.readlines()
+            if len(lines) > 1 and not lines[-1].endswith("\n"):  # a process died while it wrote this line
+                del lines[-1]
+            reader = csv.DictReader(lines)
             rows = list(reader)
             columns = {name: [float(row[name] or "nan") for row in rows] for name in reader.fieldnames or ()}
         if "step" not in columns:

@@ -123,6 +123,32 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="")
 
 
+def append_text(path: Path, text: str, size: int) -> bool:
+    """Append UTF-8 text to a file of `size` bytes; return False if there is no such file. On an error, undo the write.
+
+    Raises:
+        OSError: The disk is full or fails.
+    """
+    try:
+        opened = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:  # it was removed or replaced
+        return False
+    with os.fdopen(opened, "wb", buffering=0) as file:
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+            return False
+        try:
+            left = memoryview(text.encode())
+            file.seek(size)
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(opened)
+        except OSError:
+            file.truncate(size)
+            raise
+    return True
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write indented JSON."""
     write_text(path, json.dumps(content, indent=2) + "\n")
