@@ -31,9 +31,8 @@ from offpcc.data.recording.metadata import go_on, settings_of
 from offpcc.data.recording.minari_writer import check_free, check_id, check_lossless, minari_folder, write_minari
 from offpcc.data.recording.recorder import Merged, Recorder
 from offpcc.envs import ENVIRONMENTS
-from offpcc.envs.closing import close, opened
 from offpcc.envs.faults import EnvironmentFault
-from offpcc.envs.guard import guarded
+from offpcc.envs.guard import close, guarded, opened
 from offpcc.envs.make import make
 from offpcc.training.collect import Seeds, play
 from offpcc.training.evaluation import open_environment

@@ -5,8 +5,8 @@ Importing `offpcc.envs` registers them. Each one is the task that its data was r
 actions and rewards match the data:
 
 * Hopper, HalfCheetah and Walker2d are Gymnasium's -v4, unchanged. The bullet bodies are those of `offpcc.envs`.
-* Ant is Gymnasium's -v4 with 27 numbers, followed by 84 zeros (see `locomotion`).
-* Adroit's hands are those of gymnasium-robotics, with D4RL's rewards and ends of episodes (see `adroit`).
+* Ant is Gymnasium's -v4 with 27 numbers, followed by 84 zeros.
+* Adroit's hands are those of gymnasium-robotics, with D4RL's rewards and ends of episodes.
 * Maze2D and AntMaze are those of gymnasium-robotics, with D4RL's mazes, coordinates, starts, goals and rewards. The
   body of AntMaze has D4RL's motors (see `mazes`).
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
-import torch
 from gymnasium import spaces
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
@@ -82,6 +81,8 @@ def to_tensors(note: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return a snapshot as a checkpoint stores it."""
     if note is None or note["actions"] is None:
         return note
+    import torch  # here, because worker processes do without it
+
     return {**note, "actions": torch.from_numpy(note["actions"])}
 
 

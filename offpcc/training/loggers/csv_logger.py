@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
 
-from offpcc.training.loggers.base import Progress, Row
+from offpcc.training.loggers.base import Logger, Row
 from offpcc.utils.files import append_text, write_text
 
 
-class CSVLogger:
+class CSVLogger(Logger):
     """Writes a CSV file with a fixed header.
 
     Each epoch appends a line. A process that dies while it writes may leave a part of a line, which `read_progress`
@@ -28,9 +28,6 @@ class CSVLogger:
         self._text = table_text(self._columns, rows)
         write_text(file, self._text)
 
-    def progress(self, progress: Progress) -> None:
-        """Do nothing."""
-
     def epoch(self, row: Row) -> None:
         """Append a row. A missing number or None gives an empty cell.
 
@@ -44,12 +41,6 @@ class CSVLogger:
         if not append_text(self._file, line, len(self._text.encode())):  # other code has changed the file
             write_text(self._file, self._text + line)
         self._text += line
-
-    def artifact(self, kind: str, file: Path) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing, as every epoch is already on the disk."""
 
 
 def joined_columns(columns: Sequence[str], rows: Iterable[Row]) -> list[str]:
