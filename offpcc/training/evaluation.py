@@ -152,7 +152,7 @@ def open_environment(env: str, algorithm: ActorCritic, render_mode: str | None =
         close(made)
         raise UserError(
             f"{env} has observations of shape {shape} and {action_dim} action dimensions, but the actor was trained "
-            f"with {algorithm.space_shape} and {algorithm.action_dim}; name the environment it was trained in with --env"
+            f"with {algorithm.space_shape} and {algorithm.action_dim}; name the environment of its training with --env"
         )
     return made
 
