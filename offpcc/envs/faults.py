@@ -50,7 +50,7 @@ LIBRARIES = ("site-packages", "dist-packages")
 # Code between an environment and its caller. If a traceback has no other frames, the error is about a returned value.
 BETWEEN = (
     f"{OFFPCC / 'utils' / 'foreign.py'}",
-    *(f"{OFFPCC / 'envs' / name}" for name in ("faults.py", "guard.py", "make.py", "resume.py")),
+    *(f"{OFFPCC / 'envs' / name}" for name in ("faults.py", "guard.py", "make.py", "episode_replay.py")),
 )
 WRAPPERS = OFFPCC / "envs" / "wrappers"
 

@@ -23,7 +23,7 @@ def stack(*files):
         *sorted((ENVS / "wrappers").glob("*.py")),
         ENVS / "guard.py",
         ENVS / "make.py",
-        ENVS / "resume.py",
+        ENVS / "episode_replay.py",
         ENVS / "faults.py",
         ENVS.parent / "utils" / "foreign.py",
         Path(gymnasium.__file__).parent / "core.py",

@@ -17,10 +17,10 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from offpcc.config.validation import Flag, NumEnvs, check, rules_of
+from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.faults import EnvironmentFault, deed, remedy_of
 from offpcc.envs.guard import Inspection, UnfitError, close, guarded
 from offpcc.envs.make import env_options
-from offpcc.envs.resume import EpisodeReplay
 from offpcc.envs.vector.base import (
     MakeEnv,
     Observations,

@@ -25,10 +25,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import CloudpickleWrapper
 
+from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.faults import EnvironmentFault, RemoteTracebackError
 from offpcc.envs.guard import Guard
 from offpcc.envs.make import cannot_be_made
-from offpcc.envs.resume import EpisodeReplay
 from offpcc.envs.vector.base import (
     MakeEnv,
     Observations,

@@ -16,9 +16,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.make import make
-from offpcc.envs.resume import EpisodeReplay
 from offpcc.envs.vector.local import LocalEnvironments, VectorEnvironments, environment_seed, environments
 from offpcc.envs.vector.workers import serve
 from offpcc.training.experiment import build
