@@ -15,6 +15,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from offpcc.envs.registration import Environment
+from offpcc.envs.rendering import paint_disc
 from offpcc.utils.errors import UserError
 
 __all__ = ["ANY_LENGTH", "ENVIRONMENTS", "Corridor"]
@@ -100,22 +101,16 @@ class Corridor(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
             return None
         frame = np.full((FRAME_SIZE, FRAME_SIZE, 3), 255.0)
         frame[_CORRIDOR | _ARMS] = (222, 222, 222)
-        _paint(frame, JUNCTION, -ARM * self._cue, CUE_RADIUS, (253, 191, 111) if self._num_steps else (227, 26, 28))
-        walked = min(self._num_steps / self._length, 1.0)
-        _paint(frame, START + (JUNCTION - START) * walked, -ARM * self._turn, AGENT_RADIUS, (31, 60, 120))
+        cue_colour = (253, 191, 111) if self._num_steps else (227, 26, 28)
+        paint_disc(frame, 1.0, (JUNCTION, -ARM * self._cue), CUE_RADIUS, cue_colour)
+        place = START + (JUNCTION - START) * min(self._num_steps / self._length, 1.0)
+        paint_disc(frame, 1.0, (place, -ARM * self._turn), AGENT_RADIUS, (31, 60, 120))
         picture: NDArray[np.uint8] = np.rint(frame).astype(np.uint8)
         return picture
 
     def _observe(self) -> NDArray[np.float32]:
         # Multiplying the cue by zero would leave its sign, as -0.0.
         return np.array([self._cue if self._num_steps == 0 else 0.0, self._num_steps == self._length], np.float32)
-
-
-def _paint(frame: NDArray[np.float64], right: float, up: float, radius: float, colour: tuple[int, int, int]) -> None:
-    pixel = 2 / FRAME_SIZE
-    distance = np.hypot(_RIGHT - right, _UP - up)
-    coverage = np.clip((radius - distance) / pixel + 0.5, 0.0, 1.0)[..., np.newaxis]
-    frame += coverage * (colour - frame)
 
 
 ENVIRONMENTS = tuple(

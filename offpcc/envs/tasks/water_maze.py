@@ -15,6 +15,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from offpcc.envs.registration import Environment, concatenate
+from offpcc.envs.rendering import paint_disc
 
 __all__ = ["ENVIRONMENTS", "WaterMaze"]
 
@@ -28,9 +29,6 @@ STEPS_INSIDE = 5  # before the agent returns to the start
 FRAME_SIZE = 240  # pixels
 FRAME_HALF_WIDTH = 1.05
 AGENT_DRAWN_RADIUS = 0.05
-
-_CENTRES = (np.arange(FRAME_SIZE) + 0.5) / FRAME_SIZE * 2 * FRAME_HALF_WIDTH - FRAME_HALF_WIDTH
-_RIGHT, _UP = np.meshgrid(_CENTRES, -_CENTRES)
 
 
 class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
@@ -93,9 +91,12 @@ class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         if self.render_mode is None:
             return None
         frame = np.full((FRAME_SIZE, FRAME_SIZE, 3), 255.0)
-        _paint(frame, np.zeros(2), POOL_RADIUS, (166, 206, 227))
-        _paint(frame, self._platform, PLATFORM_RADIUS, (253, 191, 111))
-        _paint(frame, self._position, AGENT_DRAWN_RADIUS, (31, 60, 120))
+        for centre, radius, colour in (
+            (np.zeros(2), POOL_RADIUS, (166, 206, 227)),
+            (self._platform, PLATFORM_RADIUS, (253, 191, 111)),
+            (self._position, AGENT_DRAWN_RADIUS, (31, 60, 120)),
+        ):
+            paint_disc(frame, FRAME_HALF_WIDTH, tuple(centre), radius, colour)
         picture: NDArray[np.uint8] = np.rint(frame).astype(np.uint8)
         return picture
 
@@ -106,15 +107,6 @@ class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     def _observe(self, inside: bool) -> NDArray[np.float32]:
         platform = self._platform if self._show_platform else ()
         return np.array([*self._position, inside, *platform], np.float32)
-
-
-def _paint(
-    frame: NDArray[np.float64], centre: NDArray[np.float64], radius: float, colour: tuple[int, int, int]
-) -> None:
-    pixel = 2 * FRAME_HALF_WIDTH / FRAME_SIZE
-    distance = np.hypot(_RIGHT - centre[0], _UP - centre[1])
-    coverage = np.clip((radius - distance) / pixel + 0.5, 0.0, 1.0)[..., np.newaxis]
-    frame += coverage * (colour - frame)
 
 
 def _rows() -> tuple[Environment, ...]:

@@ -108,17 +108,11 @@ def _send_failure(pipe: Connection[Any, Any], fault: UserError, cause: BaseExcep
 
 
 def _answer(env: EpisodeReplay, command: str, given: Any) -> Any:
-    match command:
-        case "reset":
-            return env.reset()[0]
-        case "step":
-            return env.step(given)[:4]
-        case "note":
-            return env.snapshot()
-        case "begin_anew":
-            return env.begin_anew(given)
-        case _:
-            return env.restore(given)
+    if command == "reset":
+        return env.reset()[0]
+    if command == "step":
+        return env.step(given)[:4]
+    return env.snapshot() if command == "snapshot" else getattr(env, command)(given)  # restore or begin_anew
 
 
 def _end_with_parent() -> None:
@@ -296,34 +290,26 @@ class WorkerEnvironments:
             self._restarts[number] = 0
         crashed, self._lost = ~np.isin(np.arange(self.num_envs), list(answers)), np.zeros(self.num_envs, np.bool_)
         results = [answers.get(number, (self._firsts[number], 0.0, False, False)) for number in range(self.num_envs)]
-        observations, rewards, terminated, truncated = zip(*results, strict=True)
-        return StepResult(
-            list(observations),
-            np.array(rewards, np.float64),
-            np.array(terminated, np.bool_),
-            np.array(truncated, np.bool_),
-            crashed,
-        )
+        return StepResult.of(results, crashed)
 
     def snapshot(self) -> list[dict[str, Any] | None]:
         """See `Environments.snapshot`."""
-        notes: dict[int, dict[str, Any] | None] = {}
-        while missing := [number for number in range(self.num_envs) if number not in notes]:
-            answers = self._ask("note", dict.fromkeys(missing))
+        answers: dict[int, dict[str, Any] | None] = {}
+        while missing := [number for number in range(self.num_envs) if number not in answers]:
+            answers |= self._ask("snapshot", dict.fromkeys(missing))
             self._lost[[number for number in missing if number not in answers]] = True
-            notes |= answers
-        snapshots = [to_tensors(notes[number]) for number in range(self.num_envs)]
+        snapshots = [to_tensors(answers[number]) for number in range(self.num_envs)]
         return [
-            {**note, "is_lost": True} if note and is_lost else note
-            for note, is_lost in zip(snapshots, self._lost, strict=True)
+            {**snapshot, "is_lost": True} if snapshot and is_lost else snapshot
+            for snapshot, is_lost in zip(snapshots, self._lost, strict=True)
         ]
 
-    def restore(self, notes: list[dict[str, Any] | None]) -> RestoredEpisodes:
+    def restore(self, snapshots: list[dict[str, Any] | None]) -> RestoredEpisodes:
         """See `Environments.restore`."""
-        arrays = dict(enumerate(to_arrays(note) for note in notes))
-        self.seeds = [note["seed"] for note in arrays.values()]
-        self._lost = np.array([note.get("is_lost", False) for note in arrays.values()], np.bool_)
-        answers = self._ask("repeat", arrays)
+        arrays = dict(enumerate(map(to_arrays, snapshots)))
+        self.seeds = [snapshot["seed"] for snapshot in arrays.values()]
+        self._lost = np.array([snapshot.get("is_lost", False) for snapshot in arrays.values()], np.bool_)
+        answers = self._ask("restore", arrays)
         self._lost[[number for number in arrays if number not in answers]] = True
         found = restored_episodes([answers.get(number, (self._firsts[number], False, False)) for number in arrays])
         self._firsts = list(found.observations)  # a lost episode was replaced by a new one
