@@ -28,8 +28,6 @@ from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Diagnosis, Finding
 from offpcc.utils.foreign import ForeignCall
 
-__all__ = ["LONGEST_EPISODE", "TROUBLES", "examine"]
-
 Env = gymnasium.Env[Any, Any]
 LONGEST_EPISODE = 27_000  # steps; the length of Atari's longest episodes, which have 108,000 frames
 ROUNDING = 1e-5  # relative to a bound; rounding to float32 may exceed a bound by this much

@@ -9,14 +9,9 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 
+from offpcc.envs.wrappers.base import Array, Info
 from offpcc.utils.rng import generator_state, set_generator_state
-
-__all__ = ["EpisodeReplay", "checksum"]
-
-Array = NDArray[Any]
-Info = dict[str, Any]
 
 
 class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):

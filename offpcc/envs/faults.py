@@ -29,20 +29,6 @@ from offpcc.utils.files import open_regular
 from offpcc.utils.foreign import MisuseError
 from offpcc.utils.signals import show_cursor
 
-__all__ = [
-    "SLOW",
-    "EnvironmentFault",
-    "OverdueError",
-    "RemoteTracebackError",
-    "Watchdog",
-    "deed",
-    "format_error",
-    "kind_of",
-    "overdue",
-    "place_in",
-    "remedy_of",
-]
-
 FILE = "environment_faults.txt"
 OFFPCC, GYMNASIUM = Path(__file__).parents[1], Path(gymnasium.__file__).parent
 GOES_ON = "--resume goes on from where the run was last saved"

@@ -15,7 +15,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import Box
-from numpy.typing import NDArray
 
 from offpcc.envs.faults import (
     SLOW,
@@ -31,14 +30,11 @@ from offpcc.envs.faults import (
 )
 from offpcc.envs.make import env_options
 from offpcc.envs.wrapper_chain import name_of
+from offpcc.envs.wrappers.base import Array, Info
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, tell
 from offpcc.utils.foreign import ForeignCall
 
-__all__ = ["Guard", "Inspection", "UnfitError", "close", "guarded", "opened"]
-
-
-Array = NDArray[Any]
 Env = TypeVar("Env", bound=gym.Env[Any, Any])
 LARGEST = float(np.finfo(np.float32).max)  # buffers and networks hold float32
 
@@ -135,8 +131,6 @@ class Inspection:
         shown = returned if isinstance(returned, numbers.Real) else kind_of(returned)
         raise UnfitError(f"returned {shown} for {name}", f"return True or False: bool({name})")
 
-
-Info = dict[str, Any]
 
 READABLE = (
     "return (observation, reward, terminated, truncated, info) from step and (observation, info) from reset; an "

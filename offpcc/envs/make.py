@@ -27,8 +27,6 @@ from offpcc.utils.errors import UserError, first_line, text_of
 from offpcc.utils.foreign import ForeignCall, MisuseError
 from offpcc.utils.paths import import_own
 
-__all__ = ["OLD_GYM", "UnsuitableEnvironment", "cannot_be_made", "describe", "make", "simulator"]
-
 OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
 OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score", "ref_min_score", "ref_max_score")
 MOST_WRAPPERS = 50  # a step calls all of them, and Python limits the depth of calls

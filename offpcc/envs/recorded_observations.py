@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers as gymnasiums
-from numpy.typing import NDArray
 
 from offpcc.envs.wrapper_chain import (
     ANT,
@@ -25,16 +24,10 @@ from offpcc.envs.wrapper_chain import (
     is_observation_wrapper,
     levels,
     name_of,
-    observation_wrappers,
 )
 from offpcc.envs.wrappers import KeepIndices, UnitAction
+from offpcc.envs.wrappers.base import Array, Env, Info
 from offpcc.utils.errors import UserError, first_line
-
-__all__ = ["Playback", "observation_wrappers", "view"]
-
-Array = NDArray[Any]
-Info = dict[str, Any]
-Env = gym.Env[Any, Any]
 
 STREAM = 4  # separates these random draws from others with the same seed
 NUM_COMPARED = 1_000  # steps of the first episode to replay, to detect a dependence on other episodes

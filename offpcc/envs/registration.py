@@ -13,8 +13,6 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import WrapperSpec
 
-__all__ = ["FLOAT32", "PREVIOUS_ACTION", "Environment", "concatenate", "is_installed", "keep", "require"]
-
 
 @dataclass(frozen=True)
 class Environment:

@@ -15,9 +15,6 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["backend", "choose_opengl", "has_screen", "paint_disc", "require_opengl"]
-
-
 X_PORT = 6000  # of display 0
 SECONDS = 0.5
 

@@ -11,25 +11,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers as gymnasiums
 from gymnasium.utils import RecordConstructorArgs
-from numpy.typing import NDArray
 
 from offpcc.envs.wrappers import EpisodeReturn, Float32Observation
+from offpcc.envs.wrappers.base import Array, Env
 from offpcc.utils.errors import UserError
 
-__all__ = [
-    "ANT",
-    "describe",
-    "find_recorded_level",
-    "in_words",
-    "is_left_out",
-    "is_observation_wrapper",
-    "levels",
-    "name_of",
-    "observation_wrappers",
-]
-
-Array = NDArray[Any]
-Env = gym.Env[Any, Any]
 Shape = tuple[int, ...] | None  # None for an observation that is not an array
 
 UNKNOWN = "arguments unknown"

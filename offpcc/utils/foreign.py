@@ -14,8 +14,6 @@ import threading
 from types import TracebackType
 from typing import Any, NoReturn
 
-__all__ = ["ForeignCall", "MisuseError"]
-
 
 class MisuseError(BaseException):
     """A call tried to end the process or changed a global setting.

@@ -13,7 +13,6 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
-from numpy.typing import NDArray
 
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.d4rl.mazes import AntMaze, Maze2D
@@ -21,10 +20,7 @@ from offpcc.envs.registration import require
 from offpcc.envs.rendering import choose_opengl, require_opengl
 from offpcc.envs.tasks.mujoco_locomotion import simulator as gymnasiums_simulator
 from offpcc.envs.tasks.pybullet_locomotion import BulletLocomotion
-
-__all__ = ["AdroitHand", "NoContactForces", "as_recorded", "simulator"]
-
-Array = NDArray[Any]
+from offpcc.envs.wrappers.base import Array, Info
 
 GYMNASIUMS = {
     "halfcheetah": "half_cheetah_v4:HalfCheetahEnv",
@@ -116,7 +112,7 @@ class AdroitHand(gym.Wrapper[Array, Array, Array, Array], RecordConstructorArgs)
         gym.Wrapper.__init__(self, env)
         self._hand = name.split("-")[0]
 
-    def step(self, action: Array) -> tuple[Array, SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Array, SupportsFloat, bool, bool, Info]:
         """Take an environment step, which is 5 steps of the simulator."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if self._hand == "pen":

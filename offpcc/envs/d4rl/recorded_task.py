@@ -8,15 +8,12 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
-from numpy.typing import NDArray
 
 from offpcc.envs.d4rl import catalog
+from offpcc.envs.wrappers.base import Array
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path
 
-__all__ = ["RecordedTask"]
-
-Array = NDArray[Any]
 ReadDataset = Callable[[str, "Path | None"], "tuple[Path, dict[str, Array]]"]
 
 # Function that reads a dataset by its name or from a file. `offpcc.data.datasets.load` sets it, because environments do

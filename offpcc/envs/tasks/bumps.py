@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from offpcc.envs.registration import Environment, require
 from offpcc.envs.tasks.pybullet_locomotion import BulletWorld
-
-__all__ = ["ENVIRONMENTS", "Bumps", "Scene"]
+from offpcc.envs.wrappers.base import Array, Info
 
 NAME = "bumps-normal-test-v0"
 
@@ -61,7 +60,7 @@ CLEARANCE = (BUMP_WIDTH + FINGER_WIDTH) / 2 + 0.001
 SOFT, HARD = 0.007, 0.047  # N m
 
 
-class Bumps(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+class Bumps(gym.Env[Array, Array]):
     """A finger over a table with two bumps. It must push the right bump to the right and not move the left one.
 
     Observation, float32 (2,): the finger's y in [-0.4, 0.4] m, and its angle in [-π/3, π/3] rad. The angle is positive
@@ -98,16 +97,14 @@ class Bumps(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self.observation_space = Box(-self._bounds, self._bounds, dtype=np.float32)
         self.action_space = Box(-1.0, 1.0, (2,), np.float32)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
         self._start = self._draw_start()
         self._begin()
         return self._observe(), {}
 
-    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
         """Move the finger at constant speed for a quarter of a second."""
         self._act(np.clip(np.asarray(action, np.float64), -1.0, 1.0))
         reward = self._reward()
@@ -165,7 +162,7 @@ class Bumps(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
             return -1.0
         return float(moved_2 > PUSHED and self._scene.tip < self._scene.bumps[1])
 
-    def _observe(self) -> NDArray[np.float32]:
+    def _observe(self) -> Array:
         return np.clip(np.array(self._scene.finger, np.float32), -self._bounds, self._bounds)
 
 

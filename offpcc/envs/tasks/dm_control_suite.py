@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from offpcc.envs.registration import PREVIOUS_ACTION, Environment, concatenate, keep, require
 from offpcc.envs.rendering import choose_opengl, require_opengl
-
-__all__ = ["ENVIRONMENTS", "DMControl", "DMControlImage"]
+from offpcc.envs.wrappers.base import Array, Info
 
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
 
 
-class DMControl(gym.Env[NDArray[Any], NDArray[np.float32]]):
+class DMControl(gym.Env[Array, Array]):
     """A task of the suite.
 
     In most tasks, an episode lasts 1000 steps of the task, each with a reward of at most 1.
@@ -87,15 +86,13 @@ class DMControl(gym.Env[NDArray[Any], NDArray[np.float32]]):
             self._action_low.astype(np.float32), self._action_high.astype(np.float32), dtype=np.float32
         )
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[Any], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
         self._environment.task.random.seed(self.np_random.integers(2**32))
         return self._observe(self._environment.reset()), {}
 
-    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
         """Repeat `action` for `action_repeat` steps of the task, or until the episode is over."""
         # Clip here: the suite's physics clips the action, but its rewards use it as given.
         clipped = np.clip(np.asarray(action, np.float64), self._action_low, self._action_high)
@@ -120,7 +117,7 @@ class DMControl(gym.Env[NDArray[Any], NDArray[np.float32]]):
         """Free the simulation and its renderer."""
         self._environment.close()
 
-    def _observe(self, time_step: Any) -> NDArray[Any]:
+    def _observe(self, time_step: Any) -> Array:
         parts = time_step.observation
         return np.concatenate([np.ravel(parts[key]) for key in self._keys]).astype(np.float32)
 
@@ -176,7 +173,7 @@ class DMControlImage(DMControl):
         self._camera_flags = {} if shadows else {"shadow": False}
         self.observation_space = Box(0, 255, (1, size, size), np.uint8)
 
-    def _observe(self, time_step: Any) -> NDArray[Any]:
+    def _observe(self, time_step: Any) -> Array:
         frame = self._camera.render(render_flag_overrides=self._camera_flags)
         grey: NDArray[np.uint8] = np.rint(frame @ np.array(LUMINANCE)).astype(np.uint8)
         return grey[np.newaxis]

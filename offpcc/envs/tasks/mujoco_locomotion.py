@@ -14,8 +14,6 @@ from gymnasium.envs.registration import WrapperSpec, load_env_creator
 from offpcc.envs.registration import FLOAT32, Environment, keep, require
 from offpcc.envs.rendering import choose_opengl, require_opengl
 
-__all__ = ["ENVIRONMENTS", "simulator"]
-
 
 def simulator(entry_point: str, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
     """Make one of Gymnasium's MuJoCo environments, able to render without a screen.

@@ -19,9 +19,6 @@ from numpy.typing import NDArray
 from offpcc.envs.registration import PREVIOUS_ACTION, Environment, concatenate, keep
 from offpcc.envs.rendering import has_screen
 
-__all__ = ["ENVIRONMENTS", "Pendulum", "PendulumImage", "draw"]
-
-
 IMAGE = WrapperSpec("PendulumImage", "offpcc.envs.tasks.pendulum:PendulumImage", {})
 
 

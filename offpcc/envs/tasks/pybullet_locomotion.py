@@ -25,8 +25,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from offpcc.envs.registration import Environment, keep, require
-
-__all__ = ["ENVIRONMENTS", "BulletLocomotion", "BulletWorld"]
+from offpcc.envs.wrappers.base import Array, Info
 
 
 class BulletWorld:
@@ -59,7 +58,7 @@ class BulletWorld:
 PACKAGE = "pybullet-envs-gymnasium"
 
 
-class BulletLocomotion(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+class BulletLocomotion(gym.Env[Array, Array]):
     """A body that learns to run along x.
 
     Observation, float32: see this module; the simulator clips it to [-5, 5].
@@ -105,16 +104,14 @@ class BulletLocomotion(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self.action_space = self._simulation.action_space
         self.observation_space = Box(-5, 5, self._simulation.observation_space.shape, np.float32)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
         self._simulation.robot.np_random = self.np_random
         observation, _ = self._simulation.reset()
         return observation, {}
 
-    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
         """Take a step of 0.0165 s."""
         # Clip here: the simulator's joints clip the action, but its rewards use it as given.
         executed = np.clip(np.asarray(action, np.float32), -1, 1)

@@ -9,17 +9,15 @@ import numpy as np
 from gymnasium.envs.registration import WrapperSpec
 from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
-from numpy.typing import NDArray
 
 from offpcc.envs.registration import FLOAT32, Environment
-
-__all__ = ["ENVIRONMENTS", "ReacherObservation"]
+from offpcc.envs.wrappers.base import Array, Info
 
 SIZE = 13
 GOAL = [4, 5, 8, 9, 10]
 
 
-class ReacherObservation(gym.Wrapper[NDArray[Any], Any, NDArray[Any], Any], RecordConstructorArgs):
+class ReacherObservation(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
     """Shows the paper's 13 numbers, with the goal either always or only in an episode's first observation.
 
     Observation: cosines (2) and sines (2) of the joints' angles; goal's x and y (2); joints' speeds (2); fingertip
@@ -42,14 +40,12 @@ class ReacherObservation(gym.Wrapper[NDArray[Any], Any, NDArray[Any], Any], Reco
         self._hidden = GOAL if goal_shown_once else []
         self.observation_space = Box(-np.inf, np.inf, (SIZE,), np.float64)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[Any], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode and show its goal."""
         observation, info = self.env.reset(seed=seed, options=options)
         return self._padded(observation), info
 
-    def step(self, action: Any) -> tuple[NDArray[Any], SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Array, SupportsFloat, bool, bool, Info]:
         """Take an environment step; hide the goal if it is shown only once."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         shown = self._padded(observation)
@@ -57,7 +53,7 @@ class ReacherObservation(gym.Wrapper[NDArray[Any], Any, NDArray[Any], Any], Reco
         return shown, reward, terminated, truncated, info
 
     @staticmethod
-    def _padded(observation: NDArray[Any]) -> NDArray[Any]:
+    def _padded(observation: Array) -> Array:
         return np.concatenate([observation, np.zeros(SIZE - len(observation))])
 
 

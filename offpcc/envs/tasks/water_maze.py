@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from offpcc.envs.registration import Environment, concatenate
 from offpcc.envs.rendering import paint_disc
-
-__all__ = ["ENVIRONMENTS", "WaterMaze"]
+from offpcc.envs.wrappers.base import Array, Info
 
 POOL_RADIUS = 1.0
 PLATFORM_RADIUS = 0.30
@@ -31,7 +30,7 @@ FRAME_HALF_WIDTH = 1.05
 AGENT_DRAWN_RADIUS = 0.05
 
 
-class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+class WaterMaze(gym.Env[Array, Array]):
     """A disc of water with radius 1, and a platform whose place is drawn anew for each episode.
 
     Observation, float32 (3,) or (5,): the agent's x and y; 1 if it is inside the platform, else 0; and, if shown, the
@@ -61,9 +60,7 @@ class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self._platform, self._position, self._velocity = np.zeros(2), np.zeros(2), np.zeros(2)
         self._num_steps_inside = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
         angle = self.np_random.uniform(-np.pi, np.pi)
@@ -71,7 +68,7 @@ class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self._return_to_start()
         return self._observe(inside=False), {}
 
-    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
         """Swim one step."""
         acceleration = np.clip(np.asarray(action, np.float64), -MAX_ACCELERATION, MAX_ACCELERATION)
         self._velocity = np.clip(self._velocity + acceleration, -MAX_VELOCITY, MAX_VELOCITY)
@@ -104,7 +101,7 @@ class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self._position, self._velocity = np.zeros(2), np.zeros(2)
         self._num_steps_inside = 0
 
-    def _observe(self, inside: bool) -> NDArray[np.float32]:
+    def _observe(self, inside: bool) -> Array:
         platform = self._platform if self._show_platform else ()
         return np.array([*self._position, inside, *platform], np.float32)
 

@@ -43,8 +43,6 @@ from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, tell
 
-__all__ = ["DeadWorkerError", "Worker", "WorkerEnvironments", "end", "serve"]
-
 CLOSE = "close"
 FAREWELL = 5.0  # seconds that a process has to end by itself
 

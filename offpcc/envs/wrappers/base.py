@@ -10,11 +10,9 @@ from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-__all__ = ["ActionScale", "Array", "EpisodeReturn", "Float32Observation", "Info", "UnitAction", "action_bounds", "box"]
-
-
 Array = NDArray[Any]
 Info = dict[str, Any]
+Env = gym.Env[Any, Any]
 
 
 def box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) -> Box:

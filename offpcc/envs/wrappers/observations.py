@@ -15,17 +15,6 @@ from gymnasium.utils import RecordConstructorArgs
 from offpcc.config.validation import MOST_PARTS, NumParts, check, rules_of
 from offpcc.envs.wrappers.base import Array, EpisodeReturn, Info, UnitAction, box
 
-__all__ = [
-    "Concatenate",
-    "DropIndices",
-    "Flicker",
-    "FrameStackObservation",
-    "KeepIndices",
-    "ObservationNoise",
-    "PreviousAction",
-    "num_stacked",
-]
-
 
 @gin.configurable(denylist=["env"])
 class KeepIndices(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
