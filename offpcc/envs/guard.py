@@ -84,19 +84,19 @@ class Inspection:
 
     def _read(self, returned: Any) -> Array:
         try:
-            seen = np.asarray(returned)
+            array = np.asarray(returned)
         except ValueError:  # a ragged list
             raise UnfitError(f"returned {kind_of(returned)} for an observation", SPACE) from None
-        if seen.shape != self.shape or seen.dtype.kind not in "biuf":
+        if array.shape != self.shape or array.dtype.kind not in "biuf":
             promised = f"its space says {self.dtype} of shape {self.shape}"
             raise UnfitError(f"returned {kind_of(returned)} for an observation, {promised},", SPACE)
         with np.errstate(all="ignore"):
-            read = seen.astype(self.dtype, copy=False)
-            is_lost = ~np.isfinite(read) if self.dtype.kind == "f" else read != seen  # NaN is unequal
+            read = array.astype(self.dtype, copy=False)
+            is_lost = ~np.isfinite(read) if self.dtype.kind == "f" else read != array  # NaN is unequal
         if is_lost.any():
             index = tuple(int(place) for place in np.argwhere(is_lost)[0])
-            number = f"{seen[index]:.6g} at index {index[0] if len(index) == 1 else index} of its observation"
-            if np.isfinite(seen[index]):
+            number = f"{array[index]:.6g} at index {index[0] if len(index) == 1 else index} of its observation"
+            if np.isfinite(array[index]):
                 raise UnfitError(f"returned {number}, which {self.dtype} cannot hold,", SPACE)
             raise UnfitError(f"returned {number}", DIVERGES)
         return read

@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium
@@ -118,7 +119,7 @@ def _egl_has_device() -> bool:
 def paint_disc(
     frame: NDArray[np.float64],
     half_width: float,
-    centre: tuple[float, float],
+    centre: Sequence[float] | NDArray[np.float64],
     radius: float,
     colour: tuple[int, int, int],
 ) -> None:

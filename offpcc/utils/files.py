@@ -187,8 +187,8 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = as_raised(error)
-        code, elsewhere = told.errno or 0, file_elsewhere(told, folder)
+        cause = as_raised(error)
+        code, elsewhere = cause.errno or 0, file_elsewhere(cause, folder)
         if code in FULL:
             fault, remedy = os.strerror(code), f"make room, {GOES_ON}"
         elif code == errno.EBADF:
@@ -196,7 +196,7 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
         elif elsewhere is not None:
             raise
         elif code in IN_THE_WAY:
-            place = told.filename2 or told.filename or folder
+            place = cause.filename2 or cause.filename or folder
             raise UserError(
                 f"{place} cannot be written ({os.strerror(code)}): move what is there away, {GOES_ON}"
             ) from error

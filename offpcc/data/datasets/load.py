@@ -23,7 +23,7 @@ from offpcc.data.datasets.metadata import Notice
 from offpcc.data.datasets.minari import read_minari
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.d4rl.catalog import ADDRESS, FILES, SUFFIXES, why_not
-from offpcc.envs.d4rl.recorded_task import set_dataset_reader
+from offpcc.envs.d4rl.make import set_dataset_reader
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import as_path, why_no_folder
 

@@ -93,7 +93,7 @@ class WaterMaze(gym.Env[Array, Array]):
             (self._platform, PLATFORM_RADIUS, (253, 191, 111)),
             (self._position, AGENT_DRAWN_RADIUS, (31, 60, 120)),
         ):
-            paint_disc(frame, FRAME_HALF_WIDTH, tuple(centre), radius, colour)
+            paint_disc(frame, FRAME_HALF_WIDTH, centre, radius, colour)
         picture: NDArray[np.uint8] = np.rint(frame).astype(np.uint8)
         return picture
 
