@@ -183,8 +183,8 @@ class VectorEnvironments:
         observations = [np.array(observation) for observation in batch]
         if self.mode == AutoresetMode.SAME_STEP and (ended := terminated | truncated).any():
             self._first_observations = batch
-            for number in np.flatnonzero(ended):
-                observations[number] = np.array(infos["final_obs"][number])
+            for index in np.flatnonzero(ended):
+                observations[index] = np.array(infos["final_obs"][index])
         for number, observation in enumerate(observations):
             try:
                 observations[number] = self._inspection.observation(observation)

@@ -44,15 +44,19 @@ class Logger(Protocol):
 
     def progress(self, progress: Progress) -> None:
         """Show the progress of the run; called up to a few times per second, so it must be cheap."""
+        return
 
     def epoch(self, row: Row) -> None:
         """Log an epoch's numbers; `row["step"]` is the number of environment steps so far."""
+        return
 
     def artifact(self, kind: str, file: Path) -> None:
         """Log a finished file; `kind` is "actor", "curve" or "video"."""
+        return
 
     def close(self) -> None:
         """Close the logger; no other method is called afterwards."""
+        return
 
 
 class Loggers:
