@@ -2,6 +2,7 @@ import contextlib
 import io
 import math
 import os
+import resource
 import struct
 import subprocess
 import sys
@@ -95,6 +96,20 @@ class TestCSVLogger:
         before = file.stat().st_ino
         logger.epoch({"epoch": 1, "step": 10})
         assert file.stat().st_ino == before and file.read_text() == ",".join(COLUMNS) + "\n1,10,,\n"
+
+    def test_a_line_that_does_not_fit_on_the_disk_leaves_nothing(self, tmp_path):
+        file = tmp_path / "progress.csv"
+        logger = CSVLogger(file, COLUMNS)
+        before, limits = file.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 3, limits[1]))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                logger.epoch({"epoch": 1, "step": 10})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert file.read_bytes() == before
+        logger.epoch({"epoch": 1, "step": 10})
+        assert file.read_bytes() == before + b"1,10,,\n"
 
     @pytest.mark.parametrize("change", ["removed", "longer", "fifo", "link"])
     def test_a_file_that_other_code_has_changed_is_written_anew(self, tmp_path, change):
