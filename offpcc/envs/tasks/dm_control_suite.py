@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import WrapperSpec
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
@@ -180,49 +180,41 @@ class DMControlImage(DMControl):
 
 
 def _cartpole(task: str) -> tuple[Environment, ...]:
-    def row(suffix: str, hidden: str, size: int, *wrappers: WrapperSpec) -> Environment:
-        return Environment(
-            name=f"dmc-cartpole-{task}{suffix}-v0",
-            family=f"dmc-cartpole-{task}",
-            hidden=hidden,
-            entry_point="offpcc.envs.tasks.dm_control_suite:DMControl",
-            max_episode_steps=200,
-            observation_shape=(size,),
-            action_size=1,
-            kwargs={"domain": "cartpole", "task": task, "action_repeat": 5},
-            wrappers=wrappers,
-            package="dm-control",
-        )
-
+    full = Environment(
+        name=f"dmc-cartpole-{task}-v0",
+        family=f"dmc-cartpole-{task}",
+        hidden="nothing",
+        entry_point="offpcc.envs.tasks.dm_control_suite:DMControl",
+        max_episode_steps=200,
+        observation_shape=(5,),
+        action_size=1,
+        kwargs={"domain": "cartpole", "task": task, "action_repeat": 5},
+        package="dm-control",
+    )
     p, v, a = keep(0, 1, 2), keep(3, 4), PREVIOUS_ACTION
     return (
-        row("", "nothing", 5),
-        row("-p", "velocities", 3, p),
-        row("-va", "positions", 3, v, a),
-        row("-p-concat5", "velocities; last 5 positions shown", 15, p, concatenate(5)),
-        row("-va-concat10", "positions; last 10 velocities and actions shown", 30, v, a, concatenate(10)),
+        full,
+        full.variant("-p", "velocities", (3,), p),
+        full.variant("-va", "positions", (3,), v, a),
+        full.variant("-p-concat5", "velocities; last 5 positions shown", (15,), p, concatenate(5)),
+        full.variant("-va-concat10", "positions; last 10 velocities and actions shown", (30,), v, a, concatenate(10)),
     )
 
 
 def _images(domain: str, task: str, action_size: int) -> tuple[Environment, ...]:
-    def row(suffix: str, hidden: str, channels: int, *wrappers: WrapperSpec) -> Environment:
-        return Environment(
-            name=f"dmc-{domain}-{task}{suffix}-v0",
-            family=f"dmc-{domain}-{task}-img",
-            hidden=hidden,
-            entry_point="offpcc.envs.tasks.dm_control_suite:DMControlImage",
-            max_episode_steps=500,
-            observation_shape=(channels, 84, 84),
-            action_size=action_size,
-            kwargs={"domain": domain, "task": task, "action_repeat": 2},
-            wrappers=wrappers,
-            package="dm-control",
-        )
-
-    return (
-        row("-img", "velocities; positions shown as an image", 1),
-        row("-mdp-img-concat3", "velocities; positions shown as the last 3 images", 3, concatenate(3)),
+    one = Environment(
+        name=f"dmc-{domain}-{task}-img-v0",
+        family=f"dmc-{domain}-{task}-img",
+        hidden="velocities; positions shown as an image",
+        entry_point="offpcc.envs.tasks.dm_control_suite:DMControlImage",
+        max_episode_steps=500,
+        observation_shape=(1, 84, 84),
+        action_size=action_size,
+        kwargs={"domain": domain, "task": task, "action_repeat": 2},
+        package="dm-control",
     )
+    several = one.variant("", "velocities; positions shown as the last 3 images", (3, 84, 84), concatenate(3))
+    return one, replace(several, name=f"dmc-{domain}-{task}-mdp-img-concat3-v0")
 
 
 ENVIRONMENTS = (

@@ -16,11 +16,11 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import WrapperSpec
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
@@ -130,38 +130,33 @@ class BulletLocomotion(gym.Env[Array, Array]):
         self._simulation.close()
 
 
-def _row(name: str, body: str, hidden: str, size: int, num_joints: int, *wrappers: WrapperSpec) -> Environment:
-    return Environment(
-        name=name,
-        family=f"{body}-bullet",
-        hidden=hidden,
-        entry_point="offpcc.envs.tasks.pybullet_locomotion:BulletLocomotion",
-        max_episode_steps=1000,
-        observation_shape=(size,),
-        action_size=num_joints,
-        kwargs={"body": body},
-        wrappers=wrappers,
-        package=PACKAGE,
-    )
-
-
 def _rows(body: str, num_joints: int, num_feet: int) -> tuple[Environment, ...]:
     contacts = 8 + 2 * num_joints
     size = contacts + num_feet
     speeds = range(9, contacts, 2)
     velocities = [3, 4, 5, *speeds]
     positions = [index for index in range(size) if index not in velocities]
-    rows = [
-        _row(f"{body}-bullet-v0", body, "nothing", size, num_joints),
-        _row(f"{body}-bullet-p-v0", body, "velocities", len(positions), num_joints, keep(*positions)),
-        _row(
-            f"{body}-bullet-v-v0", body, "positions and foot contacts", len(velocities), num_joints, keep(*velocities)
-        ),
-    ]
-    if body in ("halfcheetah", "ant"):  # tasks of the original offpcc
-        shown = [index for index in range(size) if index not in speeds]
-        rows.append(_row(f"{body}-p-v0", body, "joints' speeds", len(shown), num_joints, keep(*shown)))
-    return tuple(rows)
+    full = Environment(
+        name=f"{body}-bullet-v0",
+        family=f"{body}-bullet",
+        hidden="nothing",
+        entry_point="offpcc.envs.tasks.pybullet_locomotion:BulletLocomotion",
+        max_episode_steps=1000,
+        observation_shape=(size,),
+        action_size=num_joints,
+        kwargs={"body": body},
+        package=PACKAGE,
+    )
+    rows = (
+        full,
+        full.variant("-p", "velocities", (len(positions),), keep(*positions)),
+        full.variant("-v", "positions and foot contacts", (len(velocities),), keep(*velocities)),
+    )
+    if body not in ("halfcheetah", "ant"):
+        return rows
+    shown = [index for index in range(size) if index not in speeds]
+    original = full.variant("", "joints' speeds", (len(shown),), keep(*shown))
+    return (*rows, replace(original, name=f"{body}-p-v0"))  # a task of the original offpcc
 
 
 ENVIRONMENTS = (

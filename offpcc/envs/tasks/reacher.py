@@ -57,29 +57,23 @@ class ReacherObservation(gym.Wrapper[Array, Any, Array, Any], RecordConstructorA
         return np.concatenate([observation, np.zeros(SIZE - len(observation))])
 
 
-def _row(name: str, hidden: str, goal_shown_once: bool) -> Environment:
-    return Environment(
-        name=name,
-        family="reacher",
-        hidden=hidden,
-        entry_point="offpcc.envs.tasks.mujoco_locomotion:simulator",
-        max_episode_steps=50,
-        observation_shape=(SIZE,),
-        action_size=2,
-        kwargs={"entry_point": "reacher_v5:ReacherEnv", "reward_dist_weight": 1.0, "reward_control_weight": 1.0},
-        wrappers=(
-            WrapperSpec(
-                "ReacherObservation",
-                "offpcc.envs.tasks.reacher:ReacherObservation",
-                {"goal_shown_once": goal_shown_once},
-            ),
-            FLOAT32,
-        ),
-        package="mujoco",
-    )
+def _shown(goal_shown_once: bool) -> WrapperSpec:
+    entry_point = "offpcc.envs.tasks.reacher:ReacherObservation"
+    return WrapperSpec("ReacherObservation", entry_point, {"goal_shown_once": goal_shown_once})
 
 
+_REACHER = Environment(
+    name="reacher-v0",
+    family="reacher",
+    hidden="",
+    entry_point="offpcc.envs.tasks.mujoco_locomotion:simulator",
+    max_episode_steps=50,
+    observation_shape=(SIZE,),
+    action_size=2,
+    kwargs={"entry_point": "reacher_v5:ReacherEnv", "reward_dist_weight": 1.0, "reward_control_weight": 1.0},
+    package="mujoco",
+)
 ENVIRONMENTS = (
-    _row("reacher-mdp-v0", "nothing", goal_shown_once=False),
-    _row("reacher-pomdp-v0", "goal, after the first observation", goal_shown_once=True),
+    _REACHER.variant("-mdp", "nothing", (SIZE,), _shown(goal_shown_once=False), FLOAT32),
+    _REACHER.variant("-pomdp", "goal, after the first observation", (SIZE,), _shown(goal_shown_once=True), FLOAT32),
 )

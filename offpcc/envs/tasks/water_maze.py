@@ -10,7 +10,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import WrapperSpec
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
@@ -106,25 +105,18 @@ class WaterMaze(gym.Env[Array, Array]):
         return np.array([*self._position, inside, *platform], np.float32)
 
 
-def _rows() -> tuple[Environment, ...]:
-    def row(suffix: str, hidden: str, size: int, show_platform: bool, *wrappers: WrapperSpec) -> Environment:
-        return Environment(
-            name=f"water-maze-simple-{suffix}-v0",
-            family="water-maze-simple",
-            hidden=hidden,
-            entry_point="offpcc.envs.tasks.water_maze:WaterMaze",
-            max_episode_steps=200,
-            observation_shape=(size,),
-            action_size=2,
-            kwargs={"show_platform": show_platform},
-            wrappers=wrappers,
-        )
-
-    return (
-        row("mdp", "velocity, steps inside", 5, True),
-        row("pomdp", "the platform, velocity, steps inside", 3, False),
-        row("pomdp-concat10", "the platform; last 10 places shown", 30, False, concatenate(10)),
-    )
-
-
-ENVIRONMENTS = _rows()
+_SIMPLE = Environment(
+    name="water-maze-simple-v0",
+    family="water-maze-simple",
+    hidden="",
+    entry_point="offpcc.envs.tasks.water_maze:WaterMaze",
+    max_episode_steps=200,
+    observation_shape=(),
+    action_size=2,
+)
+_POMDP = _SIMPLE.variant("-pomdp", "the platform, velocity, steps inside", (3,), show_platform=False)
+ENVIRONMENTS = (
+    _SIMPLE.variant("-mdp", "velocity, steps inside", (5,), show_platform=True),
+    _POMDP,
+    _POMDP.variant("-concat10", "the platform; last 10 places shown", (30,), concatenate(10)),
+)
