@@ -19,12 +19,12 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from offpcc.envs.faults import format_error, kind_of
+from offpcc.envs.faults import kind_of
 from offpcc.envs.guard import opened
 from offpcc.envs.make import OLD_GYM, cannot_be_made, env_options, make
 from offpcc.envs.rendering import backend
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, format_error
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Diagnosis, Finding
 from offpcc.utils.foreign import ForeignCall
 
@@ -410,7 +410,7 @@ def _check_episodes(record: Rollout, limit: int | None) -> Finding:
         is_decided = all(end.is_decided for end in of_length)
         if is_suspect and len(of_length) > 1 and all(end.terminated for end in of_length) and not is_decided:
             ended = f"{len(of_length)} episodes lasted {length} steps, and all of these are `terminated`"
-            return Finding("episodes", FAULT, f"a time limit told as a termination? {ended}; {text}", TRUNCATE)
+            return Finding("episodes", FAULT, f"a time limit reported as a termination? {ended}; {text}", TRUNCATE)
     if num_both := sum(end.terminated and end.truncated for end in ends):
         remedy = "agents take that as a termination"
         return Finding("episodes", NOTE, f"{num_both} both terminated and truncated; {text}", remedy)

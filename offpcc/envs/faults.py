@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 
-from offpcc.utils.errors import UserError, named
+from offpcc.utils.errors import UserError, format_error
 from offpcc.utils.files import open_regular
 from offpcc.utils.foreign import MisuseError
 from offpcc.utils.signals import show_cursor
@@ -104,12 +104,7 @@ def place_in(stack: Sequence[traceback.FrameSummary]) -> str | None:
     return next(iter(reversed(own or [place for _, place in inside])), None)
 
 
-def format_error(error: BaseException) -> str:
-    """Return an exception's class and message in one line."""
-    return named(error)
-
-
-def deed(error: BaseException) -> str:
+def fault_of(error: BaseException) -> str:
     """Return what some code did before an exception, such as "raised ValueError: too far"."""
     return error.what if isinstance(error, MisuseError) else f"raised {format_error(error)}"
 
@@ -175,15 +170,15 @@ class Watchdog:
 
     Args:
         timeout: maximum seconds of a call.
-        last_words: called with the stack of the hanging call if the process must end; it prints a message and returns
+        on_hang: called with the stack of the hanging call if the process must end; it prints a message and returns
             the exit code.
     """
 
     _open: ClassVar[list[Watchdog]] = []
     _before: ClassVar[Any] = None  # the previous handler of SIGALRM
 
-    def __init__(self, timeout: float, last_words: Callable[[traceback.StackSummary], int]) -> None:
-        self.timeout, self.last_words = timeout, last_words
+    def __init__(self, timeout: float, on_hang: Callable[[traceback.StackSummary], int]) -> None:
+        self.timeout, self.on_hang = timeout, on_hang
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._deadline: float | None = None  # of the current call
         self._thread, self._is_interrupted = 0, False
@@ -230,7 +225,7 @@ class Watchdog:
                 signal.pthread_kill(self._thread, signal.SIGALRM)
 
     def _end(self) -> None:
-        code = self.last_words(traceback.extract_stack(sys._current_frames()[self._thread]))
+        code = self.on_hang(traceback.extract_stack(sys._current_frames()[self._thread]))
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         show_cursor()

@@ -21,8 +21,7 @@ from offpcc.envs.faults import (
     EnvironmentFault,
     OverdueError,
     Watchdog,
-    deed,
-    format_error,
+    fault_of,
     kind_of,
     overdue,
     place_in,
@@ -32,7 +31,7 @@ from offpcc.envs.make import env_options
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.envs.wrappers.base import Array, Info
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, tell
+from offpcc.utils.errors import UserError, format_error, tell
 from offpcc.utils.foreign import ForeignCall
 
 Env = TypeVar("Env", bound=gym.Env[Any, Any])
@@ -153,7 +152,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         assert isinstance(env.observation_space, Box)
         self._inspection = Inspection(env.observation_space)
         self._which, self._timeout = which, timeout
-        self._watchdog: Any = nullcontext() if timeout is None else Watchdog(timeout, self._last_words)
+        self._watchdog: Any = nullcontext() if timeout is None else Watchdog(timeout, self._on_hang)
         self._length = 0
         self._seed: int | None = None
         self._action: Array | None = None  # of the current step
@@ -243,7 +242,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
             moment = f"in step {self._length:,} of {episode}, on the action {action}"
         return EnvironmentFault(f"{name} ({self._which})" if self._which else name, what, moment, remedy, cause)
 
-    def _last_words(self, stack: StackSummary) -> int:
+    def _on_hang(self, stack: StackSummary) -> int:
         fault = self._fault(overdue(self._watchdog.timeout, _place_of_hang(stack)), SLOW)
         return (fault.in_run(None) if self._which else fault).report()
 
@@ -278,10 +277,10 @@ def close(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any], timeout:
         tell(f"{name_of(env)} {what} when it was closed; {outcome} {mend}")
         return 2
 
-    def last_words(stack: StackSummary) -> int:
+    def on_hang(stack: StackSummary) -> int:
         return report(overdue(seconds, _place_of_hang(stack)), SLOW, "the process ends here;")
 
-    watchdog = Watchdog(seconds, last_words) if seconds else None
+    watchdog = Watchdog(seconds, on_hang) if seconds else None
     try:
         with ForeignCall(), watchdog or nullcontext():
             env.close()
@@ -309,7 +308,7 @@ def _explain(error: BaseException, timeout: float) -> tuple[str, str]:
     place = place_in(extract_tb(error.__traceback__))
     if isinstance(error, OverdueError):
         return overdue(timeout, place), SLOW
-    return deed(error) + (f" ({place})" if place else ""), remedy_of(error)
+    return fault_of(error) + (f" ({place})" if place else ""), remedy_of(error)
 
 
 def _place_of_hang(stack: StackSummary) -> str | None:

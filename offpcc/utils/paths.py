@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line, named
+from offpcc.utils.errors import UserError, first_line, format_error
 from offpcc.utils.foreign import ForeignCall, MisuseError
 
 SHOWN = 80  # letters of a path that a message shows
@@ -131,4 +131,4 @@ def import_own(module: str, where: str, beside: Iterable[Path] = ()) -> None:
         place = (
             f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else f"{last.filename}:{last.lineno}"
         )
-        raise UserError(f"{where}: import {module} fails: {named(error)} ({place}); mend the module") from error
+        raise UserError(f"{where}: import {module} fails: {format_error(error)} ({place}); mend the module") from error

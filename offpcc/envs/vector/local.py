@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from offpcc.config.validation import Flag, NumEnvs, check, rules_of
 from offpcc.envs.episode_replay import EpisodeReplay
-from offpcc.envs.faults import EnvironmentFault, deed, remedy_of
+from offpcc.envs.faults import EnvironmentFault, fault_of, remedy_of
 from offpcc.envs.guard import Inspection, UnfitError, close, guarded
 from offpcc.envs.make import env_options
 from offpcc.envs.vector.base import (
@@ -204,7 +204,7 @@ class VectorEnvironments:
             ) from error
         except signals.ANYTHING as error:
             signals.pass_on(error)
-            raise EnvironmentFault(self.name, deed(error), f"in a {method}", remedy_of(error), error) from error
+            raise EnvironmentFault(self.name, fault_of(error), f"in a {method}", remedy_of(error), error) from error
 
     def snapshot(self) -> None:
         """Return None, because the episodes of a vector environment cannot be restored."""
