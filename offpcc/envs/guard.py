@@ -28,8 +28,8 @@ from offpcc.envs.faults import (
     remedy_of,
 )
 from offpcc.envs.make import env_options
+from offpcc.envs.registration import Array, Info
 from offpcc.envs.wrapper_chain import name_of
-from offpcc.envs.wrappers.base import Array, Info
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error, tell
 from offpcc.utils.foreign import ForeignCall

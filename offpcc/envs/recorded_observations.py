@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers as gymnasiums
 
+from offpcc.envs.registration import Array, Env, Info
 from offpcc.envs.wrapper_chain import (
     ANT,
     describe,
@@ -26,7 +27,6 @@ from offpcc.envs.wrapper_chain import (
     name_of,
 )
 from offpcc.envs.wrappers import KeepIndices, UnitAction
-from offpcc.envs.wrappers.base import Array, Env, Info
 from offpcc.utils.errors import UserError, first_line
 
 STREAM = 4  # separates these random draws from others with the same seed

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import wrappers as gymnasiums
 from gymnasium.utils import RecordConstructorArgs
 
+from offpcc.envs.registration import Array, Env
 from offpcc.envs.wrappers import EpisodeReturn, Float32Observation
-from offpcc.envs.wrappers.base import Array, Env
 from offpcc.utils.errors import UserError
 
 Shape = tuple[int, ...] | None  # None for an observation that is not an array

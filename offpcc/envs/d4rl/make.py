@@ -16,11 +16,10 @@ from gymnasium.utils import RecordConstructorArgs
 
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.d4rl.mazes import AntMaze, Maze2D
-from offpcc.envs.registration import require
+from offpcc.envs.registration import Array, Info, require
 from offpcc.envs.rendering import choose_opengl, require_opengl
 from offpcc.envs.tasks.mujoco_locomotion import simulator as gymnasiums_simulator
 from offpcc.envs.tasks.pybullet_locomotion import BulletLocomotion
-from offpcc.envs.wrappers.base import Array, Info
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path
 

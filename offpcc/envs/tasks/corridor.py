@@ -14,9 +14,8 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from offpcc.envs.registration import Environment
+from offpcc.envs.registration import Array, Environment, Info
 from offpcc.envs.rendering import paint_disc
-from offpcc.envs.wrappers.base import Array, Info
 from offpcc.utils.errors import UserError
 
 ANY_LENGTH = "corridor-v0"  # corridor-N-v0 for any N, which is the argument `length`

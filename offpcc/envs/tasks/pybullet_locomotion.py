@@ -24,8 +24,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from offpcc.envs.registration import Environment, keep, require
-from offpcc.envs.wrappers.base import Array, Info
+from offpcc.envs.registration import Array, Environment, Info, keep, require
 
 
 class BulletWorld:

@@ -10,8 +10,7 @@ from gymnasium.envs.registration import WrapperSpec
 from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 
-from offpcc.envs.registration import FLOAT32, Environment
-from offpcc.envs.wrappers.base import Array, Info
+from offpcc.envs.registration import FLOAT32, Array, Environment, Info
 
 SIZE = 13
 GOAL = [4, 5, 8, 9, 10]

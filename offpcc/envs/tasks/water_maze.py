@@ -13,9 +13,8 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from offpcc.envs.registration import Environment, concatenate
+from offpcc.envs.registration import Array, Environment, Info, concatenate
 from offpcc.envs.rendering import paint_disc
-from offpcc.envs.wrappers.base import Array, Info
 
 POOL_RADIUS = 1.0
 PLATFORM_RADIUS = 0.30

@@ -8,11 +8,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Info = dict[str, Any]
-Env = gym.Env[Any, Any]
+from offpcc.envs.registration import Array, Info
 
 
 def box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) -> Box:

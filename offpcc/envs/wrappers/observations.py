@@ -13,7 +13,8 @@ from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 
 from offpcc.config.validation import MOST_PARTS, NumParts, check, rules_of
-from offpcc.envs.wrappers.base import Array, EpisodeReturn, Info, UnitAction, box
+from offpcc.envs.registration import Array, Info
+from offpcc.envs.wrappers.base import EpisodeReturn, UnitAction, box
 
 
 @gin.configurable(denylist=["env"])
