@@ -10,7 +10,7 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
-from offpcc.envs.registration import Array, Info
+from offpcc.envs.aliases import Array, Info
 from offpcc.utils.rng import generator_state, set_generator_state
 
 

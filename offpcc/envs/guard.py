@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import Box
 
+from offpcc.envs.aliases import Array, Info
 from offpcc.envs.faults import (
     SLOW,
     EnvironmentFault,
@@ -28,7 +29,6 @@ from offpcc.envs.faults import (
     remedy_of,
 )
 from offpcc.envs.make import env_options
-from offpcc.envs.registration import Array, Info
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error, tell

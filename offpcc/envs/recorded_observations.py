@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers as gymnasiums
 
-from offpcc.envs.registration import Array, Env, Info
+from offpcc.envs.aliases import Array, Env, Info
 from offpcc.envs.wrapper_chain import (
     ANT,
     describe,

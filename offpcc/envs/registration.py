@@ -1,4 +1,4 @@
-"""Rows of the table `ENVIRONMENTS`, and types that modules of environments share.
+"""Rows of the table `ENVIRONMENTS`.
 
 Rows name their environment and its wrappers as strings, so registering them imports no simulator.
 """
@@ -12,11 +12,6 @@ from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import WrapperSpec
-from numpy.typing import NDArray
-
-Array = NDArray[Any]
-Info = dict[str, Any]
-Env = gymnasium.Env[Any, Any]
 
 
 @dataclass(frozen=True)

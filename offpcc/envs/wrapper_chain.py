@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import wrappers as gymnasiums
 from gymnasium.utils import RecordConstructorArgs
 
-from offpcc.envs.registration import Array, Env
+from offpcc.envs.aliases import Array, Env
 from offpcc.envs.wrappers import EpisodeReturn, Float32Observation
 from offpcc.utils.errors import UserError
 

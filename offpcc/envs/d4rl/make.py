@@ -14,9 +14,10 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 
+from offpcc.envs.aliases import Array, Info
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.d4rl.mazes import AntMaze, Maze2D
-from offpcc.envs.registration import Array, Info, require
+from offpcc.envs.registration import require
 from offpcc.envs.rendering import choose_opengl, require_opengl
 from offpcc.envs.tasks.mujoco_locomotion import simulator as gymnasiums_simulator
 from offpcc.envs.tasks.pybullet_locomotion import BulletLocomotion

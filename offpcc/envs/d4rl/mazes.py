@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from offpcc.envs.registration import Array, Info
+from offpcc.envs.aliases import Array, Info
 
 Stepped = tuple[Array, SupportsFloat, bool, bool, Info]
 

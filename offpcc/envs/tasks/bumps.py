@@ -14,7 +14,8 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from offpcc.envs.registration import Array, Environment, Info, require
+from offpcc.envs.aliases import Array, Info
+from offpcc.envs.registration import Environment, require
 from offpcc.envs.tasks.pybullet_locomotion import BulletWorld
 
 NAME = "bumps-normal-test-v0"

@@ -14,7 +14,8 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from offpcc.envs.registration import Array, Environment, Info
+from offpcc.envs.aliases import Array, Info
+from offpcc.envs.registration import Environment
 from offpcc.envs.rendering import paint_disc
 from offpcc.utils.errors import UserError
 

@@ -11,7 +11,8 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from offpcc.envs.registration import PREVIOUS_ACTION, Array, Environment, Info, concatenate, keep, require
+from offpcc.envs.aliases import Array, Info
+from offpcc.envs.registration import PREVIOUS_ACTION, Environment, concatenate, keep, require
 from offpcc.envs.rendering import choose_opengl, require_opengl
 
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601

@@ -24,7 +24,8 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from offpcc.envs.registration import Array, Environment, Info, keep, require
+from offpcc.envs.aliases import Array, Info
+from offpcc.envs.registration import Environment, keep, require
 
 
 class BulletWorld:

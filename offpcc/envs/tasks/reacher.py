@@ -10,7 +10,8 @@ from gymnasium.envs.registration import WrapperSpec
 from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 
-from offpcc.envs.registration import FLOAT32, Array, Environment, Info
+from offpcc.envs.aliases import Array, Info
+from offpcc.envs.registration import FLOAT32, Environment
 
 SIZE = 13
 GOAL = [4, 5, 8, 9, 10]

@@ -13,7 +13,8 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from offpcc.envs.registration import Array, Environment, Info, concatenate
+from offpcc.envs.aliases import Array, Info
+from offpcc.envs.registration import Environment, concatenate
 from offpcc.envs.rendering import paint_disc
 
 POOL_RADIUS = 1.0

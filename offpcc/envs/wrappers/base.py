@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 
-from offpcc.envs.registration import Array, Info
+from offpcc.envs.aliases import Array, Info
 
 
 def box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) -> Box:

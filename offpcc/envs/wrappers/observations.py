@@ -13,7 +13,7 @@ from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 
 from offpcc.config.validation import MOST_PARTS, NumParts, check, rules_of
-from offpcc.envs.registration import Array, Info
+from offpcc.envs.aliases import Array, Info
 from offpcc.envs.wrappers.base import EpisodeReturn, UnitAction, box
 
 

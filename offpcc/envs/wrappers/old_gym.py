@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from offpcc.envs.registration import Array, Info
+from offpcc.envs.aliases import Array, Info
 from offpcc.utils.errors import UserError
 
 MAX_SEED = 2**31  # old generators take 32 bits, sometimes signed
