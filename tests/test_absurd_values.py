@@ -91,8 +91,7 @@ SMALL = {
     "Convolutional.feature_dim": "3",
 }
 ALGORITHMS = {"Recurrent": "rsac", "RecurrentReplayBuffer": "rsac", "Convolutional": "csac", "RandomShift": "csac"}
-# What takes long, though it is right: a compiler, processes, and frames that are many at once by whoever asks for them.
-SLOW = {("compiled", "True"), ("worker_processes", "True"), ("stack_size", "1000000000")}
+SLOW = {("compiled", "True"), ("worker_processes", "True")}  # what takes long, though it is right
 
 
 NEED_A_VALUE = {  # wrappers with a parameter that has no default

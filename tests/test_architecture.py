@@ -79,6 +79,11 @@ def test_the_top_of_the_package_is_small():
     assert len(there) <= 12
 
 
+@pytest.mark.parametrize("folder", sorted({file.parent for file in FILES}), ids=lambda folder: folder.name)
+def test_each_package_says_what_it_holds(folder):
+    assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
+
+
 @pytest.mark.parametrize("file", FILES, ids=module_name)
 def test_names_of_modules(file):
     """None is a name of the standard library."""

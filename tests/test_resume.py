@@ -371,6 +371,19 @@ def test_of_a_table_that_is_as_it_was_nothing_is_told(quick, tmp_path, monkeypat
     assert not (run_folder(tmp_path) / "progress_before.csv").exists()
 
 
+def test_a_line_that_a_killed_process_left_unfinished_is_replaced(quick, tmp_path, monkeypatch):
+    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
+    bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
+    assert quick("sac", bindings=[*bindings, "train.num_epochs=1"])[0] == 0
+    table = run_folder(tmp_path) / "progress.csv"
+    before = table.read_bytes()
+    table.write_bytes(before + b"2,320,-1")
+    code, out, err = quick("sac", "--resume", bindings=[*bindings, "train.num_epochs=2"])
+    assert code == 0 and "progress.csv" not in out, err
+    whole, after = before.splitlines(), table.read_bytes().splitlines()
+    assert after[:2] == whole and len(after) == 3 and after[2].count(b",") == whole[0].count(b",")
+
+
 def test_an_actor_that_is_not_the_best_does_not_take_the_place_of_a_best_one_that_was_removed(
     quick, tmp_path, monkeypatch
 ):

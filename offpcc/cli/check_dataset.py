@@ -21,7 +21,7 @@ from offpcc.data.checks.summary_stats import Spread
 from offpcc.data.datasets.columns import SpoiledData
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.offline import load_configured
-from offpcc.envs.closing import opened
+from offpcc.envs.guard import opened
 from offpcc.envs.make import make
 from offpcc.training.loggers.console import download_bar
 from offpcc.utils.figures import COLORS, STYLE, check_picture, save, telling_of_faults
@@ -40,7 +40,7 @@ def check_dataset(options: argparse.Namespace) -> int:
         UserError: the dataset does not exist or cannot be read.
     """
     if not options.env:
-        reject_unused_options(options, "--env", steps=None, seed=None)
+        reject_unused_options(options, "--env", steps=None, seed=None, longest_episode=None)
     if options.output:
         check_picture(options.output, "--output", "returns.png")
     loading.load(options.config, [], modules=imported(options))

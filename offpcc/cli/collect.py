@@ -33,9 +33,8 @@ from offpcc.data.recording.minari_writer import check_lossless, minari_folder, w
 from offpcc.data.recording.minari_writer import check_new as check_new_minari
 from offpcc.data.recording.recorder import Merged, Recorder
 from offpcc.envs import ENVIRONMENTS
-from offpcc.envs.closing import close, opened
 from offpcc.envs.faults import EnvironmentFault
-from offpcc.envs.guard import guarded
+from offpcc.envs.guard import close, guarded, opened
 from offpcc.envs.make import make
 from offpcc.training.collect import Seeds, play
 from offpcc.training.evaluation import open_environment

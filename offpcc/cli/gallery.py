@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offpcc.envs import ENVIRONMENTS, Environment
-from offpcc.envs.closing import opened
+from offpcc.envs.guard import opened
 from offpcc.envs.make import make
 from offpcc.envs.registration import is_installed
 from offpcc.utils.errors import UserError

@@ -167,6 +167,12 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
         "--steps", type=arguments.positive, metavar="N", help="of the longest walk through it, by default 2000"
     )
     check.add_argument(
+        "--longest_episode",
+        type=arguments.positive,
+        metavar="N",
+        help="steps; a longer one is a fault; by default 27000",
+    )
+    check.add_argument(
         "--seed", type=arguments.run_id, metavar="N", help="of the environment and the actions, by default 0"
     )
     check.add_argument("--config", metavar="FILE.gin", help="whose imports or wrappers make the environment")

@@ -26,7 +26,7 @@ from offpcc.data.datasets.download import Progress
 from offpcc.data.datasets.load import load
 from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
 from offpcc.envs.d4rl import catalog
-from offpcc.envs.relabel import view
+from offpcc.envs.recorded_observations import view
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils.errors import UserError
 

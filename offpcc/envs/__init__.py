@@ -67,7 +67,7 @@ def _register() -> None:
                 max_episode_steps=catalog.max_episode_steps(name),
                 additional_wrappers=(
                     WrapperSpec("AsRecorded", "offpcc.envs.d4rl.make:as_recorded", {"name": name}),
-                    WrapperSpec("RecordedTask", "offpcc.envs.d4rl.recorded_task:RecordedTask", {"name": name}),
+                    WrapperSpec("RecordedTask", "offpcc.envs.d4rl.make:RecordedTask", {"name": name}),
                 ),
                 kwargs={"name": name},
             )

@@ -1,33 +1,40 @@
-"""`Guard`: validates observations, rewards and flags of an environment, and turns its errors into one message."""
+"""Safe use of environments: `Guard` turns errors and wrong return values into one message, and `close` never raises."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import numbers
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from traceback import StackSummary, extract_tb
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+from weakref import WeakSet
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import Box
-from numpy.typing import NDArray
 
-from offpcc.envs.closing import close
-from offpcc.envs.faults import EnvironmentFault, deed, format_error, kind_of, place_in, remedy_of
+from offpcc.envs.aliases import Array, Info
+from offpcc.envs.faults import (
+    SLOW,
+    EnvironmentFault,
+    OverdueError,
+    Watchdog,
+    fault_of,
+    kind_of,
+    overdue,
+    place_in,
+    remedy_of,
+)
 from offpcc.envs.make import env_options
-from offpcc.envs.watchdog import SLOW, OverdueError, Watchdog, overdue
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, format_error, tell
 from offpcc.utils.foreign import ForeignCall
 
-__all__ = ["Guard", "Inspection", "UnfitError", "guarded"]
-
-
-Array = NDArray[Any]
+Env = TypeVar("Env", bound=gym.Env[Any, Any])
 LARGEST = float(np.finfo(np.float32).max)  # buffers and networks hold float32
 
 SPACE = "return what observation_space promises"
@@ -76,19 +83,19 @@ class Inspection:
 
     def _read(self, returned: Any) -> Array:
         try:
-            seen = np.asarray(returned)
+            array = np.asarray(returned)
         except ValueError:  # a ragged list
             raise UnfitError(f"returned {kind_of(returned)} for an observation", SPACE) from None
-        if seen.shape != self.shape or seen.dtype.kind not in "biuf":
+        if array.shape != self.shape or array.dtype.kind not in "biuf":
             promised = f"its space says {self.dtype} of shape {self.shape}"
             raise UnfitError(f"returned {kind_of(returned)} for an observation, {promised},", SPACE)
         with np.errstate(all="ignore"):
-            read = seen.astype(self.dtype, copy=False)
-            is_lost = ~np.isfinite(read) if self.dtype.kind == "f" else read != seen  # NaN is unequal
+            read = array.astype(self.dtype, copy=False)
+            is_lost = ~np.isfinite(read) if self.dtype.kind == "f" else read != array  # NaN is unequal
         if is_lost.any():
             index = tuple(int(place) for place in np.argwhere(is_lost)[0])
-            number = f"{seen[index]:.6g} at index {index[0] if len(index) == 1 else index} of its observation"
-            if np.isfinite(seen[index]):
+            number = f"{array[index]:.6g} at index {index[0] if len(index) == 1 else index} of its observation"
+            if np.isfinite(array[index]):
                 raise UnfitError(f"returned {number}, which {self.dtype} cannot hold,", SPACE)
             raise UnfitError(f"returned {number}", DIVERGES)
         return read
@@ -124,13 +131,10 @@ class Inspection:
         raise UnfitError(f"returned {shown} for {name}", f"return True or False: bool({name})")
 
 
-Info = dict[str, Any]
-
 READABLE = (
     "return (observation, reward, terminated, truncated, info) from step and (observation, info) from reset; an "
     "environment of the old gym goes into offpcc.envs.wrappers.old_gym.OldGym"
 )
-NOBODY = contextlib.nullcontext()  # takes the place of a watchdog if there is no timeout
 PICTURE = "return an array (height, width, 3) of uint8 from render"
 
 
@@ -148,9 +152,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         assert isinstance(env.observation_space, Box)
         self._inspection = Inspection(env.observation_space)
         self._which, self._timeout = which, timeout
-        self._watchdog: Any = NOBODY
-        if timeout is not None:
-            self._watchdog = Watchdog(timeout, self._last_words)
+        self._watchdog: Any = nullcontext() if timeout is None else Watchdog(timeout, self._on_hang)
         self._length = 0
         self._seed: int | None = None
         self._action: Array | None = None  # of the current step
@@ -225,12 +227,9 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
             raise error
         if isinstance(error, UnfitError):
             raise self._fault(error.what, error.remedy) from None
-        place = place_in(extract_tb(error.__traceback__))
-        if isinstance(error, OverdueError):
-            raise self._fault(overdue(self._watchdog.timeout, place), SLOW, error)
-        if place is None and isinstance(error, Exception):
+        if isinstance(error, Exception) and place_in(extract_tb(error.__traceback__)) is None:
             raise self._fault(f"returned what cannot be read ({format_error(error)})", READABLE, error)
-        raise self._fault(deed(error) + (f" ({place})" if place else ""), remedy_of(error), error)
+        raise self._fault(*_explain(error, self._timeout or 0.0), error)
 
     def _fault(self, what: str, remedy: str, cause: BaseException | None = None) -> EnvironmentFault:
         name = name_of(self.env)
@@ -243,9 +242,8 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
             moment = f"in step {self._length:,} of {episode}, on the action {action}"
         return EnvironmentFault(f"{name} ({self._which})" if self._which else name, what, moment, remedy, cause)
 
-    def _last_words(self, stack: StackSummary) -> int:
-        within = max(level for level, frame in enumerate(stack) if frame.filename == __file__)
-        fault = self._fault(overdue(self._watchdog.timeout, place_in(stack[within:])), SLOW)
+    def _on_hang(self, stack: StackSummary) -> int:
+        fault = self._fault(overdue(self._watchdog.timeout, _place_of_hang(stack)), SLOW)
         return (fault.in_run(None) if self._which else fault).report()
 
 
@@ -258,3 +256,62 @@ def _check_picture(drawn: Any) -> None:
 def guarded(env: gym.Env[Any, Any], which: str = "") -> Guard:
     """Return an environment in a `Guard` with gin's `make.timeout`."""
     return Guard(env, which, env_options().timeout)
+
+
+_reported = WeakSet[type]()  # classes whose `close` failed; a run closes many environments of one class
+
+
+def close(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any], timeout: float | None = None) -> None:
+    """Close an environment. Report an error instead of raising it, once per environment class and process.
+
+    If a hanging `close` does not react to the watchdog's signal, the process ends with a message.
+
+    Args:
+        env: the environment.
+        timeout: maximum seconds; None for gin's `make.timeout`.
+    """
+    seconds = timeout or env_options().timeout or 0.0
+
+    def report(what: str, remedy: str, outcome: str = "nothing is lost by that, but") -> int:
+        mend = remedy.replace("mend it", "mend its close()") if "mend it" in remedy else f"in its close(), {remedy}"
+        tell(f"{name_of(env)} {what} when it was closed; {outcome} {mend}")
+        return 2
+
+    def on_hang(stack: StackSummary) -> int:
+        return report(overdue(seconds, _place_of_hang(stack)), SLOW, "the process ends here;")
+
+    watchdog = Watchdog(seconds, on_hang) if seconds else None
+    try:
+        with ForeignCall(), watchdog or nullcontext():
+            env.close()
+    except signals.ANYTHING as error:
+        signals.pass_on(error)
+        if type(env.unwrapped) not in _reported:
+            _reported.add(type(env.unwrapped))
+            report(*_explain(error, seconds))
+    finally:
+        if watchdog is not None:
+            watchdog.close()
+
+
+@contextmanager
+def opened(env: Env) -> Iterator[Env]:
+    """Yield an environment, and `close` it at the end."""
+    try:
+        yield env
+    finally:
+        close(env)
+
+
+def _explain(error: BaseException, timeout: float) -> tuple[str, str]:
+    """Return what an environment did before an exception, with its place, and what to do about it."""
+    place = place_in(extract_tb(error.__traceback__))
+    if isinstance(error, OverdueError):
+        return overdue(timeout, place), SLOW
+    return fault_of(error) + (f" ({place})" if place else ""), remedy_of(error)
+
+
+def _place_of_hang(stack: StackSummary) -> str | None:
+    """Return where a call hangs, from the stack of its thread."""
+    caller = max(level for level, frame in enumerate(stack) if frame.filename == __file__)
+    return place_in(stack[caller:])

@@ -19,15 +19,13 @@ from gymnasium.spaces import Box
 from offpcc.config.validation import FOR_NUMBERS, above, check, format_value, has_flags, rules_of, takes_numbers
 from offpcc.envs import ENVIRONMENTS, missing_package
 from offpcc.envs.d4rl import catalog
-from offpcc.envs.faults import format_error, place_in
+from offpcc.envs.faults import place_in
 from offpcc.envs.rendering import choose_opengl
 from offpcc.envs.wrappers import EpisodeReturn, Float32Observation, UnitAction
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line, text_of
+from offpcc.utils.errors import UserError, first_line, format_error, text_of
 from offpcc.utils.foreign import ForeignCall, MisuseError
 from offpcc.utils.paths import import_own
-
-__all__ = ["OLD_GYM", "UnsuitableEnvironment", "cannot_be_made", "describe", "make", "simulator"]
 
 OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
 OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score", "ref_min_score", "ref_max_score")

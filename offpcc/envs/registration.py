@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import WrapperSpec
-
-__all__ = ["FLOAT32", "PREVIOUS_ACTION", "Environment", "concatenate", "is_installed", "keep", "require"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,27 @@ class Environment:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrappers: tuple[WrapperSpec, ...] = ()
     package: str | None = None
+
+    def variant(
+        self, suffix: str, hidden: str, shape: tuple[int, ...], *wrappers: WrapperSpec, **kwargs: Any
+    ) -> Environment:
+        """Return a row whose agents see something else, by more wrappers or other arguments of the entry point.
+
+        Args:
+            suffix: Added to the name, before its version.
+            hidden: See `Environment`.
+            shape: Shape of an observation.
+            wrappers: Added to the wrappers of this row.
+            kwargs: Added to the arguments of this row.
+        """
+        return replace(
+            self,
+            name=f"{self.name.removesuffix('-v0')}{suffix}-v0",
+            hidden=hidden,
+            observation_shape=shape,
+            wrappers=(*self.wrappers, *wrappers),
+            kwargs={**self.kwargs, **kwargs},
+        )
 
 
 def keep(*indices: int) -> WrapperSpec:

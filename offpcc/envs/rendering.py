@@ -1,4 +1,4 @@
-"""Chooses MuJoCo's OpenGL backend, and checks for a screen."""
+"""Rendering: MuJoCo's OpenGL backend, the check for a screen, and discs in frames that NumPy draws."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium
-
-__all__ = ["backend", "choose_opengl", "has_screen", "require_opengl"]
-
+import numpy as np
+from numpy.typing import NDArray
 
 X_PORT = 6000  # of display 0
 SECONDS = 0.5
@@ -114,3 +114,25 @@ def _egl_has_device() -> bool:
     query = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address)
     num_devices = ctypes.c_int(0)
     return bool(query(0, None, ctypes.byref(num_devices))) and num_devices.value > 0
+
+
+def paint_disc(
+    frame: NDArray[np.float64],
+    half_width: float,
+    centre: Sequence[float] | NDArray[np.float64],
+    radius: float,
+    colour: tuple[int, int, int],
+) -> None:
+    """Paint a disc with smooth edges into a square frame, (N, N, 3), seen from above.
+
+    Args:
+        frame: The frame; its centre is the origin.
+        half_width: Length from its centre to its edge; lengths have this unit.
+        centre: The disc's centre, to the right of the origin and above it.
+        radius: The disc's radius.
+        colour: Red, green and blue.
+    """
+    axis = (np.arange(len(frame)) + 0.5) / len(frame) * 2 * half_width - half_width
+    distance = np.hypot(axis - centre[0], -axis[:, np.newaxis] - centre[1])
+    coverage = np.clip((radius - distance) / (2 * half_width / len(frame)) + 0.5, 0.0, 1.0)[..., np.newaxis]
+    frame += coverage * (colour - frame)

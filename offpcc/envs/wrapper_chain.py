@@ -11,26 +11,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers as gymnasiums
 from gymnasium.utils import RecordConstructorArgs
-from numpy.typing import NDArray
 
+from offpcc.envs.aliases import Array, Env
 from offpcc.envs.wrappers import EpisodeReturn, Float32Observation
 from offpcc.utils.errors import UserError
 
-__all__ = [
-    "ANT",
-    "describe",
-    "find_recorded_level",
-    "in_words",
-    "is_left_out",
-    "is_observation_wrapper",
-    "levels",
-    "name_of",
-    "observation_wrappers",
-    "shapes",
-]
-
-Array = NDArray[Any]
-Env = gym.Env[Any, Any]
 Shape = tuple[int, ...] | None  # None for an observation that is not an array
 
 UNKNOWN = "arguments unknown"
@@ -81,12 +66,6 @@ def observation_wrappers(env: Env) -> list[str]:
     return [describe(level) for level in levels(env) if is_observation_wrapper(level)]
 
 
-def shapes(env: Env) -> list[Shape]:
-    """Return the shape of the environment's own observation, then that of each of its `observation_wrappers`."""
-    chain = levels(env)
-    return [chain[stage].observation_space.shape for stage in _stages(chain)]
-
-
 def describe(wrapper: Env) -> str:
     """Return a wrapper's name and arguments as text that is the same in every run, or that the arguments are unknown.
 
@@ -98,8 +77,8 @@ def describe(wrapper: Env) -> str:
     arguments = ", ".join(f"{key}={_plain(value)!r}" for key, value in given.items() if key != "env")
     # A function's address differs in each run.
     arguments = re.sub(r"<function ([\w.]+) at 0x[0-9a-f]+>", r"\1", arguments)
-    is_told = _tells_all(wrapper, given) and " at 0x" not in arguments
-    return f"{type(wrapper).__name__}({arguments if is_told else UNKNOWN})"
+    is_known = _records_all(wrapper, given) and " at 0x" not in arguments
+    return f"{type(wrapper).__name__}({arguments if is_known else UNKNOWN})"
 
 
 def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequence[str] | None) -> int:
@@ -164,13 +143,13 @@ def _casts(wrapper: gym.Wrapper[Any, Any, Any, Any]) -> bool:
     return np.issubdtype(before, np.floating) and np.can_cast(np.float32, after)  # type: ignore[arg-type]
 
 
-def _tells_all(wrapper: Env, given: Mapping[str, Any]) -> bool:
+def _records_all(wrapper: Env, given: Mapping[str, Any]) -> bool:
     """Check whether the recorded arguments are all that the constructor takes, except for the environment."""
     parameters = inspect.signature(type(wrapper)).parameters.values()
     named = [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
     # Arguments without a name (*args, **kwargs) belong to the parent class, which records them if it records any.
-    hands_on = len(named) < len(parameters)
-    return set(named[1:]) <= set(given) and (not hands_on or isinstance(wrapper, RecordConstructorArgs))
+    has_unnamed = len(named) < len(parameters)
+    return set(named[1:]) <= set(given) and (not has_unnamed or isinstance(wrapper, RecordConstructorArgs))
 
 
 def _plain(value: Any) -> Any:
@@ -186,8 +165,8 @@ def _plain(value: Any) -> Any:
 
 def _check_same(name: str, recorded: Sequence[str], here: Sequence[str]) -> None:
     for then, now in zip(recorded, here, strict=False):
-        (wrapper, _, told), (same, _, telling) = then.partition("("), now.partition("(")
-        if wrapper == same and f"{UNKNOWN})" in (told, telling):
+        (wrapper, _, then_arguments), (other, _, now_arguments) = then.partition("("), now.partition("(")
+        if wrapper == other and f"{UNKNOWN})" in (then_arguments, now_arguments):
             raise UserError(
                 f"the data was recorded through {then}, and the agent of {name} sees through {now}, which may show "
                 f"something else; have {wrapper} tell all its arguments by gymnasium.utils.RecordConstructorArgs, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,8 @@ import numpy as np
 
 from offpcc.algorithms import ActorCritic
 from offpcc.core import Algorithm, Memory, Step
-from offpcc.envs.closing import close
 from offpcc.envs.faults import EnvironmentFault
-from offpcc.envs.guard import guarded
+from offpcc.envs.guard import close, guarded
 from offpcc.envs.make import make
 from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
@@ -54,19 +54,24 @@ def run_episodes(
     """
     if not seeds:
         return []
-    watch = watch or (lambda env: None)
     envs = envs[: len(seeds)]
+    shape = envs[0].action_space.shape
     episodes: list[int | None] = list(range(len(envs)))  # the episode of each environment, None when done
     waiting = iter(range(len(envs), len(seeds)))
     results: dict[int, EpisodeResult] = {}
-    observations = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=False)]
-    for env in envs:
-        watch(env)
-    shape = envs[0].action_space.shape
+    observations: list[np.ndarray] = [np.empty(0)] * len(envs)
     actions = np.zeros((len(envs), int(np.prod(shape or (1,)))), np.float32)
     rewards, is_first = np.zeros((len(envs), 1), np.float32), np.ones(len(envs), np.float32)
     returns, lengths = [0.0] * len(envs), [0] * len(envs)
     memory: Memory = None
+
+    def observe(i: int, observation: Any) -> None:
+        observations[i] = np.array(observation)  # a copy: some environments reuse one array
+        if watch is not None:
+            watch(envs[i])
+
+    for i, env in enumerate(envs):
+        observe(i, env.reset(seed=seeds[i])[0])
     while len(results) < len(seeds):
         signals.poll()
         step = Step(np.stack(observations), actions, rewards, is_first)
@@ -76,18 +81,16 @@ def run_episodes(
             if episode is None:
                 continue
             observation, reward, terminated, truncated, _ = env.step(actions[i].reshape(shape))
-            observations[i] = np.array(observation)
-            watch(env)
+            observe(i, observation)
             rewards[i], returns[i], lengths[i] = reward, returns[i] + float(reward), lengths[i] + 1
-            if terminated or truncated:
-                results[episode] = EpisodeResult(returns[i], lengths[i])
-                episodes[i] = next(waiting, None)
-                if (following := episodes[i]) is not None:
-                    observations[i] = env.reset(seed=seeds[following])[0]
-                    watch(env)
-                    actions[i], rewards[i], is_first[i], returns[i], lengths[i] = 0.0, 0.0, 1.0, 0.0, 0
-            else:
+            if not (terminated or truncated):
                 refuse_endless(functools.partial(name_of, env), lengths[i])
+                continue
+            results[episode] = EpisodeResult(returns[i], lengths[i])
+            episodes[i] = next(waiting, None)
+            if (following := episodes[i]) is not None:
+                observe(i, env.reset(seed=seeds[following])[0])
+                actions[i], rewards[i], is_first[i], returns[i], lengths[i] = 0.0, 0.0, 1.0, 0.0, 0
     return [results[number] for number in range(len(seeds))]
 
 
@@ -114,22 +117,16 @@ class Evaluation:
             EnvironmentFault: an environment misbehaves.
             UserError: an episode does not end.
         """
-        if self.shared is not None and num_episodes:
-            return self._run_shared(self.shared, algorithm, num_episodes)
-        while len(self._envs) < min(num_envs, num_episodes):
-            self._envs.append(guarded(self.make_env(), f"test environment {len(self._envs)}"))
+        seeds = range(TEST_SEED, TEST_SEED + num_episodes)
         try:
-            return run_episodes(algorithm, self._envs[:num_envs], range(TEST_SEED, TEST_SEED + num_episodes))
-        except EnvironmentFault as fault:
-            raise fault.in_run(None) from fault.cause
-
-    def _run_shared(self, shared: Interaction, algorithm: Algorithm, num_episodes: int) -> list[EpisodeResult]:
-        environments = shared.environments
-        assert isinstance(environments, LocalEnvironments)
-        shared.truncate()
-        try:
-            with environments.lent() as env:
-                return run_episodes(algorithm, [env], range(TEST_SEED, TEST_SEED + num_episodes))
+            if self.shared is not None and num_episodes:
+                assert isinstance(self.shared.environments, LocalEnvironments)
+                self.shared.truncate()
+                with self.shared.environments.lent() as env:
+                    return run_episodes(algorithm, [env], seeds)
+            while len(self._envs) < min(num_envs, num_episodes):
+                self._envs.append(guarded(self.make_env(), f"test environment {len(self._envs)}"))
+            return run_episodes(algorithm, self._envs[:num_envs], seeds)
         except EnvironmentFault as fault:
             raise fault.in_run(None) from fault.cause
 
@@ -149,42 +146,35 @@ def open_environment(env: str, algorithm: ActorCritic, render_mode: str | None =
         UserError: the environment does not exist, needs a missing package, cannot be rendered, or has a different
             observation shape or number of action dimensions from the agent's.
     """
-    opened = make(env, render_mode=render_mode, scale_actions=True)
-    seen, actions = opened.observation_space.shape, int(np.prod(opened.action_space.shape or (1,)))
-    if seen != algorithm.space_shape or actions != algorithm.action_dim:
-        close(opened)
+    made = make(env, render_mode=render_mode, scale_actions=True)
+    shape, action_dim = made.observation_space.shape, int(np.prod(made.action_space.shape or (1,)))
+    if shape != algorithm.space_shape or action_dim != algorithm.action_dim:
+        close(made)
         raise UserError(
-            f"{env} has observations of shape {seen} and {actions} action dimensions, but the actor was trained with "
-            f"{algorithm.space_shape} and {algorithm.action_dim}; name the environment it was trained in with --env"
+            f"{env} has observations of shape {shape} and {action_dim} action dimensions, but the actor was trained "
+            f"with {algorithm.space_shape} and {algorithm.action_dim}; name the environment of its training with --env"
         )
-    return opened
+    return made
 
 
 def watch_episodes(algorithm: ActorCritic, env: str, num_episodes: int) -> list[EpisodeResult]:
     """Show episodes in a window."""
-    shown = guarded(open_environment(env, algorithm, "human"))
-    try:
-        return run_episodes(algorithm, [shown], range(SHOWN_SEED, SHOWN_SEED + num_episodes))
-    finally:
-        shown.close()
+    with closing(guarded(open_environment(env, algorithm, "human"))) as window:
+        return run_episodes(algorithm, [window], range(SHOWN_SEED, SHOWN_SEED + num_episodes))
 
 
 def record_episodes(
     algorithm: ActorCritic, env: str, num_episodes: int, folder: Path, name: str = "episode"
 ) -> tuple[list[EpisodeResult], list[Path]]:
     """Record episodes as MP4 files `folder/<name>_<number>.mp4`. Return the results and the files."""
-    shown = guarded(open_environment(env, algorithm, "rgb_array"))
-    folder.mkdir(parents=True, exist_ok=True)
-    results, files = [], []
-    fps = round(shown.metadata.get("render_fps") or 30)
-    try:
-        for number in range(1, num_episodes + 1):
-            files.append(folder / f"{name}_{number}.mp4")
-            with video(files[-1], fps) as add_frame:
-                seed = SHOWN_SEED + number - 1
-                results += run_episodes(algorithm, [shown], [seed], watch=functools.partial(_draw, add_frame))
-    finally:
-        shown.close()
+    results: list[EpisodeResult] = []
+    files = [folder / f"{name}_{number}.mp4" for number in range(1, num_episodes + 1)]
+    with closing(guarded(open_environment(env, algorithm, "rgb_array"))) as filmed:
+        folder.mkdir(parents=True, exist_ok=True)
+        fps = round(filmed.metadata.get("render_fps") or 30)
+        for seed, file in enumerate(files, SHOWN_SEED):
+            with video(file, fps) as add_frame:
+                results += run_episodes(algorithm, [filmed], [seed], watch=functools.partial(_draw, add_frame))
     return results, files
 
 
@@ -196,25 +186,20 @@ def evaluate_actor(
     algorithm: ActorCritic, env: str, num_episodes: int, num_envs: int, seed: int
 ) -> list[EpisodeResult]:
     """Run episodes in parallel, without rendering."""
-    envs = [guarded(open_environment(env, algorithm)) for _ in range(min(num_envs, num_episodes))]
-    try:
+    with ExitStack() as stack:
+        num = min(num_envs, num_episodes)
+        envs = [stack.enter_context(closing(guarded(open_environment(env, algorithm)))) for _ in range(num)]
         return run_episodes(algorithm, envs, range(seed, seed + num_episodes))
-    finally:
-        for one in envs:
-            one.close()
 
 
 def frames_per_second(env: str, num_steps: int = 20) -> float:
     """Measure the steps per second of an environment with rendered observations."""
-    drawn = guarded(make(env, scale_actions=True))
-    try:
+    with closing(guarded(make(env, scale_actions=True))) as drawn:
         drawn.reset(seed=SHOWN_SEED)
-        started = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(num_steps):
             drawn.step(drawn.action_space.sample())
-        return num_steps / (time.perf_counter() - started)
-    finally:
-        drawn.close()
+        return num_steps / (time.perf_counter() - start)
 
 
 def lines(results: list[EpisodeResult]) -> Iterator[str]:

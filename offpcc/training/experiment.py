@@ -24,9 +24,9 @@ from offpcc.data.datasets.load import MINARI
 from offpcc.data.offline import OfflineDataset, read
 from offpcc.data.recording.hdf5_writer import check_new, check_output
 from offpcc.data.recording.recorder import Recorder
-from offpcc.envs.closing import close
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import EnvironmentFault
+from offpcc.envs.guard import close
 from offpcc.envs.make import make
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.vector.local import environments as build_environments

@@ -15,7 +15,7 @@ from offpcc.networks.states import map_state
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
 
-LONGEST_EPISODE = 20_000  # environment steps; far more than in the usual tasks
+LONGEST_EPISODE = 27_000  # environment steps; Atari's longest episodes, of 108,000 frames
 
 
 class EpisodeResult(NamedTuple):

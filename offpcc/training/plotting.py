@@ -16,10 +16,18 @@ from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save
 from offpcc.utils.files import open_regular
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 Array = npt.NDArray[np.float64]
 Progress = dict[str, list[float]]  # the columns of a `progress.csv`
 LARGEST = 2**30  # bytes of a `progress.csv`
-MOST_TOLD = 6  # the most runs or columns that a message lists
+MOST_LISTED = 6  # the most runs or columns that a message lists
+OFFLINE_STEPS = "steps of learning from recorded data"
+LABEL = 36  # characters in a line of a label
+UNBROKEN = "\0"  # placeholder for a space without a line break
+THIN = 0.8  # points; width of the line of a single run
 
 
 class NoRunsError(UserError, ValueError):
@@ -67,7 +75,7 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def read_progress(file: Path) -> Progress:
-    """Read a run's `progress.csv` as columns, with nan for empty cells.
+    """Read a run's `progress.csv` as columns, with nan for empty cells; skip a last line without its line end.
 
     Raises:
         UserError: If the file is damaged or is not a table of a run.
@@ -76,7 +84,10 @@ def read_progress(file: Path) -> Progress:
         if not file.is_file() or file.stat().st_size > LARGEST:
             raise ValueError("it is no file of a reasonable size")
         with open_regular(file, "r", encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream)
+            lines = stream.readlines()
+            if len(lines) > 1 and not lines[-1].endswith("\n"):  # a process died while it wrote this line
+                del lines[-1]
+            reader = csv.DictReader(lines)
             rows = list(reader)
             columns = {name: [float(row[name] or "nan") for row in rows] for name in reader.fieldnames or ()}
         if "step" not in columns:
@@ -125,9 +136,9 @@ def mean_over_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Mean
     values = [dict(zip(curve.steps, curve.mean, strict=True)) for curve in known]
     common = sorted(set.intersection(*map(set, values)))
     if not common:
-        told = [_extent(run.name, curve.steps) for run, curve in zip(runs, curves, strict=True)]
+        extents = [_extent(run.name, curve.steps) for run, curve in zip(runs, curves, strict=True)]
         raise NoRunsError(
-            f"the runs in {group} have no number for {metric!r} at a common step: {_cut(told, '; ')}; name only "
+            f"the runs in {group} have no number for {metric!r} at a common step: {_cut(extents, '; ')}; name only "
             f"folders of runs that share steps, or train on those that ended early"
         )
     table = np.array([[run[step] for step in common] for run in values])
@@ -157,19 +168,8 @@ def _advice(runs: Sequence[Path]) -> str:
 
 
 def _cut(words: Sequence[str], between: str) -> str:
-    more = len(words) - MOST_TOLD
-    return between.join([*words[:MOST_TOLD], *([f"and {more} more"] if more > 0 else [])])
-
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-
-OFFLINE_STEPS = "steps of learning from recorded data"
-LABEL = 36  # characters in a line of a label
-UNBROKEN = "\0"  # placeholder for a space without a line break
-THIN = 0.8  # points; width of the line of a single run
+    more = len(words) - MOST_LISTED
+    return between.join([*words[:MOST_LISTED], *([f"and {more} more"] if more > 0 else [])])
 
 
 class Summary(NamedTuple):
@@ -200,6 +200,14 @@ class Group(NamedTuple):
     folder: Path
     settings: str  # how they differ from other runs in the folder; "" if all are equal
     runs: list[Path]
+
+    @property
+    def environment(self) -> str:
+        """The environment's name."""
+        return self.folder.parent.name
+
+    def __str__(self) -> str:
+        return f"{self.folder} with {self.settings}" if self.settings else str(self.folder)
 
 
 def plot_run(folder: Path, file: Path) -> None:
@@ -264,41 +272,38 @@ def plot_runs(
     groups = _groups(folders)
     names = _labels(groups) if labels is None else list(labels)
     if len(names) != len(groups):
-        told = ", ".join(f"{group.folder} {group.settings}".strip() for group in groups)
-        raise ValueError(f"{len(names)} labels for {len(groups)} groups of runs: {told}")
-
+        raise ValueError(f"{len(names)} labels for {len(groups)} groups of runs: {', '.join(map(str, groups))}")
     means: list[tuple[Group, str, Mean]] = []
     missing = []
     for group, name in zip(groups, names, strict=True):
-        told = f"{group.folder} with {group.settings}" if group.settings else str(group.folder)
         try:
-            means.append((group, name, mean_over_runs(told, group.runs, metric)))
+            means.append((group, name, mean_over_runs(str(group), group.runs, metric)))
         except NoRunsError as error:
             missing.append(str(error))
     if not means:
         raise NoRunsError(missing[0])
-    for fault in missing:
-        (announce or (lambda text: None))(f"left out: {fault}")
-    environments = list(dict.fromkeys(group.folder.parent.name for group, *_ in means))
+    if announce is not None:
+        for fault in missing:
+            announce(f"left out: {fault}")
+    environments = list(dict.fromkeys(group.environment for group, *_ in means))
     figure, panels = _panels(environments, metric.replace("/", " ").replace("_", " "))
     axes_of = dict(zip(environments, panels.flat, strict=False))
-    for environment, axes in axes_of.items():
-        runs_there = [run for group, *_ in means if group.folder.parent.name == environment for run in group.runs]
-        if not any(_has_trained_online(run) for run in runs_there):
-            axes.set(xlabel=OFFLINE_STEPS)
+    online = {group.environment for group, *_ in means if any(map(_has_trained_online, group.runs))}
+    for environment in axes_of.keys() - online:
+        axes_of[environment].set(xlabel=OFFLINE_STEPS)
     styles = {name: i for i, name in enumerate(dict.fromkeys(names))}
     summaries = []
     for group, name, (num_runs, curve, beyond) in means:
-        axes, environment = axes_of[group.folder.parent.name], group.folder.parent.name
+        axes = axes_of[group.environment]
         color, line_style = COLORS[styles[name] % 6], LINE_STYLES[styles[name] // 6 % 4]
         label = f"{name} ({num_runs}{UNBROKEN}{'run' if num_runs == 1 else 'runs'})"
         label = textwrap.fill(label, LABEL).replace(UNBROKEN, " ")
         for rest in beyond:
             axes.plot(rest.steps, rest.mean, color=color, linestyle=line_style, linewidth=THIN, alpha=0.7)
         _draw(axes, curve, color, linestyle=line_style, label=label)
-        last = int(curve.steps[-1]), float(curve.mean[-1]), float(curve.std[-1])
-        longest = max([last[0], *(int(rest.steps[-1]) for rest in beyond)])
-        summaries.append(Summary(environment, name, num_runs, last[1], last[2], last[0], longest))
+        steps, mean, std = int(curve.steps[-1]), float(curve.mean[-1]), float(curve.std[-1])
+        longest = max([steps, *(int(rest.steps[-1]) for rest in beyond)])
+        summaries.append(Summary(group.environment, name, num_runs, mean, std, steps, longest))
     save(figure, file)
     return summaries
 

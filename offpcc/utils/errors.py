@@ -26,10 +26,14 @@ class DataWarning(UserWarning):
 
 def first_line(error: BaseException) -> str:
     """Return the message of an error in one line."""
-    return named(error) if isinstance(error, KeyError) else shown_in_one_line(text_of(error).strip()) or named(error)
+    return (
+        format_error(error)
+        if isinstance(error, KeyError)
+        else shown_in_one_line(text_of(error).strip()) or format_error(error)
+    )
 
 
-def named(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Return the class and the message of an error in one line."""
     return shown_in_one_line(f"{type(error).__name__}: {text_of(error)}").removesuffix(": ")
 

@@ -123,6 +123,32 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="")
 
 
+def append_text(path: Path, text: str, size: int) -> bool:
+    """Append UTF-8 text to a file of `size` bytes; return False if there is no such file. On an error, undo the write.
+
+    Raises:
+        OSError: The disk is full or fails.
+    """
+    try:
+        opened = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:  # it was removed or replaced
+        return False
+    with os.fdopen(opened, "wb", buffering=0) as file:
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+            return False
+        try:
+            left = memoryview(text.encode())
+            file.seek(size)
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(opened)
+        except OSError:
+            file.truncate(size)
+            raise
+    return True
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write indented JSON."""
     write_text(path, json.dumps(content, indent=2) + "\n")
@@ -161,8 +187,8 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = as_raised(error)
-        code, elsewhere = told.errno or 0, file_elsewhere(told, folder)
+        cause = as_raised(error)
+        code, elsewhere = cause.errno or 0, file_elsewhere(cause, folder)
         if code in FULL:
             fault, remedy = os.strerror(code), f"make room, {GOES_ON}"
         elif code == errno.EBADF:
@@ -170,7 +196,7 @@ def telling_of_faults(folder: Path) -> Iterator[None]:
         elif elsewhere is not None:
             raise
         elif code in IN_THE_WAY:
-            place = told.filename2 or told.filename or folder
+            place = cause.filename2 or cause.filename or folder
             raise UserError(
                 f"{place} cannot be written ({os.strerror(code)}): move what is there away, {GOES_ON}"
             ) from error

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FAULT", "NOTE", "OK", "WARNING", "Diagnosis", "Finding"]
-
 OK, NOTE, WARNING, FAULT = "ok", "note", "warning", "FAULT"
 
 

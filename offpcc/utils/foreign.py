@@ -14,8 +14,6 @@ import threading
 from types import TracebackType
 from typing import Any, NoReturn
 
-__all__ = ["ForeignCall", "MisuseError"]
-
 
 class MisuseError(BaseException):
     """A call tried to end the process or changed a global setting.
@@ -64,8 +62,8 @@ class ForeignCall:
         _thread.depth -= 1
         misuses = self._put_torch_back() + self._put_streams_back()
         if lowered < self._limit:
-            told = f"lowered Python's recursion limit from {self._limit} to {lowered}"
-            misuses.append((told, "leave the limit as it is"))
+            text = f"lowered Python's recursion limit from {self._limit} to {lowered}"
+            misuses.append((text, "leave the limit as it is"))
         # Other errors may come from a signal, a timeout or a call of os._exit; they pass through unchanged.
         if misuses and (error is None or isinstance(error, Exception)):
             raise MisuseError(*misuses[0]) from error
@@ -77,12 +75,12 @@ class ForeignCall:
             return misuses
         if (dtype := torch.get_default_dtype()) is not self._dtype:
             torch.set_default_dtype(self._dtype)
-            told = f"changed torch's default dtype from {self._dtype} to {dtype}"
-            misuses.append((told, "give its own tensors a dtype, and leave the default as it is"))
+            text = f"changed torch's default dtype from {self._dtype} to {dtype}"
+            misuses.append((text, "give its own tensors a dtype, and leave the default as it is"))
         if (has_grad := torch.is_grad_enabled()) is not self._has_grad:
             torch.set_grad_enabled(self._has_grad)
-            told = f"called torch.set_grad_enabled({has_grad}) for all code of the process"
-            misuses.append((told, "use `with torch.no_grad():` instead"))
+            text = f"called torch.set_grad_enabled({has_grad}) for all code of the process"
+            misuses.append((text, "use `with torch.no_grad():` instead"))
         return misuses
 
     def _put_streams_back(self) -> list[tuple[str, str]]:

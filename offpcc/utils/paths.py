@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line, named
+from offpcc.utils.errors import UserError, first_line, format_error
 from offpcc.utils.foreign import ForeignCall, MisuseError
 
 SHOWN = 80  # letters of a path that a message shows
@@ -26,19 +26,19 @@ def as_path(given: str | Path, what: str = "") -> Path:
     Raises:
         UserError: the name is not valid as a path.
     """
-    told = f"{what} {shown(given)}".strip()
+    name = f"{what} {shown(given)}".strip()
     try:
         path = Path(given).expanduser()
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return path
     except RuntimeError:  # from expanduser
-        raise UserError(f"{told}: there is no such user here; write the home folder out") from None
+        raise UserError(f"{name}: there is no such user here; write the home folder out") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else first_line(error)
-        raise UserError(f"{told} cannot be a path ({reason}); give another one") from None
+        raise UserError(f"{name} cannot be a path ({reason}); give another one") from None
     if ends_in_slash(given) and not path.is_dir():
-        raise UserError(f"{told} ends in a slash, as folders do, but there is no such folder; leave the slash out")
+        raise UserError(f"{name} ends in a slash, as folders do, but there is no such folder; leave the slash out")
     return path
 
 
@@ -131,4 +131,4 @@ def import_own(module: str, where: str, beside: Iterable[Path] = ()) -> None:
         place = (
             f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else f"{last.filename}:{last.lineno}"
         )
-        raise UserError(f"{where}: import {module} fails: {named(error)} ({place}); mend the module") from error
+        raise UserError(f"{where}: import {module} fails: {format_error(error)} ({place}); mend the module") from error

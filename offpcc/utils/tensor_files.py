@@ -47,7 +47,7 @@ PLAIN = {  # other names that a pickle may use; not bytearray, for example, whic
     "collections.OrderedDict": OrderedDict,
     **dict.fromkeys(("builtins.set", "__builtin__.set"), set),
     **dict.fromkeys(("builtins.complex", "__builtin__.complex"), complex),
-    **dict.fromkeys(("torch.Size", "torch.device", "_codecs.encode"), lambda *told: told),
+    **dict.fromkeys(("torch.Size", "torch.device", "_codecs.encode"), lambda *arguments: arguments),
 }
 OTHERS = (  # (first bytes, description) of other file types
     (rb"\x89HDF\r\n\x1a\n", "HDF5, as data sets are"),
@@ -187,9 +187,9 @@ class _Declared(pickle.Unpickler):
             raise ValueError(f"it names {named}")
         return known[named]
 
-    def persistent_load(self, told: Any) -> int:
+    def persistent_load(self, pid: Any) -> int:
         """Return the number of elements in the part that the pickle refers to."""
-        match told:
+        match pid:
             case ("storage", int(num_bytes), str(key), _, int(numbers)):
                 if numbers < 0 or numbers * num_bytes != self._sizes[f"{self._root}data/{key}"]:
                     raise ValueError(f"it declares {numbers:,} numbers in a part of another size")
@@ -255,8 +255,8 @@ def _read(file: Path) -> bytes:
 
 def _other_kind(data: bytes) -> str | None:
     """Return a description of a file that is not a torch archive, or None if its type is unknown."""
-    for beginning, meaning in OTHERS:
-        if re.match(beginning, data, re.DOTALL):
+    for first_bytes, meaning in OTHERS:
+        if re.match(first_bytes, data, re.DOTALL):
             return meaning
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data[:TEXT_BYTES])  # the last letter may be cut

@@ -273,6 +273,8 @@ def test_check_prints_a_line_for_each_check(launch, monkeypatch):
 
 def test_check_names_a_fault_in_a_users_file_and_its_remedy(launch, tmp_path):
     (tmp_path / "lab_to_check.py").write_text(CHECKED)
+    code, out, _ = launch("check", "--env", "lab_to_check:checked-rusty-v0", "--steps", 50, "--longest_episode", 8)
+    assert code == 1 and "FAULT    episodes   a time limit of 9 steps" in out and "at most 8 steps" in out
     code, out, err = launch("check", "--env", "lab_to_check:checked-rusty-v0", "--steps", 50)
     assert code == 1, err
     lines = out.splitlines()

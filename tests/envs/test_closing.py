@@ -14,8 +14,7 @@ from misbehaving import Raises, Unclosable, Walk
 
 import offpcc
 from offpcc.algorithms.agent import load_actor
-from offpcc.envs.closing import close, opened
-from offpcc.envs.guard import Guard
+from offpcc.envs.guard import Guard, close, opened
 from offpcc.envs.vector.local import VectorEnvironments
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.loggers import Loggers

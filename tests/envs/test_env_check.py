@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from offpcc.envs import check_rollout
 from offpcc.envs import make as making
-from offpcc.envs.check import examine
-from offpcc.envs.check_rollout import TROUBLES
+from offpcc.envs.check import LONGEST_EPISODE, TROUBLES, examine
 from offpcc.envs.make import UnsuitableEnvironment
 from offpcc.training import interaction
 from offpcc.utils import signals
@@ -341,7 +339,7 @@ def test_a_wrong_shape_is_named(find):
 def test_an_episode_without_end(find):
     found, others = find(Healthy, "episodes", max_episode_steps=None)
     assert found.level == FAULT
-    assert "20,000" in found.found and "gymnasium.wrappers.TimeLimit" in found.remedy
+    assert "27,000" in found.found and "gymnasium.wrappers.TimeLimit" in found.remedy
     assert not others
 
 
@@ -350,8 +348,16 @@ def test_a_time_limit_beyond_what_training_accepts(find):
     assert found.level == FAULT and "30,000" in found.found
 
 
+def test_the_longest_episode_is_an_argument(register):
+    name = register(Healthy, 30_000)
+    accepted, refused = (examine(name, STEPS, longest_episode=longest).findings for longest in (30_000, 29_999))
+    assert {finding.level for finding in accepted} == {OK}
+    (found,) = (finding for finding in refused if finding.level != OK)
+    assert found.check == "episodes" and "at most 29,999 steps" in found.remedy
+
+
 def test_the_longest_episode_is_that_of_training():
-    assert interaction.LONGEST_EPISODE == check_rollout.LONGEST_EPISODE
+    assert interaction.LONGEST_EPISODE == LONGEST_EPISODE
 
 
 def test_a_long_time_limit_is_no_fault(find):

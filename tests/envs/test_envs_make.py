@@ -340,3 +340,20 @@ def test_gymnasiums_warnings_of_drawing_are_left_to_our_message(register, recwar
     with pytest.raises(UnsuitableEnvironment, match=r"cannot be drawn"):
         make(register(), render_mode="rgb_array", kwargs={})
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("num", [10**9, 0, 2.5])
+def test_frames_beyond_the_memory_are_refused_in_one_message(num):
+    gin.parse_config(
+        f"make.wrappers = [@gymnasium.FrameStackObservation]\ngymnasium.FrameStackObservation.stack_size = {num}"
+    )
+    with pytest.raises(UserError, match=rf"FrameStackObservation\.stack_size is {num}; it has to be"):
+        make("Pendulum-v1")
+
+
+def test_stacked_frames_are_gymnasiums():
+    gin.parse_config("make.wrappers = [@gymnasium.FrameStackObservation, @gymnasium.FlattenObservation]")
+    gin.bind_parameter("gymnasium.FrameStackObservation.stack_size", 4)
+    env = make("Pendulum-v1")
+    first, _ = env.reset(seed=0)
+    np.testing.assert_array_equal(first, np.tile(first[:3], 4))

@@ -19,8 +19,14 @@ from gymnasium.wrappers import (
 from wandering import Wandering, assert_same, noisy, record, refusal, seen, wandering
 
 from offpcc.envs.make import make
-from offpcc.envs.wrapper_chain import name_of, observation_wrappers, shapes
+from offpcc.envs.wrapper_chain import is_observation_wrapper, levels, name_of, observation_wrappers
 from offpcc.envs.wrappers import Concatenate, DropIndices, Flicker, KeepIndices, ObservationNoise, PreviousAction
+
+
+def shapes(env):
+    """The shape of the environment's own observation, then that of each of its `observation_wrappers`."""
+    own, *wrappers = levels(env)
+    return [level.observation_space.shape for level in (own, *filter(is_observation_wrapper, wrappers))]
 
 
 def test_a_recording_tells_what_it_was_seen_through():

@@ -6,7 +6,7 @@ import pytest
 from gymnasium.spaces import Box
 
 from offpcc.envs.make import make
-from offpcc.envs.relabel import view
+from offpcc.envs.recorded_observations import view
 from offpcc.envs.wrappers import ObservationNoise
 from offpcc.utils.errors import UserError
 

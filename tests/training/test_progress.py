@@ -16,6 +16,13 @@ def test_read_progress_gives_columns_with_nan_for_empty_cells(tmp_path):
     assert math.isnan(progress["test/return"][1])
 
 
+def test_a_line_that_a_killed_process_left_unfinished_is_skipped(tmp_path):
+    write_run(tmp_path / "1", [1.5, -2.25])
+    file = tmp_path / "1" / "progress.csv"
+    file.write_text(file.read_text() + file.read_text().splitlines()[-1][:-2])
+    assert read_progress(file)["test/return"] == [1.5, -2.25]
+
+
 @pytest.mark.parametrize("text", ["", "epoch\n1\n", "step\nmany\n", None])
 def test_what_is_no_progress_is_refused(tmp_path, text):
     file = tmp_path / "progress.csv"

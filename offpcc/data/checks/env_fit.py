@@ -12,7 +12,7 @@ from gymnasium.wrappers import NormalizeReward
 from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Notice, recorded_wrappers
-from offpcc.envs.relabel import view
+from offpcc.envs.recorded_observations import view
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.envs.wrappers import action_bounds
 from offpcc.utils.errors import UserError

@@ -16,7 +16,7 @@ from offpcc.data.datasets.files import printable, read_everything, read_file
 from offpcc.data.datasets.metadata import Notice
 from offpcc.data.datasets.minari import read_minari
 from offpcc.envs.d4rl import catalog
-from offpcc.envs.d4rl.recorded_task import set_dataset_reader
+from offpcc.envs.d4rl.make import set_dataset_reader
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path
 

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 from offpcc.envs.make import simulator
-from offpcc.envs.relabel import observation_wrappers
+from offpcc.envs.wrapper_chain import observation_wrappers
 from offpcc.envs.wrappers import action_bounds
 from offpcc.utils.errors import UserError
 from offpcc.utils.version import __version__

@@ -10,10 +10,8 @@ from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-__all__ = ["LAYOUTS", "AntMaze", "Maze2D"]
+from offpcc.envs.aliases import Array, Info
 
-Array = NDArray[Any]
-Info = dict[str, Any]
 Stepped = tuple[Array, SupportsFloat, bool, bool, Info]
 
 LAYOUTS = {  # "#" is a wall, "G" the goal

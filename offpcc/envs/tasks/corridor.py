@@ -14,10 +14,10 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from offpcc.envs.aliases import Array, Info
 from offpcc.envs.registration import Environment
+from offpcc.envs.rendering import paint_disc
 from offpcc.utils.errors import UserError
-
-__all__ = ["ANY_LENGTH", "ENVIRONMENTS", "Corridor"]
 
 ANY_LENGTH = "corridor-v0"  # corridor-N-v0 for any N, which is the argument `length`
 LENGTHS = (10, 30, 100, 300, 1000)  # lengths with their own id
@@ -36,7 +36,7 @@ _CORRIDOR = (_RIGHT > START - HALF_WIDTH) & (_RIGHT < JUNCTION + HALF_WIDTH) & (
 _ARMS = (np.abs(_RIGHT - JUNCTION) < HALF_WIDTH) & (np.abs(_UP) < ARM + HALF_WIDTH)
 
 
-class Corridor(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+class Corridor(gym.Env[Array, Array]):
     """A corridor of `length` steps with a turn to the left or to the right at its end.
 
     Observation, float32 (2,): the cue, and 1 at the junction, else 0. The cue is -1 or 1 with equal probability at the
@@ -72,16 +72,14 @@ class Corridor(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self.action_space = Box(-1.0, 1.0, (1,), np.float32)
         self._cue, self._turn, self._num_steps = 0.0, 0.0, 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
         self._cue = float(self.np_random.choice([-1.0, 1.0]))
         self._turn, self._num_steps = 0.0, 0
         return self._observe(), {}
 
-    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
         """Advance by one step, or turn at the junction."""
         is_last, reward = self._num_steps == self._length, 0.0
         self._num_steps += 1
@@ -100,22 +98,16 @@ class Corridor(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
             return None
         frame = np.full((FRAME_SIZE, FRAME_SIZE, 3), 255.0)
         frame[_CORRIDOR | _ARMS] = (222, 222, 222)
-        _paint(frame, JUNCTION, -ARM * self._cue, CUE_RADIUS, (253, 191, 111) if self._num_steps else (227, 26, 28))
-        walked = min(self._num_steps / self._length, 1.0)
-        _paint(frame, START + (JUNCTION - START) * walked, -ARM * self._turn, AGENT_RADIUS, (31, 60, 120))
+        cue_colour = (253, 191, 111) if self._num_steps else (227, 26, 28)
+        paint_disc(frame, 1.0, (JUNCTION, -ARM * self._cue), CUE_RADIUS, cue_colour)
+        place = START + (JUNCTION - START) * min(self._num_steps / self._length, 1.0)
+        paint_disc(frame, 1.0, (place, -ARM * self._turn), AGENT_RADIUS, (31, 60, 120))
         picture: NDArray[np.uint8] = np.rint(frame).astype(np.uint8)
         return picture
 
-    def _observe(self) -> NDArray[np.float32]:
+    def _observe(self) -> Array:
         # Multiplying the cue by zero would leave its sign, as -0.0.
         return np.array([self._cue if self._num_steps == 0 else 0.0, self._num_steps == self._length], np.float32)
-
-
-def _paint(frame: NDArray[np.float64], right: float, up: float, radius: float, colour: tuple[int, int, int]) -> None:
-    pixel = 2 / FRAME_SIZE
-    distance = np.hypot(_RIGHT - right, _UP - up)
-    coverage = np.clip((radius - distance) / pixel + 0.5, 0.0, 1.0)[..., np.newaxis]
-    frame += coverage * (colour - frame)
 
 
 ENVIRONMENTS = tuple(

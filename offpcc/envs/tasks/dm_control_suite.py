@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import WrapperSpec
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from offpcc.envs.aliases import Array, Info
 from offpcc.envs.registration import PREVIOUS_ACTION, Environment, concatenate, keep, require
 from offpcc.envs.rendering import choose_opengl, require_opengl
-
-__all__ = ["ENVIRONMENTS", "DMControl", "DMControlImage"]
 
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
 
 
-class DMControl(gym.Env[NDArray[Any], NDArray[np.float32]]):
+class DMControl(gym.Env[Array, Array]):
     """A task of the suite.
 
     In most tasks, an episode lasts 1000 steps of the task, each with a reward of at most 1.
@@ -87,15 +86,13 @@ class DMControl(gym.Env[NDArray[Any], NDArray[np.float32]]):
             self._action_low.astype(np.float32), self._action_high.astype(np.float32), dtype=np.float32
         )
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[Any], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
         self._environment.task.random.seed(self.np_random.integers(2**32))
         return self._observe(self._environment.reset()), {}
 
-    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
         """Repeat `action` for `action_repeat` steps of the task, or until the episode is over."""
         # Clip here: the suite's physics clips the action, but its rewards use it as given.
         clipped = np.clip(np.asarray(action, np.float64), self._action_low, self._action_high)
@@ -120,7 +117,7 @@ class DMControl(gym.Env[NDArray[Any], NDArray[np.float32]]):
         """Free the simulation and its renderer."""
         self._environment.close()
 
-    def _observe(self, time_step: Any) -> NDArray[Any]:
+    def _observe(self, time_step: Any) -> Array:
         parts = time_step.observation
         return np.concatenate([np.ravel(parts[key]) for key in self._keys]).astype(np.float32)
 
@@ -176,56 +173,48 @@ class DMControlImage(DMControl):
         self._camera_flags = {} if shadows else {"shadow": False}
         self.observation_space = Box(0, 255, (1, size, size), np.uint8)
 
-    def _observe(self, time_step: Any) -> NDArray[Any]:
+    def _observe(self, time_step: Any) -> Array:
         frame = self._camera.render(render_flag_overrides=self._camera_flags)
         grey: NDArray[np.uint8] = np.rint(frame @ np.array(LUMINANCE)).astype(np.uint8)
         return grey[np.newaxis]
 
 
 def _cartpole(task: str) -> tuple[Environment, ...]:
-    def row(suffix: str, hidden: str, size: int, *wrappers: WrapperSpec) -> Environment:
-        return Environment(
-            name=f"dmc-cartpole-{task}{suffix}-v0",
-            family=f"dmc-cartpole-{task}",
-            hidden=hidden,
-            entry_point="offpcc.envs.tasks.dm_control_suite:DMControl",
-            max_episode_steps=200,
-            observation_shape=(size,),
-            action_size=1,
-            kwargs={"domain": "cartpole", "task": task, "action_repeat": 5},
-            wrappers=wrappers,
-            package="dm-control",
-        )
-
+    full = Environment(
+        name=f"dmc-cartpole-{task}-v0",
+        family=f"dmc-cartpole-{task}",
+        hidden="nothing",
+        entry_point="offpcc.envs.tasks.dm_control_suite:DMControl",
+        max_episode_steps=200,
+        observation_shape=(5,),
+        action_size=1,
+        kwargs={"domain": "cartpole", "task": task, "action_repeat": 5},
+        package="dm-control",
+    )
     p, v, a = keep(0, 1, 2), keep(3, 4), PREVIOUS_ACTION
     return (
-        row("", "nothing", 5),
-        row("-p", "velocities", 3, p),
-        row("-va", "positions", 3, v, a),
-        row("-p-concat5", "velocities; last 5 positions shown", 15, p, concatenate(5)),
-        row("-va-concat10", "positions; last 10 velocities and actions shown", 30, v, a, concatenate(10)),
+        full,
+        full.variant("-p", "velocities", (3,), p),
+        full.variant("-va", "positions", (3,), v, a),
+        full.variant("-p-concat5", "velocities; last 5 positions shown", (15,), p, concatenate(5)),
+        full.variant("-va-concat10", "positions; last 10 velocities and actions shown", (30,), v, a, concatenate(10)),
     )
 
 
 def _images(domain: str, task: str, action_size: int) -> tuple[Environment, ...]:
-    def row(suffix: str, hidden: str, channels: int, *wrappers: WrapperSpec) -> Environment:
-        return Environment(
-            name=f"dmc-{domain}-{task}{suffix}-v0",
-            family=f"dmc-{domain}-{task}-img",
-            hidden=hidden,
-            entry_point="offpcc.envs.tasks.dm_control_suite:DMControlImage",
-            max_episode_steps=500,
-            observation_shape=(channels, 84, 84),
-            action_size=action_size,
-            kwargs={"domain": domain, "task": task, "action_repeat": 2},
-            wrappers=wrappers,
-            package="dm-control",
-        )
-
-    return (
-        row("-img", "velocities; positions shown as an image", 1),
-        row("-mdp-img-concat3", "velocities; positions shown as the last 3 images", 3, concatenate(3)),
+    one = Environment(
+        name=f"dmc-{domain}-{task}-img-v0",
+        family=f"dmc-{domain}-{task}-img",
+        hidden="velocities; positions shown as an image",
+        entry_point="offpcc.envs.tasks.dm_control_suite:DMControlImage",
+        max_episode_steps=500,
+        observation_shape=(1, 84, 84),
+        action_size=action_size,
+        kwargs={"domain": domain, "task": task, "action_repeat": 2},
+        package="dm-control",
     )
+    several = one.variant("", "velocities; positions shown as the last 3 images", (3, 84, 84), concatenate(3))
+    return one, replace(several, name=f"dmc-{domain}-{task}-mdp-img-concat3-v0")
 
 
 ENVIRONMENTS = (

@@ -6,15 +6,13 @@ documentation describes the rewards and what counts as a fall. Ant has no contac
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import WrapperSpec, load_env_creator
+from gymnasium.envs.registration import load_env_creator
 
 from offpcc.envs.registration import FLOAT32, Environment, keep, require
 from offpcc.envs.rendering import choose_opengl, require_opengl
-
-__all__ = ["ENVIRONMENTS", "simulator"]
 
 
 def simulator(entry_point: str, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
@@ -50,43 +48,33 @@ def simulator(entry_point: str, render_mode: str | None = None, **kwargs: Any) -
     return env
 
 
-class _Body(NamedTuple):
-    name: str
-    num_positions: int  # at the start of the observation
-    num_velocities: int  # at the end of the observation
-    action_size: int
-    kwargs: dict[str, Any]
-
-
-_BODIES = (
-    _Body("hopper", 5, 6, 3, {"entry_point": "hopper_v5:HopperEnv"}),
-    _Body("walker2d", 8, 9, 6, {"entry_point": "walker2d_v5:Walker2dEnv"}),
-    _Body("halfcheetah", 8, 9, 6, {"entry_point": "half_cheetah_v5:HalfCheetahEnv"}),
-    _Body("ant", 13, 14, 8, {"entry_point": "ant_v5:AntEnv", "include_cfrc_ext_in_observation": False}),
-)
-
-
-def _rows(body: _Body) -> tuple[Environment, ...]:
-    def row(suffix: str, hidden: str, size: int, *wrappers: WrapperSpec) -> Environment:
-        return Environment(
-            name=f"{body.name}-mujoco{suffix}-v0",
-            family=f"{body.name}-mujoco",
-            hidden=hidden,
-            entry_point="offpcc.envs.tasks.mujoco_locomotion:simulator",
-            max_episode_steps=1000,
-            observation_shape=(size,),
-            action_size=body.action_size,
-            kwargs=body.kwargs,
-            wrappers=(FLOAT32, *wrappers),
-            package="mujoco",
-        )
-
-    size = body.num_positions + body.num_velocities
+def _rows(
+    body: str, num_positions: int, num_velocities: int, action_size: int, **kwargs: Any
+) -> tuple[Environment, ...]:
+    """Return the rows of a body, whose observation starts with its positions and ends with its velocities."""
+    size = num_positions + num_velocities
+    full = Environment(
+        name=f"{body}-mujoco-v0",
+        family=f"{body}-mujoco",
+        hidden="nothing",
+        entry_point="offpcc.envs.tasks.mujoco_locomotion:simulator",
+        max_episode_steps=1000,
+        observation_shape=(size,),
+        action_size=action_size,
+        kwargs=kwargs,
+        wrappers=(FLOAT32,),
+        package="mujoco",
+    )
     return (
-        row("", "nothing", size),
-        row("-p", "velocities", body.num_positions, keep(*range(body.num_positions))),
-        row("-v", "positions", body.num_velocities, keep(*range(body.num_positions, size))),
+        full,
+        full.variant("-p", "velocities", (num_positions,), keep(*range(num_positions))),
+        full.variant("-v", "positions", (num_velocities,), keep(*range(num_positions, size))),
     )
 
 
-ENVIRONMENTS = tuple(row for body in _BODIES for row in _rows(body))
+ENVIRONMENTS = (
+    *_rows("hopper", 5, 6, 3, entry_point="hopper_v5:HopperEnv"),
+    *_rows("walker2d", 8, 9, 6, entry_point="walker2d_v5:Walker2dEnv"),
+    *_rows("halfcheetah", 8, 9, 6, entry_point="half_cheetah_v5:HalfCheetahEnv"),
+    *_rows("ant", 13, 14, 8, entry_point="ant_v5:AntEnv", include_cfrc_ext_in_observation=False),
+)

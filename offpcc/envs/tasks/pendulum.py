@@ -19,9 +19,6 @@ from numpy.typing import NDArray
 from offpcc.envs.registration import PREVIOUS_ACTION, Environment, concatenate, keep
 from offpcc.envs.rendering import has_screen
 
-__all__ = ["ENVIRONMENTS", "Pendulum", "PendulumImage", "draw"]
-
-
 IMAGE = WrapperSpec("PendulumImage", "offpcc.envs.tasks.pendulum:PendulumImage", {})
 
 
@@ -44,33 +41,26 @@ class Pendulum(PendulumEnv):
         super().__init__(render_mode=render_mode, g=g)
 
 
-def _rows() -> tuple[Environment, ...]:
-    def row(suffix: str, hidden: str, shape: tuple[int, ...], *wrappers: WrapperSpec) -> Environment:
-        return Environment(
-            name=f"pendulum{suffix}-v0",
-            family="pendulum",
-            hidden=hidden,
-            entry_point="offpcc.envs.tasks.pendulum:Pendulum",
-            max_episode_steps=200,
-            observation_shape=shape,
-            action_size=1,
-            wrappers=wrappers,
-        )
-
-    p, v, a = keep(0, 1), keep(2), PREVIOUS_ACTION
-    return (
-        row("", "nothing", (3,)),
-        row("-p", "angular velocity", (2,), p),
-        row("-v", "angle", (1,), v),
-        row("-va", "angle", (2,), v, a),
-        row("-p-concat5", "angular velocity; last 5 angles shown", (10,), p, concatenate(5)),
-        row("-v-concat10", "angle; last 10 velocities shown", (10,), v, concatenate(10)),
-        row("-va-concat10", "angle; last 10 velocities and torques shown", (20,), v, a, concatenate(10)),
-        row("-img", "angular velocity; angle shown as an image", (1, 40, 40), IMAGE),
-    )
-
-
-ENVIRONMENTS = _rows()
+_FULL = Environment(
+    name="pendulum-v0",
+    family="pendulum",
+    hidden="nothing",
+    entry_point="offpcc.envs.tasks.pendulum:Pendulum",
+    max_episode_steps=200,
+    observation_shape=(3,),
+    action_size=1,
+)
+_P, _V, _A = keep(0, 1), keep(2), PREVIOUS_ACTION
+ENVIRONMENTS = (
+    _FULL,
+    _FULL.variant("-p", "angular velocity", (2,), _P),
+    _FULL.variant("-v", "angle", (1,), _V),
+    _FULL.variant("-va", "angle", (2,), _V, _A),
+    _FULL.variant("-p-concat5", "angular velocity; last 5 angles shown", (10,), _P, concatenate(5)),
+    _FULL.variant("-v-concat10", "angle; last 10 velocities shown", (10,), _V, concatenate(10)),
+    _FULL.variant("-va-concat10", "angle; last 10 velocities and torques shown", (20,), _V, _A, concatenate(10)),
+    _FULL.variant("-img", "angular velocity; angle shown as an image", (1, 40, 40), IMAGE),
+)
 
 
 SIZE = 40  # pixels

@@ -16,17 +16,16 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import WrapperSpec
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from offpcc.envs.aliases import Array, Info
 from offpcc.envs.registration import Environment, keep, require
-
-__all__ = ["ENVIRONMENTS", "BulletLocomotion", "BulletWorld"]
 
 
 class BulletWorld:
@@ -59,7 +58,7 @@ class BulletWorld:
 PACKAGE = "pybullet-envs-gymnasium"
 
 
-class BulletLocomotion(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+class BulletLocomotion(gym.Env[Array, Array]):
     """A body that learns to run along x.
 
     Observation, float32: see this module; the simulator clips it to [-5, 5].
@@ -105,16 +104,14 @@ class BulletLocomotion(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self.action_space = self._simulation.action_space
         self.observation_space = Box(-5, 5, self._simulation.observation_space.shape, np.float32)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
         self._simulation.robot.np_random = self.np_random
         observation, _ = self._simulation.reset()
         return observation, {}
 
-    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
         """Take a step of 0.0165 s."""
         # Clip here: the simulator's joints clip the action, but its rewards use it as given.
         executed = np.clip(np.asarray(action, np.float32), -1, 1)
@@ -133,38 +130,33 @@ class BulletLocomotion(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self._simulation.close()
 
 
-def _row(name: str, body: str, hidden: str, size: int, num_joints: int, *wrappers: WrapperSpec) -> Environment:
-    return Environment(
-        name=name,
-        family=f"{body}-bullet",
-        hidden=hidden,
-        entry_point="offpcc.envs.tasks.pybullet_locomotion:BulletLocomotion",
-        max_episode_steps=1000,
-        observation_shape=(size,),
-        action_size=num_joints,
-        kwargs={"body": body},
-        wrappers=wrappers,
-        package=PACKAGE,
-    )
-
-
 def _rows(body: str, num_joints: int, num_feet: int) -> tuple[Environment, ...]:
     contacts = 8 + 2 * num_joints
     size = contacts + num_feet
     speeds = range(9, contacts, 2)
     velocities = [3, 4, 5, *speeds]
     positions = [index for index in range(size) if index not in velocities]
-    rows = [
-        _row(f"{body}-bullet-v0", body, "nothing", size, num_joints),
-        _row(f"{body}-bullet-p-v0", body, "velocities", len(positions), num_joints, keep(*positions)),
-        _row(
-            f"{body}-bullet-v-v0", body, "positions and foot contacts", len(velocities), num_joints, keep(*velocities)
-        ),
-    ]
-    if body in ("halfcheetah", "ant"):  # tasks of the original offpcc
-        shown = [index for index in range(size) if index not in speeds]
-        rows.append(_row(f"{body}-p-v0", body, "joints' speeds", len(shown), num_joints, keep(*shown)))
-    return tuple(rows)
+    full = Environment(
+        name=f"{body}-bullet-v0",
+        family=f"{body}-bullet",
+        hidden="nothing",
+        entry_point="offpcc.envs.tasks.pybullet_locomotion:BulletLocomotion",
+        max_episode_steps=1000,
+        observation_shape=(size,),
+        action_size=num_joints,
+        kwargs={"body": body},
+        package=PACKAGE,
+    )
+    rows = (
+        full,
+        full.variant("-p", "velocities", (len(positions),), keep(*positions)),
+        full.variant("-v", "positions and foot contacts", (len(velocities),), keep(*velocities)),
+    )
+    if body not in ("halfcheetah", "ant"):
+        return rows
+    shown = [index for index in range(size) if index not in speeds]
+    original = full.variant("", "joints' speeds", (len(shown),), keep(*shown))
+    return (*rows, replace(original, name=f"{body}-p-v0"))  # a task of the original offpcc
 
 
 ENVIRONMENTS = (

@@ -9,17 +9,15 @@ import numpy as np
 from gymnasium.envs.registration import WrapperSpec
 from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
-from numpy.typing import NDArray
 
+from offpcc.envs.aliases import Array, Info
 from offpcc.envs.registration import FLOAT32, Environment
-
-__all__ = ["ENVIRONMENTS", "ReacherObservation"]
 
 SIZE = 13
 GOAL = [4, 5, 8, 9, 10]
 
 
-class ReacherObservation(gym.Wrapper[NDArray[Any], Any, NDArray[Any], Any], RecordConstructorArgs):
+class ReacherObservation(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
     """Shows the paper's 13 numbers, with the goal either always or only in an episode's first observation.
 
     Observation: cosines (2) and sines (2) of the joints' angles; goal's x and y (2); joints' speeds (2); fingertip
@@ -42,14 +40,12 @@ class ReacherObservation(gym.Wrapper[NDArray[Any], Any, NDArray[Any], Any], Reco
         self._hidden = GOAL if goal_shown_once else []
         self.observation_space = Box(-np.inf, np.inf, (SIZE,), np.float64)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[Any], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode and show its goal."""
         observation, info = self.env.reset(seed=seed, options=options)
         return self._padded(observation), info
 
-    def step(self, action: Any) -> tuple[NDArray[Any], SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Array, SupportsFloat, bool, bool, Info]:
         """Take an environment step; hide the goal if it is shown only once."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         shown = self._padded(observation)
@@ -57,33 +53,27 @@ class ReacherObservation(gym.Wrapper[NDArray[Any], Any, NDArray[Any], Any], Reco
         return shown, reward, terminated, truncated, info
 
     @staticmethod
-    def _padded(observation: NDArray[Any]) -> NDArray[Any]:
+    def _padded(observation: Array) -> Array:
         return np.concatenate([observation, np.zeros(SIZE - len(observation))])
 
 
-def _row(name: str, hidden: str, goal_shown_once: bool) -> Environment:
-    return Environment(
-        name=name,
-        family="reacher",
-        hidden=hidden,
-        entry_point="offpcc.envs.tasks.mujoco_locomotion:simulator",
-        max_episode_steps=50,
-        observation_shape=(SIZE,),
-        action_size=2,
-        kwargs={"entry_point": "reacher_v5:ReacherEnv", "reward_dist_weight": 1.0, "reward_control_weight": 1.0},
-        wrappers=(
-            WrapperSpec(
-                "ReacherObservation",
-                "offpcc.envs.tasks.reacher:ReacherObservation",
-                {"goal_shown_once": goal_shown_once},
-            ),
-            FLOAT32,
-        ),
-        package="mujoco",
-    )
+def _shown(goal_shown_once: bool) -> WrapperSpec:
+    entry_point = "offpcc.envs.tasks.reacher:ReacherObservation"
+    return WrapperSpec("ReacherObservation", entry_point, {"goal_shown_once": goal_shown_once})
 
 
+_REACHER = Environment(
+    name="reacher-v0",
+    family="reacher",
+    hidden="",
+    entry_point="offpcc.envs.tasks.mujoco_locomotion:simulator",
+    max_episode_steps=50,
+    observation_shape=(SIZE,),
+    action_size=2,
+    kwargs={"entry_point": "reacher_v5:ReacherEnv", "reward_dist_weight": 1.0, "reward_control_weight": 1.0},
+    package="mujoco",
+)
 ENVIRONMENTS = (
-    _row("reacher-mdp-v0", "nothing", goal_shown_once=False),
-    _row("reacher-pomdp-v0", "goal, after the first observation", goal_shown_once=True),
+    _REACHER.variant("-mdp", "nothing", (SIZE,), _shown(goal_shown_once=False), FLOAT32),
+    _REACHER.variant("-pomdp", "goal, after the first observation", (SIZE,), _shown(goal_shown_once=True), FLOAT32),
 )

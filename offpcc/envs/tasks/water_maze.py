@@ -10,13 +10,12 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import WrapperSpec
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from offpcc.envs.aliases import Array, Info
 from offpcc.envs.registration import Environment, concatenate
-
-__all__ = ["ENVIRONMENTS", "WaterMaze"]
+from offpcc.envs.rendering import paint_disc
 
 POOL_RADIUS = 1.0
 PLATFORM_RADIUS = 0.30
@@ -29,11 +28,8 @@ FRAME_SIZE = 240  # pixels
 FRAME_HALF_WIDTH = 1.05
 AGENT_DRAWN_RADIUS = 0.05
 
-_CENTRES = (np.arange(FRAME_SIZE) + 0.5) / FRAME_SIZE * 2 * FRAME_HALF_WIDTH - FRAME_HALF_WIDTH
-_RIGHT, _UP = np.meshgrid(_CENTRES, -_CENTRES)
 
-
-class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+class WaterMaze(gym.Env[Array, Array]):
     """A disc of water with radius 1, and a platform whose place is drawn anew for each episode.
 
     Observation, float32 (3,) or (5,): the agent's x and y; 1 if it is inside the platform, else 0; and, if shown, the
@@ -63,9 +59,7 @@ class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self._platform, self._position, self._velocity = np.zeros(2), np.zeros(2), np.zeros(2)
         self._num_steps_inside = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
         angle = self.np_random.uniform(-np.pi, np.pi)
@@ -73,7 +67,7 @@ class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self._return_to_start()
         return self._observe(inside=False), {}
 
-    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
         """Swim one step."""
         acceleration = np.clip(np.asarray(action, np.float64), -MAX_ACCELERATION, MAX_ACCELERATION)
         self._velocity = np.clip(self._velocity + acceleration, -MAX_VELOCITY, MAX_VELOCITY)
@@ -93,9 +87,12 @@ class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         if self.render_mode is None:
             return None
         frame = np.full((FRAME_SIZE, FRAME_SIZE, 3), 255.0)
-        _paint(frame, np.zeros(2), POOL_RADIUS, (166, 206, 227))
-        _paint(frame, self._platform, PLATFORM_RADIUS, (253, 191, 111))
-        _paint(frame, self._position, AGENT_DRAWN_RADIUS, (31, 60, 120))
+        for centre, radius, colour in (
+            (np.zeros(2), POOL_RADIUS, (166, 206, 227)),
+            (self._platform, PLATFORM_RADIUS, (253, 191, 111)),
+            (self._position, AGENT_DRAWN_RADIUS, (31, 60, 120)),
+        ):
+            paint_disc(frame, FRAME_HALF_WIDTH, centre, radius, colour)
         picture: NDArray[np.uint8] = np.rint(frame).astype(np.uint8)
         return picture
 
@@ -103,39 +100,23 @@ class WaterMaze(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self._position, self._velocity = np.zeros(2), np.zeros(2)
         self._num_steps_inside = 0
 
-    def _observe(self, inside: bool) -> NDArray[np.float32]:
+    def _observe(self, inside: bool) -> Array:
         platform = self._platform if self._show_platform else ()
         return np.array([*self._position, inside, *platform], np.float32)
 
 
-def _paint(
-    frame: NDArray[np.float64], centre: NDArray[np.float64], radius: float, colour: tuple[int, int, int]
-) -> None:
-    pixel = 2 * FRAME_HALF_WIDTH / FRAME_SIZE
-    distance = np.hypot(_RIGHT - centre[0], _UP - centre[1])
-    coverage = np.clip((radius - distance) / pixel + 0.5, 0.0, 1.0)[..., np.newaxis]
-    frame += coverage * (colour - frame)
-
-
-def _rows() -> tuple[Environment, ...]:
-    def row(suffix: str, hidden: str, size: int, show_platform: bool, *wrappers: WrapperSpec) -> Environment:
-        return Environment(
-            name=f"water-maze-simple-{suffix}-v0",
-            family="water-maze-simple",
-            hidden=hidden,
-            entry_point="offpcc.envs.tasks.water_maze:WaterMaze",
-            max_episode_steps=200,
-            observation_shape=(size,),
-            action_size=2,
-            kwargs={"show_platform": show_platform},
-            wrappers=wrappers,
-        )
-
-    return (
-        row("mdp", "velocity, steps inside", 5, True),
-        row("pomdp", "the platform, velocity, steps inside", 3, False),
-        row("pomdp-concat10", "the platform; last 10 places shown", 30, False, concatenate(10)),
-    )
-
-
-ENVIRONMENTS = _rows()
+_SIMPLE = Environment(
+    name="water-maze-simple-v0",
+    family="water-maze-simple",
+    hidden="",
+    entry_point="offpcc.envs.tasks.water_maze:WaterMaze",
+    max_episode_steps=200,
+    observation_shape=(),
+    action_size=2,
+)
+_POMDP = _SIMPLE.variant("-pomdp", "the platform, velocity, steps inside", (3,), show_platform=False)
+ENVIRONMENTS = (
+    _SIMPLE.variant("-mdp", "velocity, steps inside", (5,), show_platform=True),
+    _POMDP,
+    _POMDP.variant("-concat10", "the platform; last 10 places shown", (30,), concatenate(10)),
+)

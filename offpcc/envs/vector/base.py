@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
-import torch
 from gymnasium import spaces
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
@@ -24,6 +23,18 @@ class StepResult(NamedTuple):
     # (N,) bool: True where an episode was lost and this step did not count. The observation is then the first of a new
     # episode. None if environments cannot crash.
     crashed: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, results: Sequence[tuple[Any, ...]], crashed: np.ndarray | None = None) -> StepResult:
+        """Return N results of `gymnasium.Env.step`, without their infos, as one."""
+        observations, rewards, terminated, truncated = zip(*results, strict=True)
+        return cls(
+            [np.array(observation) for observation in observations],  # copies: some environments reuse one array
+            np.array(rewards, np.float64),
+            np.array(terminated, np.bool_),
+            np.array(truncated, np.bool_),
+            crashed,
+        )
 
 
 class RestoredEpisodes(NamedTuple):
@@ -59,7 +70,7 @@ class Environments(Protocol):
         """Return what `restore` needs, one item per environment, or None if episodes cannot be restored."""
         ...
 
-    def restore(self, notes: list[dict[str, Any] | None]) -> RestoredEpisodes:
+    def restore(self, snapshots: list[dict[str, Any] | None]) -> RestoredEpisodes:
         """Restore the episodes of a snapshot."""
         ...
 
@@ -78,17 +89,19 @@ def resumed_seeds(seeds: Sequence[int], num_steps: int) -> list[int]:
     return [int(np.random.SeedSequence((seed, 0, 2, num_steps)).generate_state(1)[0] >> 1) for seed in seeds]
 
 
-def to_tensors(note: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a snapshot as a checkpoint stores it."""
-    if note is None or note["actions"] is None:
-        return note
-    return {**note, "actions": torch.from_numpy(note["actions"])}
+def to_tensors(snapshot: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the snapshot of an environment as a checkpoint stores it."""
+    if snapshot is None or snapshot["actions"] is None:
+        return snapshot
+    import torch  # here, because worker processes do without it
+
+    return {**snapshot, "actions": torch.from_numpy(snapshot["actions"])}
 
 
-def to_arrays(note: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a snapshot as an environment takes it."""
-    assert note is not None
-    return note if note["actions"] is None else {**note, "actions": note["actions"].numpy()}
+def to_arrays(snapshot: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the snapshot in a checkpoint as an environment takes it."""
+    assert snapshot is not None
+    return snapshot if snapshot["actions"] is None else {**snapshot, "actions": snapshot["actions"].numpy()}
 
 
 def restored_episodes(results: Sequence[tuple[np.ndarray, bool, bool]]) -> RestoredEpisodes:

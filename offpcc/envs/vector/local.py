@@ -17,11 +17,10 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from offpcc.config.validation import Flag, NumEnvs, check, rules_of
-from offpcc.envs.closing import close
-from offpcc.envs.faults import EnvironmentFault, deed, remedy_of
-from offpcc.envs.guard import Inspection, UnfitError, guarded
+from offpcc.envs.episode_replay import EpisodeReplay
+from offpcc.envs.faults import EnvironmentFault, fault_of, remedy_of
+from offpcc.envs.guard import Inspection, UnfitError, close, guarded
 from offpcc.envs.make import env_options
-from offpcc.envs.resume import EpisodeReplay
 from offpcc.envs.vector.base import (
     MakeEnv,
     Observations,
@@ -88,22 +87,18 @@ class LocalEnvironments:
     def step(self, actions: np.ndarray) -> StepResult:
         """See `Environments.step`."""
         shape = self.action_space.shape
-        results = [env.step(action.reshape(shape)) for env, action in zip(self.envs, actions, strict=True)]
-        observations, rewards, terminated, truncated, _ = zip(*results, strict=True)
-        return StepResult(
-            [np.array(observation) for observation in observations],  # copies: some environments reuse one array
-            np.array(rewards, np.float64),
-            np.array(terminated, np.bool_),
-            np.array(truncated, np.bool_),
+        return StepResult.of(
+            [env.step(action.reshape(shape))[:4] for env, action in zip(self.envs, actions, strict=True)]
         )
 
     def snapshot(self) -> list[dict[str, Any] | None]:
         """See `Environments.snapshot`."""
         return [to_tensors(env.snapshot()) for env in self._envs] or [None] * self.num_envs
 
-    def restore(self, notes: list[dict[str, Any] | None]) -> RestoredEpisodes:
+    def restore(self, snapshots: list[dict[str, Any] | None]) -> RestoredEpisodes:
         """See `Environments.restore`."""
-        return restored_episodes([env.restore(to_arrays(note)) for env, note in zip(self.envs, notes, strict=True)])
+        pairs = zip(self.envs, snapshots, strict=True)
+        return restored_episodes([env.restore(to_arrays(snapshot)) for env, snapshot in pairs])
 
     def begin_anew(self, num_steps: int) -> None:
         """See `Environments.begin_anew`."""
@@ -114,8 +109,7 @@ class LocalEnvironments:
     @contextmanager
     def lent(self) -> Iterator[gymnasium.Env[Any, Any]]:
         """Yield the first environment for test episodes; its generator's state is restored afterwards."""
-        recall = self.envs[0]
-        with recall.untouched() as env:
+        with self.envs[0].untouched() as env:
             yield env
 
     def close(self) -> None:
@@ -158,12 +152,11 @@ class VectorEnvironments:
         if not isinstance(space, spaces.Box) or not space.is_bounded():
             raise UserError(f"the vector environment {self.name} has the actions {space}; it needs a Box with bounds")
         self.action_space = space
-        seen = envs.single_observation_space
-        assert isinstance(seen, spaces.Box)
-        self._inspection = Inspection(seen)
+        assert isinstance(envs.single_observation_space, spaces.Box)
+        self._inspection = Inspection(envs.single_observation_space)
         self._centre, self._radius = space.high / 2 + space.low / 2, space.high / 2 - space.low / 2
         self._has_started = False
-        self._following: Any = None  # first observations of episodes that the last step started
+        self._first_observations: Any = None  # first observations of episodes that the last step started
 
     def start(self, over: np.ndarray, observations: Observations) -> np.ndarray:
         """See `Environments.start`."""
@@ -176,7 +169,7 @@ class VectorEnvironments:
         elif self.mode == AutoresetMode.DISABLED:
             firsts, _ = self._guarded("reset", options={"reset_mask": over.copy()})
         elif self.mode == AutoresetMode.SAME_STEP:
-            firsts = self._following
+            firsts = self._first_observations
         else:
             return ~over
         for number in np.flatnonzero(over):
@@ -189,10 +182,17 @@ class VectorEnvironments:
         batch, rewards, terminated, truncated, infos = self._guarded("step", shaped)
         observations = [np.array(observation) for observation in batch]
         if self.mode == AutoresetMode.SAME_STEP and (ended := terminated | truncated).any():
-            self._following = batch
-            for number in np.flatnonzero(ended):
-                observations[number] = np.array(infos["final_obs"][number])
-        return StepResult(*self._fit(observations, np.asarray(rewards, np.float64)), terminated, truncated)
+            self._first_observations = batch
+            for index in np.flatnonzero(ended):
+                observations[index] = np.array(infos["final_obs"][index])
+        for number, observation in enumerate(observations):
+            try:
+                observations[number] = self._inspection.observation(observation)
+                self._inspection.reward(rewards[number])
+            except UnfitError as unfit:
+                name = f"{self.name} (environment {number})"
+                raise EnvironmentFault(name, unfit.what, "in a step", unfit.remedy) from None
+        return StepResult(observations, np.asarray(rewards, np.float64), terminated, truncated)
 
     def _guarded(self, method: str, *given: Any, **named: Any) -> Any:
         try:
@@ -204,22 +204,12 @@ class VectorEnvironments:
             ) from error
         except signals.ANYTHING as error:
             signals.pass_on(error)
-            raise EnvironmentFault(self.name, deed(error), f"in a {method}", remedy_of(error), error) from error
-
-    def _fit(self, observations: Observations, rewards: np.ndarray) -> tuple[Observations, np.ndarray]:
-        for number in range(self.num_envs):
-            try:
-                observations[number] = self._inspection.observation(observations[number])
-                self._inspection.reward(rewards[number])
-            except UnfitError as unfit:
-                name = f"{self.name} (environment {number})"
-                raise EnvironmentFault(name, unfit.what, "in a step", unfit.remedy) from None
-        return observations, rewards
+            raise EnvironmentFault(self.name, fault_of(error), f"in a {method}", remedy_of(error), error) from error
 
     def snapshot(self) -> None:
         """Return None, because the episodes of a vector environment cannot be restored."""
 
-    def restore(self, notes: list[dict[str, Any] | None]) -> RestoredEpisodes:
+    def restore(self, snapshots: list[dict[str, Any] | None]) -> RestoredEpisodes:
         """Raise NotImplementedError; nothing calls this, because `snapshot` returns None."""
         raise NotImplementedError
 

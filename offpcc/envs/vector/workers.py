@@ -1,15 +1,22 @@
-"""Several environments in worker processes, which are restarted when they die."""
+"""Several environments in worker processes, which are restarted when they die.
+
+A worker process imports this module, so it imports neither torch nor the agents.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
 import os
+import random
 import signal
+import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import gin
@@ -18,7 +25,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import CloudpickleWrapper
 
+from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.faults import EnvironmentFault, RemoteTracebackError
+from offpcc.envs.guard import Guard
+from offpcc.envs.make import cannot_be_made
 from offpcc.envs.vector.base import (
     MakeEnv,
     Observations,
@@ -29,14 +39,85 @@ from offpcc.envs.vector.base import (
     to_arrays,
     to_tensors,
 )
-from offpcc.envs.vector.worker_main import CLOSE, Failure, WorkerInfo, serve
+from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, tell
 
-__all__ = ["DeadWorkerError", "Worker", "WorkerEnvironments", "end"]
-
-
+CLOSE = "close"
 FAREWELL = 5.0  # seconds that a process has to end by itself
+
+
+class WorkerInfo(NamedTuple):
+    """Facts about an environment, known once it is made."""
+
+    name: str
+    action_space: gym.Space[Any]
+
+
+class Failure(NamedTuple):
+    """An answer that reports an error instead of a result."""
+
+    message: str
+    parts: tuple[str, str, str, str] | None  # `EnvironmentFault.parts`; None for other errors
+    traceback: str
+
+
+def serve(
+    pipe: Connection[Any, Any], make_env: Callable[[], gym.Env[Any, Any]], seed: int, which: str, bindings: str
+) -> None:
+    """Make an environment, send its `WorkerInfo`, and answer commands until the close command or the end of the parent.
+
+    The worker ignores SIGINT and SIGTERM, which reach all processes. Only the parent process decides when to stop.
+
+    Args:
+        pipe: Receives (command, argument) and sends an answer to each.
+        make_env: Builds the environment.
+        seed: See `EpisodeReplay`. It also seeds the process's global generators, which a user's environment may use.
+        which: See `Guard`.
+        bindings: Gin's bindings as text; those of agents are skipped.
+    """
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    random.seed(seed)
+    np.random.seed(seed)
+    gin.parse_config(bindings, skip_unknown=True)
+    try:
+        env = EpisodeReplay(Guard(make_env(), which), seed)
+    except signals.ANYTHING as error:
+        _send_failure(pipe, error if isinstance(error, UserError) else cannot_be_made(which, error), error)
+        return
+    try:
+        pipe.send(WorkerInfo(name_of(env), env.action_space))
+        while (message := pipe.recv())[0] != CLOSE:
+            pipe.send(_answer(env, *message))
+        env.close()
+    except (EOFError, ConnectionError):  # the parent process has ended
+        return
+    except UserError as fault:
+        _send_failure(pipe, fault, fault.__cause__ or fault)
+    except OSError:  # the environment closed the pipe
+        os._exit(1)
+
+
+def _send_failure(pipe: Connection[Any, Any], fault: UserError, cause: BaseException) -> None:
+    parts = fault.parts if isinstance(fault, EnvironmentFault) else None
+    pipe.send(Failure(fault.message, parts, "".join(traceback.format_exception(cause))))
+
+
+def _answer(env: EpisodeReplay, command: str, given: Any) -> Any:
+    if command == "reset":
+        return env.reset()[0]
+    if command == "step":
+        return env.step(given)[:4]
+    return env.snapshot() if command == "snapshot" else getattr(env, command)(given)  # restore or begin_anew
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent ends. Otherwise, a process that hangs in a step would outlive the parent."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 class DeadWorkerError(Exception):
@@ -170,7 +251,7 @@ class WorkerEnvironments:
 
     def __init__(self, make_env: MakeEnv, seeds: Sequence[int], timeout: float | None = None) -> None:
         self.make_env, self.seeds, self.num_envs, self.timeout = make_env, list(seeds), len(seeds), timeout
-        multiprocessing.set_forkserver_preload(["offpcc.envs.vector.worker_main"])
+        multiprocessing.set_forkserver_preload(["offpcc.envs.vector.workers"])
         self.workers: list[Worker] = []
         weakref.finalize(self, end, self.workers, timeout)  # also at exit, before multiprocessing waits for them
         self.workers += [self._new(number) for number in range(self.num_envs)]
@@ -207,34 +288,26 @@ class WorkerEnvironments:
             self._restarts[number] = 0
         crashed, self._lost = ~np.isin(np.arange(self.num_envs), list(answers)), np.zeros(self.num_envs, np.bool_)
         results = [answers.get(number, (self._firsts[number], 0.0, False, False)) for number in range(self.num_envs)]
-        observations, rewards, terminated, truncated = zip(*results, strict=True)
-        return StepResult(
-            list(observations),
-            np.array(rewards, np.float64),
-            np.array(terminated, np.bool_),
-            np.array(truncated, np.bool_),
-            crashed,
-        )
+        return StepResult.of(results, crashed)
 
     def snapshot(self) -> list[dict[str, Any] | None]:
         """See `Environments.snapshot`."""
-        notes: dict[int, dict[str, Any] | None] = {}
-        while missing := [number for number in range(self.num_envs) if number not in notes]:
-            answers = self._ask("note", dict.fromkeys(missing))
+        answers: dict[int, dict[str, Any] | None] = {}
+        while missing := [number for number in range(self.num_envs) if number not in answers]:
+            answers |= self._ask("snapshot", dict.fromkeys(missing))
             self._lost[[number for number in missing if number not in answers]] = True
-            notes |= answers
-        told = [to_tensors(notes[number]) for number in range(self.num_envs)]
+        snapshots = [to_tensors(answers[number]) for number in range(self.num_envs)]
         return [
-            {**note, "is_lost": True} if note and crashed else note
-            for note, crashed in zip(told, self._lost, strict=True)
+            {**snapshot, "is_lost": True} if snapshot and is_lost else snapshot
+            for snapshot, is_lost in zip(snapshots, self._lost, strict=True)
         ]
 
-    def restore(self, notes: list[dict[str, Any] | None]) -> RestoredEpisodes:
+    def restore(self, snapshots: list[dict[str, Any] | None]) -> RestoredEpisodes:
         """See `Environments.restore`."""
-        arrays = dict(enumerate(to_arrays(note) for note in notes))
-        self.seeds = [note["seed"] for note in arrays.values()]
-        self._lost = np.array([note.get("is_lost", False) for note in arrays.values()], np.bool_)
-        answers = self._ask("repeat", arrays)
+        arrays = dict(enumerate(map(to_arrays, snapshots)))
+        self.seeds = [snapshot["seed"] for snapshot in arrays.values()]
+        self._lost = np.array([snapshot.get("is_lost", False) for snapshot in arrays.values()], np.bool_)
+        answers = self._ask("restore", arrays)
         self._lost[[number for number in arrays if number not in answers]] = True
         found = restored_episodes([answers.get(number, (self._firsts[number], False, False)) for number in arrays])
         self._firsts = list(found.observations)  # a lost episode was replaced by a new one

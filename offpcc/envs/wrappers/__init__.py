@@ -18,8 +18,16 @@ import gin
 from gymnasium import wrappers as gymnasiums
 
 from offpcc.envs.wrappers.base import ActionScale, EpisodeReturn, Float32Observation, UnitAction, action_bounds
-from offpcc.envs.wrappers.history import Concatenate, PreviousAction, num_stacked
-from offpcc.envs.wrappers.partial_observability import DropIndices, Flicker, KeepIndices, ObservationNoise
+from offpcc.envs.wrappers.observations import (
+    Concatenate,
+    DropIndices,
+    Flicker,
+    FrameStackObservation,
+    KeepIndices,
+    ObservationNoise,
+    PreviousAction,
+    num_stacked,
+)
 
 __all__ = [
     "ActionScale",
@@ -44,7 +52,7 @@ for _wrapper in (
     gymnasiums.DtypeObservation,
     gymnasiums.FilterObservation,
     gymnasiums.FlattenObservation,
-    gymnasiums.FrameStackObservation,
+    FrameStackObservation,
     gymnasiums.MaxAndSkipObservation,
     gymnasiums.RescaleObservation,
     gymnasiums.ReshapeObservation,

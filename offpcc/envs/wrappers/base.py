@@ -8,13 +8,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
-from numpy.typing import NDArray
 
-__all__ = ["ActionScale", "Array", "EpisodeReturn", "Float32Observation", "Info", "UnitAction", "action_bounds", "box"]
-
-
-Array = NDArray[Any]
-Info = dict[str, Any]
+from offpcc.envs.aliases import Array, Info
 
 
 def box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) -> Box:

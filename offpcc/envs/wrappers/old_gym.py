@@ -7,13 +7,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
-from numpy.typing import NDArray
 
+from offpcc.envs.aliases import Array, Info
 from offpcc.utils.errors import UserError
 
-__all__ = ["OldGym"]
-
-Array = NDArray[Any]
 MAX_SEED = 2**31  # old generators take 32 bits, sometimes signed
 
 
@@ -70,7 +67,7 @@ class OldGym(gymnasium.Env[Array, Array]):
         self._time_limit = time_limit
         self._length = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode, seeded by `seed` or from `np_random`; `options` is ignored."""
         super().reset(seed=seed)
         if callable(getattr(self.old, "seed", None)):
@@ -82,7 +79,7 @@ class OldGym(gymnasium.Env[Array, Array]):
         self._show()
         return self._read(observation), {}
 
-    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
         """Take an environment step; separate truncation from termination as well as the old environment does."""
         result = self.old.step(action)
         if len(result) != 4:

@@ -1,9 +1,8 @@
 """Loggers: terminal, CSV file, TensorBoard, Weights & Biases."""
 
-from offpcc.training.loggers.base import Logger, Loggers, Progress, Row
+from offpcc.training.loggers.base import Logger, Loggers, Progress, Row, going_on_without
 from offpcc.training.loggers.console import ConsoleLogger
 from offpcc.training.loggers.csv_logger import CSVLogger
-from offpcc.training.loggers.failures import going_on_without
 from offpcc.training.loggers.tensorboard_logger import TensorBoardLogger
 from offpcc.training.loggers.wandb_logger import WandbLogger, tracking_wanted
 

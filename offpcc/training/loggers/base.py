@@ -1,11 +1,13 @@
-"""The interface of loggers, and `Loggers`, which combines several."""
+"""The interface of loggers, and `Loggers`, which combines several and survives their exceptions."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from offpcc.training.loggers.failures import going_on_without
+from offpcc.utils import signals
+from offpcc.utils.errors import first_line
 
 Row = Mapping[str, float | int | None]
 """An epoch's numbers by name, `step` among them; None where there is nothing to tell yet."""
@@ -34,7 +36,7 @@ class Progress(NamedTuple):
 
 
 class Logger(Protocol):
-    """Protocol of a logger, which receives a run's numbers and files; no base class is needed.
+    """Protocol of a logger, which receives a run's numbers and files. A subclass inherits methods that do nothing.
 
     An exception in a logger is reported once, and the run continues. If a run must not lose the logger's data, set the
     attribute ``keeps_data = True``; then an exception ends the run.
@@ -42,15 +44,19 @@ class Logger(Protocol):
 
     def progress(self, progress: Progress) -> None:
         """Show the progress of the run; called up to a few times per second, so it must be cheap."""
+        return
 
     def epoch(self, row: Row) -> None:
         """Log an epoch's numbers; `row["step"]` is the number of environment steps so far."""
+        return
 
     def artifact(self, kind: str, file: Path) -> None:
         """Log a finished file; `kind` is "actor", "curve" or "video"."""
+        return
 
     def close(self) -> None:
         """Close the logger; no other method is called afterwards."""
+        return
 
 
 class Loggers:
@@ -98,3 +104,38 @@ class Loggers:
     def _close(self, logger: Logger) -> None:
         with self._guarded(logger):
             logger.close()
+
+
+@contextmanager
+def going_on_without(what: str, reported: set[str] | None = None) -> Iterator[None]:
+    """Catch and report exceptions in the body, for code that only displays a run.
+
+    Args:
+        what: the name of the code in the body, for the message.
+        reported: the names whose failures were already reported; they are not reported again. The name is added on
+            failure. None to report every failure.
+
+    Raises:
+        Interrupted: the user asked the command line to stop.
+    """
+    try:
+        yield
+    except signals.ANYTHING as error:
+        signals.pass_on(error)
+        if reported is None or what not in reported:
+            _report(what, error)
+        if reported is not None:
+            reported.add(what)
+
+
+def _report(what: str, error: BaseException) -> None:
+    """Print one line if possible. The terminal may have failed, or the conversion of the error to text may fail."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            fault = type(error).__name__
+            fault += f": {first_line(error)}" if str(error).strip() else ""
+            print(f"offpcc: {what} failed ({fault}); the run goes on without it", file=stream, flush=True)
+        except signals.ANYTHING as another:
+            signals.pass_on(another)
+        else:
+            return

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import ParamSpec
 
 from rich import progress
@@ -14,14 +13,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from offpcc.training.loggers.base import Progress, Row
-from offpcc.training.loggers.failures import going_on_without
+from offpcc.training.loggers.base import Logger, Progress, Row, going_on_without
 
 LONGEST = timedelta(days=10_000)  # the longest time left that the display shows
 Given = ParamSpec("Given")
 
 
-class ConsoleLogger:
+class ConsoleLogger(Logger):
     """Shows one live display in a terminal, and prints one plain line per epoch elsewhere.
 
     The display holds the run's title and phase, a bar with the steps done, steps per second, time left, and
@@ -58,9 +56,6 @@ class ConsoleLogger:
         self.progress(latest)
         if not self._is_live:
             self.print("  ".join([self._title, _steps(latest), *_figures(latest)]))
-
-    def artifact(self, kind: str, file: Path) -> None:
-        """Do nothing."""
 
     def close(self) -> None:
         """Stop the display; its last state stays visible."""

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
 
-from offpcc.training.loggers.base import Progress, Row
-from offpcc.utils.files import write_text
+from offpcc.training.loggers.base import Logger, Row
+from offpcc.utils.files import append_text, write_text
 
 
-class CSVLogger:
+class CSVLogger(Logger):
     """Writes a CSV file with a fixed header.
 
-    At every epoch, the whole file is written and renamed into place, so a reader never sees half a row. Floats are
-    written with enough digits to read back the same float.
+    Each epoch appends a line. A process that dies while it writes may leave a part of a line, which `read_progress`
+    skips and a resumed run replaces. Floats are written with enough digits to read back the same float.
 
     Args:
         file: The CSV file; an existing file is overwritten.
@@ -28,9 +28,6 @@ class CSVLogger:
         self._text = table_text(self._columns, rows)
         write_text(file, self._text)
 
-    def progress(self, progress: Progress) -> None:
-        """Do nothing."""
-
     def epoch(self, row: Row) -> None:
         """Append a row. A missing number or None gives an empty cell.
 
@@ -40,14 +37,10 @@ class CSVLogger:
         for name in row:
             if name not in self._columns:
                 raise KeyError(f"{name!r} is not a column of {self._file}; its columns are {', '.join(self._columns)}")
-        self._text += _line(self._columns, row)
-        write_text(self._file, self._text)
-
-    def artifact(self, kind: str, file: Path) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing, as every epoch is already on the disk."""
+        line = _line(self._columns, row)
+        if not append_text(self._file, line, len(self._text.encode())):  # other code has changed the file
+            write_text(self._file, self._text + line)
+        self._text += line
 
 
 def joined_columns(columns: Sequence[str], rows: Iterable[Row]) -> list[str]:

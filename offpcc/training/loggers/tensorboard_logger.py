@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from offpcc.training.loggers.base import Progress, Row
+from offpcc.training.loggers.base import Logger, Row
 
 NAME = re.compile(r"events\.out\.tfevents\.(\d{10}\.\d{6})\.")  # with the time at which the file was created
 _numbers = itertools.count()  # make names unique within a process
 
 
-class TensorBoardLogger:
+class TensorBoardLogger(Logger):
     """Writes every number of an epoch as a scalar over environment steps.
 
     The events of an epoch are on the disk when `epoch` returns. TensorBoard's own writer uses a thread instead: if the
@@ -66,9 +66,6 @@ class TensorBoardLogger:
             self._file.seek(end)
             raise
 
-    def progress(self, progress: Progress) -> None:
-        """Do nothing."""
-
     def epoch(self, row: Row) -> None:
         """Write the row's numbers at `row["step"]` environment steps."""
         values = [
@@ -77,9 +74,6 @@ class TensorBoardLogger:
             if value is not None and name != "step"
         ]
         self._write([self._event(step=row["step"], summary=self._summary(value=[value])) for value in values])
-
-    def artifact(self, kind: str, file: Path) -> None:
-        """Do nothing."""
 
     def close(self) -> None:
         """Close the event file."""

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from offpcc.training.loggers.base import Progress, Row
+from offpcc.training.loggers.base import Logger, Row
 
 
 def tracking_wanted(track: bool) -> bool:
@@ -16,7 +16,7 @@ def tracking_wanted(track: bool) -> bool:
     return track or bool(os.environ.get("OFFPCC_WANDB_PROJECT"))
 
 
-class WandbLogger:
+class WandbLogger(Logger):
     """Logs to Weights & Biases, or into the run's folder for a later upload.
 
     The entity is OFFPCC_WANDB_ENTITY, or the user's default entity. The project is OFFPCC_WANDB_PROJECT, or "offpcc".
@@ -80,9 +80,6 @@ class WandbLogger:
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
         self._step: float | int | None = 0
-
-    def progress(self, progress: Progress) -> None:
-        """Do nothing."""
 
     def epoch(self, row: Row) -> None:
         """Log the row's numbers at `row["step"]` environment steps."""

@@ -9,7 +9,8 @@ import pytest
 from made_tasks import make_task
 
 from offpcc.data.datasets.load import load
-from offpcc.envs.d4rl import adroit, catalog
+from offpcc.envs.d4rl import catalog
+from offpcc.envs.d4rl.make import _door
 
 SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data"))
 PALM = {  # from the palm to the thing
@@ -65,7 +66,7 @@ def test_rewards_of_recorded_doors_lack_the_cost_of_speed_alone():
     data = load(file)
     inside = np.setdiff1d(np.arange(data.num_steps), data.stops - 1)[::10]
     still = type("Data", (), {"qvel": np.zeros(30)})
-    computed = [adroit._door(data.next_observations[step].astype(np.float64), still) for step in inside]
+    computed = [_door(data.next_observations[step].astype(np.float64), still) for step in inside]
     costs = np.array(computed) - data.rewards[inside]
     assert costs.min() > -1e-3 and np.median(costs) < 0.01
 

@@ -16,7 +16,7 @@ import offpcc.envs
 from offpcc.data.datasets.load import raw_arrays
 from offpcc.envs import registration
 from offpcc.envs.d4rl import catalog
-from offpcc.envs.d4rl.recorded_task import RecordedTask
+from offpcc.envs.d4rl.make import RecordedTask
 from offpcc.envs.make import make
 
 SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data"))

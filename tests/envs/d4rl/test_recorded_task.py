@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from offpcc.envs.d4rl import catalog
-from offpcc.envs.d4rl.recorded_task import RecordedTask
+from offpcc.envs.d4rl.make import RecordedTask
 from offpcc.utils.errors import UserError
 
 

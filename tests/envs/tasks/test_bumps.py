@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import offpcc.envs  # noqa: F401
-from offpcc.envs.tasks.bumps import HARD, SOFT, Bumps
-from offpcc.envs.tasks.bumps_scene import MAX_ANGLE, Scene
+from offpcc.envs.tasks.bumps import HARD, MAX_ANGLE, SOFT, Bumps, Scene
 
 pytest.importorskip("pybullet")
 

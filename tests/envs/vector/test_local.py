@@ -16,11 +16,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.make import make
-from offpcc.envs.resume import EpisodeReplay
 from offpcc.envs.vector.local import LocalEnvironments, VectorEnvironments, environment_seed, environments
-from offpcc.envs.vector.worker_main import serve
+from offpcc.envs.vector.workers import serve
 from offpcc.training.experiment import build
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
@@ -379,10 +379,10 @@ def test_worker_processes_have_seeded_generators_of_their_own():
 
 
 def test_worker_processes_do_without_torch():
-    code = "import sys, offpcc.envs.vector.worker_main; print(*{'torch', 'mujoco', 'offpcc.core'} & set(sys.modules))"
+    code = "import sys, offpcc.envs.vector.workers; print(*{'torch', 'mujoco', 'offpcc.core'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-    assert serve.__module__ == "offpcc.envs.vector.worker_main"
+    assert serve.__module__ == "offpcc.envs.vector.workers"
 
 
 class OwnGenerator(Wander):

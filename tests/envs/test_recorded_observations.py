@@ -25,9 +25,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wandering import LENGTHS, assert_same, noisy, record, refusal, seen, wandering
 
-from offpcc.envs import missing_package, relabel
+from offpcc.envs import missing_package, recorded_observations
 from offpcc.envs.make import make
-from offpcc.envs.relabel import Playback
+from offpcc.envs.recorded_observations import Playback
 from offpcc.envs.wrapper_chain import observation_wrappers
 from offpcc.envs.wrappers import Concatenate, DropIndices, Flicker, Float32Observation, KeepIndices, PreviousAction
 from offpcc.utils.errors import UserError
@@ -407,7 +407,7 @@ def test_what_depends_on_other_episodes_is_refused(wrapper, lengths):
 
 
 def test_only_the_start_of_a_long_episode_is_played_twice(monkeypatch):
-    monkeypatch.setattr(relabel, "NUM_COMPARED", 5)
+    monkeypatch.setattr(recorded_observations, "NUM_COMPARED", 5)
     taken = []
     step = Playback.step
     monkeypatch.setattr(Playback, "step", lambda self, action: taken.append(1) or step(self, action))

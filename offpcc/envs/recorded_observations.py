@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers as gymnasiums
-from numpy.typing import NDArray
 
+from offpcc.envs.aliases import Array, Env, Info
 from offpcc.envs.wrapper_chain import (
     ANT,
     describe,
@@ -25,16 +25,9 @@ from offpcc.envs.wrapper_chain import (
     is_observation_wrapper,
     levels,
     name_of,
-    observation_wrappers,
 )
 from offpcc.envs.wrappers import KeepIndices, UnitAction
 from offpcc.utils.errors import UserError, first_line
-
-__all__ = ["Playback", "observation_wrappers", "view"]
-
-Array = NDArray[Any]
-Info = dict[str, Any]
-Env = gym.Env[Any, Any]
 
 STREAM = 4  # separates these random draws from others with the same seed
 NUM_COMPARED = 1_000  # steps of the first episode to replay, to detect a dependence on other episodes
@@ -193,16 +186,38 @@ def _played(episodes: _Episodes, playback: Playback, wrappers: Sequence[Any], se
         for refused, reason in REFUSED:
             if isinstance(wrapper, refused):
                 raise UserError(f"{describe(wrapper)} {reason}; {remedy}")
+
+    def play(number: int, observations: Array) -> None:
+        """Replay an episode for as many rows as `observations` has, and write into it what `outermost` shows."""
+        start, stop = episodes.starts[number], episodes.stops[number]
+        sequence = np.random.SeedSequence((seed, STREAM, number))
+        rewards = episodes.rewards[start : stop - 1]
+        playback.insert(episodes.observations[start:stop], rewards, np.random.default_rng(sequence))
+        # Wrappers with their own generator take this seed. Old generators need it below 2**32.
+        observations[0], _ = outermost.reset(seed=int(sequence.generate_state(1)[0]))
+        actions = episodes.actions[start : stop - 1].copy()  # a copy, because some wrappers write into actions
+        for row in range(1, len(observations)):
+            playback.due = row
+            observations[row], *_ = outermost.step(actions[row - 1])
+        if playback.row != playback.due:
+            raise OutOfStepError
+
     space = outermost.observation_space
-    seen = np.zeros((len(episodes.observations), *space.shape), space.dtype)
+    shown = np.zeros((len(episodes.observations), *space.shape), space.dtype)
     below = [wrapper.env for wrapper in wrappers]
     try:
         for wrapper, inner in zip(wrappers, [playback, *wrappers], strict=False):
             wrapper.env = inner
         for number, (start, stop) in enumerate(zip(episodes.starts, episodes.stops, strict=True)):
-            _play(outermost, playback, episodes, number, seed, seen[start:stop])
-        if len(episodes.starts):
-            _check_once_more(outermost, playback, episodes, seed, seen)
+            play(number, shown[start:stop])
+        if len(episodes.starts):  # an episode that is replayed after all others must look the same
+            first = shown[episodes.starts[0] : min(episodes.stops[0], episodes.starts[0] + NUM_COMPARED)]
+            play(0, again := np.zeros_like(first))
+            if not np.array_equal(again, first, equal_nan=np.issubdtype(first.dtype, np.floating)):
+                raise UserError(
+                    f"{_among(levels(outermost))} shows an episode differently the second time, so that it depends on "
+                    f"other episodes; draw from self.np_random in it, and carry nothing over a reset"
+                )
     except OutOfStepError as error:
         raise UserError(
             f"{_among(wrappers)} does not take one step for each that is asked of it, as a recording needs, or resets "
@@ -218,35 +233,7 @@ def _played(episodes: _Episodes, playback: Playback, wrappers: Sequence[Any], se
     finally:
         for wrapper, inner in zip(wrappers, below, strict=True):
             wrapper.env = inner
-    return seen
-
-
-def _play(outermost: Env, playback: Playback, episodes: _Episodes, number: int, seed: int, seen: Array) -> None:
-    """Replay an episode for as many rows as `seen` has, and write what `outermost` shows into `seen`."""
-    start, stop = episodes.starts[number], episodes.stops[number]
-    sequence = np.random.SeedSequence((seed, STREAM, number))
-    rewards = episodes.rewards[start : stop - 1]
-    playback.insert(episodes.observations[start:stop], rewards, np.random.default_rng(sequence))
-    # Wrappers with their own generator take this seed. Old generators need it below 2**32.
-    seen[0], _ = outermost.reset(seed=int(sequence.generate_state(1)[0]))
-    actions = episodes.actions[start : stop - 1].copy()  # a copy, because some wrappers write into actions
-    for row in range(1, len(seen)):
-        playback.due = row
-        seen[row], *_ = outermost.step(actions[row - 1])
-    if playback.row != playback.due:
-        raise OutOfStepError
-
-
-def _check_once_more(outermost: Env, playback: Playback, episodes: _Episodes, seed: int, seen: Array) -> None:
-    """Replay the start of the first episode after all others, and check that it looks the same."""
-    start, stop = episodes.starts[0], min(episodes.stops[0], episodes.starts[0] + NUM_COMPARED)
-    again = np.zeros_like(seen[start:stop])
-    _play(outermost, playback, episodes, 0, seed, again)
-    if not np.array_equal(again, seen[start:stop], equal_nan=np.issubdtype(seen.dtype, np.floating)):
-        raise UserError(
-            f"{_among(levels(outermost))} shows an episode differently the second time, so that it depends on other "
-            f"episodes; draw from self.np_random in it, and carry nothing over a reset"
-        )
+    return shown
 
 
 def _who_raised(error: Exception, wrappers: Sequence[Env]) -> str:

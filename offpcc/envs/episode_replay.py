@@ -9,14 +9,9 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 
+from offpcc.envs.aliases import Array, Info
 from offpcc.utils.rng import generator_state, set_generator_state
-
-__all__ = ["EpisodeReplay", "checksum"]
-
-Array = NDArray[Any]
-Info = dict[str, Any]
 
 
 class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
@@ -84,30 +79,30 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         finally:
             self._set_generator(generator)
 
-    def restore(self, note: Info) -> tuple[Array, bool, bool]:
+    def restore(self, snapshot: Info) -> tuple[Array, bool, bool]:
         """Repeat the episode of a snapshot.
 
         Args:
-            note: The result of `snapshot`. It replaces the environment's whole past, including its seed.
+            snapshot: The result of `snapshot`. It replaces the environment's whole past, including its seed.
 
         Returns:
             The episode's current observation, whether the episode is over, and whether it is the same as before.
         """
-        self._seed = note["seed"]
+        self._seed = snapshot["seed"]
         observation, _ = self.reset()
-        if note["num_episodes"] > 1:
-            self._set_generator(note["start"])
+        if snapshot["num_episodes"] > 1:
+            self._set_generator(snapshot["start"])
             observation, _ = self.reset()
-        for action in () if note["actions"] is None else note["actions"]:
+        for action in () if snapshot["actions"] is None else snapshot["actions"]:
             if self._is_over:
                 break
             observation, *_ = self.step(action)
-        same = self._checksum == note["checksum"] and self._is_over == note["is_over"]
+        same = self._checksum == snapshot["checksum"] and self._is_over == snapshot["is_over"]
         # Without a generator of NumPy, the start of the next episode is unknown.
-        same = same and note["generator"] is not None
-        self._set_generator(note["generator"])
-        self._is_over = self._is_over or note["is_over"]
-        self._num_episodes = note["num_episodes"]
+        same = same and snapshot["generator"] is not None
+        self._set_generator(snapshot["generator"])
+        self._is_over = self._is_over or snapshot["is_over"]
+        self._num_episodes = snapshot["num_episodes"]
         return observation, self._is_over, same
 
     def _generator(self) -> Info | None:

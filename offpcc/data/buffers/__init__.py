@@ -1,0 +1,1 @@
+"""Replay buffers of steps and of sequences, and their snapshots."""

@@ -1,0 +1,1 @@
+"""`offpcc check --dataset`: checks of recorded data."""

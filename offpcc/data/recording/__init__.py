@@ -1,0 +1,1 @@
+"""Recording of episodes into HDF5 and Minari files."""

@@ -1,0 +1,10 @@
+"""Types that modules of environments share."""
+
+from typing import Any
+
+import gymnasium
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Info = dict[str, Any]
+Env = gymnasium.Env[Any, Any]

@@ -1,0 +1,1 @@
+"""Several environments at once, in this process or in worker processes."""

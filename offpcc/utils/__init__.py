@@ -1,0 +1,1 @@
+"""Tools without any reinforcement learning: errors, files, locks, signals, figures, videos."""
