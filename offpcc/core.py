@@ -158,6 +158,10 @@ class Buffer(Store, Protocol):
         """Return the number of items that can be sampled; with 0, `sample` fails."""
         ...
 
+    def update_priorities(self, batch: Batch, td_error: Tensor) -> None:
+        """Receive the TD errors (B, T, 1) of the update with the last batch; called if the batch had weights."""
+        ...
+
     def state_dict(self) -> dict[str, Any]:
         """Return the contents and the generator's state."""
         ...

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import gin
 import torch
 from gymnasium import spaces
 
@@ -19,6 +20,7 @@ from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, check, rules_of
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data.buffers.base import BufferBuilder
 from offpcc.data.buffers.snapshot import Manifest
 from offpcc.data.datasets.load import MINARI
 from offpcc.data.offline import OfflineDataset, read
@@ -143,6 +145,12 @@ class Experiment:
                 raise UserError(f"{file} cannot be written ({fault}); name a file elsewhere") from error
 
 
+@gin.configurable("build", module="offpcc")  # type: ignore[untyped-decorator]
+def build_options(*, buffer_class: BufferBuilder | None = None) -> BufferBuilder | None:
+    """Return gin's choice of the buffer; see `build`. A function of its own, so that gin adds nothing to errors."""
+    return buffer_class
+
+
 def build(
     env: str | None,
     algo: str,
@@ -152,6 +160,7 @@ def build(
     threads: PositiveInteger | None = 1,
     algorithm: Mapping[str, Any] | None = None,
     buffer: Mapping[str, Any] | None = None,
+    buffer_class: BufferBuilder | None = None,
     environments: Mapping[str, Any] | None = None,
     dataset: str | Path | Dataset | None = None,
     dataset_fraction: Fraction = 1.0,
@@ -168,7 +177,9 @@ def build(
         threads: number of CPU threads of torch, for the whole process. More threads are faster only on an idle
             machine. None keeps torch's number.
         algorithm: arguments of the algorithm's class.
-        buffer: arguments of `ReplayBuffer`, or of `RecurrentReplayBuffer` for an agent with memory.
+        buffer: arguments of the buffer's class.
+        buffer_class: class of the buffer, or gin's ``build.buffer_class = @MyBuffer``. By default `ReplayBuffer`, or
+            `RecurrentReplayBuffer` for an agent with memory.
         environments: arguments of `offpcc.envs.vector.local.environments`, such as ``num_envs``.
         dataset: a dataset to learn from instead of interaction; see `offpcc.data.load`. The wrappers of `env` apply to
             its observations as they would in `env`.
@@ -214,13 +225,13 @@ def build(
         told_of_scale = [recording.told_of_scale()] if learner.has_critics else []
         for text in [*(notice.text for notice in recording.notices), *filter(None, told_of_scale)]:
             warnings.warn(f"{recording.name}: {text}", DataWarning, stacklevel=2)
-        storage = _storage(learner, observations, actions, {"num_envs": 1, **stored})
+        storage = _storage(learner, observations, actions, {"num_envs": 1, **stored}, buffer_class)
         _learn_from(recording, learner, storage)
         return Experiment(learner, storage, None, tests, Loop(), title, recording)
     assert make_env is not None
     with telling_what_is_wrong("environments", "num_envs"):
         acted_in = build_environments(make_env, seed, **(environments or {}))
-    storage = _storage(learner, observations, actions, {"num_envs": acted_in.num_envs, **stored})
+    storage = _storage(learner, observations, actions, {"num_envs": acted_in.num_envs, **stored}, buffer_class)
     interaction = Interaction(acted_in, learner, storage, seed)
     if tests is not None and isinstance(acted_in, LocalEnvironments) and acted_in.shared_with_tests:
         tests.shared = interaction
@@ -253,13 +264,24 @@ def telling_what_is_wrong(part: str, sizes: str) -> Iterator[None]:
 
 
 def _storage(
-    algorithm: ActorCritic, observations: spaces.Box, actions: spaces.Box, arguments: Mapping[str, Any]
+    algorithm: ActorCritic,
+    observations: spaces.Box,
+    actions: spaces.Box,
+    arguments: Mapping[str, Any],
+    buffer_class: BufferBuilder | None,
 ) -> ReplayBuffer | RecurrentReplayBuffer:
-    if algorithm.memoryless:
-        with telling_what_is_wrong("ReplayBuffer", "capacity or batch_size, or n_step of the algorithm"):
-            return ReplayBuffer(observations, actions, num_steps=algorithm.n_step, **arguments)
-    with telling_what_is_wrong("RecurrentReplayBuffer", "capacity or batch_size"):
-        storage = RecurrentReplayBuffer(observations, actions, **arguments)
+    buffer_class = buffer_class or build_options() or (ReplayBuffer if algorithm.memoryless else RecurrentReplayBuffer)
+    check("build", rules_of(build), {"buffer_class": buffer_class})
+    name = getattr(buffer_class, "__name__", str(buffer_class))
+    if getattr(buffer_class, "holds_episodes", not algorithm.memoryless) is algorithm.memoryless:
+        holds, needs = ("sequences", "transitions") if algorithm.memoryless else ("transitions", "sequences")
+        raise UserError(
+            f"build.buffer_class is {name}, which draws {holds}, but {type(algorithm).__name__} learns from {needs}; "
+            f"choose a child of {'ReplayBuffer' if algorithm.memoryless else 'RecurrentReplayBuffer'}"
+        )
+    steps = {"num_steps": algorithm.n_step} if algorithm.memoryless else {}
+    with telling_what_is_wrong(name, "capacity or batch_size" + ", or n_step of the algorithm" * algorithm.memoryless):
+        storage: ReplayBuffer | RecurrentReplayBuffer = buffer_class(observations, actions, **steps, **arguments)
     if told := check_context_length(algorithm, storage):
         warnings.warn(told, DataWarning, stacklevel=3)
     return storage

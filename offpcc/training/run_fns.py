@@ -30,6 +30,8 @@ from offpcc.utils.errors import DataWarning, UserError
 
 ALMOST_ONE = 1.0 - 1e-6  # an update is due from here on; as floats, ten times 0.1 adds up to less than one
 
+TD_ERROR = "td_error"  # |Q - y|, (B, T, 1), among the statistics of an update with importance weights
+
 MOST_UPDATES = 10_000  # per environment step; published methods use some tens at most
 UpdatesPerStep = Annotated[float, at_least(0.0, MOST_UPDATES)]
 
@@ -151,7 +153,12 @@ def train(
         clock.report(EXPLORING if exploring else "learning")
 
     def update() -> None:
-        loop.stats.add(algorithm.update_networks(buffer.sample()))
+        batch = buffer.sample()
+        stats = dict(algorithm.update_networks(batch))
+        td_error = stats.pop(TD_ERROR, None)  # not a number, but one for each step
+        if td_error is not None:
+            buffer.update_priorities(batch, td_error)
+        loop.stats.add(stats)
         loop.pending_updates -= 1.0
         loop.num_updates += 1
         clock.report("learning")

@@ -19,6 +19,7 @@ from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.device import DeviceEpisodes
 from offpcc.data.buffers.snapshot import PIECE_BYTES, Chunk
 from offpcc.data.buffers.storage import Episode, PartialEpisode, RecordedEpisodes, TransitionTable
+from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
 
 
@@ -49,6 +50,9 @@ class RecurrentReplayBuffer(BufferBase):
         frame_stack: See `BufferBase`.
         on_device: See `ReplayBuffer`.
     """
+
+    holds_episodes = True
+    empty = "no episode has ended yet, so there is nothing to sample"
 
     def __init__(
         self,
@@ -136,6 +140,7 @@ class RecurrentReplayBuffer(BufferBase):
         rewards = np.array(episode.rewards, np.float32)[:, None]
         self._append_episode(np.stack(episode.frames), np.stack(episode.actions), rewards, bool(terminated))
         self._count()
+        self.item_changed((self.num_kept - 1) % self.max_items)
 
     def _append_episode(self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool) -> None:
         self._store_episode(frames, actions, rewards, terminated, self.bytes_kept // PIECE_BYTES)
@@ -156,6 +161,23 @@ class RecurrentReplayBuffer(BufferBase):
         episodes = self.episodes = RecordedEpisodes(self._adopt(rows, recorded))
         self.num_kept, self.bytes_kept = len(episodes), episodes.nbytes
         self._count()
+        self.items_replaced()
+
+    @property
+    def max_items(self) -> int:
+        """Number of episodes that the buffer can hold."""
+        return len(self.episodes) if self.recorded else self.capacity
+
+    @property
+    def _oldest(self) -> int:
+        """Place of the oldest episode."""
+        return (self.num_kept - len(self.episodes)) % self.max_items
+
+    def shares(self, items: Array) -> Array:
+        """Return the lengths of episodes; 0 for places that hold none."""
+        numbers = (items - self._oldest) % self.max_items
+        lengths = np.diff(self.total_lengths, prepend=0, append=self.total_lengths[-1:])
+        return lengths[np.minimum(numbers, len(self.episodes))].astype(np.float64)
 
     def _count(self) -> None:
         if isinstance(self.episodes, RecordedEpisodes):
@@ -163,15 +185,18 @@ class RecurrentReplayBuffer(BufferBase):
         else:
             self.total_lengths = np.cumsum([len(episode.actions) for episode in self.episodes])
 
-    def _sample(self) -> Batch:
-        """Return `batch_size` episodes or segments, padded with zeros to the longest one."""
-        if not self.episodes:
-            raise ValueError("no episode has ended yet, so there is nothing to sample")
-        draw = self.randomness.generator.integers
-        chosen = np.searchsorted(self.total_lengths, draw(0, self.num_transitions, self.batch_size), side="right")
+    def draw(self) -> Array:
+        """Return the places of `batch_size` episodes, drawn in proportion to their length."""
+        steps = self.randomness.generator.integers(0, self.num_transitions, self.batch_size)
+        places: Array = self._oldest + np.searchsorted(self.total_lengths, steps, side="right")
+        return places % self.max_items
+
+    def batch_of(self, items: Array) -> Batch:
+        """Return these episodes, or a random segment of each, padded with zeros to the longest one."""
+        draw, chosen = self.randomness.generator.integers, (items - self._oldest) % self.max_items
         episodes = [self.episodes[i] for i in chosen]
         lengths = np.array([len(episode.actions) for episode in episodes])
-        starts = skipped = np.zeros(self.batch_size, np.int64)
+        starts = skipped = np.zeros(len(items), np.int64)
         if self.segment_len is not None:
             # All windows that share a step with the episode are equally likely. Early ones move to step 0.
             firsts = np.maximum(draw(1 - self.segment_len, lengths), 0)
@@ -241,6 +266,7 @@ class RecurrentReplayBuffer(BufferBase):
             "lengths": [len(episode.actions) for episode in episodes],
             "terminated": [episode.terminated for episode in episodes],
             "groups": [episode.group for episode in episodes],
+            "num_kept": self.num_kept,
             "bytes_kept": self.bytes_kept,
             "unfinished": [episode.state_dict() for episode in self.unfinished],
         }
@@ -256,7 +282,7 @@ class RecurrentReplayBuffer(BufferBase):
             frames = np.empty((length + self.frame_stack, *self.frame_shape), self.dtype)
             actions, rewards = (np.empty((length, width), np.float32) for width in (self.action_dim, 1))
             self._store_episode(frames, actions, rewards, terminated, group)
-        self.num_kept, self.bytes_kept = len(self.episodes), metadata["bytes_kept"]
+        self.num_kept, self.bytes_kept = metadata["num_kept"], metadata["bytes_kept"]
         for episode, saved in zip(self.unfinished, metadata["unfinished"], strict=True):
             episode.load_state_dict(saved)
 

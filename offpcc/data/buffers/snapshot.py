@@ -89,9 +89,19 @@ class Snapshotable:
             UserError: The saved buffer has other sizes, environments or frame stacks, or other recorded data.
         """
         self._check_saved(metadata)
+        if not self.recorded:
+            self._load_content(metadata, num_bytes, fill)
+        self.restore(metadata)
+
+    def restore(self, metadata: Mapping[str, Any]) -> None:
+        """Restore all of `metadata` that does not describe chunks; a subclass that adds to `metadata` extends this."""
         self.randomness.load_state_dict(metadata["randomness"])
-        if self.recorded:
-            return
+
+    def items_replaced(self) -> None:
+        """See `BufferBase.items_replaced`."""
+        raise NotImplementedError
+
+    def _load_content(self, metadata: Mapping[str, Any], num_bytes: int, fill: Callable[[int, Chunk], None]) -> None:
         if (
             outlined := self._outlined_bytes(metadata)
         ) != num_bytes:  # check first, so damaged metadata cannot allocate too much memory
@@ -104,6 +114,7 @@ class Snapshotable:
         for number, piece in enumerate(self.pieces()):
             fill(number, piece)
         self._finalize()
+        self.items_replaced()
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the content and the generator's state; for recorded data, its identifier only."""
