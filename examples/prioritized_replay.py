@@ -133,7 +133,7 @@ class Prioritized(BufferBase):
         powers = mixed[first] ** self.alpha
         is_finite = np.isfinite(powers)  # a skipped update has none
         self.set_powers(items[is_finite], powers[is_finite])
-        self.largest = max(self.largest, powers[is_finite].max(initial=0.0))
+        self.largest = max(self.largest, float(powers[is_finite].max(initial=0.0)))
         self.num_updates += 1
 
     def metadata(self) -> dict[str, Any]:

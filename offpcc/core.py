@@ -134,8 +134,12 @@ class Store(Protocol):
         terminated: bool,
         truncated: bool,
         env: int = 0,
+        is_first: bool = False,
     ) -> None:
-        """Store one transition of environment number `env`."""
+        """Store one transition of environment number `env`. `is_first` is true if it begins an episode.
+
+        An unfinished episode of this environment ends then; its last transition counts as truncated.
+        """
         ...
 
     def drop(self, env: int) -> None:

@@ -25,7 +25,7 @@ from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rul
 from offpcc.data.buffers.snapshot import Chunk, ChunkFile, check_part, read_part, remove_others, write_parts
 from offpcc.training.experiment import Experiment
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
-from offpcc.training.run_fns import Run
+from offpcc.training.run_fns import Callback, Run
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 from offpcc.utils.version import tell_changed, versions
@@ -35,11 +35,12 @@ MAY_CHANGE = (
     "train.num_epochs",
     "make.timeout",
     "environments.replay_on_resume",
+    "episodes.longest",
     *(f"Checkpoints.{name}" for name in ("every", "every_steps", "every_minutes")),
     *(f"{name}.on_device" for name in ("ReplayBuffer", "RecurrentReplayBuffer")),
     CHANGES_LEARNING,
 )
-CHECKPOINT_FORMAT = 9
+CHECKPOINT_FORMAT = 10
 
 
 class Checkpoint(dict[str, Any]):
@@ -266,7 +267,7 @@ def set_global_generators(states: dict[str, Any]) -> None:
 
 
 @gin.configurable(allowlist=["every", "every_steps", "every_minutes"])
-class Checkpoints:
+class Checkpoints(Callback):
     """Callback that saves checkpoints, the best actor at the ends of epochs, and the last actor at the end of the run.
 
     A checkpoint is written when any of the three intervals has passed, and at the end of the run. The intervals do not
@@ -305,9 +306,6 @@ class Checkpoints:
         """Set when the next checkpoint is due. Steps count from the run's start, so a resume does not shift them."""
         self._due_step = (self.learner.loop.step // self.every_steps + 1) * self.every_steps
         self._due_time = time.monotonic() + self.every_seconds
-
-    def on_start(self, run: Run) -> None:
-        """Do nothing."""
 
     def on_progress(self, run: Run) -> None:
         """Write a checkpoint if one is due by steps or minutes."""

@@ -20,7 +20,7 @@ from offpcc.envs.make import make
 from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.wrapper_chain import name_of
-from offpcc.training.interaction import EpisodeResult, Interaction, refuse_endless
+from offpcc.training.interaction import EpisodeResult, Interaction, episode_options, refuse_endless
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.video import video
@@ -67,6 +67,7 @@ def run_episodes(
     rewards, is_first = np.zeros((len(envs), 1), np.float32), np.ones(len(envs), np.float32)
     returns, lengths = [0.0] * len(envs), [0] * len(envs)
     memory: Memory = None
+    longest = episode_options()
     while len(results) < len(seeds):
         signals.poll()
         step = Step(np.stack(observations), actions, rewards, is_first)
@@ -87,7 +88,7 @@ def run_episodes(
                     watch(env)
                     actions[i], rewards[i], is_first[i], returns[i], lengths[i] = 0.0, 0.0, 1.0, 0.0, 0
             else:
-                refuse_endless(functools.partial(name_of, env), lengths[i])
+                refuse_endless(functools.partial(name_of, env), lengths[i], longest)
     return [results[number] for number in range(len(seeds))]
 
 
@@ -104,6 +105,7 @@ class Evaluation:
 
     def __init__(self, make_env: MakeEnv, references: tuple[float, float] | None = None) -> None:
         self.make_env, self.references = make_env, references
+        episode_options()  # raise now, not after an epoch, if gin's limit is wrong
         self._envs: list[gymnasium.Env[Any, Any]] = []
         self.shared: Interaction | None = None  # if set, its environment is used and `make_env` is not called
 

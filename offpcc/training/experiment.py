@@ -279,7 +279,7 @@ def _storage(
             f"build.buffer_class is {name}, which draws {holds}, but {type(algorithm).__name__} learns from {needs}; "
             f"choose a child of {'ReplayBuffer' if algorithm.memoryless else 'RecurrentReplayBuffer'}"
         )
-    steps = {"num_steps": algorithm.n_step} if algorithm.memoryless else {}
+    steps: dict[str, Any] = {"num_steps": algorithm.n_step} if algorithm.memoryless else {}
     with telling_what_is_wrong(name, "capacity or batch_size" + ", or n_step of the algorithm" * algorithm.memoryless):
         storage: ReplayBuffer | RecurrentReplayBuffer = buffer_class(observations, actions, **steps, **arguments)
     if told := check_context_length(algorithm, storage):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -23,6 +23,8 @@ from offpcc.utils.rng import NumpyGenerator
 
 
 def _builds_buffers(value: Any) -> bool:
+    if isinstance(value, type):
+        return hasattr(value, "push") and hasattr(value, "sample")
     return callable(value) and not isinstance(value, Snapshotable)
 
 
@@ -213,14 +215,6 @@ class BufferBase(Snapshotable):
                 f"the older frames of next_observation are not the newer ones of observation, so these are no stacks "
                 f"of frame_stack = {self.frame_stack} frames, oldest first; give the buffer frame_stack = 1"
             )
-
-    def continues(self, frames: np.ndarray, stored: Iterable[np.ndarray]) -> bool:
-        """Check whether an observation's `frames` equal the frames stored last (`stored`, newest first).
-
-        The check compares all frames. A new episode may begin with the frame at which the last episode was abandoned,
-        but with other frames before it. The newest frame comes first, because it nearly always differs.
-        """
-        return all(map(self._equal, stored, frames[::-1]))
 
     def _equal(self, a: np.ndarray, b: np.ndarray) -> bool:
         # Comparing bytes is several times as fast, and equal arrays nearly always have equal bytes. The exceptions are

@@ -177,10 +177,9 @@ class InRings(BufferBase):
         terminated: bool,
         truncated: bool,
         env: int = 0,
+        is_first: bool = False,
     ) -> None:
         """Store a transition.
-
-        A new episode begins if `observation` is not the last `next_observation` of the same environment.
 
         Args:
             observation: Observation with the axes of the space, or channels first.
@@ -191,6 +190,9 @@ class InRings(BufferBase):
             terminated: True if the task ended. The value after it is 0, even if the episode was truncated as well.
             truncated: True if the episode was cut. The value after it is bootstrapped.
             env: Number of the environment, from 0.
+            is_first: True if the transition begins an episode though the one before it had no end. After an end it
+                begins one in any case. Otherwise `observation` must be the environment's last `next_observation`,
+                which is stored already.
 
         Raises:
             ValueError: A shape or `env` does not fit the buffer, the stacked observations do not follow each other, or
@@ -199,8 +201,7 @@ class InRings(BufferBase):
         frames, next_frames, action = self.read(observation), self.read(next_observation), self.read_action(action)
         self.check_transition(frames, next_frames, env)
         ring = self.rings[env]
-        stored = (self.storage.observations[self._place(env, ring.cursor - age)] for age in range(self.frame_stack))
-        if not (ring.unfinished and self.continues(frames, stored)):
+        if is_first or not ring.unfinished:
             for frame in frames:
                 self._append(env, frame)
         start, storage = self._place(env, ring.cursor), self.storage

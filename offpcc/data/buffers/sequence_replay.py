@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from gymnasium import spaces
 from numpy.lib.stride_tricks import sliding_window_view
 
 from offpcc.config.registry import configurable
-from offpcc.config.validation import Flag, NonnegativeSize, NumEnvs, NumParts, PositiveInteger, Size
+from offpcc.config.validation import Flag, NonnegativeSize, NumEnvs, NumParts, PositiveInteger, Size, one_of
 from offpcc.core import Batch
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.device import DeviceEpisodes
@@ -22,19 +22,26 @@ from offpcc.data.buffers.storage import Episode, PartialEpisode, RecordedEpisode
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
 
+DrawBy = Annotated[str, one_of(("steps", "episodes"))]
+
 
 @configurable
 class RecurrentReplayBuffer(BufferBase):
     """Replay buffer of finished episodes, for agents with memory. `sample` ignores unfinished episodes.
 
-    `sample` draws episodes with probability proportional to their length. It returns whole episodes, or one segment of
-    each. Before a segment come `burn_in` earlier steps (R2D2, Kapturowski et al. 2019). They compute the hidden state
-    and count in no loss. If fewer earlier steps exist, the sequence begins at the episode's step 0 with the initial
-    hidden state. The steps before the segment count in no loss then, either.
+    `sample` draws episodes in proportion to their length, or uniformly (`draw_by`). It returns whole episodes, or one
+    segment of each. Before a segment come `burn_in` earlier steps (R2D2, Kapturowski et al. 2019). They compute the
+    hidden state and count in no loss. If fewer earlier steps exist, the sequence begins at the episode's step 0 with
+    the initial hidden state. The steps before the segment count in no loss then, either.
 
     The segment is a window that may begin before the episode or end after it. All windows that share a step with the
     episode are equally likely. A window that begins before step 0 is moved to step 0. If all starts inside the episode
     were equally likely instead, few windows would cover the first steps, and these would hardly ever count.
+
+    How much a step weighs in learning depends on `draw_by`. A whole episode counts with all its steps. So with "steps"
+    (the default, as in earlier results) a step of an episode of 200 steps weighs twice as much as one of 100 steps;
+    with "episodes" all steps weigh the same. A segment counts with at most `segment_len` steps. So with "steps" steps
+    weigh nearly the same; with "episodes" a step weighs more in short episodes.
 
     Args:
         observation_space: See `BufferBase`.
@@ -42,6 +49,7 @@ class RecurrentReplayBuffer(BufferBase):
         capacity: Maximum number of episodes. A new episode replaces the oldest one.
         batch_size: Number of episodes or segments per batch.
         segment_len: Maximum number of steps in a segment that count in losses; None for whole episodes.
+        draw_by: "steps" to draw episodes in proportion to their length, "episodes" to draw them uniformly.
         burn_in: Number of steps before a segment; segments only. With 0, a segment in mid-episode begins with the
             initial hidden state.
         device: Device of the batches.
@@ -63,6 +71,7 @@ class RecurrentReplayBuffer(BufferBase):
         batch_size: Size = 10,
         segment_len: Size | None = None,
         burn_in: NonnegativeSize = 0,
+        draw_by: DrawBy = "steps",
         device: str | torch.device = "cpu",
         seed: int = 0,
         num_envs: NumEnvs = 1,
@@ -76,7 +85,7 @@ class RecurrentReplayBuffer(BufferBase):
                 f"burn-in; set segment_len, or burn_in = 0"
             )
         self.capacity, self.batch_size = capacity, batch_size
-        self.segment_len, self.burn_in = segment_len, burn_in
+        self.segment_len, self.burn_in, self.draw_by = segment_len, burn_in, draw_by
         self.episodes: deque[Episode] | RecordedEpisodes = deque(maxlen=capacity)
         self.total_lengths = np.zeros(0, np.int64)  # cumulative lengths, to draw in proportion to length
         self.unfinished = [PartialEpisode() for _ in range(num_envs)]
@@ -110,13 +119,13 @@ class RecurrentReplayBuffer(BufferBase):
         terminated: bool,
         truncated: bool,
         env: int = 0,
+        is_first: bool = False,
     ) -> None:
         """Store a transition. See `ReplayBuffer.push`."""
         frames, next_frames, action = self.read(observation), self.read(next_observation), self.read_action(action)
         self.check_transition(frames, next_frames, env)
-        stored = itertools.islice(reversed(self.unfinished[env].frames), self.frame_stack)
-        if self.unfinished[env].actions and not self.continues(frames, stored):
-            self._finish(env, terminated=False)
+        if is_first:
+            self.truncate(env)
         episode = self.unfinished[env]
         if not episode.actions:
             episode.frames.extend(frames.copy())
@@ -174,9 +183,11 @@ class RecurrentReplayBuffer(BufferBase):
         return (self.num_kept - len(self.episodes)) % self.max_items
 
     def shares(self, items: Array) -> Array:
-        """Return the lengths of episodes; 0 for places that hold none."""
+        """Return the lengths of episodes, or 1 if they are drawn uniformly; 0 for places that hold none."""
         numbers = (items - self._oldest) % self.max_items
-        lengths = np.diff(self.total_lengths, prepend=0, append=self.total_lengths[-1:])
+        if self.draw_by == "episodes":
+            return (numbers < len(self.episodes)).astype(np.float64)
+        lengths = np.append(np.diff(self.total_lengths, prepend=0), 0)
         return lengths[np.minimum(numbers, len(self.episodes))].astype(np.float64)
 
     def _count(self) -> None:
@@ -186,10 +197,14 @@ class RecurrentReplayBuffer(BufferBase):
             self.total_lengths = np.cumsum([len(episode.actions) for episode in self.episodes])
 
     def draw(self) -> Array:
-        """Return the places of `batch_size` episodes, drawn in proportion to their length."""
-        steps = self.randomness.generator.integers(0, self.num_transitions, self.batch_size)
-        places: Array = self._oldest + np.searchsorted(self.total_lengths, steps, side="right")
-        return places % self.max_items
+        """Return the places of `batch_size` episodes."""
+        draw = self.randomness.generator.integers
+        if self.draw_by == "episodes":
+            chosen = draw(0, len(self.episodes), self.batch_size)
+        else:
+            steps = draw(0, self.num_transitions, self.batch_size)
+            chosen = np.searchsorted(self.total_lengths, steps, side="right")
+        return np.asarray((self._oldest + chosen) % self.max_items)
 
     def batch_of(self, items: Array) -> Batch:
         """Return these episodes, or a random segment of each, padded with zeros to the longest one."""

@@ -264,7 +264,7 @@ def test_a_copy_holds_all_columns_of_images_too():
     buffer = made(space_of("pictures", 3), capacity=20, frame_stack=3, num_envs=2)
     for env in range(2):
         for pushed in Recorded(env + 1, 30, "left", 3, "pictures").pushes():
-            buffer.push(*pushed, env=env)
+            buffer.push(*pushed._replace(env=env))
     other = copy.deepcopy(buffer)
     for own, copied in zip(buffer.storage.columns, other.storage.columns, strict=True):
         assert np.array_equal(own, copied) and not np.shares_memory(own, copied)
@@ -277,7 +277,7 @@ def test_a_ring_that_runs_ahead_makes_pieces_longer(monkeypatch):
     buffer = made(capacity=300, num_envs=3)
     lengths = {}
     for pushed, env in zip(pushes((120, "left")), [0, 0, 0, 1, 0, 2] * 20, strict=True):
-        buffer.push(*pushed, env=env)
+        buffer.push(*pushed._replace(env=env))
         for piece in buffer.pieces():
             length = len(piece.arrays[0])
             assert lengths.setdefault((piece.key, piece.version), length) == length
