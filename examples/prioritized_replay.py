@@ -24,40 +24,37 @@ from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBase
 
-BLOCK = 64  # leaves; a change costs one pass over its block and one over all blocks
-ALMOST_ONE = 1.0 - 2.0**-30  # keeps a rounded number inside its block
+BLOCK = 32  # leaves; a change costs one pass over its block and one over all blocks
 
 
 class SumTree:
-    """Weights of `num_leaves` leaves, drawn in proportion; the sums of blocks are the nodes above them.
+    """A sum tree of two levels, for draws in proportion to the weights of `num_leaves` leaves.
 
-    Leaf i of block b has the key ``b + (sum of the block's leaves up to i) / (sum of the block)``. All keys together
-    are sorted, so one binary search finds the leaves of all numbers.
+    Each block of leaves keeps their cumulative weights, and the root keeps the cumulative weights of the blocks. So a
+    leaf is found by one search among the blocks and one inside a block, for all numbers at once.
     """
 
     def __init__(self, num_leaves: int) -> None:
-        num_blocks = -(-num_leaves // BLOCK)
-        self.leaves = np.zeros(num_blocks * BLOCK)
-        self.keys = np.repeat(np.arange(1.0, num_blocks + 1), BLOCK)
-        self.sums, self.ends = np.zeros(num_blocks), np.zeros(num_blocks)
+        self.leaves = np.zeros((-(-num_leaves // BLOCK), BLOCK))
+        self.inside = np.zeros_like(self.leaves)
+        self.sums, self.ends = np.zeros(len(self.leaves)), np.zeros(len(self.leaves))
 
     def set(self, leaves: np.ndarray, weights: np.ndarray) -> None:
         """Set the weights (M,) of leaves (M,)."""
-        self.leaves[leaves] = weights
-        blocks = np.unique(leaves // BLOCK)
-        sums = self.leaves.reshape(-1, BLOCK)[blocks].cumsum(1)
-        self.sums[blocks] = sums[:, -1]
-        shares = np.divide(sums, sums[:, -1:], out=np.ones_like(sums), where=sums[:, -1:] > 0.0)
-        self.keys.reshape(-1, BLOCK)[blocks] = blocks[:, None] + shares
+        self.leaves.reshape(-1)[leaves] = weights
+        blocks = leaves // BLOCK
+        inside = self.inside[blocks] = self.leaves[blocks].cumsum(1)
+        self.sums[blocks] = inside[:, -1]
         np.cumsum(self.sums, out=self.ends)
 
     def find(self, numbers: np.ndarray) -> np.ndarray:
         """Return the leaves of numbers (B,) in [0, 1), as if the weights lay side by side on this interval."""
         sought = np.minimum(numbers * self.ends[-1], np.nextafter(self.ends[-1], 0.0))
         blocks = self.ends.searchsorted(sought, "right")
-        sums = self.sums.take(blocks)
-        inside = (sought - self.ends.take(blocks) + sums) / sums
-        return self.keys.searchsorted(blocks + inside.clip(0.0, ALMOST_ONE), "right")
+        inside = self.inside[blocks]
+        sums = inside[:, -1]
+        rest = np.minimum(sought - self.ends[blocks] + sums, np.nextafter(sums, 0.0))  # rounded, it may lie outside
+        return blocks * BLOCK + (inside <= rest[:, None]).sum(1)
 
 
 class Prioritized(BufferBase):
@@ -139,7 +136,7 @@ class Prioritized(BufferBase):
     def metadata(self) -> dict[str, Any]:
         """Return what a checkpoint holds beside the content, with all priorities."""
         self.settle()
-        used = self.powers[: self.tree.leaves.nonzero()[0].max(initial=-1) + 1]
+        used = self.powers[: self.tree.leaves.reshape(-1).nonzero()[0].max(initial=-1) + 1]
         powers = torch.from_numpy(used.copy())
         return super().metadata() | {"powers": powers, "num_updates": self.num_updates, "largest": self.largest}
 

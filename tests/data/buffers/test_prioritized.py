@@ -80,8 +80,8 @@ def test_a_tree_that_was_changed_is_the_same_as_a_new_one():
     draw, changed, new = np.random.default_rng(2), SumTree(5_000), SumTree(5_000)
     for _ in range(20):
         changed.set(draw.integers(0, 5_000, 300), draw.random(300))
-    new.set(np.arange(5_000), changed.leaves[:5_000])
-    assert np.array_equal(changed.keys, new.keys) and np.array_equal(changed.ends, new.ends)
+    new.set(np.arange(5_000), changed.leaves.reshape(-1)[:5_000])
+    assert np.array_equal(changed.inside, new.inside) and np.array_equal(changed.ends, new.ends)
 
 
 # Draws and weights ------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_importance_weights_undo_the_priorities_at_beta_one(algo):
     for num_updates, beta in ((1, 0.625), (2, 0.75), (4, 1.0), (9, 1.0)):
         buffer.num_updates = num_updates
         batch = buffer.sample()
-        share, weight = buffer.shares(np.arange(buffer.max_items)), buffer.tree.leaves[: buffer.max_items]
+        share, weight = buffer.shares(np.arange(buffer.max_items)), buffer.tree.leaves.reshape(-1)[: buffer.max_items]
         ratio = (weight / weight.sum())[buffer.drawn] / (share / share.sum())[buffer.drawn]
         expected = (ratio**-beta) / (ratio**-beta).max()
         assert batch.weights.shape == (100, 1, 1) and batch.weights.max() == 1.0
@@ -153,7 +153,7 @@ def test_priorities_follow_what_is_overwritten_dropped_and_cut(algo, num_envs):
             (buffer.drop, buffer.truncate)[int(draw.integers(2))](env)
         give_priorities(buffer, seed=length)
         items = np.arange(buffer.max_items)
-        assert np.array_equal(buffer.tree.leaves[: len(items)], buffer.powers * buffer.shares(items))
+        assert np.array_equal(buffer.tree.leaves.reshape(-1)[: len(items)], buffer.powers * buffer.shares(items))
         assert (buffer.tree.leaves > 0).sum() == len(buffer) > 0
 
 
