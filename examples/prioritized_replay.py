@@ -51,10 +51,9 @@ class SumTree:
         """Return the leaves of numbers (B,) in [0, 1), as if the weights lay side by side on this interval."""
         sought = np.minimum(numbers * self.ends[-1], np.nextafter(self.ends[-1], 0.0))
         blocks = self.ends.searchsorted(sought, "right")
-        inside = self.inside[blocks]
-        sums = inside[:, -1]
-        rest = np.minimum(sought - self.ends[blocks] + sums, np.nextafter(sums, 0.0))  # rounded, it may lie outside
-        return blocks * BLOCK + (inside <= rest[:, None]).sum(1)
+        inside, sums = self.inside.take(blocks, 0), self.sums.take(blocks)
+        rest = np.minimum(sought - self.ends.take(blocks) + sums, np.nextafter(sums, 0.0))
+        return blocks * BLOCK + (inside <= rest[:, None]).argmin(1)  # the first that is not
 
 
 class Prioritized(BufferBase):
@@ -117,7 +116,7 @@ class Prioritized(BufferBase):
     def importance_weights(self, items: np.ndarray) -> np.ndarray:
         """Return (N P(i)) ** -beta, divided by its maximum over the batch (section 3.4)."""
         beta = self.beta + (1.0 - self.beta) * min(self.num_updates / self.beta_updates, 1.0)
-        powers = self.powers[items]
+        powers = self.powers.take(items)
         return (powers / powers.min()) ** -beta
 
     def update_priorities(self, batch: Batch, td_error: torch.Tensor) -> None:
