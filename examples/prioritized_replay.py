@@ -53,7 +53,8 @@ class SumTree:
         blocks = self.ends.searchsorted(sought, "right")
         inside, sums = self.inside.take(blocks, 0), self.sums.take(blocks)
         rest = np.minimum(sought - self.ends.take(blocks) + sums, np.nextafter(sums, 0.0))
-        return blocks * BLOCK + (inside <= rest[:, None]).argmin(1)  # the first that is not
+        leaves: np.ndarray = blocks * BLOCK + (inside <= rest[:, None]).argmin(1)  # the first that is not
+        return leaves
 
 
 class Prioritized(BufferBase):
@@ -117,7 +118,8 @@ class Prioritized(BufferBase):
         """Return (N P(i)) ** -beta, divided by its maximum over the batch (section 3.4)."""
         beta = self.beta + (1.0 - self.beta) * min(self.num_updates / self.beta_updates, 1.0)
         powers = self.powers.take(items)
-        return (powers / powers.min()) ** -beta
+        weights: np.ndarray = (powers / powers.min()) ** -beta
+        return weights
 
     def update_priorities(self, batch: Batch, td_error: torch.Tensor) -> None:
         """Set the priorities of the last batch from its TD errors (B, T, 1)."""

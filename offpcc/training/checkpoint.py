@@ -22,7 +22,8 @@ from offpcc.algorithms.agent import save_actor
 from offpcc.config.loading import plain_values
 from offpcc.config.registry import REGISTRY
 from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
-from offpcc.data.buffers.snapshot import Chunk, ChunkFile, check_part, read_part, remove_others, write_parts
+from offpcc.core import Chunk
+from offpcc.data.buffers.snapshot import ChunkFile, check_part, read_part, remove_others, write_parts
 from offpcc.training.experiment import Experiment
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import Callback, Run
@@ -80,7 +81,7 @@ def save_checkpoint(file: Path, learner: Experiment, config: str, num_epochs: in
         OSError: a file cannot be written. The existing checkpoint stays.
     """
     folder, saved = parts_folder(file), learner.saved
-    parts = write_parts(folder, learner.buffer.pieces(), saved)
+    parts = write_parts(folder, learner.buffer.chunks(), saved)
     content = {
         "kind": "checkpoint",
         "format": CHECKPOINT_FORMAT,
@@ -236,10 +237,10 @@ def load_buffer(checkpoint: Checkpoint, learner: Experiment) -> None:
     saved = learner.saved
     saved.parts = {}
 
-    def fill(number: int, piece: Chunk) -> None:
+    def fill(number: int, chunk: Chunk) -> None:
         part = parts[number]
-        read_part(folder, part, piece)
-        saved.parts[piece.key] = piece.version, part
+        read_part(folder, part, chunk)
+        saved.parts[chunk.key] = chunk.version, part
 
     buffer.load(checkpoint["buffer"], sum(part.num_bytes for part in parts), fill)
     saved.checkpoints = {checkpoint.file: frozenset(part.name for part in parts)}

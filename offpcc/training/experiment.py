@@ -75,14 +75,17 @@ class Experiment:
             UserError: a setting is invalid, or there is not enough memory.
         """
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
-        callbacks = [*self.callbacks, *callbacks, Saturation(self.algorithm, self.buffer)]
+        callbacks = [*self.callbacks, *callbacks]
+        if isinstance(self.algorithm, ActorCritic):
+            callbacks.append(Saturation(self.algorithm, self.buffer))
         with contextlib.ExitStack() as stack:
             if logger is None:
                 logs = [ConsoleLogger(self.title), *(make_logger(None) for make_logger in self.loggers)]
                 logger = stack.enter_context(contextlib.closing(Loggers(logs)))
             try:
                 train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
-                self.algorithm.watch.synchronize(self.algorithm)
+                if isinstance(self.algorithm, ActorCritic):
+                    self.algorithm.watch.synchronize(self.algorithm)
             except NonFiniteError as error:
                 raise error.at(self.loop.step) from None
             except EnvironmentFault as fault:
@@ -182,7 +185,7 @@ def _choose_parts(**given: Any) -> Parts:
         UserError: a part is no class.
     """
     try:
-        parts = chosen_parts()
+        parts: Parts = chosen_parts()
     except (TypeError, RecursionError) as error:  # gin tried to build a part without its arguments
         raise UserError(
             f"the bindings of build cannot be read: {first_line(error)}; write references without parentheses"
@@ -267,6 +270,8 @@ def build(
     own: dict[str, Any] = {"callbacks": [make_one() for make_one in parts.callbacks], "loggers": parts.loggers}
     storage: ReplayBuffer | RecurrentReplayBuffer
     if recording is not None:
+        if not isinstance(learner, ActorCritic):
+            raise UserError(f"{algorithm_class.__name__} cannot learn from recorded data; derive it from ActorCritic")
         learner.expect_recorded_data()
         recording = recording.for_agent(learner)
         told_of_scale = [recording.told_of_scale()] if learner.has_critics else []
@@ -335,7 +340,9 @@ def _storage(
 
 def check_context_length(algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer) -> str:
     """Return a warning if the segments are shorter than the encoder's context length, else ""."""
-    if isinstance(storage, ReplayBuffer) or storage.segment_len is None:
+    if not isinstance(algorithm, ActorCritic) or not isinstance(storage, RecurrentReplayBuffer):
+        return ""
+    if storage.segment_len is None:
         return ""
     seen = storage.segment_len + storage.burn_in
     context_length = max(encoder.context_length or 0 for encoder in (algorithm.shared_encoder, algorithm.actor_encoder))

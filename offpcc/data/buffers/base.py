@@ -81,6 +81,7 @@ class BufferBase(Snapshotable):
         self.recorded = ""  # identifies the recorded data that fills the buffer; empty if none does
         self.drawn = np.zeros(0, np.int64)  # (B,), items of the last batch
 
+    batch_size: int
     holds_episodes: ClassVar[bool]  # whether `sample` returns sequences, for agents with memory
     empty: ClassVar[str]  # why an empty buffer has nothing to sample
 

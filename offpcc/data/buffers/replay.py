@@ -16,10 +16,10 @@ from gymnasium import spaces
 
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Flag, NumEnvs, NumParts, PositiveInteger, Size
-from offpcc.core import Batch
+from offpcc.core import Batch, Chunk
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.device import DeviceRings, DeviceRows, sent
-from offpcc.data.buffers.snapshot import PIECE_BYTES, Chunk
+from offpcc.data.buffers.snapshot import CHUNK_BYTES
 from offpcc.data.buffers.storage import Ring, Storage, TransitionTable, wrap_edges
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
@@ -81,7 +81,7 @@ class InRings(BufferBase):
         self.capacity, self.ring_rows = capacity, capacity // num_envs
         self.rings = [Ring() for _ in range(num_envs)]
         self.num_transitions = 0
-        self.piece_rows = max(PIECE_BYTES // self.bytes_per_step, 1)
+        self.chunk_rows = max(CHUNK_BYTES // self.bytes_per_step, 1)
         self.revisions: Counter[int] = Counter()  # chunk number -> number of writes to the chunk
         self.appended = [0] * num_envs  # rows ever appended to each ring
         self.device_copy = DeviceRings(on_device, type(self).__name__, self.device, self.layout)
@@ -152,7 +152,7 @@ class InRings(BufferBase):
         if ring.size == self.ring_rows:
             for age in range(self.frame_stack):  # the oldest row, and the rows whose stacks reach back to it
                 lost = self._place(env, ring.cursor + 1 + age)
-                self.revisions[lost // self.piece_rows] += 1
+                self.revisions[lost // self.chunk_rows] += 1
                 self.num_transitions -= int(storage.is_start[lost])
                 self.item_changed(lost)
                 storage.is_start[lost] = False
@@ -164,7 +164,7 @@ class InRings(BufferBase):
         if place >= len(storage.is_start):
             self._grow()
         self.storage.observations[place] = frame
-        self.revisions[place // self.piece_rows] += 1
+        self.revisions[place // self.chunk_rows] += 1
         self.appended[env] += 1
         return place
 
@@ -206,7 +206,7 @@ class InRings(BufferBase):
                 self._append(env, frame)
         start, storage = self._place(env, ring.cursor), self.storage
         storage.actions[start], storage.rewards[start], storage.terminations[start] = action, reward, terminated
-        self.revisions[start // self.piece_rows] += 1
+        self.revisions[start // self.chunk_rows] += 1
         self._append(env, next_frames[-1])
         self.storage.is_start[start] = True  # `_append` may have replaced the storage
         self.num_transitions += 1
@@ -257,9 +257,9 @@ class InRings(BufferBase):
         is_start = self.storage.is_start
         return np.where(items < len(is_start), is_start[np.minimum(items, len(is_start) - 1)], False).astype(np.float64)
 
-    def pieces(self) -> list[Chunk]:
+    def chunks(self) -> list[Chunk]:
         """Return the used rows as chunks of neighbouring rows; none for recorded data."""
-        arrays, rows, size = () if self.recorded else self.storage.contiguous, self.piece_rows, self.size
+        arrays, rows, size = () if self.recorded else self.storage.contiguous, self.chunk_rows, self.size
         return [
             Chunk(
                 number,

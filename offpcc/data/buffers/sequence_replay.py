@@ -14,10 +14,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Flag, NonnegativeSize, NumEnvs, NumParts, PositiveInteger, Size, one_of
-from offpcc.core import Batch
+from offpcc.core import Batch, Chunk
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.device import DeviceEpisodes
-from offpcc.data.buffers.snapshot import PIECE_BYTES, Chunk
+from offpcc.data.buffers.snapshot import CHUNK_BYTES
 from offpcc.data.buffers.storage import Episode, PartialEpisode, RecordedEpisodes, TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
@@ -152,7 +152,7 @@ class RecurrentReplayBuffer(BufferBase):
         self.item_changed((self.num_kept - 1) % self.max_items)
 
     def _append_episode(self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool) -> None:
-        self._store_episode(frames, actions, rewards, terminated, self.bytes_kept // PIECE_BYTES)
+        self._store_episode(frames, actions, rewards, terminated, self.bytes_kept // CHUNK_BYTES)
         self.num_kept += 1
         self.bytes_kept += frames.nbytes + actions.nbytes + rewards.nbytes
 
@@ -187,8 +187,8 @@ class RecurrentReplayBuffer(BufferBase):
         numbers = (items - self._oldest) % self.max_items
         if self.draw_by == "episodes":
             return (numbers < len(self.episodes)).astype(np.float64)
-        lengths = np.append(np.diff(self.total_lengths, prepend=0), 0)
-        return lengths[np.minimum(numbers, len(self.episodes))].astype(np.float64)
+        lengths: Array = np.append(np.diff(self.total_lengths, prepend=0), 0)
+        return np.asarray(lengths[np.minimum(numbers, len(self.episodes))], np.float64)
 
     def _count(self) -> None:
         if isinstance(self.episodes, RecordedEpisodes):
@@ -262,16 +262,16 @@ class RecurrentReplayBuffer(BufferBase):
             burn_in=prefix,
         )
 
-    def pieces(self) -> list[Chunk]:
+    def chunks(self) -> list[Chunk]:
         """Return the finished episodes as one chunk per group; none for recorded data."""
         episodes = () if self.recorded else self.episodes
-        pieces, first = [], self.num_kept - len(episodes)
+        chunks, first = [], self.num_kept - len(episodes)
         for group, members in itertools.groupby(episodes, key=lambda episode: episode.group):
             arrays = [array for episode in members for array in episode.stored]
             last = first + len(arrays) // 3
-            pieces.append(Chunk(group, (self.num_loaded, first, last), arrays))
+            chunks.append(Chunk(group, (self.num_loaded, first, last), arrays))
             first = last
-        return pieces
+        return chunks
 
     def metadata(self) -> dict[str, Any]:
         """Return the metadata of the base class, of finished episodes, and the unfinished episodes."""

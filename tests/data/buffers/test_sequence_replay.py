@@ -218,7 +218,7 @@ def test_each_frame_is_stored_once():
     held = buffer.episodes[0]
     assert held.frames.shape == (20 + 3, 2, 8, 9) and held.frames.dtype == np.uint8
     assert np.shares_memory(held.observations, held.frames)
-    ((saved, _, _),) = buffer.state_dict()["pieces"]
+    ((saved, _, _),) = buffer.state_dict()["chunks"]
     assert equal(saved, held.frames)
 
 
