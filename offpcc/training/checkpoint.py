@@ -23,7 +23,7 @@ from offpcc.config.loading import plain_values
 from offpcc.config.registry import REGISTRY
 from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
 from offpcc.core import Chunk
-from offpcc.data.buffers.snapshot import ChunkFile, check_part, read_part, remove_others, write_parts
+from offpcc.data.buffers.snapshot import ChunkFile, check_chunk, read_chunk, remove_others, write_chunks
 from offpcc.training.experiment import Experiment
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import Callback, Run
@@ -81,7 +81,7 @@ def save_checkpoint(file: Path, learner: Experiment, config: str, num_epochs: in
         OSError: a file cannot be written. The existing checkpoint stays.
     """
     folder, saved = parts_folder(file), learner.saved
-    parts = write_parts(folder, learner.buffer.chunks(), saved)
+    parts = write_chunks(folder, learner.buffer.chunks(), saved)
     content = {
         "kind": "checkpoint",
         "format": CHECKPOINT_FORMAT,
@@ -115,7 +115,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
     """
     checkpoint = Checkpoint(read_tensors(file, "checkpoint", CHECKPOINT_FORMAT, needs_seal=True), file)
     for part in checkpoint.parts:
-        check_part(parts_folder(file), part)
+        check_chunk(parts_folder(file), part)
     return checkpoint
 
 
@@ -239,7 +239,7 @@ def load_buffer(checkpoint: Checkpoint, learner: Experiment) -> None:
 
     def fill(number: int, chunk: Chunk) -> None:
         part = parts[number]
-        read_part(folder, part, chunk)
+        read_chunk(folder, part, chunk)
         saved.parts[chunk.key] = chunk.version, part
 
     buffer.load(checkpoint["buffer"], sum(part.num_bytes for part in parts), fill)

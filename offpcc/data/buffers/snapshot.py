@@ -183,7 +183,7 @@ class Manifest:
     checkpoints: dict[Path, frozenset[str]] = field(default_factory=dict)  # checkpoint -> names of its chunk files
 
 
-def write_parts(folder: Path, chunks: Iterable[Chunk], saved: Manifest) -> dict[int, tuple[Hashable, ChunkFile]]:
+def write_chunks(folder: Path, chunks: Iterable[Chunk], saved: Manifest) -> dict[int, tuple[Hashable, ChunkFile]]:
     """Write the chunks that have changed to files.
 
     Args:
@@ -222,7 +222,7 @@ def _write(folder: Path, chunk: Chunk) -> ChunkFile:
     return part
 
 
-def check_part(folder: Path, part: ChunkFile) -> None:
+def check_chunk(folder: Path, part: ChunkFile) -> None:
     """Check a chunk file: its type, its size and its digest.
 
     Raises:
@@ -242,7 +242,7 @@ def check_part(folder: Path, part: ChunkFile) -> None:
         raise FileError(f"{path} is damaged (checksum)", REMEDY)
 
 
-def read_part(folder: Path, part: ChunkFile, chunk: Chunk) -> None:
+def read_chunk(folder: Path, part: ChunkFile, chunk: Chunk) -> None:
     """Read a chunk file into the chunk's arrays.
 
     Raises:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import QUICK, merged, rows, run_folder
 from prioritized_replay import PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, SumTree
-from pushing import ACTIONS, OBSERVATIONS, pushes, recorded, through_a_file
+from pushing import ACTIONS, OBSERVATIONS, equal, pushes, recorded, through_a_file
 from test_both_buffers import as_data
 from test_resume import ODD, assert_same
 
@@ -189,6 +189,21 @@ def test_peeking_changes_nothing(algo):
     seen = buffer.peek()
     assert buffer.drawn is drawn
     assert torch.equal(seen.rewards, buffer.sample().rewards)
+
+
+@ALGOS
+def test_batches_gathered_on_the_device_are_the_same(algo):
+    here, there = (filled(CLASSES[algo], on_device=on_device) for on_device in (False, True))
+    for buffer in (here, there):
+        give_priorities(buffer)
+        for pushed in pushes((4, "terminated")):
+            buffer.push(*pushed)
+    one, other = here.sample().without_padding(), there.sample().without_padding()
+    assert (
+        all(equal(x, y) for x, y in zip(one[:8], other[:8], strict=True))
+        and torch.equal(one.weights, other.weights)
+        and len(one.weights.unique()) > 3
+    )
 
 
 # In a run ---------------------------------------------------------------------------------------------------------
