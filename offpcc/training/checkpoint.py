@@ -37,6 +37,7 @@ MAY_CHANGE = (
     "make.timeout",
     "environments.replay_on_resume",
     "episodes.longest",
+    "build.loggers",
     *(f"Checkpoints.{name}" for name in ("every", "every_steps", "every_minutes")),
     *(f"{name}.on_device" for name in ("ReplayBuffer", "RecurrentReplayBuffer")),
     CHANGES_LEARNING,

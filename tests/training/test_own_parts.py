@@ -59,6 +59,11 @@ def test_a_gin_file_names_callbacks_and_loggers(launch, tmp_path):
     assert lines[:2] == ["1 250", "2 500"] and {"curve", "actor"} <= set(lines[2:])
     code, out, err = launch(*written(tmp_path, *BINDINGS, "train.num_epochs = 3"), "--resume")
     assert code == 0 and "mine: 25 rounds, 60 updates" in out, err
+    without_logger = [line for line in BINDINGS if "ines" not in line and "loggers" not in line]
+    code, out, err = launch(*written(tmp_path, *without_logger, "train.num_epochs = 4"), "--resume")
+    assert code == 0 and "mine: 25 rounds, 85 updates" in out, err
+    code, out, err = launch(*written(tmp_path, "train.num_epochs = 5"), "--resume")
+    assert code == 2 and "build.callbacks is (), but the run was made with" in err
 
 
 @pytest.mark.parametrize(

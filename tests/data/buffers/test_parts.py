@@ -5,7 +5,6 @@ import pytest
 
 from offpcc.core import Chunk
 from offpcc.data.buffers.snapshot import (
-    Chunk,
     ChunkFile,
     Manifest,
     check_chunk,
