@@ -195,12 +195,7 @@ def test_a_test_return_that_is_no_number_is_never_the_best():
 
     returns, best = [np.nan, 2.0, np.nan, 3.0], []
 
-    class Best:
-        def on_start(self, run):
-            pass
-
-        on_end = on_progress = on_start
-
+    class Best(Callback):
         def on_epoch(self, run):
             best.append((run.loop.is_best, run.loop.best_return))
 
