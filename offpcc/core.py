@@ -8,7 +8,7 @@ previous action and the previous reward are zeros.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -100,17 +100,28 @@ class Summaries(NamedTuple):
 
 
 class Algorithm(Protocol):
-    """The interface of an algorithm that the training loop uses; a class needs these members, not this base class."""
+    """All members of an algorithm that building, training, checkpoints and resuming use; no base class is needed.
+
+    `build` makes it with the two spaces, and with ``device`` and ``seed`` by keyword. What only an `ActorCritic` has is
+    used where an algorithm is one: warnings about its settings, its encoders, learning from recorded data.
+    """
 
     memoryless: bool
     stat_names: tuple[str, ...]
+    n_step: int  # steps of a window that a memoryless agent gets
+    device: torch.device
+    action_space: Any  # a Box, in the environment's units; None if unknown
+    action_dim: int
 
     def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
         """Return actions (N, A) in [-1, 1] and the memory to pass at the next step."""
         ...
 
     def update_networks(self, batch: Batch) -> Stats:
-        """Make one update; the returned statistics stay on the device until they are logged."""
+        """Make one update; the returned statistics stay on the device until they are logged.
+
+        If the batch has importance weights, ``"td_error"`` among them is |Q - y|, (B, T, 1); it goes to the buffer.
+        """
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -120,6 +131,22 @@ class Algorithm(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state`."""
         ...
+
+    def actor_parts(self) -> dict[str, torch.nn.Module]:
+        """Return the modules that `act` uses, by name."""
+        ...
+
+    def actor_file(self) -> dict[str, Any]:
+        """Return the content of an actor's file, as plain data and tensors."""
+        ...
+
+
+class Chunk(NamedTuple):
+    """A part of a buffer's content, which a checkpoint writes to a file of its own."""
+
+    key: int
+    version: Hashable  # changes whenever the content changes; only meaningful in this process
+    arrays: Sequence[Any]  # the buffer's own memory: contiguous NumPy arrays
 
 
 class Store(Protocol):
@@ -134,8 +161,12 @@ class Store(Protocol):
         terminated: bool,
         truncated: bool,
         env: int = 0,
+        is_first: bool = False,
     ) -> None:
-        """Store one transition of environment number `env`."""
+        """Store one transition of environment number `env`. `is_first` is true if it begins an episode.
+
+        An unfinished episode of this environment ends then; its last transition counts as truncated.
+        """
         ...
 
     def drop(self, env: int) -> None:
@@ -148,7 +179,11 @@ class Store(Protocol):
 
 
 class Buffer(Store, Protocol):
-    """The interface of a buffer that the training loop uses."""
+    """All members of a buffer that building, training, checkpoints and resuming use; no base class is needed.
+
+    `build` makes it with the two spaces, and by keyword ``device``, ``seed``, ``num_envs``, ``frame_stack``, and for
+    agents without memory ``num_steps``. Recorded data needs a child of `ReplayBuffer` or `RecurrentReplayBuffer`.
+    """
 
     def sample(self) -> Batch:
         """Return a batch, drawn with the buffer's own generator."""
@@ -158,12 +193,23 @@ class Buffer(Store, Protocol):
         """Return the number of items that can be sampled; with 0, `sample` fails."""
         ...
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the contents and the generator's state."""
+    def update_priorities(self, batch: Batch, td_error: Tensor) -> None:
+        """Receive the TD errors (B, T, 1) of the update with the last batch; called if the batch had weights."""
         ...
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from `state`."""
+    def chunks(self) -> Sequence[Chunk]:
+        """Return the content in chunks, of which a checkpoint writes those that changed; may be empty."""
+        ...
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what a checkpoint needs besides the chunks, as plain data and tensors; also the generator's state."""
+        ...
+
+    def load(self, metadata: Mapping[str, Any], num_bytes: int, fill: Callable[[int, Chunk], None]) -> None:
+        """Restore the buffer: allocate the chunks, and call `fill` with the number of each and the chunk.
+
+        `num_bytes` is the size of all saved chunks.
+        """
         ...
 
 

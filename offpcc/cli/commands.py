@@ -18,12 +18,12 @@ from offpcc.cli.gallery import gallery
 from offpcc.config import loading
 from offpcc.data.offline import format_score
 from offpcc.envs import ENVIRONMENTS
-from offpcc.envs.check import LONGEST_EPISODE, examine
+from offpcc.envs.check import examine
 from offpcc.envs.make import describe, simulator
 from offpcc.envs.rendering import has_screen
 from offpcc.training.evaluation import evaluate_actor, lines, overview, record_episodes, watch_episodes
 from offpcc.training.experiment import resolve_env_and_dataset, run_label
-from offpcc.training.interaction import EpisodeResult
+from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.plotting import find_runs, plot_runs
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError
@@ -70,7 +70,7 @@ def check(options: argparse.Namespace) -> int:
         raise UserError("there is nothing to check; name an environment with --env, or recorded data with --dataset")
     reject_unused_options(options, "--dataset", output=None, dataset_fraction=1.0)
     loading.load(options.config, [], modules=imported(options))
-    longest = options.longest_episode or LONGEST_EPISODE
+    longest = options.longest_episode or episode_options()
     diagnosis = examine(options.env, options.steps or STEPS, options.seed or 0, longest)
     console = Console()
     tell(console, diagnosis.findings)

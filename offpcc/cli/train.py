@@ -65,6 +65,9 @@ def open_loggers(
         for row in () if has_events else loop.rows:
             events.epoch(row)
         logs.append(events)
+    for make_logger in learner.loggers:
+        with going_on_without(getattr(make_logger, "__name__", "a logger")):
+            logs.append(make_logger(folder.path))
     if tracking_wanted(options.track):
         with going_on_without("Weights & Biases"):
             logs.append(open_weights_and_biases(options, folder, console))

@@ -99,8 +99,8 @@ def load(
 def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = ()) -> None:
     """Read a config, if one is given, and then the environment's bindings from the config of a run.
 
-    These are the bindings of `make` and of everything that they refer to. The run's config imports nothing: a folder
-    from somebody else must not choose what code runs.
+    These are the bindings of `make` and `episodes`, and of everything that they refer to. The run's config imports
+    nothing: a folder from somebody else must not choose what code runs.
 
     Args:
         file: the config.
@@ -118,7 +118,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
         for statement, where in statements(text_of(run), run, skip_unknown=True)
         if isinstance(statement, config_parser.BindingStatement)
     ]
-    wanted, reached, bindings = {_complete("make")}, set[str](), list[Binding]()
+    wanted, reached, bindings = {_complete("make"), _complete("episodes")}, set[str](), list[Binding]()
     while wanted:
         selector = wanted.pop()
         reached.add(selector)

@@ -29,7 +29,7 @@ from offpcc.envs.wrapper_chain import (
 from offpcc.envs.wrappers import KeepIndices, UnitAction
 from offpcc.utils.errors import UserError, first_line
 
-STREAM = 4  # separates these random draws from others with the same seed
+STREAM = 6  # separates these draws from others of the seed; (seed, 4, 0) would be the seed of acting, (seed, 4)
 NUM_COMPARED = 1_000  # steps of the first episode to replay, to detect a dependence on other episodes
 
 REFUSED = (

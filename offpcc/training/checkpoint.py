@@ -22,10 +22,11 @@ from offpcc.algorithms.agent import save_actor
 from offpcc.config.loading import plain_values
 from offpcc.config.registry import REGISTRY
 from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
-from offpcc.data.buffers.snapshot import Chunk, ChunkFile, check_part, read_part, remove_others, write_parts
+from offpcc.core import Chunk
+from offpcc.data.buffers.snapshot import ChunkFile, check_chunk, read_chunk, remove_others, write_chunks
 from offpcc.training.experiment import Experiment
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
-from offpcc.training.run_fns import Run
+from offpcc.training.run_fns import Callback, Run
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 from offpcc.utils.version import tell_changed, versions
@@ -35,11 +36,13 @@ MAY_CHANGE = (
     "train.num_epochs",
     "make.timeout",
     "environments.replay_on_resume",
+    "episodes.longest",
+    "build.loggers",
     *(f"Checkpoints.{name}" for name in ("every", "every_steps", "every_minutes")),
     *(f"{name}.on_device" for name in ("ReplayBuffer", "RecurrentReplayBuffer")),
     CHANGES_LEARNING,
 )
-CHECKPOINT_FORMAT = 9
+CHECKPOINT_FORMAT = 10
 
 
 class Checkpoint(dict[str, Any]):
@@ -79,7 +82,7 @@ def save_checkpoint(file: Path, learner: Experiment, config: str, num_epochs: in
         OSError: a file cannot be written. The existing checkpoint stays.
     """
     folder, saved = parts_folder(file), learner.saved
-    parts = write_parts(folder, learner.buffer.pieces(), saved)
+    parts = write_chunks(folder, learner.buffer.chunks(), saved)
     content = {
         "kind": "checkpoint",
         "format": CHECKPOINT_FORMAT,
@@ -113,7 +116,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
     """
     checkpoint = Checkpoint(read_tensors(file, "checkpoint", CHECKPOINT_FORMAT, needs_seal=True), file)
     for part in checkpoint.parts:
-        check_part(parts_folder(file), part)
+        check_chunk(parts_folder(file), part)
     return checkpoint
 
 
@@ -235,10 +238,10 @@ def load_buffer(checkpoint: Checkpoint, learner: Experiment) -> None:
     saved = learner.saved
     saved.parts = {}
 
-    def fill(number: int, piece: Chunk) -> None:
+    def fill(number: int, chunk: Chunk) -> None:
         part = parts[number]
-        read_part(folder, part, piece)
-        saved.parts[piece.key] = piece.version, part
+        read_chunk(folder, part, chunk)
+        saved.parts[chunk.key] = chunk.version, part
 
     buffer.load(checkpoint["buffer"], sum(part.num_bytes for part in parts), fill)
     saved.checkpoints = {checkpoint.file: frozenset(part.name for part in parts)}
@@ -266,7 +269,7 @@ def set_global_generators(states: dict[str, Any]) -> None:
 
 
 @gin.configurable(allowlist=["every", "every_steps", "every_minutes"])
-class Checkpoints:
+class Checkpoints(Callback):
     """Callback that saves checkpoints, the best actor at the ends of epochs, and the last actor at the end of the run.
 
     A checkpoint is written when any of the three intervals has passed, and at the end of the run. The intervals do not
@@ -305,9 +308,6 @@ class Checkpoints:
         """Set when the next checkpoint is due. Steps count from the run's start, so a resume does not shift them."""
         self._due_step = (self.learner.loop.step // self.every_steps + 1) * self.every_steps
         self._due_time = time.monotonic() + self.every_seconds
-
-    def on_start(self, run: Run) -> None:
-        """Do nothing."""
 
     def on_progress(self, run: Run) -> None:
         """Write a checkpoint if one is due by steps or minutes."""

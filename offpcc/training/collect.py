@@ -20,7 +20,7 @@ from offpcc.algorithms import ActorCritic
 from offpcc.core import Memory, Step
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.networks.noise import Noise
-from offpcc.training.interaction import refuse_endless
+from offpcc.training.interaction import episode_options, refuse_endless
 
 STREAM = 5  # separates these generators from others with the same seed
 
@@ -74,7 +74,7 @@ def play(
     observation = np.array(env.reset(seed=seeds.reset)[0])
     action, reward = np.zeros((1, *(env.action_space.shape or ())), np.float32), 0.0
     memory: Memory = None
-    length = 0
+    length, longest = 0, episode_options()
     while True:
         if actor is None:
             action = draws.uniform(-1.0, 1.0, action.shape).astype(np.float32)
@@ -87,4 +87,4 @@ def play(
         observation, length = following, length + 1
         if terminated or truncated:
             return
-        refuse_endless(functools.partial(name_of, env), length)
+        refuse_endless(functools.partial(name_of, env), length, longest)

@@ -20,7 +20,7 @@ from offpcc.envs.make import make
 from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.wrapper_chain import name_of
-from offpcc.training.interaction import EpisodeResult, Interaction, refuse_endless
+from offpcc.training.interaction import EpisodeResult, Interaction, episode_options, refuse_endless
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.video import video
@@ -64,6 +64,7 @@ def run_episodes(
     rewards, is_first = np.zeros((len(envs), 1), np.float32), np.ones(len(envs), np.float32)
     returns, lengths = [0.0] * len(envs), [0] * len(envs)
     memory: Memory = None
+    longest = episode_options()
 
     def observe(i: int, observation: Any) -> None:
         observations[i] = np.array(observation)  # a copy: some environments reuse one array
@@ -84,7 +85,7 @@ def run_episodes(
             observe(i, observation)
             rewards[i], returns[i], lengths[i] = reward, returns[i] + float(reward), lengths[i] + 1
             if not (terminated or truncated):
-                refuse_endless(functools.partial(name_of, env), lengths[i])
+                refuse_endless(functools.partial(name_of, env), lengths[i], longest)
                 continue
             results[episode] = EpisodeResult(returns[i], lengths[i])
             episodes[i] = next(waiting, None)
@@ -107,6 +108,7 @@ class Evaluation:
 
     def __init__(self, make_env: MakeEnv, references: tuple[float, float] | None = None) -> None:
         self.make_env, self.references = make_env, references
+        episode_options()  # raise now, not after an epoch, if gin's limit is wrong
         self._envs: list[gymnasium.Env[Any, Any]] = []
         self.shared: Interaction | None = None  # if set, its environment is used and `make_env` is not called
 

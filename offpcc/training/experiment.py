@@ -6,19 +6,21 @@ import contextlib
 import functools
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
+import gin
 import torch
 from gymnasium import spaces
 
 from offpcc.algorithms import ActorCritic, find_algorithm, short_name
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.nonfinite import NonFiniteError
-from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, check, rules_of
+from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, Rule, check, rules_of
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data.buffers.base import BufferBuilder
 from offpcc.data.buffers.snapshot import Manifest
 from offpcc.data.datasets.load import MINARI
 from offpcc.data.offline import OfflineDataset, read
@@ -55,12 +57,15 @@ class Experiment:
     recording: OfflineDataset | None = None  # the dataset in the buffer
     recorder: Recorder | None = None  # records all transitions
     saved: Manifest = field(default_factory=Manifest)  # the parts of the buffer that checkpoint files hold
+    callbacks: Sequence[Callback] = ()  # called in each `train`, before those given there
+    loggers: Sequence[Callable[[Path | None], Logger]] = ()  # of the user; built with the run's folder, or None
 
     def train(self, logger: Logger | None = None, callbacks: Sequence[Callback] = (), **settings: Any) -> Agent:
         """Train with `run_fns.train` and return the trained agent. Call again with more epochs to continue.
 
         Args:
-            logger: by default a `ConsoleLogger`, which shows the progress; ``Loggers([])`` shows nothing.
+            logger: by default a `ConsoleLogger`, which shows the progress, and the loggers given to `build`;
+                ``Loggers([])`` shows nothing.
             callbacks: see `run_fns.train`.
             settings: arguments of `run_fns.train`, such as ``num_epochs``. They override gin's bindings.
 
@@ -70,13 +75,17 @@ class Experiment:
             UserError: a setting is invalid, or there is not enough memory.
         """
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
-        callbacks = [*callbacks, Saturation(self.algorithm, self.buffer)]
+        callbacks = [*self.callbacks, *callbacks]
+        if isinstance(self.algorithm, ActorCritic):
+            callbacks.append(Saturation(self.algorithm, self.buffer))
         with contextlib.ExitStack() as stack:
             if logger is None:
-                logger = stack.enter_context(contextlib.closing(Loggers([ConsoleLogger(self.title)])))
+                logs = [ConsoleLogger(self.title), *(make_logger(None) for make_logger in self.loggers)]
+                logger = stack.enter_context(contextlib.closing(Loggers(logs)))
             try:
                 train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
-                self.algorithm.watch.synchronize(self.algorithm)
+                if isinstance(self.algorithm, ActorCritic):
+                    self.algorithm.watch.synchronize(self.algorithm)
             except NonFiniteError as error:
                 raise error.at(self.loop.step) from None
             except EnvironmentFault as fault:
@@ -143,6 +152,49 @@ class Experiment:
                 raise UserError(f"{file} cannot be written ({fault}); name a file elsewhere") from error
 
 
+def _are_builders(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(callable, value))
+
+
+Callbacks = Annotated[Sequence[Callable[[], Callback]], Rule("a list of classes such as [@MyCallback]", _are_builders)]
+OwnLoggers = Annotated[
+    Sequence[Callable[[Path | None], Logger]], Rule("a list of classes such as [@MyLogger]", _are_builders)
+]
+
+
+class Parts(NamedTuple):
+    """Gin's choice of parts."""
+
+    buffer_class: BufferBuilder | None
+    callbacks: Callbacks
+    loggers: OwnLoggers
+
+
+@gin.configurable("build", module="offpcc")  # type: ignore[untyped-decorator]
+def chosen_parts(
+    *, buffer_class: BufferBuilder | None = None, callbacks: Callbacks = (), loggers: OwnLoggers = ()
+) -> Parts:
+    """Return gin's choice of parts, see `build`. It is separate, so that gin adds nothing to the messages of errors."""
+    return Parts(buffer_class, callbacks, loggers)
+
+
+def _choose_parts(**given: Any) -> Parts:
+    """Return the given parts; gin's, where None is given.
+
+    Raises:
+        UserError: a part is no class.
+    """
+    try:
+        parts: Parts = chosen_parts()
+    except (TypeError, RecursionError) as error:  # gin tried to build a part without its arguments
+        raise UserError(
+            f"the bindings of build cannot be read: {first_line(error)}; write references without parentheses"
+        ) from error
+    parts = parts._replace(**{name: value for name, value in given.items() if value is not None})
+    check("build", rules_of(chosen_parts), parts._asdict())
+    return parts
+
+
 def build(
     env: str | None,
     algo: str,
@@ -152,6 +204,9 @@ def build(
     threads: PositiveInteger | None = 1,
     algorithm: Mapping[str, Any] | None = None,
     buffer: Mapping[str, Any] | None = None,
+    buffer_class: BufferBuilder | None = None,
+    callbacks: Callbacks | None = None,
+    loggers: OwnLoggers | None = None,
     environments: Mapping[str, Any] | None = None,
     dataset: str | Path | Dataset | None = None,
     dataset_fraction: Fraction = 1.0,
@@ -168,7 +223,11 @@ def build(
         threads: number of CPU threads of torch, for the whole process. More threads are faster only on an idle
             machine. None keeps torch's number.
         algorithm: arguments of the algorithm's class.
-        buffer: arguments of `ReplayBuffer`, or of `RecurrentReplayBuffer` for an agent with memory.
+        buffer: arguments of the buffer's class.
+        buffer_class: class of the buffer, or gin's ``build.buffer_class = @MyBuffer``. By default `ReplayBuffer`, or
+            `RecurrentReplayBuffer` for an agent with memory.
+        callbacks: classes of callbacks, built without arguments, or gin's ``build.callbacks = [@MyCallback]``.
+        loggers: classes of more loggers, built with the run's folder (None without one), or gin's ``build.loggers``.
         environments: arguments of `offpcc.envs.vector.local.environments`, such as ``num_envs``.
         dataset: a dataset to learn from instead of interaction; see `offpcc.data.load`. The wrappers of `env` apply to
             its observations as they would in `env`.
@@ -187,6 +246,7 @@ def build(
     check("build", rules_of(build), {"seed": seed, "threads": threads, "dataset_fraction": dataset_fraction})
     if threads is not None:
         torch.set_num_threads(threads)
+    parts = _choose_parts(buffer_class=buffer_class, callbacks=callbacks, loggers=loggers)
     algorithm_class = find_algorithm(algo)
     env, dataset = resolve_env_and_dataset(env, dataset)
     example, recording = None if env is None else make(env), None
@@ -207,24 +267,27 @@ def build(
     make_env = functools.partial(make, env, scale_actions=True) if env else None
     tests = Evaluation(make_env, catalog.reference_returns(env)) if env and make_env else None
     title = f"{run_label(env, dataset, dataset_fraction)} {short_name(algo)}"
+    own: dict[str, Any] = {"callbacks": [make_one() for make_one in parts.callbacks], "loggers": parts.loggers}
     storage: ReplayBuffer | RecurrentReplayBuffer
     if recording is not None:
+        if not isinstance(learner, ActorCritic):
+            raise UserError(f"{algorithm_class.__name__} cannot learn from recorded data; derive it from ActorCritic")
         learner.expect_recorded_data()
         recording = recording.for_agent(learner)
         told_of_scale = [recording.told_of_scale()] if learner.has_critics else []
         for text in [*(notice.text for notice in recording.notices), *filter(None, told_of_scale)]:
             warnings.warn(f"{recording.name}: {text}", DataWarning, stacklevel=2)
-        storage = _storage(learner, observations, actions, {"num_envs": 1, **stored})
+        storage = _storage(learner, observations, actions, {"num_envs": 1, **stored}, parts.buffer_class)
         _learn_from(recording, learner, storage)
-        return Experiment(learner, storage, None, tests, Loop(), title, recording)
+        return Experiment(learner, storage, None, tests, Loop(), title, recording, **own)
     assert make_env is not None
     with telling_what_is_wrong("environments", "num_envs"):
         acted_in = build_environments(make_env, seed, **(environments or {}))
-    storage = _storage(learner, observations, actions, {"num_envs": acted_in.num_envs, **stored})
+    storage = _storage(learner, observations, actions, {"num_envs": acted_in.num_envs, **stored}, parts.buffer_class)
     interaction = Interaction(acted_in, learner, storage, seed)
     if tests is not None and isinstance(acted_in, LocalEnvironments) and acted_in.shared_with_tests:
         tests.shared = interaction
-    return Experiment(learner, storage, interaction, tests, Loop(), title)
+    return Experiment(learner, storage, interaction, tests, Loop(), title, **own)
 
 
 @contextlib.contextmanager
@@ -253,13 +316,23 @@ def telling_what_is_wrong(part: str, sizes: str) -> Iterator[None]:
 
 
 def _storage(
-    algorithm: ActorCritic, observations: spaces.Box, actions: spaces.Box, arguments: Mapping[str, Any]
+    algorithm: ActorCritic,
+    observations: spaces.Box,
+    actions: spaces.Box,
+    arguments: Mapping[str, Any],
+    buffer_class: BufferBuilder | None,
 ) -> ReplayBuffer | RecurrentReplayBuffer:
-    if algorithm.memoryless:
-        with telling_what_is_wrong("ReplayBuffer", "capacity or batch_size, or n_step of the algorithm"):
-            return ReplayBuffer(observations, actions, num_steps=algorithm.n_step, **arguments)
-    with telling_what_is_wrong("RecurrentReplayBuffer", "capacity or batch_size"):
-        storage = RecurrentReplayBuffer(observations, actions, **arguments)
+    buffer_class = buffer_class or (ReplayBuffer if algorithm.memoryless else RecurrentReplayBuffer)
+    name = getattr(buffer_class, "__name__", str(buffer_class))
+    if getattr(buffer_class, "holds_episodes", not algorithm.memoryless) is algorithm.memoryless:
+        holds, needs = ("sequences", "transitions") if algorithm.memoryless else ("transitions", "sequences")
+        raise UserError(
+            f"build.buffer_class is {name}, which draws {holds}, but {type(algorithm).__name__} learns from {needs}; "
+            f"choose a child of {'ReplayBuffer' if algorithm.memoryless else 'RecurrentReplayBuffer'}"
+        )
+    steps: dict[str, Any] = {"num_steps": algorithm.n_step} if algorithm.memoryless else {}
+    with telling_what_is_wrong(name, "capacity or batch_size" + ", or n_step of the algorithm" * algorithm.memoryless):
+        storage: ReplayBuffer | RecurrentReplayBuffer = buffer_class(observations, actions, **steps, **arguments)
     if told := check_context_length(algorithm, storage):
         warnings.warn(told, DataWarning, stacklevel=3)
     return storage
@@ -267,7 +340,9 @@ def _storage(
 
 def check_context_length(algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer) -> str:
     """Return a warning if the segments are shorter than the encoder's context length, else ""."""
-    if isinstance(storage, ReplayBuffer) or storage.segment_len is None:
+    if not isinstance(algorithm, ActorCritic) or not isinstance(storage, RecurrentReplayBuffer):
+        return ""
+    if storage.segment_len is None:
         return ""
     seen = storage.segment_len + storage.burn_in
     context_length = max(encoder.context_length or 0 for encoder in (algorithm.shared_encoder, algorithm.actor_encoder))

@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import gin
 import numpy as np
 import torch
 
+from offpcc.config.validation import PositiveInteger, check, rules_of
 from offpcc.core import Algorithm, Memory, Step, Store
+from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.vector.base import Environments, Observations, StepResult
 from offpcc.networks.states import map_state
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
 
-LONGEST_EPISODE = 27_000  # environment steps; Atari's longest episodes, of 108,000 frames
+
+@gin.configurable("episodes", module="offpcc")  # type: ignore[untyped-decorator]
+def episode_options(*, longest: PositiveInteger = LONGEST_EPISODE) -> int:
+    """Return gin's limit for episodes without an end; see `refuse_endless`.
+
+    Args:
+        longest: environment steps after which an episode of a test, of a recording, or of an agent with memory counts
+            as endless, and ends the command with a message. Raise it for a task whose episodes are longer.
+    """
+    check("episodes", rules_of(episode_options), {"longest": longest})
+    return longest
 
 
 class EpisodeResult(NamedTuple):
@@ -42,6 +55,7 @@ class Interaction:
 
     def __init__(self, environments: Environments, algorithm: Algorithm, buffer: Store, seed: int = 0) -> None:
         self.environments, self.algorithm, self.stores = environments, algorithm, [buffer]
+        self.longest_episode = episode_options()
         self.num_envs = num_envs = environments.num_envs
         # One generator per environment, so the end of one environment's episode does not affect the others.
         self.randomness = [NumpyGenerator(seed, 3, *([number] if number else [])) for number in range(num_envs)]
@@ -110,8 +124,9 @@ class Interaction:
         """Record one environment's step."""
         observation, reward = result.observations[number], float(result.rewards[number])
         terminated, truncated = bool(result.terminated[number]), bool(result.truncated[number])
+        before, is_first = self.observations[number], bool(self.lengths[number] == 0)
         for store in self.stores:
-            store.push(self.observations[number], action, reward, observation, terminated, truncated, env=number)
+            store.push(before, action, reward, observation, terminated, truncated, env=number, is_first=is_first)
         assert self.actions is not None
         self.observations[number], self.actions[number], self.rewards[number] = observation, action, reward
         self.returns[number] += reward
@@ -120,7 +135,7 @@ class Interaction:
         if self.over[number]:
             self.finished.append(EpisodeResult(float(self.returns[number]), int(self.lengths[number])))
         elif not self.algorithm.memoryless:  # an agent with memory learns when an episode ends
-            refuse_endless(lambda: self.environments.name, int(self.lengths[number]))
+            refuse_endless(lambda: self.environments.name, int(self.lengths[number]), self.longest_episode)
 
     def _drop(self, number: int, observation: np.ndarray) -> None:
         """Drop one environment's episode after a crash, and start from the observation of its new episode."""
@@ -205,15 +220,16 @@ class Interaction:
         )
 
 
-def refuse_endless(name: Callable[[], str], length: int) -> None:
-    """Raise if an episode has not ended after `LONGEST_EPISODE` steps.
+def refuse_endless(name: Callable[[], str], length: int, longest: int) -> None:
+    """Raise if an episode has not ended after `longest` steps; `name` returns the environment's name.
 
     Raises:
         UserError: `length` is too large. The message names the environment and the wrapper that sets a time limit.
     """
-    if length >= LONGEST_EPISODE:
+    if length >= longest:
         raise UserError(
             f"an episode of {name()} has not ended after {length} steps; agents with memory learn by episodes, and all "
             f"are tested by them: give it an end with gymnasium.wrappers.TimeLimit, or max_episode_steps when "
-            f"registering it"
+            f"registering it; if its episodes are that long, raise episodes.longest, such as "
+            f'--gin "episodes.longest={10 * longest}"'
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple
 
 import gin
 
@@ -30,6 +30,8 @@ from offpcc.utils.errors import DataWarning, UserError
 
 ALMOST_ONE = 1.0 - 1e-6  # an update is due from here on; as floats, ten times 0.1 adds up to less than one
 
+TD_ERROR = "td_error"  # |Q - y|, (B, T, 1), among the statistics of an update with importance weights
+
 MOST_UPDATES = 10_000  # per environment step; published methods use some tens at most
 UpdatesPerStep = Annotated[float, at_least(0.0, MOST_UPDATES)]
 
@@ -44,24 +46,26 @@ class Run(NamedTuple):
     loop: Loop
 
 
-class Callback(Protocol):
-    """A callback of the training loop."""
+class Callback:
+    """Base class of callbacks of the training loop; each method does nothing unless a subclass overrides it.
+
+    What a callback learns has to resume exactly, too: keep it in the algorithm, whose modules a checkpoint holds.
+    """
 
     def on_start(self, run: Run) -> None:
         """Called before the first step, when gin has recorded all parameters that the run uses."""
-        ...
+
+    def before_updates(self, run: Run) -> None:
+        """Called before each round of updates (see `train`), for example to fit a model to `run.buffer`."""
 
     def on_progress(self, run: Run) -> None:
         """Called after each step, update and epoch at which a checkpoint may be written; must be cheap."""
-        ...
 
     def on_epoch(self, run: Run) -> None:
         """Called at the end of each epoch, after its row was logged."""
-        ...
 
     def on_end(self, run: Run) -> None:
         """Called after the last update."""
-        ...
 
 
 @gin.configurable(  # type: ignore[untyped-decorator]
@@ -149,9 +153,27 @@ def train(
         round_ends = loop.step // update_every > (loop.step - num_steps) // update_every
         loop.updating = interaction is None or bool(round_ends if algorithm.memoryless else interaction.over.any())
         clock.report(EXPLORING if exploring else "learning")
+        if loop.updating:
+            begin_round()
+
+    def begin_round() -> None:
+        """Call `before_updates` once a round: in the iteration that starts it, so also in a run that resumes within."""
+        if loop.pending_updates >= ALMOST_ONE and len(buffer):
+            for callback in callbacks:
+                callback.before_updates(run)
 
     def update() -> None:
-        loop.stats.add(algorithm.update_networks(buffer.sample()))
+        batch = buffer.sample()
+        stats = dict(algorithm.update_networks(batch))
+        td_error = stats.pop(TD_ERROR, None)  # not a number, but one for each step
+        if td_error is not None:
+            buffer.update_priorities(batch, td_error)
+        elif batch.weights is not None:
+            raise UserError(
+                f"{type(buffer).__name__} draws by TD errors, but an update of {type(algorithm).__name__} gives none; "
+                f"leave build.buffer_class out, or choose an algorithm such as sac or td3"
+            )
+        loop.stats.add(stats)
         loop.pending_updates -= 1.0
         loop.num_updates += 1
         clock.report("learning")
@@ -163,6 +185,7 @@ def train(
         tested = tests.run(algorithm, num_test_episodes_per_epoch, num_test_envs) if tests else []
         if interaction is not None and not algorithm.memoryless and interaction.over.any():
             loop.updating = True  # a test in the training environment truncated its episode
+            begin_round()
         loop.epoch += 1
         told: dict[str, float | None] = {
             "step": loop.step,
@@ -190,9 +213,13 @@ def train(
 
     # All state is in `loop`, so a run can stop and resume after any iteration. The exception are the updates at the end
     # of the run: they change networks within an episode, and a run that is resumed with more epochs must not have them.
+    in_last_round = False
     while True:
         signals.poll()
         is_last = loop.epoch >= num_epochs or loop.stopped
+        if is_last and not (loop.updating or in_last_round):
+            in_last_round = True
+            begin_round()
         is_due = (loop.updating or is_last) and loop.pending_updates >= ALMOST_ONE
         if is_due and len(buffer):  # the buffer is empty before the first episode ends
             update()

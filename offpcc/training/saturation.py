@@ -10,13 +10,13 @@ from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.base import AT_BOUND
 from offpcc.core import Batch, Buffer, is_image
 from offpcc.training.loggers import going_on_without
-from offpcc.training.run_fns import Run
+from offpcc.training.run_fns import Callback, Run
 
 NEARLY_ALL = 0.95  # share of the outputs; good bang-bang policies reach 0.7
 FEWER_BETWEEN = 0.25  # share between the bounds, relative to that of the actions in the batch
 
 
-class Saturation:
+class Saturation(Callback):
     """Checks the tanh outputs that actions are made of at each epoch's end, and warns once if they are saturated.
 
     It previews the next batch, so the results of a run do not depend on it. If the check fails, the run continues.
@@ -29,12 +29,6 @@ class Saturation:
     def __init__(self, algorithm: ActorCritic, buffer: Buffer) -> None:
         self.algorithm, self.buffer = algorithm, buffer
         self.is_told, self.failed = False, set[str]()
-
-    def on_start(self, run: Run) -> None:
-        """Do nothing."""
-
-    def on_progress(self, run: Run) -> None:
-        """Do nothing."""
 
     def on_epoch(self, run: Run) -> None:
         """Check the outputs, and warn if they are saturated."""
@@ -64,9 +58,6 @@ class Saturation:
         except NotImplementedError:  # a subclass of `BufferBase` that overrides `sample`
             return None
         return batch
-
-    def on_end(self, run: Run) -> None:
-        """Do nothing."""
 
     def _told(self, epoch: int, made: float, recorded: float) -> str:
         name = type(self.algorithm).__name__

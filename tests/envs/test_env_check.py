@@ -11,9 +11,8 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from offpcc.envs import make as making
-from offpcc.envs.check import LONGEST_EPISODE, TROUBLES, examine
+from offpcc.envs.check import TROUBLES, examine
 from offpcc.envs.make import UnsuitableEnvironment
-from offpcc.training import interaction
 from offpcc.utils import signals
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING
 
@@ -354,10 +353,6 @@ def test_the_longest_episode_is_an_argument(register):
     assert {finding.level for finding in accepted} == {OK}
     (found,) = (finding for finding in refused if finding.level != OK)
     assert found.check == "episodes" and "at most 29,999 steps" in found.remedy
-
-
-def test_the_longest_episode_is_that_of_training():
-    assert interaction.LONGEST_EPISODE == LONGEST_EPISODE
 
 
 def test_a_long_time_limit_is_no_fault(find):

@@ -6,6 +6,7 @@ from collections import deque
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box
 from gymnasium.wrappers import (
     AddRenderObservation,
@@ -30,6 +31,7 @@ from offpcc.envs.make import make
 from offpcc.envs.recorded_observations import Playback
 from offpcc.envs.wrapper_chain import observation_wrappers
 from offpcc.envs.wrappers import Concatenate, DropIndices, Flicker, Float32Observation, KeepIndices, PreviousAction
+from offpcc.networks.noise import Noise
 from offpcc.utils.errors import UserError
 
 
@@ -273,6 +275,14 @@ def test_what_is_drawn_comes_from_the_seed_and_the_episodes_number(made):
     stop = other["stops"][1]
     other["observations"][stop:] = rows["observations"][rows["starts"][2] :]
     assert_same(seen(made(), other, seed=5)[stop:], first[rows["starts"][2] :])
+
+
+def test_no_episodes_draws_are_those_of_acting():
+    """NumPy pads a seed with zeros, so (seed, 4, 0) would be (seed, 4)."""
+    acting = Noise(5, torch.device("cpu")).acting.generator.random(4)
+    for episode in range(3):
+        drawn = np.random.default_rng(np.random.SeedSequence((5, recorded_observations.STREAM, episode))).random(4)
+        assert not np.array_equal(drawn, acting)
 
 
 # What cannot be played ---------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def play(make, episodes, acts, seed, num_envs=1, frame_stack=1, kind="numbers", 
         for _ in range(number):
             env, _, pushed = next(stream)
             for buffer in buffers:
-                buffer.push(*pushed, env=env)
+                buffer.push(*pushed._replace(env=env))
         if act == "drop":
             for buffer in buffers:
                 buffer.drop(seed % num_envs)

@@ -21,6 +21,8 @@ class Pushed(NamedTuple):
     next_observation: np.ndarray
     terminated: bool
     truncated: bool
+    env: int = 0
+    is_first: bool = False
 
 
 class Recorded(NamedTuple):
@@ -54,7 +56,8 @@ class Recorded(NamedTuple):
     def pushes(self):
         for t in range(self.length):
             end = ENDS[self.end] if t == self.length - 1 else (False, False)
-            yield Pushed(self.observation(t), self.action(t), self.reward(t), self.observation(t + 1), *end)
+            around = self.observation(t), self.action(t), self.reward(t), self.observation(t + 1)
+            yield Pushed(*around, *end, is_first=t == 0)
 
 
 def recorded(*episodes):

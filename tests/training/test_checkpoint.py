@@ -111,7 +111,7 @@ def restored(file, **looks):
 def small_pieces(monkeypatch):
     """So that a few steps are many pieces; and no waiting for the disk."""
     for module in (replay, sequence_replay):
-        monkeypatch.setattr(module, "PIECE_BYTES", 128)
+        monkeypatch.setattr(module, "CHUNK_BYTES", 128)
     monkeypatch.setattr(os, "fsync", lambda opened: None)
 
 
@@ -192,7 +192,7 @@ def test_neither_writing_nor_reading_copies_the_buffer(tmp_path, monkeypatch, ki
     monkeypatch.setattr(replay, "FIRST_BLOCK", 10)
     looks = {"kind": kind, "look": "wide", "capacity": 2_000}
     run, file = Played(**looks).play(1_700, end=0.01), tmp_path / "checkpoint.pt"
-    stored = sum(array.nbytes for piece in run.buffer.pieces() for array in piece.arrays)
+    stored = sum(array.nbytes for piece in run.buffer.chunks() for array in piece.arrays)
     assert stored > 1.3e7
     tracemalloc.start()
     run.save(file)

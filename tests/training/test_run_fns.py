@@ -1,5 +1,6 @@
 import math
 
+import gin
 import gymnasium
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Recurrent
 from offpcc.training import metrics
+from offpcc.training.checkpoint import read_checkpoint, resume, save_checkpoint
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.experiment import build
 from offpcc.training.interaction import EpisodeResult, Interaction
 from offpcc.training.loggers import Loggers
 from offpcc.training.metrics import AverageStats, Clock, Loop, columns
-from offpcc.training.run_fns import train
+from offpcc.training.run_fns import Callback, train
 from offpcc.utils.errors import UserError
 
 
@@ -151,7 +153,8 @@ def test_no_update_is_lost_to_rounding(memoryless, updates_per_step, num_updates
 def test_a_million_steps_owe_what_they_should():
     algorithm, buffer, interaction = parts()
     interaction.step(explore_at_random=True)
-    buffer.sample = lambda: None
+    batch = buffer.sample()
+    buffer.sample = lambda: batch
     algorithm.update_networks = lambda batch: {}
     for updates_per_step in (0.1, 0.7):
         loop = train(
@@ -192,12 +195,7 @@ def test_a_test_return_that_is_no_number_is_never_the_best():
 
     returns, best = [np.nan, 2.0, np.nan, 3.0], []
 
-    class Best:
-        def on_start(self, run):
-            pass
-
-        on_end = on_progress = on_start
-
+    class Best(Callback):
         def on_epoch(self, run):
             best.append((run.loop.is_best, run.loop.best_return))
 
@@ -236,9 +234,9 @@ class Watched(gymnasium.Wrapper):
         return observation, info
 
 
-def test_an_environment_that_never_ends_is_refused_where_episodes_are_needed(monkeypatch):
+def test_an_environment_that_never_ends_is_refused_where_episodes_are_needed():
     """An agent without memory learns step by step; one with memory, and any test, is kept waiting."""
-    monkeypatch.setattr("offpcc.training.interaction.LONGEST_EPISODE", 50)
+    gin.bind_parameter("episodes.longest", 50)
     with pytest.raises(UserError, match=r"TimeLimit"):
         run(memoryless=False, settings={"length": 10_000}, num_epochs=10)
     algorithm, logger, loop = run(memoryless=True, settings={"length": 10_000}, num_epochs=10)
@@ -373,3 +371,98 @@ def test_time_left_while_a_long_episode_is_paid_for(monkeypatch, updates_per_ste
     left = logger.latest.seconds_left
     assert left == pytest.approx(400) if updates_per_step else math.isinf(left)
     assert logger.latest.steps_per_second == pytest.approx(1.0 if updates_per_step else 0.0)
+
+
+# Callbacks ------------------------------------------------------------------------------------------------------------
+
+
+class Fitting(Callback):
+    """Notes how many updates there were before each round."""
+
+    def __init__(self):
+        self.rounds = []
+
+    def before_updates(self, run):
+        assert len(run.buffer) and run.loop.pending_updates >= 1.0 - 1e-6
+        self.rounds.append(run.loop.num_updates)
+
+
+@pytest.mark.parametrize(
+    "memoryless, settings, expected",
+    [
+        (True, {"update_every": 5}, [0, 5, 10, 15, 20, 25]),
+        (True, {"update_every": 7, "num_epochs": 1}, [0, 4]),  # after steps 14 and 20, the last
+        (True, {"updates_per_step": 0.5, "num_epochs": 1}, [0, 1, 2, 3, 4]),
+        (False, {}, [0, 4, 11, 18, 25]),  # episodes of 7 steps; the last ends with the run
+    ],
+)
+def test_callbacks_are_called_once_before_each_round_of_updates(memoryless, settings, expected):
+    fitting = Fitting()
+    algorithm, _, loop = run(memoryless, callbacks=[fitting], **settings)
+    assert fitting.rounds == expected
+    assert loop.num_updates == len(algorithm.updates) > expected[-1]
+
+
+def test_a_model_fitted_inside_the_loop_resumes_exactly(tmp_path):
+    """Kept in the algorithm, it is in the checkpoint; no round is fitted twice."""
+    whole, parts = (_fitted(tmp_path / name, stops) for name, stops in (("whole", ()), ("parts", (30, 33))))
+    assert torch.equal(whole.model.weight, parts.model.weight) and whole.model.count == parts.model.count > 1
+
+
+def _fitted(folder, stops):
+    class FitModel(Callback):
+        def before_updates(self, run):
+            batch, model = run.buffer.sample(), run.algorithm.model
+            loss = (model(batch.observations[:, 0]) - batch.rewards[:, 0]).square().mean()
+            (gradient,) = torch.autograd.grad(loss, [model.weight])
+            with torch.no_grad():
+                model.weight -= 0.1 * gradient
+                model.count += 1
+
+    class Stopping(Callback):
+        def on_progress(self, run):
+            if run.loop.num_updates >= stop:
+                raise KeyboardInterrupt
+
+    folder.mkdir()
+    for stop in (*stops, math.inf):
+        learner = build("pendulum-v0", "sac", algorithm={"hidden_dims": (8,)}, buffer={"batch_size": 8})
+        learner.algorithm.model = torch.nn.Linear(3, 1)
+        learner.algorithm.model.register_buffer("count", torch.zeros(()))
+        torch.nn.init.zeros_(learner.algorithm.model.weight), torch.nn.init.zeros_(learner.algorithm.model.bias)
+        if (folder / "checkpoint.pt").exists():
+            assert resume(read_checkpoint(folder / "checkpoint.pt"), learner) == []
+        saving = _Saving(folder / "checkpoint.pt", learner)
+        settings = {"num_epochs": 1, "num_steps_per_epoch": 100, "update_after": 20, "update_every": 10}
+        try:
+            learner.train(Loggers([]), [FitModel(), saving, Stopping()], num_test_episodes_per_epoch=0, **settings)
+        except KeyboardInterrupt:
+            assert stop < math.inf
+    return learner.algorithm
+
+
+class _Saving(Callback):
+    def __init__(self, file, learner):
+        self.file, self.learner = file, learner
+
+    def on_progress(self, run):
+        save_checkpoint(self.file, self.learner, "", 1)
+
+
+# Long episodes --------------------------------------------------------------------------------------------------------
+
+
+def test_the_longest_episode_is_a_setting():
+    env = Counting(length=60)
+    gin.bind_parameter("episodes.longest", 50)
+    algorithm = Counted()
+    with pytest.raises(UserError, match=r"has not ended after 50 steps.*episodes\.longest=500"):
+        Evaluation(lambda: env).run(algorithm, 1, 1)
+    with pytest.raises(UserError, match="has not ended after 50 steps"):
+        run(memoryless=False, settings={"length": 60}, num_steps_per_epoch=60)
+    gin.bind_parameter("episodes.longest", 61)
+    assert Evaluation(lambda: env).run(algorithm, 1, 1)[0].length == 60
+    run(memoryless=False, settings={"length": 60}, num_steps_per_epoch=60)
+    gin.bind_parameter("episodes.longest", 0)
+    with pytest.raises(UserError, match=r"episodes\.longest is 0; it has to be"):
+        Evaluation(lambda: env)

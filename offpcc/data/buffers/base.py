@@ -4,24 +4,46 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from gymnasium import spaces
 
-from offpcc.config.validation import NumEnvs, NumParts
+from offpcc.config.validation import NumEnvs, NumParts, Rule
 from offpcc.core import Batch, channels_first, channels_first_shape, channels_last
 from offpcc.data.buffers.device import RowLayout, sent
 from offpcc.data.buffers.snapshot import Snapshotable
 from offpcc.data.buffers.storage import TransitionTable
+from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
 
 
+def _builds_buffers(value: Any) -> bool:
+    if isinstance(value, type):
+        return hasattr(value, "push") and hasattr(value, "sample")
+    return callable(value) and not isinstance(value, Snapshotable)
+
+
+def _without_parentheses(value: Any) -> str:
+    return f"write @{type(value).__name__} without parentheses" if isinstance(value, Snapshotable) else ""
+
+
+BufferBuilder = Annotated[
+    Callable[..., Any], Rule("a class of buffers such as @ReplayBuffer", _builds_buffers, _without_parentheses)
+]
+
+
 class BufferBase(Snapshotable):
     """Base class of both replay buffers: spaces, frames, random generator, checks and memory size.
+
+    A subclass that draws in another way overrides `draw`. It may also override `importance_weights`,
+    `update_priorities`, and, to follow what is stored, `item_changed` and `items_replaced`. An item is a place
+    below `max_items`: of a row in a `ReplayBuffer`, or of an episode in a `RecurrentReplayBuffer`, whose newest episode
+    takes the oldest one's place. ``examples/prioritized_replay.py`` shows them all.
 
     A stacked observation consists of the last `frame_stack` frames. It shares all frames except the newest with the
     observation before it. So the buffer stores each frame once and stacks frames again in `sample`. At the start of an
@@ -57,6 +79,11 @@ class BufferBase(Snapshotable):
         self.num_envs, self.frame_stack = num_envs, frame_stack
         self.frame_shape = self._frame_shape()
         self.recorded = ""  # identifies the recorded data that fills the buffer; empty if none does
+        self.drawn = np.zeros(0, np.int64)  # (B,), items of the last batch
+
+    batch_size: int
+    holds_episodes: ClassVar[bool]  # whether `sample` returns sequences, for agents with memory
+    empty: ClassVar[str]  # why an empty buffer has nothing to sample
 
     def __len__(self) -> int:
         """Number of items that `sample` can draw: transitions or episodes."""
@@ -68,22 +95,52 @@ class BufferBase(Snapshotable):
         Raises:
             ValueError: The buffer has nothing to sample.
         """
-        return self._sample()
+        if not len(self):
+            raise ValueError(self.empty)
+        self.drawn = self.draw()
+        batch, weights = self.batch_of(self.drawn), self.importance_weights(self.drawn)
+        if weights is None:
+            return batch
+        return batch._replace(weights=self.tensor(weights.astype(np.float32)[:, None, None]))
 
-    def _sample(self) -> Batch:
+    def draw(self) -> Array:
+        """Return the items (B,) of the next batch, drawn with the buffer's own generator."""
         raise NotImplementedError
 
-    def peek(self) -> Batch:
-        """Return the batch that `sample` returns next, without a change of the buffer.
+    def batch_of(self, items: Array) -> Batch:
+        """Return the batch of these items (B,)."""
+        raise NotImplementedError
 
-        An overridden `sample` is not called.
-        """
-        generator = self.randomness.generator
+    def importance_weights(self, items: Array) -> Array | None:
+        """Return the importance weights (B,) of drawn items; None if all weigh the same."""
+        return None
+
+    def update_priorities(self, batch: Batch, td_error: torch.Tensor) -> None:
+        """Receive the TD errors (B, T, 1) of the update with the last batch; called if the batch had weights."""
+
+    @property
+    def max_items(self) -> int:
+        """Number of places for items."""
+        raise NotImplementedError
+
+    def shares(self, items: Array) -> Array:
+        """Return how often each item is drawn by default, relative to the others; 0 for places that hold none."""
+        raise NotImplementedError
+
+    def item_changed(self, item: int) -> None:
+        """Note that an item was stored, replaced or removed; a subclass may override it."""
+
+    def items_replaced(self) -> None:
+        """Note that recorded data or a checkpoint replaced all items; a subclass may override it."""
+
+    def peek(self) -> Batch:
+        """Return the batch that `sample` returns next, without a change of the buffer."""
+        generator, drawn = self.randomness.generator, self.drawn
         self.randomness.generator = copy.deepcopy(generator)
         try:
-            return self._sample()
+            return BufferBase.sample(self)
         finally:
-            self.randomness.generator = generator
+            self.randomness.generator, self.drawn = generator, drawn
 
     def _frame_shape(self) -> tuple[int, ...]:
         shape, number = self.observation_shape, self.frame_stack
@@ -159,14 +216,6 @@ class BufferBase(Snapshotable):
                 f"the older frames of next_observation are not the newer ones of observation, so these are no stacks "
                 f"of frame_stack = {self.frame_stack} frames, oldest first; give the buffer frame_stack = 1"
             )
-
-    def continues(self, frames: np.ndarray, stored: Iterable[np.ndarray]) -> bool:
-        """Check whether an observation's `frames` equal the frames stored last (`stored`, newest first).
-
-        The check compares all frames. A new episode may begin with the frame at which the last episode was abandoned,
-        but with other frames before it. The newest frame comes first, because it nearly always differs.
-        """
-        return all(map(self._equal, stored, frames[::-1]))
 
     def _equal(self, a: np.ndarray, b: np.ndarray) -> bool:
         # Comparing bytes is several times as fast, and equal arrays nearly always have equal bytes. The exceptions are

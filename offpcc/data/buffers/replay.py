@@ -16,18 +16,19 @@ from gymnasium import spaces
 
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Flag, NumEnvs, NumParts, PositiveInteger, Size
-from offpcc.core import Batch
+from offpcc.core import Batch, Chunk
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.device import DeviceRings, DeviceRows, sent
-from offpcc.data.buffers.snapshot import PIECE_BYTES, Chunk
+from offpcc.data.buffers.snapshot import CHUNK_BYTES
 from offpcc.data.buffers.storage import Ring, Storage, TransitionTable, wrap_edges
+from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
 
 FIRST_BLOCK = 10_000  # rows of all rings at first; the storage doubles when it is full
 
 
 class InRings(BufferBase):
-    """Base class of buffers that store transitions in rings, one ring per environment. Subclasses define `_sample`.
+    """Base class of buffers that store transitions in rings, one ring per environment.
 
     A ring consists of rows ``o_t, a_t, r_t, d_t`` in order of time. ``o_{t+1}`` is in the following row. A row is a
     start if a transition begins there. An episode's last observation has its own row, which is never a start.
@@ -57,6 +58,8 @@ class InRings(BufferBase):
 
     storage: Storage
     near: torch.Tensor
+    holds_episodes = False
+    empty = "nothing has been pushed, so there is nothing to sample"
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class InRings(BufferBase):
         self.capacity, self.ring_rows = capacity, capacity // num_envs
         self.rings = [Ring() for _ in range(num_envs)]
         self.num_transitions = 0
-        self.piece_rows = max(PIECE_BYTES // self.bytes_per_step, 1)
+        self.chunk_rows = max(CHUNK_BYTES // self.bytes_per_step, 1)
         self.revisions: Counter[int] = Counter()  # chunk number -> number of writes to the chunk
         self.appended = [0] * num_envs  # rows ever appended to each ring
         self.device_copy = DeviceRings(on_device, type(self).__name__, self.device, self.layout)
@@ -149,8 +152,9 @@ class InRings(BufferBase):
         if ring.size == self.ring_rows:
             for age in range(self.frame_stack):  # the oldest row, and the rows whose stacks reach back to it
                 lost = self._place(env, ring.cursor + 1 + age)
-                self.revisions[lost // self.piece_rows] += 1
+                self.revisions[lost // self.chunk_rows] += 1
                 self.num_transitions -= int(storage.is_start[lost])
+                self.item_changed(lost)
                 storage.is_start[lost] = False
                 storage.actions[lost], storage.rewards[lost], storage.terminations[lost] = 0.0, 0.0, 0.0
         else:
@@ -160,7 +164,7 @@ class InRings(BufferBase):
         if place >= len(storage.is_start):
             self._grow()
         self.storage.observations[place] = frame
-        self.revisions[place // self.piece_rows] += 1
+        self.revisions[place // self.chunk_rows] += 1
         self.appended[env] += 1
         return place
 
@@ -173,10 +177,9 @@ class InRings(BufferBase):
         terminated: bool,
         truncated: bool,
         env: int = 0,
+        is_first: bool = False,
     ) -> None:
         """Store a transition.
-
-        A new episode begins if `observation` is not the last `next_observation` of the same environment.
 
         Args:
             observation: Observation with the axes of the space, or channels first.
@@ -187,6 +190,9 @@ class InRings(BufferBase):
             terminated: True if the task ended. The value after it is 0, even if the episode was truncated as well.
             truncated: True if the episode was cut. The value after it is bootstrapped.
             env: Number of the environment, from 0.
+            is_first: True if the transition begins an episode though the one before it had no end. After an end it
+                begins one in any case. Otherwise `observation` must be the environment's last `next_observation`,
+                which is stored already.
 
         Raises:
             ValueError: A shape or `env` does not fit the buffer, the stacked observations do not follow each other, or
@@ -195,16 +201,16 @@ class InRings(BufferBase):
         frames, next_frames, action = self.read(observation), self.read(next_observation), self.read_action(action)
         self.check_transition(frames, next_frames, env)
         ring = self.rings[env]
-        stored = (self.storage.observations[self._place(env, ring.cursor - age)] for age in range(self.frame_stack))
-        if not (ring.unfinished and self.continues(frames, stored)):
+        if is_first or not ring.unfinished:
             for frame in frames:
                 self._append(env, frame)
         start, storage = self._place(env, ring.cursor), self.storage
         storage.actions[start], storage.rewards[start], storage.terminations[start] = action, reward, terminated
-        self.revisions[start // self.piece_rows] += 1
+        self.revisions[start // self.chunk_rows] += 1
         self._append(env, next_frames[-1])
         self.storage.is_start[start] = True  # `_append` may have replaced the storage
         self.num_transitions += 1
+        self.item_changed(start)
         ring.unfinished = not (terminated or truncated)
 
     def drop(self, env: int) -> None:
@@ -239,10 +245,21 @@ class InRings(BufferBase):
         self.capacity = self.ring_rows = len(rows.is_start)
         self.rings = [Ring(self.ring_rows - 1, self.ring_rows)]
         self.num_transitions = int(rows.is_start.sum())
+        self.items_replaced()
 
-    def pieces(self) -> list[Chunk]:
+    @property
+    def max_items(self) -> int:
+        """Number of rows."""
+        return self.num_envs * self.ring_rows
+
+    def shares(self, items: Array) -> Array:
+        """Return 1 for places at which a transition begins, else 0."""
+        is_start = self.storage.is_start
+        return np.where(items < len(is_start), is_start[np.minimum(items, len(is_start) - 1)], False).astype(np.float64)
+
+    def chunks(self) -> list[Chunk]:
         """Return the used rows as chunks of neighbouring rows; none for recorded data."""
-        arrays, rows, size = () if self.recorded else self.storage.contiguous, self.piece_rows, self.size
+        arrays, rows, size = () if self.recorded else self.storage.contiguous, self.chunk_rows, self.size
         return [
             Chunk(
                 number,
@@ -320,23 +337,25 @@ class ReplayBuffer(InRings):
         # Offsets from a start's place to the places of its frames, (T+1, frame_stack).
         self.reach = num_envs * (np.arange(num_steps + 1)[:, None] + np.arange(1 - frame_stack, 1))
 
-    def _sample(self) -> Batch:
-        """Return `batch_size` windows with uniformly drawn starts."""
-        if not self.num_transitions:
-            raise ValueError("nothing has been pushed, so there is nothing to sample")
-        starts = self._draw()
+    def draw(self) -> Array:
+        """Return the places of `batch_size` transitions, drawn uniformly."""
+        starts = self._draw_starts()
         while len(starts) < self.batch_size:
-            starts = np.concatenate([starts, self._draw()])
-        starts, copy = starts[: self.batch_size], self._on_device()
+            starts = np.concatenate([starts, self._draw_starts()])
+        return starts[: self.batch_size]
+
+    def batch_of(self, items: Array) -> Batch:
+        """Return the windows that begin at these places (B,)."""
+        starts, copy = items, self._on_device()
         if self.num_steps == 1 and self.frame_stack == 1 and self.storage.packs_observations:
             return self._transitions(starts, copy)
         frames: Any = (starts[:, None, None] + self.reach) % (self.num_envs * self.ring_rows)
         if self.num_steps > 1:  # a window that reaches unallocated rows has ended before, so any row will do
             frames = np.minimum(frames, len(self.storage.is_start) - 1)
-        valid = np.ones((self.batch_size, self.num_steps + 1, 1), np.float32)
+        valid = np.ones((len(starts), self.num_steps + 1, 1), np.float32)
         if self.num_steps > 1:
             valid[:, 1:, 0] = np.logical_and.accumulate(self.storage.is_start[frames[:, :-1, -1]], 1)
-        mask = np.zeros((self.batch_size, self.num_steps, 1), np.float32)
+        mask = np.zeros((len(starts), self.num_steps, 1), np.float32)
         mask[:, 0] = 1.0
         rows: Any = self.storage
         if copy is not None:  # from here on, rows and indices are both arrays or both tensors
@@ -356,7 +375,7 @@ class ReplayBuffer(InRings):
             complete=self.num_steps == 1,
         )
 
-    def _draw(self) -> np.ndarray:
+    def _draw_starts(self) -> Array:
         """Draw starts uniformly; the number varies.
 
         The method draws a few rows more than a batch needs, and drops the rows that are not starts.
@@ -372,7 +391,7 @@ class ReplayBuffer(InRings):
             rows = sent(self.near.index_select(0, torch.from_numpy(starts)), self.device)
         else:
             places = (starts[:, None] + self.around).ravel()
-            rows = copy.with_edges.index_select(0, self.tensor(places)).view(self.batch_size, 3, -1)
+            rows = copy.with_edges.index_select(0, self.tensor(places)).view(len(starts), 3, -1)
         size, _, width = rows.shape
         num_actions = self.action_dim
         num_observed = width - num_actions - 2

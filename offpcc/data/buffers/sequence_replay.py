@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -13,27 +13,35 @@ from gymnasium import spaces
 from numpy.lib.stride_tricks import sliding_window_view
 
 from offpcc.config.registry import configurable
-from offpcc.config.validation import Flag, NonnegativeSize, NumEnvs, NumParts, PositiveInteger, Size
-from offpcc.core import Batch
+from offpcc.config.validation import Flag, NonnegativeSize, NumEnvs, NumParts, PositiveInteger, Size, one_of
+from offpcc.core import Batch, Chunk
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.device import DeviceEpisodes
-from offpcc.data.buffers.snapshot import PIECE_BYTES, Chunk
+from offpcc.data.buffers.snapshot import CHUNK_BYTES
 from offpcc.data.buffers.storage import Episode, PartialEpisode, RecordedEpisodes, TransitionTable
+from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
+
+DrawBy = Annotated[str, one_of(("steps", "episodes"))]
 
 
 @configurable
 class RecurrentReplayBuffer(BufferBase):
     """Replay buffer of finished episodes, for agents with memory. `sample` ignores unfinished episodes.
 
-    `sample` draws episodes with probability proportional to their length. It returns whole episodes, or one segment of
-    each. Before a segment come `burn_in` earlier steps (R2D2, Kapturowski et al. 2019). They compute the hidden state
-    and count in no loss. If fewer earlier steps exist, the sequence begins at the episode's step 0 with the initial
-    hidden state. The steps before the segment count in no loss then, either.
+    `sample` draws episodes in proportion to their length, or uniformly (`draw_by`). It returns whole episodes, or one
+    segment of each. Before a segment come `burn_in` earlier steps (R2D2, Kapturowski et al. 2019). They compute the
+    hidden state and count in no loss. If fewer earlier steps exist, the sequence begins at the episode's step 0 with
+    the initial hidden state. The steps before the segment count in no loss then, either.
 
     The segment is a window that may begin before the episode or end after it. All windows that share a step with the
     episode are equally likely. A window that begins before step 0 is moved to step 0. If all starts inside the episode
     were equally likely instead, few windows would cover the first steps, and these would hardly ever count.
+
+    How much a step weighs in learning depends on `draw_by`. A whole episode counts with all its steps. So with "steps"
+    (the default, as in earlier results) a step of an episode of 200 steps weighs twice as much as one of 100 steps;
+    with "episodes" all steps weigh the same. A segment counts with at most `segment_len` steps. So with "steps" steps
+    weigh nearly the same; with "episodes" a step weighs more in short episodes.
 
     Args:
         observation_space: See `BufferBase`.
@@ -41,6 +49,7 @@ class RecurrentReplayBuffer(BufferBase):
         capacity: Maximum number of episodes. A new episode replaces the oldest one.
         batch_size: Number of episodes or segments per batch.
         segment_len: Maximum number of steps in a segment that count in losses; None for whole episodes.
+        draw_by: "steps" to draw episodes in proportion to their length, "episodes" to draw them uniformly.
         burn_in: Number of steps before a segment; segments only. With 0, a segment in mid-episode begins with the
             initial hidden state.
         device: Device of the batches.
@@ -49,6 +58,9 @@ class RecurrentReplayBuffer(BufferBase):
         frame_stack: See `BufferBase`.
         on_device: See `ReplayBuffer`.
     """
+
+    holds_episodes = True
+    empty = "no episode has ended yet, so there is nothing to sample"
 
     def __init__(
         self,
@@ -59,6 +71,7 @@ class RecurrentReplayBuffer(BufferBase):
         batch_size: Size = 10,
         segment_len: Size | None = None,
         burn_in: NonnegativeSize = 0,
+        draw_by: DrawBy = "steps",
         device: str | torch.device = "cpu",
         seed: int = 0,
         num_envs: NumEnvs = 1,
@@ -72,7 +85,7 @@ class RecurrentReplayBuffer(BufferBase):
                 f"burn-in; set segment_len, or burn_in = 0"
             )
         self.capacity, self.batch_size = capacity, batch_size
-        self.segment_len, self.burn_in = segment_len, burn_in
+        self.segment_len, self.burn_in, self.draw_by = segment_len, burn_in, draw_by
         self.episodes: deque[Episode] | RecordedEpisodes = deque(maxlen=capacity)
         self.total_lengths = np.zeros(0, np.int64)  # cumulative lengths, to draw in proportion to length
         self.unfinished = [PartialEpisode() for _ in range(num_envs)]
@@ -106,13 +119,13 @@ class RecurrentReplayBuffer(BufferBase):
         terminated: bool,
         truncated: bool,
         env: int = 0,
+        is_first: bool = False,
     ) -> None:
         """Store a transition. See `ReplayBuffer.push`."""
         frames, next_frames, action = self.read(observation), self.read(next_observation), self.read_action(action)
         self.check_transition(frames, next_frames, env)
-        stored = itertools.islice(reversed(self.unfinished[env].frames), self.frame_stack)
-        if self.unfinished[env].actions and not self.continues(frames, stored):
-            self._finish(env, terminated=False)
+        if is_first:
+            self.truncate(env)
         episode = self.unfinished[env]
         if not episode.actions:
             episode.frames.extend(frames.copy())
@@ -136,9 +149,10 @@ class RecurrentReplayBuffer(BufferBase):
         rewards = np.array(episode.rewards, np.float32)[:, None]
         self._append_episode(np.stack(episode.frames), np.stack(episode.actions), rewards, bool(terminated))
         self._count()
+        self.item_changed((self.num_kept - 1) % self.max_items)
 
     def _append_episode(self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool) -> None:
-        self._store_episode(frames, actions, rewards, terminated, self.bytes_kept // PIECE_BYTES)
+        self._store_episode(frames, actions, rewards, terminated, self.bytes_kept // CHUNK_BYTES)
         self.num_kept += 1
         self.bytes_kept += frames.nbytes + actions.nbytes + rewards.nbytes
 
@@ -156,6 +170,25 @@ class RecurrentReplayBuffer(BufferBase):
         episodes = self.episodes = RecordedEpisodes(self._adopt(rows, recorded))
         self.num_kept, self.bytes_kept = len(episodes), episodes.nbytes
         self._count()
+        self.items_replaced()
+
+    @property
+    def max_items(self) -> int:
+        """Number of episodes that the buffer can hold."""
+        return len(self.episodes) if self.recorded else self.capacity
+
+    @property
+    def _oldest(self) -> int:
+        """Place of the oldest episode."""
+        return (self.num_kept - len(self.episodes)) % self.max_items
+
+    def shares(self, items: Array) -> Array:
+        """Return the lengths of episodes, or 1 if they are drawn uniformly; 0 for places that hold none."""
+        numbers = (items - self._oldest) % self.max_items
+        if self.draw_by == "episodes":
+            return (numbers < len(self.episodes)).astype(np.float64)
+        lengths: Array = np.append(np.diff(self.total_lengths, prepend=0), 0)
+        return np.asarray(lengths[np.minimum(numbers, len(self.episodes))], np.float64)
 
     def _count(self) -> None:
         if isinstance(self.episodes, RecordedEpisodes):
@@ -163,15 +196,22 @@ class RecurrentReplayBuffer(BufferBase):
         else:
             self.total_lengths = np.cumsum([len(episode.actions) for episode in self.episodes])
 
-    def _sample(self) -> Batch:
-        """Return `batch_size` episodes or segments, padded with zeros to the longest one."""
-        if not self.episodes:
-            raise ValueError("no episode has ended yet, so there is nothing to sample")
+    def draw(self) -> Array:
+        """Return the places of `batch_size` episodes."""
         draw = self.randomness.generator.integers
-        chosen = np.searchsorted(self.total_lengths, draw(0, self.num_transitions, self.batch_size), side="right")
+        if self.draw_by == "episodes":
+            chosen = draw(0, len(self.episodes), self.batch_size)
+        else:
+            steps = draw(0, self.num_transitions, self.batch_size)
+            chosen = np.searchsorted(self.total_lengths, steps, side="right")
+        return np.asarray((self._oldest + chosen) % self.max_items)
+
+    def batch_of(self, items: Array) -> Batch:
+        """Return these episodes, or a random segment of each, padded with zeros to the longest one."""
+        draw, chosen = self.randomness.generator.integers, (items - self._oldest) % self.max_items
         episodes = [self.episodes[i] for i in chosen]
         lengths = np.array([len(episode.actions) for episode in episodes])
-        starts = skipped = np.zeros(self.batch_size, np.int64)
+        starts = skipped = np.zeros(len(items), np.int64)
         if self.segment_len is not None:
             # All windows that share a step with the episode are equally likely. Early ones move to step 0.
             firsts = np.maximum(draw(1 - self.segment_len, lengths), 0)
@@ -222,16 +262,16 @@ class RecurrentReplayBuffer(BufferBase):
             burn_in=prefix,
         )
 
-    def pieces(self) -> list[Chunk]:
+    def chunks(self) -> list[Chunk]:
         """Return the finished episodes as one chunk per group; none for recorded data."""
         episodes = () if self.recorded else self.episodes
-        pieces, first = [], self.num_kept - len(episodes)
+        chunks, first = [], self.num_kept - len(episodes)
         for group, members in itertools.groupby(episodes, key=lambda episode: episode.group):
             arrays = [array for episode in members for array in episode.stored]
             last = first + len(arrays) // 3
-            pieces.append(Chunk(group, (self.num_loaded, first, last), arrays))
+            chunks.append(Chunk(group, (self.num_loaded, first, last), arrays))
             first = last
-        return pieces
+        return chunks
 
     def metadata(self) -> dict[str, Any]:
         """Return the metadata of the base class, of finished episodes, and the unfinished episodes."""
@@ -241,6 +281,7 @@ class RecurrentReplayBuffer(BufferBase):
             "lengths": [len(episode.actions) for episode in episodes],
             "terminated": [episode.terminated for episode in episodes],
             "groups": [episode.group for episode in episodes],
+            "num_kept": self.num_kept,
             "bytes_kept": self.bytes_kept,
             "unfinished": [episode.state_dict() for episode in self.unfinished],
         }
@@ -256,7 +297,7 @@ class RecurrentReplayBuffer(BufferBase):
             frames = np.empty((length + self.frame_stack, *self.frame_shape), self.dtype)
             actions, rewards = (np.empty((length, width), np.float32) for width in (self.action_dim, 1))
             self._store_episode(frames, actions, rewards, terminated, group)
-        self.num_kept, self.bytes_kept = len(self.episodes), metadata["bytes_kept"]
+        self.num_kept, self.bytes_kept = metadata["num_kept"], metadata["bytes_kept"]
         for episode, saved in zip(self.unfinished, metadata["unfinished"], strict=True):
             episode.load_state_dict(saved)
 

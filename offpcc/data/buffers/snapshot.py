@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,21 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from offpcc.data.datasets.columns import Array
+from offpcc.core import Chunk
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import open_regular, replacing
 from offpcc.utils.rng import NumpyGenerator
 from offpcc.utils.tensor_files import DIGEST_BYTES, FileError, not_as_written
 
-PIECE_BYTES = 2**20  # larger chunks write more when little changed; smaller chunks make more files
-
-
-class Chunk(NamedTuple):
-    """A part of a buffer's content."""
-
-    key: int
-    version: Hashable  # changes whenever the content changes; only meaningful in this process
-    arrays: Sequence[Array]  # the buffer's own memory, contiguous
+CHUNK_BYTES = 2**20  # larger chunks write more when little changed; smaller chunks make more files
 
 
 class Snapshotable:
@@ -45,7 +37,7 @@ class Snapshotable:
     randomness: NumpyGenerator
     num_loaded = 0  # number of loads, each of which replaces all content; part of a chunk's version
 
-    def pieces(self) -> list[Chunk]:
+    def chunks(self) -> list[Chunk]:
         """Return the content as chunks; none for recorded data.
 
         Equal metadata gives arrays of the same shapes in the same order.
@@ -89,9 +81,19 @@ class Snapshotable:
             UserError: The saved buffer has other sizes, environments or frame stacks, or other recorded data.
         """
         self._check_saved(metadata)
+        if not self.recorded:
+            self._load_content(metadata, num_bytes, fill)
+        self.restore(metadata)
+
+    def restore(self, metadata: Mapping[str, Any]) -> None:
+        """Restore all of `metadata` that does not describe chunks; a subclass that adds to `metadata` extends this."""
         self.randomness.load_state_dict(metadata["randomness"])
-        if self.recorded:
-            return
+
+    def items_replaced(self) -> None:
+        """See `BufferBase.items_replaced`."""
+        raise NotImplementedError
+
+    def _load_content(self, metadata: Mapping[str, Any], num_bytes: int, fill: Callable[[int, Chunk], None]) -> None:
         if (
             outlined := self._outlined_bytes(metadata)
         ) != num_bytes:  # check first, so damaged metadata cannot allocate too much memory
@@ -101,14 +103,15 @@ class Snapshotable:
             )
         self.num_loaded += 1
         self._allocate(metadata)
-        for number, piece in enumerate(self.pieces()):
-            fill(number, piece)
+        for number, chunk in enumerate(self.chunks()):
+            fill(number, chunk)
         self._finalize()
+        self.items_replaced()
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the content and the generator's state; for recorded data, its identifier only."""
-        pieces = [[torch.from_numpy(array.copy()) for array in piece.arrays] for piece in self.pieces()]
-        return {**self.metadata(), "pieces": pieces}
+        chunks = [[torch.from_numpy(array.copy()) for array in chunk.arrays] for chunk in self.chunks()]
+        return {**self.metadata(), "chunks": chunks}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the buffer from `state`.
@@ -117,11 +120,11 @@ class Snapshotable:
             UserError: The saved buffer has other sizes, environments or frame stacks, or other recorded data.
         """
 
-        def fill(number: int, piece: Chunk) -> None:
-            for array, saved in zip(piece.arrays, state["pieces"][number], strict=True):
+        def fill(number: int, chunk: Chunk) -> None:
+            for array, saved in zip(chunk.arrays, state["chunks"][number], strict=True):
                 array[...] = saved.numpy().reshape(array.shape)
 
-        self.load(state, sum(saved.nbytes for saved_piece in state["pieces"] for saved in saved_piece), fill)
+        self.load(state, sum(saved.nbytes for saved_chunk in state["chunks"] for saved in saved_chunk), fill)
 
     def _check_saved(self, state: Mapping[str, Any]) -> None:
         """Check that the saved buffer has the same recorded data, environments and frame stack.
@@ -180,12 +183,12 @@ class Manifest:
     checkpoints: dict[Path, frozenset[str]] = field(default_factory=dict)  # checkpoint -> names of its chunk files
 
 
-def write_parts(folder: Path, pieces: Iterable[Chunk], saved: Manifest) -> dict[int, tuple[Hashable, ChunkFile]]:
+def write_chunks(folder: Path, chunks: Iterable[Chunk], saved: Manifest) -> dict[int, tuple[Hashable, ChunkFile]]:
     """Write the chunks that have changed to files.
 
     Args:
         folder: Folder of the files; created if missing.
-        pieces: All chunks of the buffer.
+        chunks: All chunks of the buffer.
         saved: The files of the last checkpoint; unchanged chunks keep their file.
 
     Returns:
@@ -197,29 +200,29 @@ def write_parts(folder: Path, pieces: Iterable[Chunk], saved: Manifest) -> dict[
     folder.mkdir(exist_ok=True)
     sizes = {entry.name: entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder)}
     parts = {}
-    for piece in pieces:
-        version, part = saved.parts.get(piece.key, (None, None))
-        if part is None or version != piece.version or sizes.get(part.name) != part.num_bytes:
-            part = _write(folder, piece)
-        parts[piece.key] = piece.version, part
+    for chunk in chunks:
+        version, part = saved.parts.get(chunk.key, (None, None))
+        if part is None or version != chunk.version or sizes.get(part.name) != part.num_bytes:
+            part = _write(folder, chunk)
+        parts[chunk.key] = chunk.version, part
     return parts
 
 
-def _write(folder: Path, piece: Chunk) -> ChunkFile:
+def _write(folder: Path, chunk: Chunk) -> ChunkFile:
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for data in map(_bytes, piece.arrays):
+    for data in map(_bytes, chunk.arrays):
         digest.update(data)
-    part = ChunkFile(f"{digest.hexdigest()}.part", sum(array.nbytes for array in piece.arrays))
+    part = ChunkFile(f"{digest.hexdigest()}.part", sum(array.nbytes for array in chunk.arrays))
     with replacing(folder / part.name) as temporary:
         with temporary.open("wb") as file:
-            for data in map(_bytes, piece.arrays):
+            for data in map(_bytes, chunk.arrays):
                 file.write(data)
         if _digest(temporary) != digest.hexdigest():
             raise not_as_written(folder / part.name)
     return part
 
 
-def check_part(folder: Path, part: ChunkFile) -> None:
+def check_chunk(folder: Path, part: ChunkFile) -> None:
     """Check a chunk file: its type, its size and its digest.
 
     Raises:
@@ -239,7 +242,7 @@ def check_part(folder: Path, part: ChunkFile) -> None:
         raise FileError(f"{path} is damaged (checksum)", REMEDY)
 
 
-def read_part(folder: Path, part: ChunkFile, piece: Chunk) -> None:
+def read_chunk(folder: Path, part: ChunkFile, chunk: Chunk) -> None:
     """Read a chunk file into the chunk's arrays.
 
     Raises:
@@ -249,7 +252,7 @@ def read_part(folder: Path, part: ChunkFile, piece: Chunk) -> None:
     num_read = 0
     try:
         with open_regular(path) as file:
-            for data in map(_bytes, piece.arrays):
+            for data in map(_bytes, chunk.arrays):
                 num_read += file.readinto(data)
                 digest.update(data)
     except OSError as error:

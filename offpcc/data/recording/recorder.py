@@ -119,10 +119,9 @@ class Recorder:
         terminated: bool,
         truncated: bool,
         env: int = 0,
+        is_first: bool = False,
     ) -> None:
         """Record a transition.
-
-        A new episode begins if `observation` is not the last `next_observation` of the same environment.
 
         Args:
             observation: Observation as the environment returned it.
@@ -133,14 +132,15 @@ class Recorder:
             terminated: True if the task ended.
             truncated: True if the episode was cut.
             env: Number of the environment, from 0.
+            is_first: True if the transition begins an episode, also where the one before it had no end.
 
         Raises:
             UserError: A finished episode contains NaN or infinity, or cannot be written.
             ValueError: A shape differs from the environment's.
         """
         before, after = self._read(observation), self._read(next_observation)
-        if self._unfinished[env].actions and not np.array_equal(before, self._unfinished[env].frames[-1]):
-            self._finish(env, Ending.TRUNCATED)
+        if is_first:
+            self.truncate(env)
         episode = self._unfinished[env]
         if not episode.actions:
             episode.frames.append(before)

@@ -27,15 +27,29 @@ def starts(batch):
 def test_an_environment_that_there_is_not_is_refused(buffer_class, num_envs, env):
     buffer = made(buffer_class, num_envs=num_envs)
     with pytest.raises(ValueError, match=f"environment {env} .* num_envs = {num_envs}"):
-        buffer.push(*pushes((1, "both"))[0], env=env)
+        buffer.push(*pushes((1, "both"))[0]._replace(env=env))
     assert len(buffer) == 0
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_the_step_says_whether_it_begins_an_episode(buffer_class, is_first):
+    """Not the observation: an abandoned episode may be followed by one that begins where it stood."""
+    buffer, same_place = made(buffer_class), np.ones(2)
+    buffer.push(same_place, np.full(2, 0.5), 1.0, same_place, False, False, is_first=True)
+    buffer.push(same_place, np.full(2, 0.7), 2.0, same_place, False, True, is_first=is_first)
+    assert buffer.num_transitions == 2 and len(buffer) == (2 if buffer_class is ReplayBuffer or is_first else 1)
+    batch = buffer.sample()
+    if buffer_class is RecurrentReplayBuffer:
+        assert batch.actions.shape[1] == (1 if is_first else 2)
+    else:
+        assert batch.first_reward[batch.rewards[:, 0, 0] == 2.0].unique().tolist() == [0.0 if is_first else 1.0]
 
 
 def test_what_another_environment_pushes_cuts_no_episode(buffer_class):
     buffer = made(buffer_class, num_envs=2)
     for steps in zip(Recorded(1, 3, "terminated").pushes(), Recorded(2, 3, "truncated").pushes(), strict=True):
         for env, pushed in enumerate(steps):
-            buffer.push(*pushed, env=env)
+            buffer.push(*pushed._replace(env=env))
     batch = buffer.sample()
     first = np.unique(batch.rewards[:, 0, 0], return_index=True)[1]
     if buffer_class is ReplayBuffer:
@@ -149,7 +163,7 @@ def as_data(episodes, kind="numbers"):
     steps = [
         pushed for number, episode in enumerate(episodes, 1) for pushed in Recorded(number, *episode, 1, kind).pushes()
     ]
-    observations, actions, rewards, following, terminated, truncated = zip(*steps, strict=True)
+    observations, actions, rewards, following, terminated, truncated, *_ = zip(*steps, strict=True)
     return Dataset.from_arrays(
         observations=np.stack(observations),
         actions=np.clip(np.stack(actions), -1, 1),

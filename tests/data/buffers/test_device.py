@@ -130,7 +130,7 @@ def test_no_number_of_the_device_is_looked_at(buffer_class, kind, window, frame_
     for number in range(6):
         for pushed in Recorded(number, 5, "both", frame_stack, kind).pushes():
             for buffer in buffers:
-                buffer.push(*pushed, env=number % 2)
+                buffer.push(*pushed._replace(env=number % 2))
         batch, other = (buffer.sample() for buffer in buffers)
         for name in Batch._fields[:8]:
             one, same = getattr(batch, name), getattr(other, name)

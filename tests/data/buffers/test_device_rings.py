@@ -47,8 +47,8 @@ def test_only_what_was_pushed_goes_over(num_envs, frame_stack):
     def push(*envs):
         for env in envs:
             pushed = next(streams[env])
-            buffer.push(*pushed, env=env)
-            without.push(*pushed, env=env)
+            buffer.push(*pushed._replace(env=env))
+            without.push(*pushed._replace(env=env))
 
     with counted() as copied:
         push(*range(num_envs))
@@ -73,7 +73,7 @@ def test_a_ring_that_was_empty_has_no_row_before_its_first(monkeypatch):
     buffer = ReplayBuffer(space_of("numbers", 1), ACTIONS, capacity=60, num_envs=2, batch_size=8, on_device=True)
     with counted() as copied:
         for env in range(2):
-            buffer.push(*next(Recorded(env, 2, "left").pushes()), env=env)
+            buffer.push(*next(Recorded(env, 2, "left").pushes())._replace(env=env))
             buffer.sample()
     assert copied == [4, 2]
 

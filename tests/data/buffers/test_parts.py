@@ -3,7 +3,15 @@ import os
 import numpy as np
 import pytest
 
-from offpcc.data.buffers.snapshot import Chunk, ChunkFile, Manifest, check_part, read_part, remove_others, write_parts
+from offpcc.core import Chunk
+from offpcc.data.buffers.snapshot import (
+    ChunkFile,
+    Manifest,
+    check_chunk,
+    read_chunk,
+    remove_others,
+    write_chunks,
+)
 from offpcc.utils.tensor_files import FileError
 
 
@@ -12,27 +20,27 @@ def piece(key=0, version=0, start=0.0):
 
 
 def written(folder, *pieces, saved=None):
-    return {key: part for key, (_, part) in write_parts(folder, pieces, saved or Manifest()).items()}
+    return {key: part for key, (_, part) in write_chunks(folder, pieces, saved or Manifest()).items()}
 
 
 def test_what_is_written_is_read_into_its_place(tmp_path):
     (part,) = written(tmp_path, piece(start=4.0)).values()
     assert part.num_bytes == 6 * 4 + 2 == (tmp_path / part.name).stat().st_size
-    check_part(tmp_path, part)
+    check_chunk(tmp_path, part)
     into = piece()
     kept = list(into.arrays)
-    read_part(tmp_path, part, into)
+    read_chunk(tmp_path, part, into)
     assert all(map(np.array_equal, kept, piece(start=4.0).arrays))
 
 
 def test_empty_arrays_are_pieces_too(tmp_path):
     (part,) = written(tmp_path, Chunk(0, 0, [np.zeros((0, 3), np.float32)])).values()
-    check_part(tmp_path, part)
-    read_part(tmp_path, part, Chunk(0, 0, [np.zeros((0, 3), np.float32)]))
+    check_chunk(tmp_path, part)
+    read_chunk(tmp_path, part, Chunk(0, 0, [np.zeros((0, 3), np.float32)]))
 
 
 def test_only_what_changed_is_written(tmp_path):
-    saved = Manifest(write_parts(tmp_path, [piece(0), piece(1, start=9.0)], Manifest()))
+    saved = Manifest(write_chunks(tmp_path, [piece(0), piece(1, start=9.0)], Manifest()))
     before = {path: path.stat().st_ino for path in tmp_path.iterdir()}
     parts = written(tmp_path, piece(0), piece(1, version=1, start=8.0), saved=saved)
     assert parts[0] == saved.parts[0][1] and parts[1] != saved.parts[1][1]
@@ -42,11 +50,11 @@ def test_only_what_changed_is_written(tmp_path):
 
 @pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_bytes(b"short")])
 def test_what_somebody_took_away_is_written_again(tmp_path, change):
-    saved = Manifest(write_parts(tmp_path, [piece()], Manifest()))
+    saved = Manifest(write_chunks(tmp_path, [piece()], Manifest()))
     part = saved.parts[0][1]
     change(tmp_path / part.name)
     assert written(tmp_path, piece(), saved=saved) == {0: part}
-    check_part(tmp_path, part)
+    check_chunk(tmp_path, part)
 
 
 def _link(path):
@@ -75,17 +83,17 @@ def test_a_part_that_is_not_what_its_name_says_is_named(tmp_path, change, words)
     (part,) = written(tmp_path, piece()).values()
     change(tmp_path / part.name)
     with pytest.raises(FileError) as raised:
-        check_part(tmp_path, part)
+        check_chunk(tmp_path, part)
     assert part.name in raised.value.fault and words in raised.value.fault
 
 
 def test_a_part_that_changed_after_it_was_checked_or_is_of_another_piece_is_refused(tmp_path):
     (part,) = written(tmp_path, piece()).values()
     with pytest.raises(FileError, match="does not hold what it should"):
-        read_part(tmp_path, part, Chunk(0, 0, [np.zeros(3, np.float32)]))
+        read_chunk(tmp_path, part, Chunk(0, 0, [np.zeros(3, np.float32)]))
     (tmp_path / part.name).write_bytes(bytes(part.num_bytes))
     with pytest.raises(FileError, match="does not hold what it should"):
-        read_part(tmp_path, part, piece())
+        read_chunk(tmp_path, part, piece())
 
 
 @pytest.mark.parametrize(

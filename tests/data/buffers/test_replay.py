@@ -135,7 +135,7 @@ def test_samples_are_the_tapes_windows(
                 restored = made(**arguments)
                 restored.load_state_dict(through_a_file(buffer.state_dict()))
             for one in {buffer, restored}:
-                one.push(*pushed, env=env)
+                one.push(*pushed._replace(env=env))
             tapes[env].push(pushed)
             expected = {}
             for tape in tapes:
@@ -158,7 +158,7 @@ def test_the_draws_are_places_of_interleaved_rings(num_envs, frame_stack, num_pu
     tapes = [Tape(24, frame_stack) for _ in range(num_envs)]
     episodes = [(3, "left"), (7, "terminated"), (1, "both"), (9, "truncated")]
     for env, _, pushed in interleaved(episodes, num_pushes, num_envs, 0, frame_stack=frame_stack):
-        buffer.push(*pushed, env=env)
+        buffer.push(*pushed._replace(env=env))
         tapes[env].push(pushed)
     held = {}  # transitions by place
     for env, tape in enumerate(tapes):

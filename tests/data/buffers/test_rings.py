@@ -27,7 +27,7 @@ def test_each_observation_is_stored_once():
     assert buffer.storage.observations.dtype == np.uint8 and buffer.sample().observations.dtype == torch.uint8
     assert buffer.storage.observations[: buffer.size].nbytes == 4 * 51 * 3 * 16 * 16
     assert (
-        sum(array.nbytes for piece in buffer.state_dict()["pieces"] for array in piece)
+        sum(array.nbytes for piece in buffer.state_dict()["chunks"] for array in piece)
         == 4 * 51 * buffer.bytes_per_step
     )
 
@@ -39,7 +39,7 @@ def test_each_frame_of_a_stack_is_stored_once():
             buffer.push(*pushed)
     assert buffer.size == 2 * (20 + 3) and len(buffer) == 40
     assert buffer.storage.observations[:46].nbytes == 46 * 2 * 8 * 9
-    assert sum(array.nbytes for piece in buffer.state_dict()["pieces"] for array in piece) == 46 * buffer.bytes_per_step
+    assert sum(array.nbytes for piece in buffer.state_dict()["chunks"] for array in piece) == 46 * buffer.bytes_per_step
 
 
 @pytest.mark.parametrize("frame_stack", [1, 2, 4])
@@ -182,7 +182,7 @@ def test_a_restored_buffer_goes_on_alike(monkeypatch, num_before, capacity, num_
         assert same(buffer.sample(), other.sample())
     third = made(capacity=capacity, num_steps=num_steps)
     third.load_state_dict(state)  # what went on afterwards is not in it
-    for piece, again in zip(saved["pieces"], through_a_file(third.state_dict())["pieces"], strict=True):
+    for piece, again in zip(saved["chunks"], through_a_file(third.state_dict())["chunks"], strict=True):
         assert all(map(torch.equal, piece, again))
 
 
@@ -264,7 +264,7 @@ def test_a_copy_holds_all_columns_of_images_too():
     buffer = made(space_of("pictures", 3), capacity=20, frame_stack=3, num_envs=2)
     for env in range(2):
         for pushed in Recorded(env + 1, 30, "left", 3, "pictures").pushes():
-            buffer.push(*pushed, env=env)
+            buffer.push(*pushed._replace(env=env))
     other = copy.deepcopy(buffer)
     for own, copied in zip(buffer.storage.columns, other.storage.columns, strict=True):
         assert np.array_equal(own, copied) and not np.shares_memory(own, copied)
@@ -273,11 +273,11 @@ def test_a_copy_holds_all_columns_of_images_too():
 
 def test_a_ring_that_runs_ahead_makes_pieces_longer(monkeypatch):
     """What is known by the same version is of the same length."""
-    monkeypatch.setattr(replay, "PIECE_BYTES", 100)
+    monkeypatch.setattr(replay, "CHUNK_BYTES", 100)
     buffer = made(capacity=300, num_envs=3)
     lengths = {}
     for pushed, env in zip(pushes((120, "left")), [0, 0, 0, 1, 0, 2] * 20, strict=True):
-        buffer.push(*pushed, env=env)
-        for piece in buffer.pieces():
+        buffer.push(*pushed._replace(env=env))
+        for piece in buffer.chunks():
             length = len(piece.arrays[0])
             assert lengths.setdefault((piece.key, piece.version), length) == length

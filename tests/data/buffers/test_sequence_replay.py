@@ -132,7 +132,7 @@ def test_samples_are_episodes_or_segments_of_the_kept_ones(
             restored = made(**arguments)
             restored.load_state_dict(through_a_file(buffer.state_dict()))
         for one in {buffer, restored}:
-            one.push(*pushed, env=env)
+            one.push(*pushed._replace(env=env))
         if left[env]:  # until something of its environment that does not continue it followed
             finished.append(left[env])
             left[env] = None
@@ -196,11 +196,11 @@ def test_nothing_is_kept_of_a_dropped_episode():
     dropped, whole, other = Recorded(1, 3, "left"), Recorded(2, 2, "terminated"), Recorded(3, 4, "truncated")
     for pushed in dropped.pushes():
         buffer.push(*pushed)
-        buffer.push(*[*other.pushes()][len(buffer.unfinished[1].actions)], env=1)
+        buffer.push(*[*other.pushes()][len(buffer.unfinished[1].actions)]._replace(env=1))
     buffer.drop(0)
     for pushed in whole.pushes():
         buffer.push(*pushed)
-    buffer.push(*[*other.pushes()][3], env=1)
+    buffer.push(*[*other.pushes()][3]._replace(env=1))
     assert len(buffer) == 2
     check_sample(buffer.sample(), [whole, other], None, 0)
 
@@ -218,7 +218,7 @@ def test_each_frame_is_stored_once():
     held = buffer.episodes[0]
     assert held.frames.shape == (20 + 3, 2, 8, 9) and held.frames.dtype == np.uint8
     assert np.shares_memory(held.observations, held.frames)
-    ((saved, _, _),) = buffer.state_dict()["pieces"]
+    ((saved, _, _),) = buffer.state_dict()["chunks"]
     assert equal(saved, held.frames)
 
 
@@ -454,3 +454,20 @@ def test_an_action_of_another_size_is_refused():
     buffer = made()
     with pytest.raises(ValueError, match="reshape"):
         buffer.push(np.zeros(2), np.zeros(1), 0.0, np.zeros(2), False, False)
+
+
+@pytest.mark.parametrize("draw_by, step_weights", [("steps", (1, 3, 8)), ("episodes", (1, 1, 1))])
+def test_a_steps_weight_with_whole_episodes(draw_by, step_weights):
+    """By length, a step weighs with its episode's length; drawn uniformly, all steps weigh the same."""
+    buffer = filled(made(batch_size=500, draw_by=draw_by), (1, "truncated"), (3, "truncated"), (8, "truncated"))
+    counts = np.zeros(3)
+    for _ in range(20):
+        batch = buffer.sample()
+        rewards = batch.rewards[batch.loss_mask > 0].numpy()
+        counts += [np.isclose(rewards, 1000.0 * number).sum() for number in (1, 2, 3)]  # of each episode's first step
+    assert chi_square_is_plausible(counts, np.array(step_weights) / sum(step_weights))
+
+
+def test_draw_by_is_one_of_two():
+    with pytest.raises(UserError, match=r"draw_by is 'length'; it has to be one of steps, episodes"):
+        made(draw_by="length")

@@ -99,6 +99,7 @@ def test_one_that_terminates_at_its_time_limit_is_not_cut_for_readers_that_drop_
 def test_an_episode_that_does_not_go_on_where_it_stood_is_cut(tmp_path):
     steps = transitions([6, 4])
     del steps[2]
+    steps[2] = (*steps[2], True)  # it is the first of another
     whole(tmp_path / "data.hdf5", steps)
     data = load(tmp_path / "data.hdf5")
     assert data.lengths.tolist() == [2, 3, 4]

@@ -24,6 +24,7 @@ from offpcc.envs.vector.workers import serve
 from offpcc.training.experiment import build
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
+from offpcc.training.run_fns import Callback
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
 
@@ -205,13 +206,8 @@ def recurrent(shape):
     return offpcc.networks.Recurrent(shape, hidden_dim=4, num_layers=1)
 
 
-class Checkpoint:
+class Checkpoint(Callback):
     """The state of all parts at the end of the first epoch."""
-
-    def on_start(self, run):
-        pass
-
-    on_end = on_progress = on_start
 
     def on_epoch(self, run):
         if run.loop.epoch == 1:

@@ -1,0 +1,114 @@
+"""Callbacks and loggers of a user: one file each, named in gin or given to `build`."""
+
+import pytest
+from conftest import QUICK, merged, run_folder
+
+import offpcc
+from offpcc.training.loggers import Loggers
+from offpcc.training.run_fns import Callback
+
+MY_PARTS = """
+import gin
+from offpcc.training.run_fns import Callback
+
+
+@gin.configurable
+class Counting(Callback):
+    def __init__(self, word="none"):
+        self.word, self.num_rounds = word, 0
+
+    def before_updates(self, run):
+        self.num_rounds += 1
+
+    def on_end(self, run):
+        print(f"{self.word}: {self.num_rounds} rounds, {run.loop.num_updates} updates")
+
+
+@gin.configurable
+class Lines:
+    def __init__(self, folder, name="lines.txt"):
+        self.file = (folder / name).open("a")
+
+    def progress(self, progress):
+        pass
+
+    def epoch(self, row):
+        print(row["epoch"], row["step"], file=self.file)
+
+    def artifact(self, kind, file):
+        print(kind, file=self.file)
+
+    def close(self):
+        self.file.close()
+"""
+BINDINGS = "build.callbacks = [@Counting]", "Counting.word = 'mine'", "build.loggers = [@Lines]", "Lines.name = 'l.txt'"
+
+
+def written(tmp_path, *lines):
+    (tmp_path / "my_parts.py").write_text(MY_PARTS)
+    lines = ["import my_parts", "include 'configs/test/template_short.gin'", *QUICK, "train.num_epochs = 2", *lines]
+    (tmp_path / "mine.gin").write_text("\n".join([*lines, ""]))
+    return "--env", "pendulum-p-v0", "--algo", "sac", "--config", "mine.gin"
+
+
+def test_a_gin_file_names_callbacks_and_loggers(launch, tmp_path):
+    code, out, err = launch(*written(tmp_path, *BINDINGS))
+    assert code == 0, err
+    assert "mine: 35 rounds, 35 updates" in out
+    lines = (run_folder(tmp_path) / "l.txt").read_text().split("\n")
+    assert lines[:2] == ["1 250", "2 500"] and {"curve", "actor"} <= set(lines[2:])
+    code, out, err = launch(*written(tmp_path, *BINDINGS, "train.num_epochs = 3"), "--resume")
+    assert code == 0 and "mine: 25 rounds, 60 updates" in out, err
+    without_logger = [line for line in BINDINGS if "ines" not in line and "loggers" not in line]
+    code, out, err = launch(*written(tmp_path, *without_logger, "train.num_epochs = 4"), "--resume")
+    assert code == 0 and "mine: 25 rounds, 85 updates" in out, err
+    code, out, err = launch(*written(tmp_path, "train.num_epochs = 5"), "--resume")
+    assert code == 2 and "build.callbacks is (), but the run was made with" in err
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("build.callbacks = @Counting", ["build.callbacks is", "[@MyCallback]"]),
+        ("build.callbacks = [3]", ["build.callbacks is [3]", "[@MyCallback]"]),
+        ("build.loggers = [@Lines()]", ["build cannot be read", "without parentheses"]),
+        ("build.logers = [@Lines]", ["'logers'", "did you mean loggers?"]),
+        ("build.callbacks = [@Count]", ["Count"]),
+        ("Lines.nam = 'x'", ["'nam'", "did you mean name?"]),
+    ],
+)
+def test_a_wrong_part_is_one_message(launch, tmp_path, line, words):
+    code, _, err = launch(*written(tmp_path, line))
+    assert code == 2 and "Traceback" not in err
+    assert all(word in err for word in words), err
+
+
+class Noting(Callback):
+    ends = 0
+
+    def on_end(self, run):
+        Noting.ends += 1
+
+
+class Log(Loggers):
+    made = []
+
+    def __init__(self, folder):
+        super().__init__([])
+        self.folder, self.rows, self.is_closed = folder, [], False
+        Log.made.append(self)
+
+    def epoch(self, row):
+        self.rows.append(row)
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_python_gives_them_to_build():
+    offpcc.configure("test/template_short.gin", *merged(*QUICK, "train.num_epochs = 1"))
+    Noting.ends, Log.made = 0, []
+    learner = offpcc.build("pendulum-p-v0", "sac", callbacks=[Noting], loggers=[Log])
+    learner.train()
+    (log,) = Log.made
+    assert Noting.ends == 1 and log.folder is None and len(log.rows) == 1 and log.is_closed
