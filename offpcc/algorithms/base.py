@@ -332,6 +332,23 @@ class ActorCritic(Acting):
             y = torch.cat([torch.where(batch.has_step()[:, 1:], longer, one_step[:, :-1]), one_step[:, -1:]], 1)
         return y
 
+    def td_loss(self, batch: Batch, q: Tensor, y: Tensor) -> tuple[Tensor, Stats]:
+        """Return mean w (Q - y)^2, summed over critics, where w are the importance weights, and statistics.
+
+        The statistics are mean Q and, if the batch has importance weights, "td_error", (B, T, 1): |Q - y|, averaged
+        over critics, with 0 for steps that do not count.
+
+        Args:
+            batch: the batch.
+            q: Q(o, a) of the critics, (N, B, T, 1).
+            y: the targets, (B, T, 1).
+        """
+        error = q - y
+        stats = {"q": batch.mean(q.detach()).mean()}
+        if batch.weights is not None:
+            stats["td_error"] = torch.where(batch.loss_mask > 0, error.detach().abs().mean(0), 0.0)
+        return batch.weighted_mean(error.square()).sum(), stats
+
     @torch.no_grad()
     def shares_at_bounds(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
         """Return the share of policy actions with |a| > 0.99, and the same share of the batch's actions.

@@ -127,14 +127,17 @@ class BCQ(ActorCritic):
         h = self.summarize(batch)  # from here on, everything is feed-forward
         vae_loss = self.vae_loss(h, batch)
         self.vae_optimizer.minimize(vae_loss)
-        critic_loss, q = self.critic_loss(h, batch)
+        critic_loss, stats = self.critic_loss(h, batch)
         self.critic_optimizer.minimize(critic_loss)
         actor_loss = self.actor_loss(h, batch)
         self.actor_optimizer.minimize(actor_loss)
         self.update_targets()
-        return BCQStats(  # type: ignore[return-value]
-            critic_loss=critic_loss.detach(), actor_loss=actor_loss.detach(), vae_loss=vae_loss.detach(), q=q
-        )
+        return {
+            "critic_loss": critic_loss.detach(),
+            "actor_loss": actor_loss.detach(),
+            "vae_loss": vae_loss.detach(),
+            **stats,
+        }
 
     def vae_loss(self, h: Summaries, batch: Batch) -> Tensor:
         """Return mean (D(o, z) - a)^2 + KL(N(mu, sigma) || N(0, 1)) / 2, where z = mu + sigma noise."""
@@ -144,8 +147,8 @@ class BCQ(ActorCritic):
         error = self.vae.decode(h.v[:, :-1], z) - batch.actions
         return batch.mean(error.square()) + 0.5 * batch.mean(divergence)
 
-    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return mean (Q(o, a) - y)^2, summed over critics, and mean Q.
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return mean (Q(o, a) - y)^2, and statistics; see `td_loss`.
 
         y = r + gamma (1 - d) max (lambda min Q' + (1 - lambda) max Q'), where the outer max is over sampled actions.
         """
@@ -156,8 +159,7 @@ class BCQ(ActorCritic):
             next_q = self.target_critics(h.target_q[:, :, 1:], actions)  # (N, B, T, S, 1)
             soft = self.lmbda * next_q.amin(0) + (1.0 - self.lmbda) * next_q.amax(0)
             y = self.td_target(batch, soft.amax(-2))
-        q = self.critics(h.q, batch.actions)
-        return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+        return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
     def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
         """Return -mean Q_1(o, a + xi(o, a)), where the VAE samples a and xi is the perturbation."""

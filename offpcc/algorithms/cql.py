@@ -118,33 +118,34 @@ class CQL(SAC):
         """Make one step of critics, multiplier, actor, temperature and targets."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
-        critic_loss, q, gap = self.critic_loss(h, batch)
+        critic_loss, stats = self.critic_loss(h, batch)
         self.critic_optimizer.minimize(critic_loss)
-        self.multiplier_optimizer.minimize(self.multiplier.loss(self.excess(gap)))
+        self.multiplier_optimizer.minimize(self.multiplier.loss(self.excess(stats["gap"])))
         actor_loss, entropy = self.actor_loss(h, batch)
         self.actor_optimizer.minimize(actor_loss)
         self.alpha_optimizer.minimize(self.temperature.loss(entropy))
         self.update_targets()
-        return CQLStats(  # type: ignore[return-value]
-            critic_loss=critic_loss.detach(),
-            actor_loss=actor_loss.detach(),
-            q=q,
-            entropy=entropy,
-            alpha=self.temperature(),
-            gap=gap.detach(),
-            multiplier=self.multiplier(),
-        )
+        return {
+            "critic_loss": critic_loss.detach(),
+            "actor_loss": actor_loss.detach(),
+            "q": stats["q"],
+            "entropy": entropy,
+            "alpha": self.temperature(),
+            **stats,
+            "multiplier": self.multiplier(),
+        }
 
-    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
-        """Return the loss, mean Q and the mean gap.
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return the loss, and statistics with the mean gap.
 
         The loss is SAC's plus alpha' (alpha (soft maximum Q(o, .) - Q(o, a)) - tau) (eq. 4), summed over critics.
         """
         y = self.target(h, batch)
         q, soft_maximum = self.values(h, batch)
-        bellman, gap = batch.mean((q - y).square()), batch.mean(soft_maximum - q)  # (N,)
-        loss = bellman.sum() + (self.multiplier() * self.excess(gap)).sum()
-        return loss, batch.mean(q.detach()).mean(), gap.mean()
+        bellman, stats = self.td_loss(batch, q, y)
+        gap = batch.mean(soft_maximum - q)  # (N,)
+        loss = bellman + (self.multiplier() * self.excess(gap)).sum()
+        return loss, {**stats, "gap": gap.detach().mean()}
 
     def excess(self, gap: Tensor) -> Tensor:
         """Return the weighted `gap` minus the threshold."""

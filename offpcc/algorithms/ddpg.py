@@ -41,20 +41,19 @@ class DDPG(DeterministicPolicy):
         """Make one step of critics, actor and targets (algorithm 1)."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
-        critic_loss, q = self.critic_loss(h, batch)
+        critic_loss, stats = self.critic_loss(h, batch)
         self.critic_optimizer.minimize(critic_loss)
         actor_loss = self.actor_loss(h, batch)
         self.actor_optimizer.minimize(actor_loss)
         self.update_targets()
-        return DDPGStats(critic_loss=critic_loss.detach(), actor_loss=actor_loss.detach(), q=q)  # type: ignore[return-value]
+        return {"critic_loss": critic_loss.detach(), "actor_loss": actor_loss.detach(), **stats}
 
-    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return L = mean (y - Q(o, a))^2, summed over critics, and mean Q; y = r + gamma (1 - d) Q'(o', mu'(o'))."""
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return L = mean (y - Q(o, a))^2, where y = r + gamma (1 - d) Q'(o', mu'(o')); see `td_loss`."""
         with torch.no_grad():
             next_q = self.target_critics(h.target_q[:, :, 1:], self.target_action(h))
             y = self.td_target(batch, next_q.amin(0))
-        q = self.critics(h.q, batch.actions)
-        return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+        return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
     def target_action(self, h: Summaries) -> Tensor:
         """Return a' = mu'(o')."""

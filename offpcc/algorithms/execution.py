@@ -24,7 +24,7 @@ def with_execution_mode(update: Callable[[Any, Batch], Stats]) -> Callable[[Any,
     """
 
     def chosen(agent: Any, batch: Batch) -> Stats:
-        if agent._fused is not None and agent._fused.fits(agent):
+        if agent._fused is not None and batch.weights is None and agent._fused.fits(agent):
             stats: Stats = agent._fused(agent, batch)
             return stats
         if agent.compile:

@@ -103,17 +103,17 @@ class IQL(ActorCritic):
         self.value_optimizer.minimize(value_loss)
         actor_loss, weight = self.actor_loss(h, batch, recorded)
         self.actor_optimizer.minimize(actor_loss)
-        critic_loss, q = self.critic_loss(h, batch)
+        critic_loss, stats = self.critic_loss(h, batch)
         self.critic_optimizer.minimize(critic_loss)
         self.update_targets()
-        return IQLStats(  # type: ignore[return-value]
-            critic_loss=critic_loss.detach(),
-            actor_loss=actor_loss.detach(),
-            value_loss=value_loss.detach(),
-            q=q,
-            v=v,
-            weight=weight,
-        )
+        return {
+            "critic_loss": critic_loss.detach(),
+            "actor_loss": actor_loss.detach(),
+            "value_loss": value_loss.detach(),
+            **stats,
+            "v": v,
+            "weight": weight,
+        }
 
     def value_loss(self, h: Summaries, batch: Batch, recorded: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return L_V = mean |tau - 1(u < 0)| u^2, where u = min Q'(o, a) - V(o), and mean V.
@@ -125,12 +125,11 @@ class IQL(ActorCritic):
         share = (self.expectile - (u < 0.0).to(u.dtype)).abs()
         return batch.mean(share * u.square()), batch.mean(v.detach())
 
-    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return L_Q = mean (r + gamma (1 - d) V(o') - Q(o, a))^2, summed over critics, and mean Q."""
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return L_Q = mean (r + gamma (1 - d) V(o') - Q(o, a))^2, and statistics; see `td_loss`."""
         with torch.no_grad():
             y = self.td_target(batch, self.value(h.v[:, 1:]))
-        q = self.critics(h.q, batch.actions)
-        return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+        return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
     def actor_loss(self, h: Summaries, batch: Batch, recorded: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return L_pi = -mean w log pi(a|o) and the mean of the weight w.

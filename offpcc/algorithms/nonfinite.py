@@ -25,7 +25,7 @@ from offpcc.core import Batch, Stats
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.tensor_files import write_tensors
 
-GIVEN = ("observations", "actions", "rewards", "terminations", "first_action", "first_reward")  # fields of `Batch`
+GIVEN = ("observations", "actions", "rewards", "terminations", "first_action", "first_reward", "weights")
 IN_DATA = "`offpcc check` looks for such numbers in an environment (--env) or in recorded data (--dataset)"
 IN_WEIGHTS = "no update makes them so: go on from a checkpoint, or load other weights"
 IN_LEARNING = "a smaller learning rate, max_grad_norm or a smaller reward_scale may keep it in bounds"
@@ -91,7 +91,7 @@ def find(agent: Any, batch: Batch, looks: Sequence[GradientCheck]) -> tuple[str,
     """
     for name in GIVEN:
         given = getattr(batch.without_padding(), name)
-        if held := bad(given) or too_large(given):
+        if given is not None and (held := bad(given) or too_large(given)):
             return f"the batch's {name} {held}", IN_DATA
     modules = {name: part for name, part in vars(agent).items() if isinstance(part, nn.Module)}
     for name, weight in _weights(modules):

@@ -91,24 +91,24 @@ class SAC(ActorCritic):
         """Make one step of critics, actor, temperature and targets (algorithm 1)."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
-        critic_loss, q = self.critic_loss(h, batch)
+        critic_loss, stats = self.critic_loss(h, batch)
         self.critic_optimizer.minimize(critic_loss)
         actor_loss, entropy = self.actor_loss(h, batch)
         self.actor_optimizer.minimize(actor_loss)
         self.alpha_optimizer.minimize(self.temperature.loss(entropy))
         self.update_targets()
-        return SACStats(  # type: ignore[return-value]
-            critic_loss=critic_loss.detach(),
-            actor_loss=actor_loss.detach(),
-            q=q,
-            entropy=entropy,
-            alpha=self.temperature(),
-        )
+        return {
+            "critic_loss": critic_loss.detach(),
+            "actor_loss": actor_loss.detach(),
+            **stats,
+            "entropy": entropy,
+            "alpha": self.temperature(),
+        }
 
-    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return J_Q and mean Q, where J_Q = mean (Q(o, a) - y)^2, summed over critics (eq. 5, 6); y is `target`."""
-        y, q = self.target(h, batch), self.critics(h.q, batch.actions)
-        return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return J_Q = mean (Q(o, a) - y)^2, where y is `target` (eq. 5, 6), and statistics; see `td_loss`."""
+        y = self.target(h, batch)
+        return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
     @torch.no_grad()
     def target(self, h: Summaries, batch: Batch) -> Tensor:

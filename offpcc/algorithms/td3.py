@@ -57,9 +57,9 @@ class TD3(DDPG):
         """Make one step of the critics, and every `policy_delay` steps one of actor and targets (algorithm 1)."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
-        critic_loss, q = self.critic_loss(h, batch)
+        critic_loss, critic_stats = self.critic_loss(h, batch)
         self.critic_optimizer.minimize(critic_loss)
-        stats = {"critic_loss": critic_loss.detach(), "q": q}
+        stats = {"critic_loss": critic_loss.detach(), **critic_stats}
         num_updates = self.critic_optimizer.num_updates
         if num_updates % self.policy_delay == 0:
             actor_loss = self.actor_loss(h, batch)
