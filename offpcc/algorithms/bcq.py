@@ -19,7 +19,7 @@ Differs from the authors' code:
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,15 +31,6 @@ from offpcc.config.validation import Fraction, NonnegativeNumber, Size, Sizes
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import DeterministicActor, VariationalAutoencoder
 from offpcc.networks.layers import concat_inputs
-
-
-class BCQStats(TypedDict):
-    """Statistics of an update; 0-d tensors."""
-
-    critic_loss: Tensor
-    actor_loss: Tensor
-    vae_loss: Tensor
-    q: Tensor
 
 
 @configurable
@@ -59,7 +50,7 @@ class BCQ(ActorCritic):
 
     has_target_actor = True
     normalizes_recorded = True
-    stat_names = tuple(BCQStats.__annotations__)
+    stat_names = ("critic_loss", "actor_loss", "vae_loss", "q")
 
     def __init__(
         self,
@@ -121,19 +112,18 @@ class BCQ(ActorCritic):
         now = h.v[:, :-1]
         return self.vae.decode(now, now.new_zeros(*now.shape[:-1], self.vae.latent_dim))
 
-    def update_networks(self, batch: Batch) -> Stats:
+    def inner_update(self, batch: Batch) -> Stats:
         """Make one step of VAE, critics, perturbation and targets."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         vae_loss = self.vae_loss(h, batch)
         self.vae_optimizer.minimize(vae_loss)
-        critic_loss, stats = self.critic_loss(h, batch)
-        self.critic_optimizer.minimize(critic_loss)
+        stats = self.update_critics(h, batch)
         actor_loss = self.actor_loss(h, batch)
         self.actor_optimizer.minimize(actor_loss)
         self.update_targets()
         return {
-            "critic_loss": critic_loss.detach(),
+            "critic_loss": stats["critic_loss"],
             "actor_loss": actor_loss.detach(),
             "vae_loss": vae_loss.detach(),
             **stats,

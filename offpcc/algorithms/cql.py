@@ -27,7 +27,7 @@ Differs from the authors' code:
 from __future__ import annotations
 
 import math
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,18 +39,6 @@ from offpcc.config.registry import configurable
 from offpcc.config.validation import Flag, NonnegativeInteger, NonnegativeNumber, PositiveNumber, Size
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks.actors import squash
-
-
-class CQLStats(TypedDict):
-    """Statistics of an update; 0-d tensors."""
-
-    critic_loss: Tensor
-    actor_loss: Tensor
-    q: Tensor
-    entropy: Tensor
-    alpha: Tensor
-    gap: Tensor
-    multiplier: Tensor
 
 
 @configurable
@@ -71,7 +59,7 @@ class CQL(SAC):
         kwargs: see `SAC` and `ActorCritic`.
     """
 
-    stat_names = tuple(CQLStats.__annotations__)
+    stat_names = (*SAC.stat_names, "gap", "multiplier")
     normalizes_recorded = True
 
     def __init__(
@@ -114,26 +102,11 @@ class CQL(SAC):
             f'"{type(self).__name__}.bc_steps={num_updates // 10:.0f}", or raise train.num_epochs'
         )
 
-    def update_networks(self, batch: Batch) -> Stats:
-        """Make one step of critics, multiplier, actor, temperature and targets."""
-        batch = self.prepare(batch)
-        h = self.summarize(batch)  # from here on, everything is feed-forward
-        critic_loss, stats = self.critic_loss(h, batch)
-        self.critic_optimizer.minimize(critic_loss)
+    def update_critics(self, h: Summaries, batch: Batch) -> Stats:
+        """Make one step of the critics and one of the multiplier."""
+        stats = super().update_critics(h, batch)
         self.multiplier_optimizer.minimize(self.multiplier.loss(self.excess(stats["gap"])))
-        actor_loss, entropy = self.actor_loss(h, batch)
-        self.actor_optimizer.minimize(actor_loss)
-        self.alpha_optimizer.minimize(self.temperature.loss(entropy))
-        self.update_targets()
-        return {
-            "critic_loss": critic_loss.detach(),
-            "actor_loss": actor_loss.detach(),
-            "q": stats["q"],
-            "entropy": entropy,
-            "alpha": self.temperature(),
-            **stats,
-            "multiplier": self.multiplier(),
-        }
+        return {**stats, "multiplier": self.multiplier()}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return the loss, and statistics with the mean gap.

@@ -8,7 +8,7 @@ Differs from the paper:
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,16 +21,6 @@ from offpcc.config.validation import Flag, NonnegativeNumber, Number
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import SquashedGaussianActor
 from offpcc.utils.errors import UserError
-
-
-class SACStats(TypedDict):
-    """Statistics of an update; 0-d tensors."""
-
-    critic_loss: Tensor
-    actor_loss: Tensor
-    q: Tensor
-    entropy: Tensor
-    alpha: Tensor
 
 
 @configurable
@@ -49,7 +39,7 @@ class SAC(ActorCritic):
 
     actor: SquashedGaussianActor
     loss_covers_batch = True
-    stat_names = tuple(SACStats.__annotations__)
+    stat_names = ("critic_loss", "actor_loss", "q", "entropy", "alpha")
 
     def __init__(
         self,
@@ -87,22 +77,22 @@ class SAC(ActorCritic):
         like = summary.new_empty(*summary.shape[:-1], self.action_dim)
         return self.actor.sample(summary, self.noise.normal(like))
 
-    def update_networks(self, batch: Batch) -> Stats:
+    def inner_update(self, batch: Batch) -> Stats:
         """Make one step of critics, actor, temperature and targets (algorithm 1)."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
-        critic_loss, stats = self.critic_loss(h, batch)
-        self.critic_optimizer.minimize(critic_loss)
+        stats = self.update_critics(h, batch)
         actor_loss, entropy = self.actor_loss(h, batch)
         self.actor_optimizer.minimize(actor_loss)
         self.alpha_optimizer.minimize(self.temperature.loss(entropy))
         self.update_targets()
         return {
-            "critic_loss": critic_loss.detach(),
+            "critic_loss": stats["critic_loss"],
             "actor_loss": actor_loss.detach(),
-            **stats,
+            "q": stats["q"],
             "entropy": entropy,
             "alpha": self.temperature(),
+            **stats,
         }
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:

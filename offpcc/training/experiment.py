@@ -76,7 +76,7 @@ class Experiment:
                 logger = stack.enter_context(contextlib.closing(Loggers([ConsoleLogger(self.title)])))
             try:
                 train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
-                self.algorithm.watch.synchronize(self.algorithm)
+                self.algorithm.nonfinite_guard.synchronize(self.algorithm)
             except NonFiniteError as error:
                 raise error.at(self.loop.step) from None
             except EnvironmentFault as fault:

@@ -326,7 +326,7 @@ class Learned(Encoder):
         (RecurrentSAC, {}, "the encoder Recurrent has weights or a memory"),
         (RecurrentTD3Sharing, {}, "the encoder Recurrent has weights or a memory"),
         (ConvolutionalSAC, {}, "the encoder Convolutional has weights or a memory"),
-        (CQL, {}, "CQL has its own update_networks"),
+        (CQL, {}, "CQL has its own update_critics"),
         (OwnCloning, {}, "OwnCloning has its own actor_loss"),
         (OwnLoss, {}, "OwnLoss has its own critic_loss"),
         (OwnUpdate, {}, "OwnUpdate has its own update_networks"),

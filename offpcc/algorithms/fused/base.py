@@ -117,7 +117,7 @@ class FusedUpdate:
 
     @torch.no_grad()
     def __call__(self, agent: Any, batch: Batch) -> Stats:
-        """Do what the agent's `update_networks` does. Call it only if `fits` returned True."""
+        """Do what the agent's `inner_update` does. Call it only if `fits` returned True."""
         batch = agent.prepare(batch)
         return self.update(agent, batch, FlatBatch.of(agent, batch))
 

@@ -14,10 +14,18 @@ from offpcc.networks import DeterministicActor
 
 
 class FusedDDPG(FusedUpdate):
-    """Fused version of `DDPG.update_networks`."""
+    """Fused version of `DDPG.inner_update`."""
 
     actor_class = DeterministicActor
-    replaced_methods = ("update_networks", "summarize", "critic_loss", "target_action", "actor_loss")
+    replaced_methods = (
+        "update_networks",
+        "inner_update",
+        "update_critics",
+        "summarize",
+        "critic_loss",
+        "target_action",
+        "actor_loss",
+    )
     target_actor: MLPKernel
     first_critic: MLPKernel
 
@@ -60,7 +68,7 @@ class FusedDDPG(FusedUpdate):
 
 
 class FusedTD3(FusedDDPG):
-    """Fused version of `TD3.update_networks`."""
+    """Fused version of `TD3.inner_update`."""
 
     def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""
@@ -81,7 +89,7 @@ class FusedTD3(FusedDDPG):
 
 
 class FusedTD3BC(FusedTD3):
-    """Fused version of `TD3BC.update_networks`."""
+    """Fused version of `TD3BC.inner_update`."""
 
     def actor_loss(self, agent: Any, batch: Batch, rows: FlatBatch, action: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         """See `FusedDDPG`."""
@@ -94,10 +102,10 @@ class FusedTD3BC(FusedTD3):
 
 
 class FusedBC(FusedUpdate):
-    """Fused version of `BC.update_networks`."""
+    """Fused version of `BC.inner_update`."""
 
     actor_class = DeterministicActor
-    replaced_methods = ("update_networks", "summarize", "actor_loss")
+    replaced_methods = ("update_networks", "inner_update", "summarize", "actor_loss")
 
     def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""

@@ -87,10 +87,10 @@ def why_not_fusable(agent: ActorCritic) -> str:
     for encoder in (agent.shared_encoder, agent.actor_encoder):
         if not (is_empty(encoder) and encoder.memoryless):
             return f"the encoder {type(encoder).__name__} has weights or a memory, and the fused update is of none"
-    if agent.compile:
+    if agent.execution.compile:
         return "compile is True, and the fused update asks no losses"
-    if agent.precision != "float32":
-        return f"precision is {agent.precision!r}, and the fused update is of float32"
+    if agent.execution.precision != "float32":
+        return f"precision is {agent.execution.precision!r}, and the fused update is of float32"
     actor = agent.actor
     if type(actor) is not fused.actor_class or type(actor.net) is not MLP or not is_plain(actor.net, nn.Linear):
         return f"the fused update is of a {fused.actor_class.__name__} with its plain perceptron"

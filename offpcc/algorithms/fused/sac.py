@@ -25,10 +25,20 @@ class Sample(NamedTuple):
 
 
 class FusedSAC(FusedUpdate):
-    """Fused version of `SAC.update_networks`."""
+    """Fused version of `SAC.inner_update`."""
 
     actor_class = SquashedGaussianActor
-    replaced_methods = ("update_networks", "summarize", "critic_loss", "target", "next_value", "actor_loss", "sample")
+    replaced_methods = (
+        "update_networks",
+        "inner_update",
+        "update_critics",
+        "summarize",
+        "critic_loss",
+        "target",
+        "next_value",
+        "actor_loss",
+        "sample",
+    )
 
     def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""
