@@ -1,11 +1,9 @@
-"""`ActorCritic`, the base class of all algorithms: how an update runs.
-
-`construction` builds networks, optimizers and targets, `acting` acts and saves, `execution` has the execution options.
-"""
+"""`ActorCritic`, the base class of all algorithms: how an update runs. `construction` builds it, `acting` acts."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -23,31 +21,15 @@ from offpcc.networks.sequences import encode
 
 @configurable
 class ActorCritic(Construction, Acting):
-    """Base class of all algorithms.
+    """Base class of all algorithms: how an update runs. Arguments: see `Construction`.
 
     Every network reads a summary of the history, made by two encoders in a row. All networks have one `shared_encoder`.
     The critics' loss trains it, or the actor's loss if there are no critics. On top of it, each network has its own
     `encoder`. Either encoder may do nothing. Memoryless, convolutional, recurrent and sharing agents differ only in
     these encoders.
-
-    Args:
-        observation_space: space of one environment; images may have channels first or last.
-        action_space: space of one environment, in its own units. Its bounds map to -1 and 1: networks, batches and
-            `act` use actions in [-1, 1]. Actor files store the bounds.
-        device: device of the networks.
-        seed: seed of the initial weights and of the algorithm's own noise.
-        gamma: discount per step.
-        polyak: share of its old value that a target keeps in each update.
-        lr: learning rate of all networks, a number or a schedule.
-        actor_lr: learning rate of the actor, if different.
-        encoder_lr: learning rate of all encoders, if different.
-        max_grad_norm: if given, the gradients of each optimizer are clipped to this norm.
-        n_step: number of rewards that a target sums before it bootstraps.
-        reward_scale: factor on rewards in targets. Reported returns and rewards as network inputs are not scaled.
-        reward_shift: added to rewards after scaling.
-        options: arguments of `NetworkOptions`, `Preprocessing` and `Execution`.
     """
 
+    critic_loss: Callable[[Summaries, Batch], tuple[Tensor, Stats]]  # of algorithms with critics
     __init__ = Construction.__init__  # `configurable` registers these arguments as those of ActorCritic
 
     def update_networks(self, batch: Batch) -> Stats:
@@ -75,15 +57,12 @@ class ActorCritic(Construction, Acting):
         raise NotImplementedError
 
     def prepare(self, batch: Batch, learns: bool = True) -> Batch:
-        """Return the batch with zeros in padding, and observations augmented (images) and normalised (vectors).
-
-        Without `learns`, observations are not augmented, and no statistics change.
-        """
+        """Return the batch with zeros in padding, and observations augmented (images) and normalised (vectors)."""
         for module in self._train_mode_layers:
             module.train(learns)
         batch = batch.to(self.device).without_padding()
         observations = batch.observations
-        if learns:
+        if learns:  # else no statistics change
             self.nonfinite_guard.check_batch(*[getattr(batch, name) for name in self.checked_fields])
             if self.augmentation is not None:
                 observations = self.augmentation(observations, self.noise, one_per_row=not self.memoryless)
@@ -104,11 +83,10 @@ class ActorCritic(Construction, Acting):
             return Summaries(h[:, :-1], h[:, 1:], q[:, :, :-1], q, h)
         read = functools.partial(encode, inputs=inputs, batch=batch)
         shared = read(self.shared_encoder)
+        pi = read(self.actor_encoder, features=shared.detach() if self.has_critics else shared)
         if not self.has_critics:
-            pi = read(self.actor_encoder, features=shared)
             none = pi.new_empty(0, *pi.shape)
             return Summaries(pi[:, :-1], pi[:, 1:].detach(), none[:, :, :-1], none, pi.detach())
-        pi = read(self.actor_encoder, features=shared.detach())
         q = torch.stack([read(encoder, features=shared) for encoder in self.critic_encoders])
         with torch.no_grad():
             target_shared = read(self.target_shared_encoder)
@@ -124,8 +102,7 @@ class ActorCritic(Construction, Acting):
         """
         rewards = self.reward_scale * batch.rewards + self.reward_shift
         continues = self.gamma * (1.0 - batch.terminations)
-        one_step = rewards + continues * next_value
-        y = one_step
+        y = one_step = rewards + continues * next_value
         for _ in range(self.n_step - 1):
             longer = rewards[:, :-1] + continues[:, :-1] * y[:, 1:]
             y = torch.cat([torch.where(batch.has_step()[:, 1:], longer, one_step[:, :-1]), one_step[:, -1:]], 1)
@@ -137,20 +114,10 @@ class ActorCritic(Construction, Acting):
         self.critic_optimizer.minimize(loss)
         return {"critic_loss": loss.detach(), **stats}
 
-    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
-        """Return the loss of the critics, and statistics; algorithms with critics implement it."""
-        raise NotImplementedError
-
     def td_loss(self, batch: Batch, q: Tensor, y: Tensor) -> tuple[Tensor, Stats]:
-        """Return mean w (Q - y)^2, summed over critics, where w are the importance weights, and statistics.
+        """Return mean w (Q - y)^2, summed over critics, for `q` (N, B, T, 1) and targets `y` (B, T, 1); and mean Q.
 
-        The statistics are mean Q and, if the batch has importance weights, "td_error", (B, T, 1): |Q - y|, averaged
-        over critics, with 0 for steps that do not count.
-
-        Args:
-            batch: the batch.
-            q: Q(o, a) of the critics, (N, B, T, 1).
-            y: the targets, (B, T, 1).
+        If there are importance weights w, statistics have "td_error" (B, T, 1), the mean over critics of |Q - y|.
         """
         error = q - y
         stats = {"q": batch.mean(q.detach()).mean()}

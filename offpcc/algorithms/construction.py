@@ -93,7 +93,25 @@ def pick(group: type[G], options: dict[str, Any]) -> G:
 
 
 class Construction:
-    """Parent of `ActorCritic` that builds networks, optimizers and targets from class attributes and arguments."""
+    """Parent of `ActorCritic` that builds networks, optimizers and targets from class attributes and arguments.
+
+    Args:
+        observation_space: space of one environment; images may have channels first or last.
+        action_space: space of one environment, in its own units. Its bounds map to -1 and 1: networks, batches and
+            `act` use actions in [-1, 1]. Actor files store the bounds.
+        device: device of the networks.
+        seed: seed of the initial weights and of the algorithm's own noise.
+        gamma: discount per step.
+        polyak: share of its old value that a target keeps in each update.
+        lr: learning rate of all networks, a number or a schedule.
+        actor_lr: learning rate of the actor, if different.
+        encoder_lr: learning rate of all encoders, if different.
+        max_grad_norm: if given, the gradients of each optimizer are clipped to this norm.
+        n_step: number of rewards that a target sums before it bootstraps.
+        reward_scale: factor on rewards in targets. Reported returns and rewards as network inputs are not scaled.
+        reward_shift: added to rewards after scaling.
+        options: arguments of `NetworkOptions`, `Preprocessing` and `Execution`.
+    """
 
     default_encoder: ClassVar[EncoderBuilder] = Identity
     default_shared_encoder: ClassVar[EncoderBuilder] = PassThrough
@@ -130,7 +148,8 @@ class Construction:
         reward_shift: Number = 0.0,
         **options: Any,
     ) -> None:
-        sizes, preprocessing, self.execution = (pick(x, options) for x in (NetworkOptions, Preprocessing, Execution))
+        sizes, preprocessing = pick(NetworkOptions, options), pick(Preprocessing, options)
+        self.execution = pick(Execution, options)
         self.device = torch.device(device)
         if self.device.type == "cpu":
             keep_freed_memory()
@@ -252,6 +271,10 @@ class Construction:
         """Return the trained networks, without targets."""
         critics = (self.critic_encoders, self.critics) if self.has_critics else ()
         return self.shared_encoder, self.actor_encoder, self.actor, *critics
+
+    def about_updates(self, num_updates: float) -> str:
+        """Return a warning about a run of `num_updates` updates, or ""."""
+        return ""
 
     def unused_parameters(self) -> dict[str, str]:
         """Return arguments that have no effect on this agent, each with the reason."""

@@ -257,7 +257,9 @@ class NonFiniteGuard:
 
     def _report(self, agent: Any) -> None:
         """Read the previous report and start the next one, without waiting for that."""
-        optimizers = {part: part.num_updates for part in vars(agent).values() if getattr(part, "groups", None)}
+        optimizers = {
+            part: part.num_updates for part in vars(agent).values() if hasattr(part, "num_made") and part.groups
+        }
         if self._reported is not None:
             number, counts, before, event = self._reported
             if event is not None:
@@ -281,7 +283,9 @@ class NonFiniteGuard:
 
     def _search(self, agent: Any, batch: Batch) -> tuple[str, str]:
         """Repeat a bad update of a GPU, without an effect and without the run's random numbers, to name its tensor."""
-        optimizers = {part: part.num_updates for part in vars(agent).values() if getattr(part, "groups", None)}
+        optimizers = {
+            part: part.num_updates for part in vars(agent).values() if hasattr(part, "num_made") and part.groups
+        }
         noise = agent.noise.state_dict()
         self.found.fill_(1.0)  # no step has an effect
         self._is_search = True

@@ -39,7 +39,7 @@ class SAC(ActorCritic):
 
     actor: SquashedGaussianActor
     loss_covers_batch = True
-    stat_names = ("critic_loss", "actor_loss", "q", "entropy", "alpha")
+    stat_names: tuple[str, ...] = ("critic_loss", "actor_loss", "q", "entropy", "alpha")
 
     def __init__(
         self,
@@ -86,31 +86,24 @@ class SAC(ActorCritic):
         self.actor_optimizer.minimize(actor_loss)
         self.alpha_optimizer.minimize(self.temperature.loss(entropy))
         self.update_targets()
-        return {
-            "critic_loss": stats["critic_loss"],
-            "actor_loss": actor_loss.detach(),
-            "q": stats["q"],
-            "entropy": entropy,
-            "alpha": self.temperature(),
-            **stats,
-        }
+        own = {"actor_loss": actor_loss.detach(), "q": stats["q"], "entropy": entropy, "alpha": self.temperature()}
+        return {"critic_loss": stats["critic_loss"], **own, **stats}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return J_Q = mean (Q(o, a) - y)^2, where y is `target` (eq. 5, 6), and statistics; see `td_loss`."""
         y = self.target(h, batch)
         return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
-    @torch.no_grad()
     def target(self, h: Summaries, batch: Batch) -> Tensor:
         """Return the target of Q(o, a), y = r + gamma (1 - d) V(o'), (B, T, 1)."""
-        return self.td_target(batch, self.next_value(h))
+        with torch.no_grad():
+            return self.td_target(batch, self.next_value(h))
 
     def next_value(self, h: Summaries) -> Tensor:
         """Return V(o') = min Q'(o', a') - alpha log pi(a'|o') (eq. 3), (B, T, 1)."""
         next_action, log_prob = self.sample(h.next_pi)
         next_q = self.target_critics(h.target_q[:, :, 1:], next_action).amin(0)
-        value: Tensor = next_q - self.temperature() * log_prob
-        return value
+        return next_q - self.temperature() * log_prob  # type: ignore[no-any-return]
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return J_pi = mean (alpha log pi(a|o) - min Q(o, a)), a reparametrised (eq. 9), and the entropy."""

@@ -23,7 +23,7 @@ def _private(owner: Any, name: str) -> Any:
         return getattr(owner, name)
     except AttributeError:
         raise ImportError(
-            f"PyTorch {torch.__version__} has no {owner.__name__}.{name}, which offpcc needs; it was last seen in "
+            f"PyTorch {torch.__version__} has no {name}, which offpcc needs; it was last seen in "
             f'PyTorch {LAST_SEEN}: pip install "torch<={LAST_SEEN}"'
         ) from None
 
@@ -45,4 +45,4 @@ TRAIN_MODE_LAYERS = (_private(nn.modules.dropout, "_DropoutNd"), _private(nn.mod
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 CONTENTS = ("_modules", "_parameters")
 for _name in (*HOOKS, *CONTENTS):
-    _private(nn.Identity(), _name) if hasattr(nn.Identity(), _name) else _private(nn.Module, _name)
+    _private(nn.Identity(), _name)

@@ -13,7 +13,7 @@ from torch import nn
 
 from offpcc.algorithms import ALGORITHMS, SAC, nonfinite
 from offpcc.algorithms.nonfinite import INTERVAL, MOST_SKIPPED, NonFiniteError, find
-from offpcc.algorithms.optim import Optimizer
+from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.core import Batch, Step
 from offpcc.networks import Recurrent
 from offpcc.utils.errors import UserError
@@ -418,3 +418,102 @@ def test_a_bad_action_is_refused(kind, num_envs):
         next(agent.actor.parameters()).fill_(NAN)
     with pytest.raises(UserError, match=r"no action, as actor\.\S+ is nan.*load other weights"):
         agent.act(step)
+
+
+# Where in an update ---------------------------------------------------------------------------------------------
+
+
+def spoil_actor(agent, number):
+    """Have the actor's loss be bad in update `number`, which comes after the critics' step."""
+    loss, calls = agent.actor_loss, []
+
+    def spoilt(h, batch):
+        value, entropy = loss(h, batch)
+        calls.append(1)
+        return (value * INF if len(calls) == number else value), entropy
+
+    agent.actor_loss, agent._fused = spoilt, None
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip"])
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_a_bad_actors_loss_leaves_all_that_comes_after_the_critics(policy, is_awaited):
+    agent, other = (trained("sac page", nonfinite=policy) for _ in range(2))
+    agent.nonfinite_guard.is_awaited = is_awaited
+    spoil_actor(agent, 1)
+    before = tensors(agent)
+    other.update_networks(batch(seed=9))  # what the critics' step gives
+    if policy == "raise" and is_awaited:
+        with pytest.raises(NonFiniteError, match="update 4: the loss of actor_optimizer is"):
+            agent.update_networks(batch(seed=9))
+    else:
+        agent.update_networks(batch(seed=9))
+    after, made = tensors(copy.deepcopy(agent)), tensors(other)  # a copy has no checks to wait for
+    critics = {name for name in before if name.startswith((".critics.", ".critic_optimizer."))}
+    assert_same({n: after[n] for n in critics}, {n: made[n] for n in critics})
+    rest = before.keys() - critics
+    assert any("target" in n for n in rest) and any("temperature" in n for n in rest)
+    assert_same({n: after[n] for n in rest}, {n: before[n] for n in rest})
+
+
+@pytest.mark.parametrize("kind", ["sac page", "td3 page", "rsac", "cql", "bcq"])
+def test_naming_a_tensor_draws_none_of_the_runs_numbers_and_changes_nothing(kind, monkeypatch):
+    agent, seen = trained(kind), []
+    guard = agent.nonfinite_guard
+    guard.is_awaited = False
+    search = guard._search
+
+    def state():
+        counts = [part.num_updates for part in vars(agent).values() if isinstance(part, Optimizer)]
+        noise = agent.noise.generator.get_state(), torch.random.get_rng_state()
+        return tensors(agent), counts, noise, agent.noise.acting.generator.bit_generator.state
+
+    def watched(*given):
+        guard._batches.clear()  # nothing more to wait for
+        before = state()
+        found = search(*given)
+        seen.append((before, state()))
+        return found
+
+    monkeypatch.setattr(guard, "_search", watched)
+    with pytest.raises(NonFiniteError, match="update 5: the batch's rewards is nan"):
+        for number in range(4, 4 + 3 * INTERVAL):
+            given = batch(kind, number)
+            agent.update_networks(with_number(given, "rewards", NAN) if number == 5 else given)
+    ((before, after),) = seen
+    assert_same(after[0], before[0])
+    assert after[1] == before[1] and after[3] == before[3]
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(after[2], before[2], strict=True))
+
+
+# What a skipped update does not count for -----------------------------------------------------------------------
+
+
+def counts(agent):
+    agent.state_dict()  # on a GPU, waits for what is not known yet
+    return {name: part.num_updates for name, part in vars(agent).items() if isinstance(part, Optimizer)}
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+@pytest.mark.parametrize("kind", ["sac page", "td3 page", "cql", "iql page", "bcq"])
+def test_skipped_updates_advance_no_schedule_and_no_delay(kind, is_awaited):
+    """Neither learning rates, nor TD3's delay, nor the updates in which CQL's actor imitates."""
+    rate = LinearDecay(1e-2, 0.0, 8)
+    agent, other = (built(kind, nonfinite="skip", lr=rate) for _ in range(2))
+    agent.nonfinite_guard.is_awaited = is_awaited
+    for seed in range(3):
+        agent.update_networks(batch(kind, seed))
+        for number in (NAN, INF):
+            agent.update_networks(with_number(batch(kind, seed), "rewards", number))
+        other.update_networks(batch(kind, seed))
+        assert counts(agent) == counts(other)
+    assert max(counts(agent).values()) == 3
+
+
+def test_cqls_actor_imitates_in_updates_that_are_made():
+    agent = built("cql", nonfinite="skip", bc_steps=2)
+    loss, imitated = agent.actor.log_prob, []
+    agent.actor.log_prob = lambda *given: imitated.append(1) or loss(*given)
+    for number in (NAN, 0.5, NAN, 0.5, 0.5):
+        agent.update_networks(with_number(batch("cql"), "rewards", number))
+    assert len(imitated) == 2

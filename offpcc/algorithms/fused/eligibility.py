@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from offpcc.algorithms.components import Temperature
 from offpcc.algorithms.optim import Optimizer
 from offpcc.networks import Critics
-from offpcc.networks.layers import HOOKS, MLP, EnsembleLinear, is_plain
+from offpcc.networks.layers import MLP, EnsembleLinear, is_plain
 from offpcc.networks.sequences import is_empty
 from offpcc.utils.errors import UserError
+from offpcc.utils.torch_private import CONTENTS, HOOKS
 
 if TYPE_CHECKING:
     from offpcc.algorithms.base import ActorCritic
-
-_CONTENTS = ("_modules", "_parameters")  # of a module
 
 
 class NetworkFingerprint:
@@ -39,7 +38,7 @@ class NetworkFingerprint:
         targets = agent._targets.targets if agent.has_critics else []
         self._in_memory = [*self._weights, *targets]
         self._typed = [*layers, *(part for part in parts.values() if isinstance(part, Optimizer))]
-        self._contents = [getattr(layer, name) for layer in layers for name in _CONTENTS]
+        self._contents = [getattr(layer, name) for layer in layers for name in CONTENTS]
         hooks = [getattr(layer, kind) for layer in layers for kind in HOOKS]
         self._sized = [vars(part) for part in self._typed] + hooks
         self._seen = self._look(own)
