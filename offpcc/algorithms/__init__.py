@@ -21,6 +21,15 @@ from offpcc.utils.errors import UserError
 __all__ = ["ALGORITHMS", "BC", "BCQ", "CQL", "DDPG", "FUSED_UPDATES", "IQL", "SAC", "TD3", "TD3BC", "ActorCritic"]
 
 
+# An algorithm is a page, such as `sac.py`, a row here, and a config in `configs/algorithms`.
+variants.add(DDPG, "ddpg", recurrent="dpg")
+variants.add(TD3, "td3")
+variants.add(SAC, "sac")
+variants.add(BC, "bc")
+variants.add(TD3BC, "td3_bc")
+variants.add(IQL, "iql")
+variants.add(CQL, "cql")
+variants.add(BCQ, "bcq")
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 

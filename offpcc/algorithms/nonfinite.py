@@ -50,10 +50,7 @@ class NonFiniteError(UserError):
         super().__init__(str(self))
 
     def at(self, step: int) -> NonFiniteError:
-        """Return a copy of this error with its environment step.
-
-        It is a new object, because gin wraps exceptions that pass through it in a proxy.
-        """
+        """Return a new error with its environment step, because gin wraps those that pass through it in a proxy."""
         return NonFiniteError(self.update, self.finding, self.remedy, self.batch, step)
 
     def save(self, file: Path) -> None:
@@ -63,10 +60,9 @@ class NonFiniteError(UserError):
         batch = {name: x.cpu().clone() if isinstance(x, Tensor) else x for name, x in self.batch._asdict().items()}
         try:
             write_tensors(file, facts | {"batch": batch})
+            self.kept = f"its batch is in {file}, read by torch.load(FILE, weights_only=True)"
         except OSError as error:
             self.kept = f"its batch could not be written to {file} ({first_line(error)})"
-        else:
-            self.kept = f"its batch is in {file}, read by torch.load(FILE, weights_only=True)"
         self.message = str(self)
 
     def __str__(self) -> str:
@@ -106,7 +102,7 @@ class NonFiniteGuard:
     def _clear(self) -> None:
         """Forget the update under way and the reports."""
         self._agent: Any = None  # whose update is under way
-        self._batch: Batch | None = None
+        self._batch: Any = None
         self._is_search = False
         self._unchecked: list[Tensor] = []
         self._before: list[Tensor] = []  # the statistics before the update
@@ -120,10 +116,8 @@ class NonFiniteGuard:
         """Start the checks of an update of `agent`."""
         self._agent, self._batch, self._unchecked = agent, batch, []
         self._before = [statistic.clone() for statistic in self.statistics]
-        if self._is_search:
-            return
-        self.num_updates += 1
-        if self.skips and not self.is_awaited:
+        self.num_updates += not self._is_search
+        if self.skips and not self.is_awaited and not self._is_search:
             self.found.zero_()
 
     def check_batch(self, *given: Tensor) -> None:
@@ -135,7 +129,7 @@ class NonFiniteGuard:
     def check_step(
         self, optimizer: Any, loss: Tensor | None, gradients: Sequence[Tensor | None], flat: Sequence[Tensor]
     ) -> Tensor | None:
-        """Check the loss and the gradients of an optimizer's step, and the batch. Outside of an update, do nothing.
+        """Check the batch, and the loss and the gradients of an optimizer's step. Outside of an update, do nothing.
 
         Args:
             optimizer: the optimizer.
@@ -152,11 +146,9 @@ class NonFiniteGuard:
         """
         if self._agent is None:
             return None
-        self._unchecked += flat
-        if loss is not None:
-            self._unchecked.append(loss.detach())
+        self._unchecked += flat if loss is None else [*flat, loss.detach()]
         self._check(optimizer, loss, gradients)
-        return None if self.is_awaited else self.found
+        return self.found_inf
 
     @property
     def found_inf(self) -> Tensor | None:
@@ -175,28 +167,28 @@ class NonFiniteGuard:
             self._unchecked += [statistic for statistic in self.statistics if statistic.dim()]  # no counts
             self._check(None, None, ())
         self._agent = self._batch = None
-        if self.skips:
-            made = stats if self.is_awaited else {k: torch.where(self.found > 0, math.nan, x) for k, x in stats.items()}
-            stats = {**made, "skipped": self.found.clone()}
         if self.is_awaited:
             self.bad_in_a_row = 0
-            return stats
+            return {**stats, "skipped": self.found.clone()} if self.skips else stats
         for statistic, old in zip(self.statistics, self._before, strict=True):
             statistic.copy_(torch.where(self.found > 0, old, statistic))
-        if not self._is_search and batch is not None:
-            self._count.add_(self._one).mul_(self.found)
+        if not self._is_search:
+            self._count.add_(1.0).mul_(self.found)
             self._batches.append(batch)
             self._num_bytes += sum(part.nbytes for part in batch if isinstance(part, Tensor))
             if self.num_updates % INTERVAL == 0 or self._num_bytes > LARGEST_KEPT // 2:
                 self._report(agent)
-        return stats
+        if not self.skips:
+            return stats
+        made = {name: torch.where(self.found > 0, math.nan, value) for name, value in stats.items()}
+        return {**made, "skipped": self.found.clone()}
 
     def stats_of_skipped(self, agent: Any, batch: Batch) -> Stats:
         """Return the statistics of an update that `SkippedUpdate` ended."""
         stats = {name: torch.full((), math.nan) for name in agent.stat_names}
         if batch.weights is not None and agent.has_critics:
             stats["td_error"] = torch.full_like(batch.loss_mask, math.nan)
-        return stats | {"skipped": torch.ones(())}
+        return {**stats, "skipped": torch.ones(())}
 
     def _check(self, optimizer: Any, loss: Tensor | None, gradients: Sequence[Tensor | None]) -> None:
         """Check the registered tensors; on a GPU in one operation and without waiting.
@@ -205,40 +197,23 @@ class NonFiniteGuard:
         may overflow, so a bad sum is followed by a check of each tensor.
         """
         given, self._unchecked = self._unchecked, []
-        if self.is_awaited or self._is_search:
-            total = sum([(x.sum() if x.dim() else x).item() for x in given])
-            if not math.isfinite(total) and any(bool(bad(x)) for x in given):
-                self._fail(optimizer, loss, gradients)
-        elif given:  # this operation also multiplies them by 1
-            find_nonfinite_(given, self.found, self._one)
-
-    def _fail(self, optimizer: Any, loss: Tensor | None, gradients: Sequence[Tensor | None]) -> None:
-        """End the update under way: it is skipped, or an error names the first bad tensor."""
+        if not self.is_awaited and not self._is_search:
+            if given:  # this operation also multiplies them by 1
+                find_nonfinite_(given, self.found, self._one)
+            return
+        total = sum([(x.sum() if x.dim() else x).item() for x in given])
+        if math.isfinite(total) or not any(bool(bad(x)) for x in given):
+            return
         agent, batch = self._agent, self._batch
         for statistic, old in zip(self.statistics, self._before, strict=True):
             statistic.copy_(old)
-        if not self._is_search:
-            self.bad_in_a_row += 1
-            if self.skips and self.bad_in_a_row < MOST_SKIPPED:
-                self._agent = self._batch = None
-                raise SkippedUpdate
-        assert batch is not None
-        finding, remedy = find(agent, batch, optimizer, loss, gradients)
         if self._is_search:
-            raise NonFiniteError(0, finding, remedy, batch)
-        raise self._error(agent, batch, self.num_updates, finding, remedy)
-
-    # Results and errors ---------------------------------------------------------------------------------------
-
-    def synchronize(self, agent: Any) -> None:
-        """Wait for the results of all updates of `agent`. It is called before a save.
-
-        Raises:
-            NonFiniteError: a recent update was bad; if bad updates are skipped, too many in a row were.
-        """
-        if self._batches:
-            self._report(agent)
-            self._report(agent)
+            raise NonFiniteError(0, *find(agent, batch, optimizer, loss, gradients), batch)
+        self.bad_in_a_row += 1
+        if self.skips and self.bad_in_a_row < MOST_SKIPPED:
+            self._agent = self._batch = None
+            raise SkippedUpdate
+        raise self._error(agent, batch, self.num_updates, *find(agent, batch, optimizer, loss, gradients))
 
     def _error(self, agent: Any, batch: Batch, number: int, finding: str, remedy: str) -> NonFiniteError:
         """Return the error, and reset the guard: a caller that catches the error may continue."""
@@ -249,17 +224,22 @@ class NonFiniteGuard:
                 f'; nonfinite = "skip" leaves such updates out, also of this run from its last checkpoint on: '
                 f"--resume --gin \"{type(agent).__name__}.nonfinite='skip'\""
             )
-        self.bad_in_a_row = 0
-        self.found.zero_()
-        self._count.zero_()
-        self._clear()
+        self.load_state_dict({"num_updates": self.num_updates, "bad_in_a_row": 0})
         return NonFiniteError(number, finding, remedy, batch)
+
+    # Reports of a GPU -----------------------------------------------------------------------------------------
+
+    def synchronize(self, agent: Any) -> None:
+        """Wait for the results of all updates of `agent`. It is called before a save.
+
+        Raises:
+            NonFiniteError: a recent update was bad; if bad updates are skipped, too many in a row were.
+        """
+        for _ in range(2 * bool(self._batches)):
+            self._report(agent)
 
     def _report(self, agent: Any) -> None:
         """Read the previous report and start the next one, without waiting for that."""
-        optimizers = {
-            part: part.num_updates for part in vars(agent).values() if hasattr(part, "num_made") and part.groups
-        }
         if self._reported is not None:
             number, counts, before, event = self._reported
             if event is not None:
@@ -272,21 +252,16 @@ class NonFiniteGuard:
                 raise self._error(agent, batch, number, *self._search(agent, batch))
             while len(self._batches) > self.num_updates - number:  # drop the checked batches
                 self._batches.popleft()
-            if self.skips:  # schedules and delays count only the steps that were made
-                for optimizer, num_made in zip(before, made, strict=True):
-                    optimizer.num_updates -= before[optimizer] - num_made
-                    optimizers[optimizer] = optimizer.num_updates
-        steps = [part.num_made() for part in optimizers] if self.skips else []
-        counts = torch.stack([self._count, *steps]).to("cpu", non_blocking=True)
+            for (optimizer, num_updates), num_made in zip(before.items(), made, strict=True):
+                optimizer.num_updates += num_made - num_updates  # skipped steps count for no schedule and no delay
+        updates = _updates_of(agent) if self.skips else {}
+        counts = torch.stack([self._count, *(part.num_made() for part in updates)]).to("cpu", non_blocking=True)
         event = torch.cuda.current_stream(self.found.device).record_event() if self.found.is_cuda else None
-        self._reported, self._num_bytes = (self.num_updates, counts, optimizers, event), 0
+        self._reported, self._num_bytes = (self.num_updates, counts, updates, event), 0
 
     def _search(self, agent: Any, batch: Batch) -> tuple[str, str]:
-        """Repeat a bad update of a GPU, without an effect and without the run's random numbers, to name its tensor."""
-        optimizers = {
-            part: part.num_updates for part in vars(agent).values() if hasattr(part, "num_made") and part.groups
-        }
-        noise = agent.noise.state_dict()
+        """Repeat a bad update, without an effect and without the run's random numbers, to name its first bad tensor."""
+        updates, noise = _updates_of(agent), agent.noise.state_dict()
         self.found.fill_(1.0)  # no step has an effect
         self._is_search = True
         try:
@@ -297,7 +272,7 @@ class NonFiniteGuard:
         finally:
             self._is_search = False
             agent.noise.load_state_dict(noise)
-            for optimizer, num_updates in optimizers.items():
+            for optimizer, num_updates in updates.items():
                 optimizer.num_updates = num_updates
         return "a loss or a gradient was NaN or infinite, but not when the update was repeated", IN_LEARNING
 
@@ -324,7 +299,10 @@ class NonFiniteGuard:
         self._clear()
 
 
-# Naming ---------------------------------------------------------------------------------------------------------
+def _updates_of(agent: Any) -> dict[Any, int]:
+    """Return the agent's optimizers, and the number of updates of each."""
+    optimizers = (part for part in vars(agent).values() if hasattr(part, "num_made") and part.groups)
+    return {part: part.num_updates for part in optimizers}
 
 
 def find(
