@@ -1,5 +1,6 @@
 """An algorithm is read in three files: nothing runs between an update and its losses but what stands there."""
 
+import ast
 import functools
 import sys
 from pathlib import Path
@@ -89,3 +90,17 @@ def test_the_table_of_fused_updates_names_each_replaced_method():
     for cls, fused in FUSED_UPDATES.items():
         assert {"update_networks", "inner_update", "summarize"} <= set(fused.replaced_methods)
         assert all(hasattr(cls, name) for name in fused.replaced_methods)
+
+
+@pytest.mark.parametrize("cls", PAGES)
+def test_a_new_algorithm_is_a_page_and_a_row(cls):
+    """Pages that inherit from it, and the table of fused updates, which is optional, are all that names it."""
+    children = {file_of(other) for other in PAGES if issubclass(other, cls)}
+    for file in FOLDER.parent.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        named |= {x.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for x in node.names}
+        if cls.__name__ in named:
+            assert file in children | {FOLDER / "__init__.py", FOLDER / "fused" / "__init__.py"}, file
+    short = next(name for name, other in ALGORITHMS.items() if other is cls)
+    assert (FOLDER.parents[1] / "configs" / "algorithms" / f"{short}.gin").is_file()
