@@ -75,7 +75,11 @@ class FusedUpdate:
 
     actor_class: ClassVar[type[nn.Module]]
     others: ClassVar[tuple[str, ...]] = ()  # names of MLPs other than actor and critics
-    replaced_methods: ClassVar[tuple[str, ...]]  # methods of the algorithm that the fused update does not call
+    # Methods of the algorithm that the fused update does not call.
+    replaced_methods: ClassVar[tuple[str, ...]] = (
+        *("update_networks", "inner_update", "update_critics", "summarize"),
+        *("critic_loss", "actor_loss", "td_loss"),
+    )
     actor: MLPKernel
     critics: MLPKernel
     target_critics: MLPKernel

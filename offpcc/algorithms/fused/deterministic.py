@@ -17,15 +17,7 @@ class FusedDDPG(FusedUpdate):
     """Fused version of `DDPG.inner_update`."""
 
     actor_class = DeterministicActor
-    replaced_methods = (
-        "update_networks",
-        "inner_update",
-        "update_critics",
-        "summarize",
-        "critic_loss",
-        "target_action",
-        "actor_loss",
-    )
+    replaced_methods = (*FusedUpdate.replaced_methods, "target_action")
     target_actor: MLPKernel
     first_critic: MLPKernel
 
@@ -105,7 +97,6 @@ class FusedBC(FusedUpdate):
     """Fused version of `BC.inner_update`."""
 
     actor_class = DeterministicActor
-    replaced_methods = ("update_networks", "inner_update", "summarize", "actor_loss")
 
     def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""

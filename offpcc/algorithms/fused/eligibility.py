@@ -79,7 +79,7 @@ def require_fusable(agent: ActorCritic) -> None:
 def why_not_fusable(agent: ActorCritic) -> str:
     """Return why an agent cannot have a fused update, or "" if it can."""
     cls, fused = type(agent), agent.fused_update
-    changed = [name for name, method in agent.fused_methods.items() if getattr(cls, name) is not method]
+    changed = [name for name, method in agent.fused_methods.items() if getattr(cls, name, None) is not method]
     own = [*changed, *(name for name in fused.replaced_methods if name in vars(agent))]
     if own:
         return f"{cls.__name__} has its own {own[0]}, which the fused update would leave out"

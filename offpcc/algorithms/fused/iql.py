@@ -19,16 +19,7 @@ class FusedIQL(FusedUpdate):
 
     actor_class = GaussianActor
     others = ("value",)
-    replaced_methods = (
-        "update_networks",
-        "inner_update",
-        "update_critics",
-        "summarize",
-        "value_loss",
-        "critic_loss",
-        "actor_loss",
-        "recorded_value",
-    )
+    replaced_methods = (*FusedUpdate.replaced_methods, "value_loss", "recorded_value")
     value: MLPKernel  # V at o, for its own step
     values: MLPKernel  # V at o and o' after its step, for actor and critics
 

@@ -28,17 +28,7 @@ class FusedSAC(FusedUpdate):
     """Fused version of `SAC.inner_update`."""
 
     actor_class = SquashedGaussianActor
-    replaced_methods = (
-        "update_networks",
-        "inner_update",
-        "update_critics",
-        "summarize",
-        "critic_loss",
-        "target",
-        "next_value",
-        "actor_loss",
-        "sample",
-    )
+    replaced_methods = (*FusedUpdate.replaced_methods, "target", "next_value", "sample")
 
     def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""
