@@ -2,9 +2,11 @@
 
 import ast
 import functools
+import inspect
 import sys
 from pathlib import Path
 
+import gin
 import numpy as np
 import pytest
 import torch
@@ -13,8 +15,11 @@ from gymnasium.spaces import Box
 from offpcc import algorithms
 from offpcc.algorithms import ALGORITHMS, BC, BCQ, CQL, DDPG, FUSED_UPDATES, IQL, SAC, TD3, TD3BC, base
 from offpcc.algorithms.optim import Optimizer, PolyakAverage
+from offpcc.config import loading
+from offpcc.config.bindings import parameters
 from offpcc.core import Batch
 from offpcc.networks import Recurrent
+from offpcc.utils.errors import UserError
 
 FOLDER = Path(algorithms.__file__).parent
 PAGES = [DDPG, TD3, SAC, BC, TD3BC, IQL, CQL, BCQ]
@@ -104,3 +109,24 @@ def test_a_new_algorithm_is_a_page_and_a_row(cls):
             assert file in children | {FOLDER / "__init__.py", FOLDER / "fused" / "__init__.py"}, file
     short = next(name for name, other in ALGORITHMS.items() if other is cls)
     assert (FOLDER.parents[1] / "configs" / "algorithms" / f"{short}.gin").is_file()
+
+
+def test_groups_of_arguments_are_known_by_their_names(capsys):
+    """To help, to gin, to the check of bindings and to Python."""
+    names = {"normalize_observations", "augmentation", "precision", "fused", "compile", "nonfinite", "hidden_dims"}
+    signature = inspect.signature(base.ActorCritic).parameters
+    assert names <= signature.keys() and "options" not in signature
+    assert signature["compile"].default is False and signature["hidden_dims"].default == (256, 256)
+    assert names <= parameters(CQL)
+    help(base.ActorCritic.__init__)
+    assert "normalize_observations" in capsys.readouterr().out
+    box = Box(-np.inf, np.inf, (3,), np.float32), Box(-1, 1, (2,), np.float32)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'precison'"):
+        SAC(*box, precison="bfloat16")
+    with pytest.raises(UserError, match=r"SAC\.compile is 3; it has to be"):
+        SAC(*box, compile=3)
+    loading.load(None, ["SAC.precision='bfloat16'", "ActorCritic.hidden_dims=(5,)", "CQL.compile=True"])
+    agent = CQL(*box)
+    assert (agent.execution.precision, agent.execution.compile) == ("bfloat16", True)
+    assert agent.actor.net[0].out_features == 5
+    assert "ActorCritic.nonfinite = 'raise'" in gin.operative_config_str(), "defaults are written down"
