@@ -126,7 +126,7 @@ class Construction:
     has_target_actor: ClassVar[bool] = False
     # `offpcc.algorithms.fused` sets the class of the fused update, and the methods that it replaces.
     fused_update: ClassVar[Any] = None
-    fused_methods: ClassVar[dict[str, Callable[..., Any]]]
+    fused_methods: ClassVar[dict[str, Callable[..., Any] | None]]
     stat_names: tuple[str, ...] = ()
 
     @with_options(NetworkOptions, Preprocessing, Execution)
