@@ -49,7 +49,7 @@ def measure(name: str, turns: int, **options: Any) -> tuple[float, float]:
     agent = offpcc_agents.algorithm(case.algorithm, case.sizes, **options)
     storage = offpcc_agents.buffer(case.sizes, STORED)
     batches = [storage.sample() for _ in range(BATCHES)]
-    page: Callable[..., Any] = type(agent).update_networks.__wrapped__  # type: ignore[attr-defined]
+    page: Callable[..., Any] = type(agent).inner_update
     fused = agent._fused
 
     def unwatched(batch: Any) -> Any:

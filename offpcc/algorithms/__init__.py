@@ -21,6 +21,15 @@ from offpcc.utils.errors import UserError
 __all__ = ["ALGORITHMS", "BC", "BCQ", "CQL", "DDPG", "FUSED_UPDATES", "IQL", "SAC", "TD3", "TD3BC", "ActorCritic"]
 
 
+# An algorithm is a page, such as `sac.py`, a row here, and a config in `configs/algorithms`.
+variants.add(DDPG, "ddpg", recurrent="dpg")
+variants.add(TD3, "td3")
+variants.add(SAC, "sac")
+variants.add(BC, "bc")
+variants.add(TD3BC, "td3_bc")
+variants.add(IQL, "iql")
+variants.add(CQL, "cql")
+variants.add(BCQ, "bcq")
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 
@@ -42,16 +51,16 @@ def find_algorithm(name: str) -> type[ActorCritic]:
             f"both (crsac): `offpcc --help` lists all."
         )
         raise UserError(
-            f"there is no algorithm {name!r}; {advice} A class of your own needs an update_networks, the decorator "
-            f"offpcc.configurable, and an import of its module in the config"
+            f"there is no algorithm {name!r}; {advice} A class of your own needs an inner_update (or an "
+            f"update_networks), the decorator offpcc.configurable, and an import of its module in the config"
         )
     return found
 
 
 def _learns(cls: type) -> bool:
-    """Check whether a class defines or inherits `update_networks` from a class other than `ActorCritic`."""
-    none = ActorCritic.update_networks
-    return getattr(cls, "update_networks", none) is not none
+    """Check whether a class has an `inner_update`, or an `update_networks` of its own."""
+    methods = ((getattr(cls, name, None), getattr(ActorCritic, name)) for name in ("inner_update", "update_networks"))
+    return any(method not in (None, abstract) for method, abstract in methods)
 
 
 def short_name(name: str) -> str:

@@ -11,10 +11,11 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from offpcc.algorithms.components import RunningNormalization
+from offpcc.algorithms.execution import Execution
 from offpcc.algorithms.nonfinite import NonFiniteGuard, why_no_action
 from offpcc.algorithms.numpy_policy import MOST_MIRRORED, NumpyPolicy
 from offpcc.config.registry import specification
-from offpcc.core import Memory, Step, channels_first
+from offpcc.core import Batch, Memory, Step, Summaries, channels_first
 from offpcc.networks import Encoder, Inputs
 from offpcc.networks.encoders import rebuilds
 from offpcc.networks.noise import Noise
@@ -22,6 +23,7 @@ from offpcc.networks.states import keep_rows, map_state
 from offpcc.utils.errors import UserError
 
 ACTOR_FORMAT = 3
+AT_BOUND = 0.99  # where |tanh| is above this, less than 2% of a gradient passes
 # Arguments that an actor file leaves out: those that only updates use, and encoders, which it describes in another way.
 BUILT = {"encoder", "shared_encoder"}
 LEARNING_ONLY = {
@@ -54,11 +56,13 @@ class Acting:
     actor: nn.Module
     normalization: RunningNormalization | None
     noise: Noise
-    watch: NonFiniteGuard
+    nonfinite_guard: NonFiniteGuard
     action_dim: int
-    compile: bool
+    execution: Execution
     noise_scale: float = 1.0  # standard deviation of the exploration noise that the actor gets
     _train_mode_layers: list[nn.Module]
+    prepare: Any  # methods of `ActorCritic`
+    summarize: Any
     _arguments: dict[str, Any]
     _mirror: NumpyPolicy | Literal["unknown"] | None = "unknown"
 
@@ -66,7 +70,7 @@ class Acting:
         """Return all attributes but the NumPy mirror and compiled losses, which refer to this agent's own weights."""
         state = dict(vars(self))
         for name in vars(self):
-            if name == "_mirror" or (self.compile and name.endswith("_loss")):
+            if name == "_mirror" or (self.execution.compile and name.endswith("_loss")):
                 del state[name]
         return state
 
@@ -130,6 +134,34 @@ class Acting:
         memory = None if self.memoryless else (shared_state, *(state for _, state in read))
         return action.cpu().numpy(), memory
 
+    @torch.no_grad()
+    def shares_at_bounds(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """Return the share of policy actions with |a| > 0.99, and the same share of the batch's actions.
+
+        Both are 0-d tensors. No weights or statistics change.
+
+        Returns:
+            The two shares; None if `squashed` returns None.
+        """
+        batch = self.prepare(batch, learns=False)
+        h = self.summarize(batch)
+        squashed = self.squashed(h)
+        if squashed is None:
+            return None
+        made, recorded = (batch.mean((x.abs() > AT_BOUND).float()) for x in (squashed, batch.actions))
+        return made, recorded
+
+    def squashed(self, h: Summaries) -> Tensor | None:
+        """Return the policy's deterministic actions (B, T, A), or the output of the tanh that forms them.
+
+        Returns:
+            The actions; None if a subclass chooses actions in another way, see `acts_by_actor`.
+        """
+        if not self.acts_by_actor:
+            return None
+        action: Tensor = self.actor.choose(h.pi.flatten(0, 1).unsqueeze(1), None)  # type: ignore[operator]
+        return action.view(*h.pi.shape[:2], -1)
+
     def _inputs(self, step: Step) -> Inputs:
         """Return the encoders' inputs as arrays (N, ...)."""
         observation = np.asarray(step.observation)
@@ -170,7 +202,7 @@ class Acting:
         Raises:
             NonFiniteError: a recent update had NaN or infinity.
         """
-        self.watch.synchronize(self)
+        self.nonfinite_guard.synchronize(self)
         return {name: part.state_dict() for name, part in vars(self).items() if hasattr(part, "state_dict")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

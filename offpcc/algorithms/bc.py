@@ -12,37 +12,30 @@ Differs from the paper:
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from torch import Tensor
 
-from offpcc.algorithms.base import DeterministicPolicy
+from offpcc.algorithms.base import ActorCritic
+from offpcc.algorithms.construction import DeterministicPolicy
 from offpcc.config.registry import configurable
 from offpcc.core import Batch, Stats, Summaries
 
 
-class BCStats(TypedDict):
-    """Statistics of an update; 0-d tensors."""
-
-    actor_loss: Tensor
-
-
 @configurable
-class BC(DeterministicPolicy):
+class BC(DeterministicPolicy, ActorCritic):
     """Behaviour cloning: an actor without critics. Arguments: see `DeterministicPolicy` and `ActorCritic`."""
 
     has_critics = False
     normalizes_recorded = True
     loss_covers_batch = True
-    stat_names = tuple(BCStats.__annotations__)
+    stat_names = ("actor_loss",)
 
-    def update_networks(self, batch: Batch) -> Stats:
+    def inner_update(self, batch: Batch) -> Stats:
         """Make one step of the actor."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         actor_loss = self.actor_loss(h, batch)
         self.actor_optimizer.minimize(actor_loss)
-        return BCStats(actor_loss=actor_loss.detach())  # type: ignore[return-value]
+        return {"actor_loss": actor_loss.detach()}
 
     def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
         """Return mean (pi(o) - a)^2."""

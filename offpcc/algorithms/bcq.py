@@ -19,7 +19,7 @@ Differs from the authors' code:
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,15 +31,6 @@ from offpcc.config.validation import Fraction, NonnegativeNumber, Size, Sizes
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import DeterministicActor, VariationalAutoencoder
 from offpcc.networks.layers import concat_inputs
-
-
-class BCQStats(TypedDict):
-    """Statistics of an update; 0-d tensors."""
-
-    critic_loss: Tensor
-    actor_loss: Tensor
-    vae_loss: Tensor
-    q: Tensor
 
 
 @configurable
@@ -59,7 +50,7 @@ class BCQ(ActorCritic):
 
     has_target_actor = True
     normalizes_recorded = True
-    stat_names = tuple(BCQStats.__annotations__)
+    stat_names = ("critic_loss", "actor_loss", "vae_loss", "q")
 
     def __init__(
         self,
@@ -121,20 +112,22 @@ class BCQ(ActorCritic):
         now = h.v[:, :-1]
         return self.vae.decode(now, now.new_zeros(*now.shape[:-1], self.vae.latent_dim))
 
-    def update_networks(self, batch: Batch) -> Stats:
+    def inner_update(self, batch: Batch) -> Stats:
         """Make one step of VAE, critics, perturbation and targets."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         vae_loss = self.vae_loss(h, batch)
         self.vae_optimizer.minimize(vae_loss)
-        critic_loss, q = self.critic_loss(h, batch)
-        self.critic_optimizer.minimize(critic_loss)
+        stats = self.update_critics(h, batch)
         actor_loss = self.actor_loss(h, batch)
         self.actor_optimizer.minimize(actor_loss)
         self.update_targets()
-        return BCQStats(  # type: ignore[return-value]
-            critic_loss=critic_loss.detach(), actor_loss=actor_loss.detach(), vae_loss=vae_loss.detach(), q=q
-        )
+        return {
+            "critic_loss": stats["critic_loss"],
+            "actor_loss": actor_loss.detach(),
+            "vae_loss": vae_loss.detach(),
+            **stats,
+        }
 
     def vae_loss(self, h: Summaries, batch: Batch) -> Tensor:
         """Return mean (D(o, z) - a)^2 + KL(N(mu, sigma) || N(0, 1)) / 2, where z = mu + sigma noise."""
@@ -144,8 +137,8 @@ class BCQ(ActorCritic):
         error = self.vae.decode(h.v[:, :-1], z) - batch.actions
         return batch.mean(error.square()) + 0.5 * batch.mean(divergence)
 
-    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return mean (Q(o, a) - y)^2, summed over critics, and mean Q.
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return mean (Q(o, a) - y)^2, and statistics; see `td_loss`.
 
         y = r + gamma (1 - d) max (lambda min Q' + (1 - lambda) max Q'), where the outer max is over sampled actions.
         """
@@ -156,8 +149,7 @@ class BCQ(ActorCritic):
             next_q = self.target_critics(h.target_q[:, :, 1:], actions)  # (N, B, T, S, 1)
             soft = self.lmbda * next_q.amin(0) + (1.0 - self.lmbda) * next_q.amax(0)
             y = self.td_target(batch, soft.amax(-2))
-        q = self.critics(h.q, batch.actions)
-        return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+        return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
     def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
         """Return -mean Q_1(o, a + xi(o, a)), where the VAE samples a and xi is the perturbation."""

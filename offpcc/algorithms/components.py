@@ -1,50 +1,17 @@
-"""Components of algorithms: Polyak averages, temperature, Lagrange multiplier, observation normalisation."""
+"""Components of algorithms: temperature, Lagrange multiplier, observation normalisation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offpcc.algorithms.nonfinite import current
-
 EPSILON = 1e-8  # added to variances
 LARGEST_MULTIPLIER = 1e6
-
-
-class PolyakAverage:
-    """Polyak averages of parameters: target <- polyak * target + (1 - polyak) * source.
-
-    It uses a few operations over all tensors together, for speed.
-    """
-
-    def __init__(self, pairs: Sequence[tuple[nn.Module, nn.Module]], polyak: float) -> None:
-        self.targets: list[Tensor] = [parameter for target, _ in pairs for parameter in target.parameters()]
-        self.sources: list[Tensor] = [parameter for _, source in pairs for parameter in source.parameters()]
-        self.polyak = polyak
-        for parameter in self.targets:
-            parameter.requires_grad_(False)
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """Move all targets once. In an agent's update, do nothing if a NaN or infinity was found."""
-        if not self.targets:
-            return
-        watch, whole = current(), 1.0 - self.polyak
-        if watch is not None and watch.blocks_update:
-            return
-        found_inf = None if watch is None else watch.found_inf
-        if found_inf is None:
-            torch._foreach_lerp_(self.targets, self.sources, whole)
-            return
-        # With a tensor as weight, a lerp would take one operation for each target.
-        ways = torch._foreach_sub(self.sources, self.targets)
-        torch._foreach_mul_(ways, (found_inf * -whole).add_(whole))
-        torch._foreach_add_(self.targets, ways)
 
 
 class Temperature(nn.Module):

@@ -1,8 +1,10 @@
 """Conservative Q-Learning, Kumar et al. 2020 (arXiv:2006.04779): the H form (eq. 4), on SAC.
 
-Differs from SAC:
+CQL adds a term to the critics' loss. It lowers Q of all actions (their soft maximum) and raises Q of recorded actions.
+The difference of the two is the *gap*. There are two temperatures: `temperature` is that of the soft maximum, stored as
+`softmax_temperature`; `self.temperature` is alpha, SAC's temperature of the policy's entropy.
 
-- The target does not contain the next action's entropy (`backup_entropy` adds it).
+Differs from SAC: the target does not contain the next action's entropy (`backup_entropy` adds it).
 
 Differs from the paper, all as in the authors' code:
 
@@ -15,19 +17,17 @@ Differs from the authors' code:
 
 - One update steps critics, multiplier, actor and temperature in this order, as in SAC. In the authors' code the
   temperature is first, and the actor reads the critics from before their step.
-- Target critics are initialised as copies of the critics, not with weights of their own.
-- Initial weights are PyTorch's, without small last layers.
+- Target critics start as copies of the critics. Initial weights are PyTorch's, without small last layers.
 - The lower bound of the policy's log standard deviation is -20, not -5.
 - Log-probabilities have no 1e-6 in their logarithm, and imitation does not bound the mean to +/- 9.
 - `max_q_backup` uses the best of `num_samples` next actions, not always of 10.
-- Imitation lasts one update longer.
-- By default, observations of a dataset are normalised.
+- Imitation lasts one update longer. By default, observations of a dataset are normalised.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,18 +39,6 @@ from offpcc.config.registry import configurable
 from offpcc.config.validation import Flag, NonnegativeInteger, NonnegativeNumber, PositiveNumber, Size
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks.actors import squash
-
-
-class CQLStats(TypedDict):
-    """Statistics of an update; 0-d tensors."""
-
-    critic_loss: Tensor
-    actor_loss: Tensor
-    q: Tensor
-    entropy: Tensor
-    alpha: Tensor
-    gap: Tensor
-    multiplier: Tensor
 
 
 @configurable
@@ -71,7 +59,7 @@ class CQL(SAC):
         kwargs: see `SAC` and `ActorCritic`.
     """
 
-    stat_names = tuple(CQLStats.__annotations__)
+    stat_names = (*SAC.stat_names, "gap", "multiplier")
     normalizes_recorded = True
 
     def __init__(
@@ -89,13 +77,9 @@ class CQL(SAC):
         **kwargs: Any,
     ) -> None:
         super().__init__(observation_space, action_space, **kwargs)
-        self.conservative_weight, self.num_samples, self.softmax_temperature = (
-            conservative_weight,
-            num_samples,
-            temperature,
-        )
+        self.conservative_weight, self.num_samples = conservative_weight, num_samples
+        self.softmax_temperature, self.bc_steps = temperature, bc_steps
         self.max_q_backup, self.backup_entropy = max_q_backup, backup_entropy
-        self.bc_steps = bc_steps
         self.multiplier = LagrangeMultiplier(lagrange_threshold).to(self.device)
         self.multiplier_optimizer = Optimizer([(self.multiplier.learned_parameters(), self.lr)])
 
@@ -106,52 +90,36 @@ class CQL(SAC):
 
     def about_updates(self, num_updates: float) -> str:
         """See `ActorCritic`."""
-        if not 0 < num_updates <= self.bc_steps:
-            return ""
-        return (
-            f"the actor will only imitate and never seek high Q: CQL.bc_steps is "
-            f"{self.bc_steps:,}, and the run has {num_updates:,.0f} updates; lower it, such as --gin "
-            f'"{type(self).__name__}.bc_steps={num_updates // 10:.0f}", or raise train.num_epochs'
+        told = (
+            f"the actor will only imitate and never seek high Q: CQL.bc_steps is {self.bc_steps:,}, and the run has "
+            f'{num_updates:,.0f} updates; lower it, such as --gin "{type(self).__name__}.bc_steps='
+            f'{num_updates // 10:.0f}", or raise train.num_epochs'
         )
+        return told if 0 < num_updates <= self.bc_steps else ""
 
-    def update_networks(self, batch: Batch) -> Stats:
-        """Make one step of critics, multiplier, actor, temperature and targets."""
-        batch = self.prepare(batch)
-        h = self.summarize(batch)  # from here on, everything is feed-forward
-        critic_loss, q, gap = self.critic_loss(h, batch)
-        self.critic_optimizer.minimize(critic_loss)
-        self.multiplier_optimizer.minimize(self.multiplier.loss(self.excess(gap)))
-        actor_loss, entropy = self.actor_loss(h, batch)
-        self.actor_optimizer.minimize(actor_loss)
-        self.alpha_optimizer.minimize(self.temperature.loss(entropy))
-        self.update_targets()
-        return CQLStats(  # type: ignore[return-value]
-            critic_loss=critic_loss.detach(),
-            actor_loss=actor_loss.detach(),
-            q=q,
-            entropy=entropy,
-            alpha=self.temperature(),
-            gap=gap.detach(),
-            multiplier=self.multiplier(),
-        )
+    def update_critics(self, h: Summaries, batch: Batch) -> Stats:
+        """Make one step of the critics and one of the multiplier."""
+        stats = super().update_critics(h, batch)
+        self.multiplier_optimizer.minimize(self.multiplier.loss(self.excess(stats["gap"])))
+        return {**stats, "multiplier": self.multiplier()}
 
-    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
-        """Return the loss, mean Q and the mean gap.
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return SAC's loss plus alpha' (alpha gap - tau), summed over critics (eq. 4), and statistics.
 
-        The loss is SAC's plus alpha' (alpha (soft maximum Q(o, .) - Q(o, a)) - tau) (eq. 4), summed over critics.
+        The gap of a critic is the mean of (soft maximum of Q(o, .) - Q(o, a)) with recorded a.
         """
         y = self.target(h, batch)
-        q, soft_maximum = self.values(h, batch)
-        bellman, gap = batch.mean((q - y).square()), batch.mean(soft_maximum - q)  # (N,)
-        loss = bellman.sum() + (self.multiplier() * self.excess(gap)).sum()
-        return loss, batch.mean(q.detach()).mean(), gap.mean()
+        q, soft_maximum = self.q_and_soft_maximum(h, batch)
+        loss, stats = self.td_loss(batch, q, y)
+        gap = batch.mean(soft_maximum - q)  # (N,)
+        return loss + (self.multiplier() * self.excess(gap)).sum(), {**stats, "gap": gap.detach().mean()}
 
     def excess(self, gap: Tensor) -> Tensor:
-        """Return the weighted `gap` minus the threshold."""
+        """Return alpha gap - tau: while it is above 0, the multiplier alpha' grows."""
         return self.conservative_weight * gap - self.multiplier.threshold
 
-    def values(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return Q(o, a) and the soft maximum of Q(o, .), (N, B, T, 1) each.
+    def q_and_soft_maximum(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return Q(o, a) of recorded actions and the soft maximum of Q(o, .), (N, B, T, 1) each.
 
         At temperature 1, the soft maximum is the log of the sum of exp Q(o, a') / density(a') over samples a' of three
         policies: uniform, pi(.|o) and pi(.|o'). All Q values are at o.
@@ -166,11 +134,7 @@ class CQL(SAC):
         return q[..., 0, :], self.softmax_temperature * torch.logsumexp(weighted / self.softmax_temperature, -2)
 
     def samples(self, summary: Tensor, num: int) -> tuple[Tensor, Tensor]:
-        """Sample S = `num` actions (B, T, S, A) for each summary (B, T, H).
-
-        Returns:
-            The actions and their log-probabilities (B, T, S, 1).
-        """
+        """Sample S = `num` actions for each summary (B, T, H): (B, T, S, A), and log-probabilities (B, T, S, 1)."""
         mean, log_std = (x.unsqueeze(-2) for x in self.actor(summary))
         like = mean.expand(*mean.shape[:-2], num, self.action_dim)
         return squash(mean, log_std, self.noise.normal(like))
@@ -180,8 +144,7 @@ class CQL(SAC):
         if self.backup_entropy and not self.max_q_backup:
             return super().next_value(h)
         actions, _ = self.samples(h.next_pi, self.num_samples if self.max_q_backup else 1)
-        q: Tensor = self.target_critics(h.target_q[:, :, 1:], actions)  # (N, B, T, S, 1)
-        return q.amax(-2).amin(0)
+        return self.target_critics(h.target_q[:, :, 1:], actions).amax(-2).amin(0)  # type: ignore[no-any-return]
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return SAC's loss and the entropy.

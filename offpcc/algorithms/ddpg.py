@@ -10,51 +10,40 @@ Differs from the paper:
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 import torch
 from torch import Tensor
 
-from offpcc.algorithms.base import DeterministicPolicy
+from offpcc.algorithms.base import ActorCritic
+from offpcc.algorithms.construction import DeterministicPolicy
 from offpcc.config.registry import configurable
 from offpcc.core import Batch, Stats, Summaries
 
 
-class DDPGStats(TypedDict):
-    """Statistics of an update; 0-d tensors."""
-
-    critic_loss: Tensor
-    actor_loss: Tensor
-    q: Tensor
-
-
 @configurable
-class DDPG(DeterministicPolicy):
+class DDPG(DeterministicPolicy, ActorCritic):
     """DDPG, Lillicrap et al. 2016 (arXiv:1509.02971); arguments: see `DeterministicPolicy` and `ActorCritic`."""
 
     default_num_critics = 1
     has_target_actor = True
     loss_covers_batch = True
-    stat_names = tuple(DDPGStats.__annotations__)
+    stat_names = ("critic_loss", "actor_loss", "q")
 
-    def update_networks(self, batch: Batch) -> Stats:
+    def inner_update(self, batch: Batch) -> Stats:
         """Make one step of critics, actor and targets (algorithm 1)."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
-        critic_loss, q = self.critic_loss(h, batch)
-        self.critic_optimizer.minimize(critic_loss)
+        stats = self.update_critics(h, batch)
         actor_loss = self.actor_loss(h, batch)
         self.actor_optimizer.minimize(actor_loss)
         self.update_targets()
-        return DDPGStats(critic_loss=critic_loss.detach(), actor_loss=actor_loss.detach(), q=q)  # type: ignore[return-value]
+        return {"critic_loss": stats["critic_loss"], "actor_loss": actor_loss.detach(), **stats}
 
-    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return L = mean (y - Q(o, a))^2, summed over critics, and mean Q; y = r + gamma (1 - d) Q'(o', mu'(o'))."""
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return L = mean (y - Q(o, a))^2, where y = r + gamma (1 - d) Q'(o', mu'(o')); see `td_loss`."""
         with torch.no_grad():
             next_q = self.target_critics(h.target_q[:, :, 1:], self.target_action(h))
             y = self.td_target(batch, next_q.amin(0))
-        q = self.critics(h.q, batch.actions)
-        return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+        return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
     def target_action(self, h: Summaries) -> Tensor:
         """Return a' = mu'(o')."""

@@ -1,15 +1,16 @@
-"""Execution of updates: fused or plain, compiled, in bfloat16, and guarded against NaN."""
+"""`Execution`: how updates are computed: precision, fused, compiled, and what happens at NaN."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
 
-from offpcc.config.validation import one_of
-from offpcc.core import Batch, Stats
+from offpcc.config.validation import Flag, one_of
 
 PRECISIONS = ("float32", "bfloat16")
 NONFINITE_POLICIES = ("raise", "skip")
@@ -17,29 +18,33 @@ Precision = Annotated[str, one_of(PRECISIONS)]
 NonFinitePolicy = Annotated[str, one_of(NONFINITE_POLICIES)]
 
 
-def with_execution_mode(update: Callable[[Any, Batch], Stats]) -> Callable[[Any, Batch], Stats]:
-    """Wrap `update_networks`, so that it follows the agent's options (fused, compile, precision, nonfinite).
+@dataclass(frozen=True)
+class Execution:
+    """How updates are computed. These options change speed and rounding, not the algorithm.
 
-    Autocast caches no cast weights, because weights change during an update.
+    Args:
+        precision: "bfloat16" runs matrix products of updates in bfloat16, which is faster. Weights, moments, last
+            layers and acting stay in float32. So do the hidden states of GRU, minGRU and LRU. An LSTM's state is
+            bfloat16: it may lose a fifth of a cue that it keeps for hundreds of steps.
+        fused: whether to use the hand-written updates, which are faster on the CPU. They exist for SAC, DDPG, TD3,
+            TD3+BC, IQL and BC with plain MLPs and without memory. Default: wherever they fit.
+        compile: whether to compile the losses with `torch.compile`. It needs a C++ compiler, and the first updates take
+            a minute or more. Encoders, optimizers and targets are not compiled.
+        nonfinite: what to do if an update has NaN or infinity. "raise" raises an error that names the first such
+            tensor. "skip" skips the update; its statistics are NaN, except `skipped`, which is 1. In both cases, no
+            weight changes from the first such tensor on. A resumed run may use the other setting.
     """
 
-    def chosen(agent: Any, batch: Batch) -> Stats:
-        if agent._fused is not None and agent._fused.fits(agent):
-            stats: Stats = agent._fused(agent, batch)
-            return stats
-        if agent.compile:
-            compile_losses(agent)
-        if agent.precision == "float32":
-            return update(agent, batch)
-        with torch.autocast(agent.device.type, torch.bfloat16, cache_enabled=False):
-            return update(agent, batch)
+    precision: Precision = "float32"
+    fused: Flag | None = None
+    compile: Flag = False
+    nonfinite: NonFinitePolicy = "raise"
 
-    @functools.wraps(update)
-    def wrapped(self: Any, batch: Batch) -> Stats:
-        stats: Stats = self.watch.run(self, chosen, batch)
-        return stats
-
-    return wrapped
+    def autocast(self, device: torch.device) -> contextlib.AbstractContextManager[None]:
+        """Return the context of an update. It caches no cast weights, because weights change during an update."""
+        if self.precision == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
 def compile_losses(agent: Any) -> None:
@@ -51,5 +56,5 @@ def compile_losses(agent: Any) -> None:
 
 @functools.cache
 def loss_names(cls: Hashable) -> tuple[str, ...]:
-    """Names of the class's methods that are losses."""
-    return tuple(name for name in dir(cls) if name.endswith("_loss"))
+    """Names of the class's methods that are losses of an optimizer."""
+    return tuple(name for name in dir(cls) if name.endswith("_loss") and name != "td_loss")

@@ -24,7 +24,7 @@ Differs from the authors' code:
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,17 +38,6 @@ from offpcc.networks import GaussianActor
 from offpcc.networks.layers import mlp
 
 LOG_STD_BOUNDS = -5.0, 2.0  # the authors' code
-
-
-class IQLStats(TypedDict):
-    """Statistics of an update; 0-d tensors."""
-
-    critic_loss: Tensor
-    actor_loss: Tensor
-    value_loss: Tensor
-    q: Tensor
-    v: Tensor
-    weight: Tensor
 
 
 @configurable
@@ -66,7 +55,7 @@ class IQL(ActorCritic):
 
     actor: GaussianActor
     normalizes_recorded = True
-    stat_names = tuple(IQLStats.__annotations__)
+    stat_names = ("critic_loss", "actor_loss", "value_loss", "q", "v", "weight")
 
     def __init__(
         self,
@@ -94,7 +83,7 @@ class IQL(ActorCritic):
         """See `ActorCritic`."""
         return *super().networks(), self.value
 
-    def update_networks(self, batch: Batch) -> Stats:
+    def inner_update(self, batch: Batch) -> Stats:
         """Make one step of V, actor, critics and targets."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
@@ -103,17 +92,16 @@ class IQL(ActorCritic):
         self.value_optimizer.minimize(value_loss)
         actor_loss, weight = self.actor_loss(h, batch, recorded)
         self.actor_optimizer.minimize(actor_loss)
-        critic_loss, q = self.critic_loss(h, batch)
-        self.critic_optimizer.minimize(critic_loss)
+        stats = self.update_critics(h, batch)
         self.update_targets()
-        return IQLStats(  # type: ignore[return-value]
-            critic_loss=critic_loss.detach(),
-            actor_loss=actor_loss.detach(),
-            value_loss=value_loss.detach(),
-            q=q,
-            v=v,
-            weight=weight,
-        )
+        return {
+            "critic_loss": stats["critic_loss"],
+            "actor_loss": actor_loss.detach(),
+            "value_loss": value_loss.detach(),
+            **stats,
+            "v": v,
+            "weight": weight,
+        }
 
     def value_loss(self, h: Summaries, batch: Batch, recorded: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return L_V = mean |tau - 1(u < 0)| u^2, where u = min Q'(o, a) - V(o), and mean V.
@@ -125,12 +113,11 @@ class IQL(ActorCritic):
         share = (self.expectile - (u < 0.0).to(u.dtype)).abs()
         return batch.mean(share * u.square()), batch.mean(v.detach())
 
-    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return L_Q = mean (r + gamma (1 - d) V(o') - Q(o, a))^2, summed over critics, and mean Q."""
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return L_Q = mean (r + gamma (1 - d) V(o') - Q(o, a))^2, and statistics; see `td_loss`."""
         with torch.no_grad():
             y = self.td_target(batch, self.value(h.v[:, 1:]))
-        q = self.critics(h.q, batch.actions)
-        return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+        return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
     def actor_loss(self, h: Summaries, batch: Batch, recorded: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return L_pi = -mean w log pi(a|o) and the mean of the weight w.

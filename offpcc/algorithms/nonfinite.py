@@ -1,22 +1,19 @@
-"""`NonFiniteGuard`: keeps NaN and infinity out of updates, and reports the first tensor that had one.
+"""`NonFiniteGuard`: keeps NaN and infinity out of updates, and names the first tensor that had one.
 
-While an agent's update runs, `current` returns its guard, and optimizers and targets ask this guard before they change
-anything. After the first non-finite value, no step has an effect, so that weights, moments, targets and statistics stay
-finite. The check is synchronous on a CPU and asynchronous on a GPU.
-
-The guard checks batches, losses and gradients; non-finite weights make these non-finite, too. To name the first bad
-tensor, `find` searches the batch, weights, losses and gradients. It runs only after the guard has found a bad value. On
-a GPU, the guard first repeats the bad update.
+An agent's optimizers ask its guard before each step. The guard checks the batch, the loss and the gradients; non-finite
+weights make these non-finite, too. On a CPU, the check is synchronous: a bad value ends the update by an exception, so
+nothing after it changes. On a GPU, the host does not wait: the flag `found` stays on the device and turns this and all
+later steps into steps without effect, until the host reads it. Then the guard repeats the bad update to name the
+tensor.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,19 +21,16 @@ from torch import Tensor, nn
 from offpcc.core import Batch, Stats
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.tensor_files import write_tensors
+from offpcc.utils.torch_private import find_nonfinite_
 
-GIVEN = ("observations", "actions", "rewards", "terminations", "first_action", "first_reward")  # fields of `Batch`
+GIVEN = ("observations", "actions", "rewards", "terminations", "first_action", "first_reward", "weights")
 IN_DATA = "`offpcc check` looks for such numbers in an environment (--env) or in recorded data (--dataset)"
 IN_WEIGHTS = "no update makes them so: go on from a checkpoint, or load other weights"
 IN_LEARNING = "a smaller learning rate, max_grad_norm or a smaller reward_scale may keep it in bounds"
-
-
-class GradientCheck(NamedTuple):
-    """Loss, parameters and gradients of one optimizer step."""
-
-    loss: Tensor | None  # 0-d
-    parameters: Sequence[Tensor]
-    gradients: Sequence[Tensor | None]
+INTERVAL = 20  # updates between two reports of a GPU; a report is read when the next one is started
+LARGEST_KEPT = 2**28  # bytes of unchecked batches that the guard may keep; it reports earlier to stay below
+MOST_SKIPPED = 100  # skipped updates in a row, at which the guard raises
+KEPT = ("skips", "is_awaited", "statistics", "found", "_one", "_count", "num_updates", "bad_in_a_row")  # by a copy
 
 
 class NonFiniteError(UserError):
@@ -53,13 +47,10 @@ class NonFiniteError(UserError):
     def __init__(self, update: int, finding: str, remedy: str, batch: Batch, step: int | None = None) -> None:
         self.update, self.finding, self.remedy, self.batch, self.step = update, finding, remedy, batch, step
         self.kept = "the batch is this error's `batch`, to be written by `save(file)`"
-        super().__init__(self._told())
+        super().__init__(str(self))
 
     def at(self, step: int) -> NonFiniteError:
-        """Return a copy of this error with its environment step.
-
-        It is a new object, because gin wraps exceptions that pass through it in a proxy.
-        """
+        """Return a new error with its environment step, because gin wraps those that pass through it in a proxy."""
         return NonFiniteError(self.update, self.finding, self.remedy, self.batch, step)
 
     def save(self, file: Path) -> None:
@@ -69,44 +60,274 @@ class NonFiniteError(UserError):
         batch = {name: x.cpu().clone() if isinstance(x, Tensor) else x for name, x in self.batch._asdict().items()}
         try:
             write_tensors(file, facts | {"batch": batch})
+            self.kept = f"its batch is in {file}, read by torch.load(FILE, weights_only=True)"
         except OSError as error:
             self.kept = f"its batch could not be written to {file} ({first_line(error)})"
-        else:
-            self.kept = f"its batch is in {file}, read by torch.load(FILE, weights_only=True)"
-        self.message = self._told()
+        self.message = str(self)
 
     def __str__(self) -> str:
         """Return the message, with the step and the file if they are known."""
-        return self.message
-
-    def _told(self) -> str:
         at = "" if self.step is None else f" at step {self.step:,}"
         return f"update {self.update:,}{at}: {self.finding}, so nothing more was learned; {self.remedy}; {self.kept}"
 
 
-def find(agent: Any, batch: Batch, looks: Sequence[GradientCheck]) -> tuple[str, str]:
+class SkippedUpdate(Exception):  # noqa: N818  # no error
+    """Ends an update with a bad value on a CPU, if such updates are skipped."""
+
+
+class NonFiniteGuard:
+    """Checks the updates of one agent for NaN and infinity ("bad" values).
+
+    Args:
+        device: the agent's device.
+        skips: True to skip and count bad updates, False to raise an error.
+
+    Attributes:
+        statistics: tensors that change without an optimizer step, such as those of a normalisation.
+        found: 0-d tensor. On a GPU, it is 1 from the first bad value on, else 0. If bad updates are skipped, each
+            update resets it.
+        num_updates: number of updates, skipped ones included.
+        bad_in_a_row: number of latest updates in a row that were bad, as far as the host knows.
+        is_awaited: True if the guard reads each check's result at once, as on a CPU. On a GPU that would cost time.
+    """
+
+    def __init__(self, device: torch.device, skips: bool = False) -> None:
+        self.skips, self.is_awaited = skips, device.type == "cpu"
+        self.statistics: list[Tensor] = []
+        self.found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
+        self._count = torch.zeros((), device=device)  # bad updates in a row, on a GPU
+        self.num_updates = self.bad_in_a_row = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forget the update under way and the reports."""
+        self._agent: Any = None  # whose update is under way
+        self._batch: Any = None
+        self._is_search = False
+        self._unchecked: list[Tensor] = []
+        self._before: list[Tensor] = []  # the statistics before the update
+        self._batches: deque[Batch] = deque()  # of updates whose result the host does not know yet
+        self._num_bytes = 0  # of the batches since the last report
+        self._reported: tuple[int, Tensor, dict[Any, int], Any] | None = None
+
+    # An update ------------------------------------------------------------------------------------------------
+
+    def begin(self, agent: Any, batch: Batch) -> None:
+        """Start the checks of an update of `agent`."""
+        self._agent, self._batch, self._unchecked = agent, batch, []
+        self._before = [statistic.clone() for statistic in self.statistics]
+        self.num_updates += not self._is_search
+        if self.skips and not self.is_awaited and not self._is_search:
+            self.found.zero_()
+
+    def check_batch(self, *given: Tensor) -> None:
+        """Register tensors of the batch, without padding, for the check before the first optimizer step."""
+        if self._agent is not None:
+            numbers = [x for x in given if x.is_floating_point()]
+            self._unchecked += numbers if self.is_awaited else [x.sum() for x in numbers]
+
+    def check_step(
+        self, optimizer: Any, loss: Tensor | None, gradients: Sequence[Tensor | None], flat: Sequence[Tensor]
+    ) -> Tensor | None:
+        """Check the batch, and the loss and the gradients of an optimizer's step. Outside of an update, do nothing.
+
+        Args:
+            optimizer: the optimizer.
+            loss: the loss, 0-d, if known.
+            gradients: the gradient of each parameter, to name a bad one.
+            flat: tensors with all gradients. They may be those after clipping, as clipping makes no bad value finite.
+
+        Returns:
+            `found` on a GPU, for operations that read it there; else None.
+
+        Raises:
+            NonFiniteError: on a CPU, a value is bad; or it is the bad update that is repeated.
+            SkippedUpdate: on a CPU, a value is bad and the update is to be skipped.
+        """
+        if self._agent is None:
+            return None
+        self._unchecked += flat if loss is None else [*flat, loss.detach()]
+        self._check(optimizer, loss, gradients)
+        return self.found_inf
+
+    @property
+    def found_inf(self) -> Tensor | None:
+        """Return `found` on a GPU, for operations that read it there; None on a CPU, where exceptions do this."""
+        return None if self.is_awaited else self.found
+
+    def finish(self, stats: Stats) -> Stats:
+        """End an update, and return its statistics; those of a skipped update are NaN, plus `skipped`, 1 or 0.
+
+        Raises:
+            NonFiniteError: a statistic of a normalisation is bad; or, on a GPU, a recent update was.
+            SkippedUpdate: see `check_step`.
+        """
+        agent, batch = self._agent, self._batch
+        if self._unchecked or self.statistics:
+            self._unchecked += [statistic for statistic in self.statistics if statistic.dim()]  # no counts
+            self._check(None, None, ())
+        self._agent = self._batch = None
+        if self.is_awaited:
+            self.bad_in_a_row = 0
+            return {**stats, "skipped": self.found.clone()} if self.skips else stats
+        for statistic, old in zip(self.statistics, self._before, strict=True):
+            statistic.copy_(torch.where(self.found > 0, old, statistic))
+        if not self._is_search:
+            self._count.add_(1.0).mul_(self.found)
+            self._batches.append(batch)
+            self._num_bytes += sum(part.nbytes for part in batch if isinstance(part, Tensor))
+            if self.num_updates % INTERVAL == 0 or self._num_bytes > LARGEST_KEPT // 2:
+                self._report(agent)
+        if not self.skips:
+            return stats
+        made = {name: torch.where(self.found > 0, math.nan, value) for name, value in stats.items()}
+        return {**made, "skipped": self.found.clone()}
+
+    def stats_of_skipped(self, agent: Any, batch: Batch) -> Stats:
+        """Return the statistics of an update that `SkippedUpdate` ended."""
+        stats = {name: torch.full((), math.nan) for name in agent.stat_names}
+        if batch.weights is not None and agent.has_critics:
+            stats["td_error"] = torch.full_like(batch.loss_mask, math.nan)
+        return {**stats, "skipped": torch.ones(())}
+
+    def _check(self, optimizer: Any, loss: Tensor | None, gradients: Sequence[Tensor | None]) -> None:
+        """Check the registered tensors; on a GPU in one operation and without waiting.
+
+        On a CPU it checks sums first: a sum is not finite if one of its terms is not. The sum of large finite numbers
+        may overflow, so a bad sum is followed by a check of each tensor.
+        """
+        given, self._unchecked = self._unchecked, []
+        if not self.is_awaited and not self._is_search:
+            if given:  # this operation also multiplies them by 1
+                find_nonfinite_(given, self.found, self._one)
+            return
+        total = sum([(x.sum() if x.dim() else x).item() for x in given])
+        if math.isfinite(total) or not any(bool(bad(x)) for x in given):
+            return
+        agent, batch = self._agent, self._batch
+        for statistic, old in zip(self.statistics, self._before, strict=True):
+            statistic.copy_(old)
+        if self._is_search:
+            raise NonFiniteError(0, *find(agent, batch, optimizer, loss, gradients), batch)
+        self.bad_in_a_row += 1
+        if self.skips and self.bad_in_a_row < MOST_SKIPPED:
+            self._agent = self._batch = None
+            raise SkippedUpdate
+        raise self._error(agent, batch, self.num_updates, *find(agent, batch, optimizer, loss, gradients))
+
+    def _error(self, agent: Any, batch: Batch, number: int, finding: str, remedy: str) -> NonFiniteError:
+        """Return the error, and reset the guard: a caller that catches the error may continue."""
+        if self.skips:
+            finding = f"{MOST_SKIPPED} updates in a row were skipped, and in this one {finding}"
+        elif remedy != IN_WEIGHTS:
+            remedy += (
+                f'; nonfinite = "skip" leaves such updates out, also of this run from its last checkpoint on: '
+                f"--resume --gin \"{type(agent).__name__}.nonfinite='skip'\""
+            )
+        self.load_state_dict({"num_updates": self.num_updates, "bad_in_a_row": 0})
+        return NonFiniteError(number, finding, remedy, batch)
+
+    # Reports of a GPU -----------------------------------------------------------------------------------------
+
+    def synchronize(self, agent: Any) -> None:
+        """Wait for the results of all updates of `agent`. It is called before a save.
+
+        Raises:
+            NonFiniteError: a recent update was bad; if bad updates are skipped, too many in a row were.
+        """
+        for _ in range(2 * bool(self._batches)):
+            self._report(agent)
+
+    def _report(self, agent: Any) -> None:
+        """Read the previous report and start the next one, without waiting for that."""
+        if self._reported is not None:
+            number, counts, before, event = self._reported
+            if event is not None:
+                event.synchronize()
+            self.bad_in_a_row, *made = map(int, counts)
+            if self.bad_in_a_row >= (MOST_SKIPPED if self.skips else 1):
+                if not self.skips:  # after the first bad update, all count as bad; name the first
+                    number -= self.bad_in_a_row - 1
+                batch = self._batches[number - self.num_updates - 1]
+                raise self._error(agent, batch, number, *self._search(agent, batch))
+            while len(self._batches) > self.num_updates - number:  # drop the checked batches
+                self._batches.popleft()
+            for (optimizer, num_updates), num_made in zip(before.items(), made, strict=True):
+                optimizer.num_updates += num_made - num_updates  # skipped steps count for no schedule and no delay
+        updates = _updates_of(agent) if self.skips else {}
+        counts = torch.stack([self._count, *(part.num_made() for part in updates)]).to("cpu", non_blocking=True)
+        event = torch.cuda.current_stream(self.found.device).record_event() if self.found.is_cuda else None
+        self._reported, self._num_bytes = (self.num_updates, counts, updates, event), 0
+
+    def _search(self, agent: Any, batch: Batch) -> tuple[str, str]:
+        """Repeat a bad update, without an effect and without the run's random numbers, to name its first bad tensor."""
+        updates, noise = _updates_of(agent), agent.noise.state_dict()
+        self.found.fill_(1.0)  # no step has an effect
+        self._is_search = True
+        try:
+            with torch.random.fork_rng([self.found.device] if self.found.is_cuda else []):
+                agent.update_networks(batch)
+        except NonFiniteError as error:
+            return error.finding, error.remedy
+        finally:
+            self._is_search = False
+            agent.noise.load_state_dict(noise)
+            for optimizer, num_updates in updates.items():
+                optimizer.num_updates = num_updates
+        return "a loss or a gradient was NaN or infinite, but not when the update was repeated", IN_LEARNING
+
+    # Saving and copying ---------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state that later updates need. Call `synchronize` first."""
+        return {"num_updates": self.num_updates, "bad_in_a_row": self.bad_in_a_row}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load the result of `state_dict`."""
+        self.num_updates, self.bad_in_a_row = state["num_updates"], state["bad_in_a_row"]
+        self.found.zero_()
+        self._count.fill_(self.bad_in_a_row)
+        self._clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all attributes but pending checks, which belong to this agent's own updates."""
+        return {name: vars(self)[name] for name in KEPT}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a copy, with no pending checks."""
+        vars(self).update(state)
+        self._clear()
+
+
+def _updates_of(agent: Any) -> dict[Any, int]:
+    """Return the agent's optimizers, and the number of updates of each."""
+    optimizers = (part for part in vars(agent).values() if hasattr(part, "num_made") and part.groups)
+    return {part: part.num_updates for part in optimizers}
+
+
+def find(
+    agent: Any, batch: Batch, optimizer: Any, loss: Tensor | None, gradients: Sequence[Tensor | None]
+) -> tuple[str, str]:
     """Return a description of the first non-finite tensor of an update, and the remedy.
 
-    The search order is the order of computation: batch, weights, then losses and gradients of each optimizer step.
+    The search order is the order of computation: batch, weights, then loss and gradients of the step under way.
     """
+    given = batch.without_padding()._asdict()
     for name in GIVEN:
-        given = getattr(batch.without_padding(), name)
-        if held := bad(given) or too_large(given):
+        if given[name] is not None and (held := bad(given[name]) or too_large(given[name])):
             return f"the batch's {name} {held}", IN_DATA
     modules = {name: part for name, part in vars(agent).items() if isinstance(part, nn.Module)}
     for name, weight in _weights(modules):
         if held := bad(weight):
             return f"{name} {held}", IN_WEIGHTS
+    owner = next((name for name, part in vars(agent).items() if part is optimizer), "an optimizer")
+    if loss is not None and not torch.isfinite(loss):
+        return f"the loss of {owner} is {loss.item()}", IN_LEARNING
     names = {id(p): f"{name}.{key}" for name, module in modules.items() for key, p in module.named_parameters()}
-    owners = {id(part.parameters): name for name, part in vars(agent).items() if hasattr(part, "minimize")}
-    for loss, parameters, gradients in looks:
-        owner = owners.get(id(parameters), "an optimizer")
-        if loss is not None and not torch.isfinite(loss):
-            return f"the loss of {owner} is {loss.item()}", IN_LEARNING
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            if gradient is not None and (held := bad(gradient)):
-                return f"the gradient of {names.get(id(parameter), owner)} {held}", IN_LEARNING
-    return "a loss or a gradient was NaN or infinite, but not when the update was repeated", IN_LEARNING
+    for parameter, gradient in zip(optimizer.parameters if gradients else (), gradients, strict=True):
+        if gradient is not None and (held := bad(gradient)):
+            return f"the gradient of {names.get(id(parameter), owner)} {held}", IN_LEARNING
+    return "a statistic of a normalisation was NaN or infinite", IN_LEARNING
 
 
 def why_no_action(parts: dict[str, nn.Module], observation: Any) -> str:
@@ -148,237 +369,3 @@ def bad(x: Tensor) -> str:
     place = wrong.nonzero()[0].tolist()
     where = f" at {place}, the first of {count:,} such numbers in {x.numel():,}" if x.dim() else ""
     return f"is {x[tuple(place)].item()}{where}"
-
-
-INTERVAL = 20  # updates between two reports of a GPU; a report is read when the next one is started
-LARGEST_KEPT = 2**28  # bytes of unchecked batches that the guard may keep; it reports earlier to stay below
-MOST_SKIPPED = 100  # skipped updates in a row, at which the guard raises
-UNDER_WAY = ("_looks", "_awaiting_a_look", "_update", "_batches", "_num_bytes", "_reported")
-
-Update = Callable[[Any, Batch], Stats]
-_CURRENT: ContextVar[NonFiniteGuard | None] = ContextVar("watch", default=None)
-
-
-def current() -> NonFiniteGuard | None:
-    """Return the guard of the agent whose update is running; None outside of updates."""
-    return _CURRENT.get()
-
-
-class NonFiniteGuard:
-    """Checks the updates of one agent for NaN and infinity ("bad" values).
-
-    Args:
-        device: the agent's device.
-        statistics: tensors that change without an optimizer step, such as those of a normalisation.
-        skips: True to skip and count bad updates, False to raise an error.
-
-    Attributes:
-        found: 0-d tensor: 1 from the first bad value on, else 0. If bad updates are skipped, each update resets it.
-        num_updates: number of updates, skipped ones included.
-        bad_in_a_row: number of latest updates in a row that were bad, as far as the host knows.
-        is_awaited: True if the guard reads each check's result at once, as on a CPU. On a GPU that would cost time.
-    """
-
-    _looks: list[GradientCheck]  # of the latest update
-    _awaiting_a_look: list[Tensor]
-    _update: Update
-    _batches: deque[Batch]  # batches of updates whose result the host does not know yet
-    _num_bytes: int  # bytes of the batches since the last report
-    _reported: tuple[int, Tensor, Any] | None  # number of the last update in the report, bad updates in a row, event
-
-    def __init__(self, device: torch.device, statistics: Sequence[Tensor] = (), skips: bool = False) -> None:
-        self.statistics, self.skips = list(statistics), skips
-        self.is_awaited = device.type == "cpu"
-        self.found = torch.zeros((), device=device)
-        self.num_updates = self.bad_in_a_row = 0
-        self._one = torch.ones((), device=device)
-        self._count = torch.zeros((), device=device)  # bad updates in a row, on a GPU
-        self._begin_reports()
-
-    def run(self, agent: Any, update: Update, batch: Batch) -> Stats:
-        """Run `update(agent, batch)` with checks, and return its statistics.
-
-        Raises:
-            NonFiniteError: this update or a recent one was bad; if bad updates are skipped, too many in a row were.
-        """
-        if _CURRENT.get() is self:  # the update calls its parent's
-            return update(agent, batch)
-        if self.skips:
-            self.found.zero_()
-        stats = self._watched(agent, update, batch)
-        self.num_updates += 1
-        if self.skips:
-            stats = self._of_made_update(stats)
-        if self.is_awaited:
-            self.bad_in_a_row = self.bad_in_a_row + 1 if self.found.item() else 0
-            if self._are_too_many:
-                self._raise_error(agent, update, batch, self.num_updates)
-        else:
-            self._count.add_(self._one).mul_(self.found)
-            self._batches.append(batch)
-            self._update = update
-            self._num_bytes += _num_bytes(batch)
-            if self.num_updates % INTERVAL == 0 or self._num_bytes > LARGEST_KEPT // 2:
-                self._report(agent)
-        return stats
-
-    def synchronize(self, agent: Any) -> None:
-        """Wait for the results of all updates of `agent`. It is called before a save.
-
-        Raises:
-            NonFiniteError: see `run`.
-        """
-        if self._batches:
-            self._report(agent)
-            self._report(agent)
-
-    # Used inside updates -------------------------------------------------------------------------------------
-
-    @property
-    def blocks_update(self) -> bool:
-        """True if the update must not change anything. Always False on a GPU, where `found_inf` does this."""
-        return self.is_awaited and self.found.item() > 0.0
-
-    @property
-    def found_inf(self) -> Tensor | None:
-        """Return `found` on a GPU, for operations that read it there; None on a CPU, which has `blocks_update`."""
-        return None if self.is_awaited else self.found
-
-    def check_batch(self, *given: Tensor) -> None:
-        """Register tensors of the batch, without padding, for the check before the first optimizer step."""
-        if _CURRENT.get() is self:
-            numbers = [x for x in given if x.is_floating_point()]
-            self._awaiting_a_look += numbers if self.is_awaited else [x.sum() for x in numbers]
-
-    def check_gradients(self, look: GradientCheck, gradients: Sequence[Tensor]) -> None:
-        """Check the loss and the gradients of an optimizer step.
-
-        Args:
-            look: the step; `find` searches it later.
-            gradients: the gradients, or flat tensors with all of them. They may be those before clipping, as clipping
-                makes no bad value finite.
-        """
-        self._looks.append(look)
-        self._awaiting_a_look += gradients
-        if look.loss is not None:
-            self._awaiting_a_look.append(look.loss)
-        self._look()
-
-    def _look(self) -> None:
-        """Check the registered tensors and set `found`; on a GPU in one operation and without waiting.
-
-        On a CPU it checks sums first: a sum is not finite if one of its terms is not. The sum of large finite numbers
-        may overflow, so a bad sum is followed by a check of each tensor.
-        """
-        awaiting, self._awaiting_a_look = self._awaiting_a_look, []
-        if self.is_awaited:
-            total = sum([(x.sum() if x.dim() else x).item() for x in awaiting])
-            if not math.isfinite(total) and any(bool(bad(x)) for x in awaiting):
-                self.found.fill_(1.0)
-        elif awaiting:  # this operation also multiplies them by 1
-            awaiting = [x.detach() for x in awaiting]
-            torch._amp_foreach_non_finite_check_and_unscale_(awaiting, self.found, self._one)
-
-    def _watched(self, agent: Any, update: Update, batch: Batch) -> Stats:
-        before = [statistic.clone() for statistic in self.statistics]
-        self._looks, self._awaiting_a_look = [], []
-        token = _CURRENT.set(self)
-        try:
-            stats = update(agent, batch)
-        finally:
-            _CURRENT.reset(token)
-        if before or self._awaiting_a_look:
-            self._awaiting_a_look += [statistic for statistic in self.statistics if statistic.dim()]  # no counts
-            self._look()
-            for statistic, old in zip(self.statistics, before, strict=True):
-                statistic.copy_(torch.where(self.found > 0.0, old, statistic))
-        return stats
-
-    # Results and errors --------------------------------------------------------------------------------------
-
-    def _of_made_update(self, stats: Stats) -> Stats:
-        """Return `stats`, all NaN if the update was skipped, plus `skipped`, which is 1 or 0."""
-        skipped = self.found > 0.0
-        made = {name: torch.where(skipped, math.nan, value) for name, value in stats.items()}
-        return made | {"skipped": self.found.clone()}
-
-    @property
-    def _are_too_many(self) -> bool:
-        return self.bad_in_a_row >= (MOST_SKIPPED if self.skips else 1)
-
-    def _raise_error(self, agent: Any, update: Update, batch: Batch, number: int) -> None:
-        """Find the first bad tensor, reset the guard and raise.
-
-        Args:
-            agent: the agent.
-            update: the update function.
-            batch: batch of the bad update.
-            number: number of the bad update.
-        """
-        if not self.is_awaited:  # other updates have followed; with `found` set, a repeat changes nothing
-            self.found.fill_(1.0)
-            self._watched(agent, update, batch)
-        finding, remedy = find(agent, batch, self._looks)
-        if self.skips:
-            finding = f"{MOST_SKIPPED} updates in a row were skipped, and in this one {finding}"
-        elif remedy != IN_WEIGHTS:
-            remedy += (
-                f'; nonfinite = "skip" leaves such updates out, also of this run from its last checkpoint on: '
-                f"--resume --gin \"{type(agent).__name__}.nonfinite='skip'\""
-            )
-        self.bad_in_a_row = 0  # a caller that catches the error may continue
-        self.found.zero_()
-        self._count.zero_()
-        self._begin_reports()
-        raise NonFiniteError(number, finding, remedy, batch)
-
-    def _report(self, agent: Any) -> None:
-        """Read the previous report and start the next one, without waiting for that."""
-        if self._reported is not None:
-            number, count, event = self._reported
-            if event is not None:
-                event.synchronize()
-            self.bad_in_a_row = int(count)
-            if self._are_too_many:
-                if not self.skips:  # after the first bad update, all count as bad; name the first
-                    number -= self.bad_in_a_row - 1
-                self._raise_error(agent, self._update, self._batches[number - self.num_updates - 1], number)
-            while len(self._batches) > self.num_updates - number:  # drop the checked batches
-                self._batches.popleft()
-        count = self._count.clone().to("cpu", non_blocking=True)
-        event = torch.cuda.current_stream(self.found.device).record_event() if self.found.is_cuda else None
-        self._reported, self._num_bytes = (self.num_updates, count, event), 0
-
-    def _begin_reports(self) -> None:
-        self._looks, self._awaiting_a_look, self._update, self._reported = [], [], _no_update, None
-        self._batches, self._num_bytes = deque(), 0
-
-    # Saving and copying --------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state that later updates need. Call `synchronize` first."""
-        return {"num_updates": self.num_updates, "bad_in_a_row": self.bad_in_a_row}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the result of `state_dict`."""
-        self.num_updates, self.bad_in_a_row = state["num_updates"], state["bad_in_a_row"]
-        self.found.zero_()
-        self._count.fill_(self.bad_in_a_row)
-        self._begin_reports()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return all attributes but pending checks, which belong to this agent's own updates."""
-        return {name: part for name, part in vars(self).items() if name not in UNDER_WAY}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a copy, with no pending checks."""
-        vars(self).update(state)
-        self._begin_reports()
-
-
-def _num_bytes(batch: Batch) -> int:
-    return sum(part.nbytes for part in batch if isinstance(part, Tensor))
-
-
-def _no_update(agent: Any, batch: Batch) -> Stats:
-    return {}

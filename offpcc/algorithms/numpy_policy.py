@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from offpcc.core import Memory, State
 from offpcc.networks import Inputs
-from offpcc.networks.numpy_inference import Array, Mirror, mirror_of
+from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of
 from offpcc.networks.states import map_state
 
 MOST_MIRRORED = 8  # environments; with more, matrix products dominate, and PyTorch's threads are faster
@@ -37,11 +37,9 @@ class NumpyPolicy:
     @classmethod
     def of(cls, parts: Mapping[str, nn.Module], memoryless: bool) -> NumpyPolicy | None:
         """Return the policy for an agent's `actor_parts`, or None if one of them has no mirror."""
-        found = {name: mirror_of(part) for name, part in parts.items()}
-        mirrors = {name: mirror for name, mirror in found.items() if mirror is not None}
-        if len(mirrors) < len(found):
+        if (mirrors := mirrors_of(*parts.values())) is None:
             return None
-        policy = cls(mirrors, memoryless)
+        policy = cls(dict(zip(parts, mirrors, strict=True)), memoryless)
         policy.weights = [weight for part in parts.values() for weight in part.parameters()]
         policy.places = [weight.data_ptr() for weight in policy.weights]
         return policy

@@ -1,4 +1,4 @@
-"""`Optimizer`, which is Adam, and learning rate schedules."""
+"""`Optimizer`, which is Adam, `PolyakAverage`, and learning rate schedules."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from offpcc.algorithms.nonfinite import GradientCheck, NonFiniteGuard, current
+from offpcc.algorithms.nonfinite import NonFiniteGuard
 from offpcc.config.registry import configurable
 from offpcc.config.validation import (
     NONNEGATIVE,
@@ -19,6 +19,15 @@ from offpcc.config.validation import (
     either,
     is_number,
     with_parentheses,
+)
+from offpcc.utils.torch_private import (
+    foreach_add_,
+    foreach_lerp_,
+    foreach_mul,
+    foreach_mul_,
+    foreach_norm,
+    foreach_sub,
+    fused_adam_,
 )
 
 CLIP_EPSILON = 1e-6  # added to norms, as PyTorch does
@@ -85,7 +94,13 @@ class Optimizer:
     Args:
         groups: pairs of parameters and their learning rate, a number or a schedule.
         max_grad_norm: if given, the gradients of all groups together are clipped to this norm.
+
+    Attributes:
+        guard: the agent's guard, set in each update. Before a step, it checks the loss and the gradients.
+        num_updates: number of steps, without skipped ones.
     """
+
+    guard: NonFiniteGuard | None = None
 
     def __init__(
         self,
@@ -133,14 +148,18 @@ class Optimizer:
             parameter.grad = laid_out(gradient, parameter)
         if self.max_grad_norm is not None:
             clip(self.parameters, self.max_grad_norm)
-        watch = current()
-        if watch is not None:
+        found_inf = None
+        if self.guard is not None:
             if flat_gradients is None:
                 flat_gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-            watch.check_gradients(GradientCheck(loss, self.parameters, gradients), flat_gradients)
+            found_inf = self.guard.check_step(self, loss, gradients, flat_gradients)
         for group in self.groups:
-            group.step(self.num_updates if num_updates is None else num_updates, watch)
+            group.step(self.num_updates if num_updates is None else num_updates, found_inf)
         self.num_updates += 1
+
+    def num_made(self) -> Tensor:
+        """Return the number of steps that had an effect, 0-d, on the device."""
+        return torch.stack([torch.stack(group.steps).max() for group in self.groups]).max()
 
     @property
     def rates(self) -> list[float | Schedule]:
@@ -187,12 +206,12 @@ class Group:
         self._count_together()
 
     @torch.no_grad()
-    def step(self, num_updates: int, watch: NonFiniteGuard | None = None) -> None:
-        """Update the parameters that have a gradient, unless `watch` has found NaN or infinity.
+    def step(self, num_updates: int, found_inf: Tensor | None = None) -> None:
+        """Update the parameters that have a gradient.
 
         Args:
             num_updates: argument of the schedule.
-            watch: the guard of the running update, if any.
+            found_inf: 0-d tensor on the device; if it is 1, the step has no effect.
         """
         reached = [number for number, parameter in enumerate(self.parameters) if parameter.grad is not None]
         if not reached:
@@ -201,14 +220,11 @@ class Group:
         parameters, means, squares, steps = ([part[number] for number in reached] for part in parts)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         self.latest_rate = self.rate(num_updates) if callable(self.rate) else self.rate
-        if watch is not None and watch.blocks_update:
-            return
-        found_inf = None if watch is None else watch.found_inf
         counts = [self._counts] if len(reached) == len(self.parameters) else steps
-        torch._foreach_add_(counts, 1.0)
+        foreach_add_(counts, 1.0)
         if found_inf is not None:
-            torch._foreach_add_(counts, found_inf, alpha=-1.0)
-        torch._fused_adam_(
+            foreach_add_(counts, found_inf, alpha=-1.0)
+        fused_adam_(
             parameters,
             gradients,
             means,
@@ -237,6 +253,40 @@ class Group:
                     own.copy_(given)
 
 
+class PolyakAverage:
+    """Polyak averages of parameters: target <- polyak * target + (1 - polyak) * source.
+
+    Buffers, such as the statistics of a batch norm, are copied, as `torch.optim.swa_utils.AveragedModel` does with
+    ``use_buffers=False``, its default. Targets are in eval mode. The average takes a few operations over all tensors
+    together.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[nn.Module, nn.Module]], polyak: float) -> None:
+        self.targets: list[Tensor] = [parameter for target, _ in pairs for parameter in target.parameters()]
+        self.sources: list[Tensor] = [parameter for _, source in pairs for parameter in source.parameters()]
+        self.target_buffers: list[Tensor] = [buffer for target, _ in pairs for buffer in target.buffers()]
+        self.source_buffers: list[Tensor] = [buffer for _, source in pairs for buffer in source.buffers()]
+        self.polyak = polyak
+        for target, _ in pairs:
+            target.eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self, found_inf: Tensor | None = None) -> None:
+        """Move all targets once; not if `found_inf`, a 0-d tensor on the device, is 1."""
+        for target, source in zip(self.target_buffers, self.source_buffers, strict=True):
+            target.copy_(source if found_inf is None else torch.where(found_inf > 0.0, target, source))
+        if not self.targets:
+            return
+        whole = 1.0 - self.polyak
+        if found_inf is None:
+            foreach_lerp_(self.targets, self.sources, whole)
+            return
+        # With a tensor as weight, a lerp would take one operation for each target.
+        ways = foreach_sub(self.sources, self.targets)
+        foreach_mul_(ways, (found_inf * -whole).add_(whole))
+        foreach_add_(self.targets, ways)
+
+
 def laid_out(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:
     """Return `gradient` with its parameter's strides, because the fused step reads both in memory order."""
     if gradient is None or gradient.stride() == parameter.stride():
@@ -250,8 +300,8 @@ def clip(parameters: list[Tensor], largest: float) -> None:
     gradients = [parameter.grad for parameter in reached if parameter.grad is not None]
     if not gradients:
         return
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    norm = torch.linalg.vector_norm(torch.stack(foreach_norm(gradients)))
     # Not in place: two parameters may share one gradient tensor.
-    scaled = torch._foreach_mul(gradients, (largest / (norm + CLIP_EPSILON)).clamp(max=1.0))
+    scaled = foreach_mul(gradients, (largest / (norm + CLIP_EPSILON)).clamp(max=1.0))
     for parameter, gradient in zip(reached, scaled, strict=True):
         parameter.grad = gradient

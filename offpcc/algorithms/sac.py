@@ -8,7 +8,7 @@ Differs from the paper:
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,16 +21,6 @@ from offpcc.config.validation import Flag, NonnegativeNumber, Number
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import SquashedGaussianActor
 from offpcc.utils.errors import UserError
-
-
-class SACStats(TypedDict):
-    """Statistics of an update; 0-d tensors."""
-
-    critic_loss: Tensor
-    actor_loss: Tensor
-    q: Tensor
-    entropy: Tensor
-    alpha: Tensor
 
 
 @configurable
@@ -49,7 +39,7 @@ class SAC(ActorCritic):
 
     actor: SquashedGaussianActor
     loss_covers_batch = True
-    stat_names = tuple(SACStats.__annotations__)
+    stat_names: tuple[str, ...] = ("critic_loss", "actor_loss", "q", "entropy", "alpha")
 
     def __init__(
         self,
@@ -87,40 +77,33 @@ class SAC(ActorCritic):
         like = summary.new_empty(*summary.shape[:-1], self.action_dim)
         return self.actor.sample(summary, self.noise.normal(like))
 
-    def update_networks(self, batch: Batch) -> Stats:
+    def inner_update(self, batch: Batch) -> Stats:
         """Make one step of critics, actor, temperature and targets (algorithm 1)."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
-        critic_loss, q = self.critic_loss(h, batch)
-        self.critic_optimizer.minimize(critic_loss)
+        stats = self.update_critics(h, batch)
         actor_loss, entropy = self.actor_loss(h, batch)
         self.actor_optimizer.minimize(actor_loss)
         self.alpha_optimizer.minimize(self.temperature.loss(entropy))
         self.update_targets()
-        return SACStats(  # type: ignore[return-value]
-            critic_loss=critic_loss.detach(),
-            actor_loss=actor_loss.detach(),
-            q=q,
-            entropy=entropy,
-            alpha=self.temperature(),
-        )
+        own = {"actor_loss": actor_loss.detach(), "q": stats["q"], "entropy": entropy, "alpha": self.temperature()}
+        return {"critic_loss": stats["critic_loss"], **own, **stats}
 
-    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return J_Q and mean Q, where J_Q = mean (Q(o, a) - y)^2, summed over critics (eq. 5, 6); y is `target`."""
-        y, q = self.target(h, batch), self.critics(h.q, batch.actions)
-        return batch.mean((q - y).square()).sum(), batch.mean(q.detach()).mean()
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return J_Q = mean (Q(o, a) - y)^2, where y is `target` (eq. 5, 6), and statistics; see `td_loss`."""
+        y = self.target(h, batch)
+        return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
-    @torch.no_grad()
     def target(self, h: Summaries, batch: Batch) -> Tensor:
         """Return the target of Q(o, a), y = r + gamma (1 - d) V(o'), (B, T, 1)."""
-        return self.td_target(batch, self.next_value(h))
+        with torch.no_grad():
+            return self.td_target(batch, self.next_value(h))
 
     def next_value(self, h: Summaries) -> Tensor:
         """Return V(o') = min Q'(o', a') - alpha log pi(a'|o') (eq. 3), (B, T, 1)."""
         next_action, log_prob = self.sample(h.next_pi)
         next_q = self.target_critics(h.target_q[:, :, 1:], next_action).amin(0)
-        value: Tensor = next_q - self.temperature() * log_prob
-        return value
+        return next_q - self.temperature() * log_prob  # type: ignore[no-any-return]
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return J_pi = mean (alpha log pi(a|o) - min Q(o, a)), a reparametrised (eq. 9), and the entropy."""

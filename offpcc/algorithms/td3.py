@@ -5,7 +5,7 @@ Differs from the paper: Adam's learning rate and the network sizes are those of 
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,14 +14,6 @@ from offpcc.algorithms.ddpg import DDPG
 from offpcc.config.registry import configurable
 from offpcc.config.validation import NonnegativeNumber, PositiveInteger
 from offpcc.core import Batch, Stats, Summaries
-
-
-class TD3Stats(TypedDict):
-    """Statistics of an update; 0-d tensors."""
-
-    critic_loss: Tensor
-    actor_loss: Tensor
-    q: Tensor
 
 
 @configurable
@@ -38,7 +30,6 @@ class TD3(DDPG):
     """
 
     default_num_critics = 2
-    stat_names = tuple(TD3Stats.__annotations__)
 
     def __init__(
         self,
@@ -53,19 +44,17 @@ class TD3(DDPG):
         super().__init__(observation_space, action_space, **kwargs)
         self.target_noise, self.noise_clip, self.policy_delay = target_noise, noise_clip, policy_delay
 
-    def update_networks(self, batch: Batch) -> Stats:
+    def inner_update(self, batch: Batch) -> Stats:
         """Make one step of the critics, and every `policy_delay` steps one of actor and targets (algorithm 1)."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
-        critic_loss, q = self.critic_loss(h, batch)
-        self.critic_optimizer.minimize(critic_loss)
-        stats = {"critic_loss": critic_loss.detach(), "q": q}
+        stats = self.update_critics(h, batch)
         num_updates = self.critic_optimizer.num_updates
         if num_updates % self.policy_delay == 0:
             actor_loss = self.actor_loss(h, batch)
             self.actor_optimizer.minimize(actor_loss, num_updates - 1)
             self.update_targets()
-            stats["actor_loss"] = actor_loss.detach()
+            stats = {**stats, "actor_loss": actor_loss.detach()}
         return stats
 
     def target_action(self, h: Summaries) -> Tensor:

@@ -1,4 +1,4 @@
-"""Variants of each algorithm: recurrent, convolutional, or both.
+"""Variants of each algorithm: recurrent, convolutional, or both; classes such as `RecurrentSAC`.
 
 Recurrent agents follow Yang & Nguyen 2021 (arXiv:2110.12628): each network reads its own summary of the whole history.
 In "sharing" agents, all networks read one summary, and the critics train its encoder. In convolutional agents, all
@@ -17,24 +17,13 @@ Differs from the papers:
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offpcc.algorithms.base import ActorCritic
-from offpcc.algorithms.bc import BC
-from offpcc.algorithms.bcq import BCQ
-from offpcc.algorithms.cql import CQL
-from offpcc.algorithms.ddpg import DDPG
-from offpcc.algorithms.iql import IQL
-from offpcc.algorithms.sac import SAC
-from offpcc.algorithms.td3 import TD3
-from offpcc.algorithms.td3_bc import TD3BC
 from offpcc.config.registry import configurable
 from offpcc.networks import Convolutional, Recurrent
 from offpcc.networks.augmentation import RandomShift
 
-__all__ = ["TABLE", "Entry"]
-
-A = TypeVar("A", bound=ActorCritic)
 RecurrentOnConvolutional = functools.partial(Recurrent, feature_extractor=Convolutional)
 FROM_IMAGES = {"default_shared_encoder": Convolutional, "default_augmentation": RandomShift}
 
@@ -84,8 +73,8 @@ KINDS = (
 TABLE: dict[str, Entry] = {}
 
 
-def variants(cls: type[A], name: str, recurrent: str | None = None) -> tuple[type[A], ...]:
-    """Create one variant of an algorithm for each of `KINDS`, and add these and the algorithm to `TABLE`.
+def add(cls: type[ActorCritic], name: str, recurrent: str | None = None) -> None:
+    """Add an algorithm to `TABLE`, and one variant of it for each of `KINDS`, which becomes a class of this module.
 
     Args:
         cls: the algorithm.
@@ -93,69 +82,17 @@ def variants(cls: type[A], name: str, recurrent: str | None = None) -> tuple[typ
         recurrent: name after "r" in recurrent variants, if it differs from `name`: recurrent DDPG is called RDPG.
     """
     TABLE[name] = Entry(cls, name, None, False)
-    made = []
     for kind in KINDS:
+        class_name = kind.class_name.format(cls.__name__)
         attributes = {**kind.attributes, "__module__": __name__, "__doc__": f"{cls.__name__}. {kind.text}"}
-        variant = configurable(type(kind.class_name.format(cls.__name__), (cls,), attributes))
+        variant = configurable(type(class_name, (cls,), attributes))
         short = name if kind.memory is None or recurrent is None else recurrent
         TABLE[kind.name.format(short)] = Entry(variant, name, kind.memory, kind.images)
-        made.append(cast(type[A], variant))
-    return tuple(made)
+        globals()[class_name] = variant
 
 
-(
-    RecurrentDDPG,
-    RecurrentDDPGSharing,
-    ConvolutionalDDPG,
-    ConvolutionalRecurrentDDPG,
-    ConvolutionalRecurrentDDPGSharing,
-) = variants(DDPG, "ddpg", recurrent="dpg")
-(
-    RecurrentTD3,
-    RecurrentTD3Sharing,
-    ConvolutionalTD3,
-    ConvolutionalRecurrentTD3,
-    ConvolutionalRecurrentTD3Sharing,
-) = variants(TD3, "td3")
-(
-    RecurrentSAC,
-    RecurrentSACSharing,
-    ConvolutionalSAC,
-    ConvolutionalRecurrentSAC,
-    ConvolutionalRecurrentSACSharing,
-) = variants(SAC, "sac")
-(
-    RecurrentBC,
-    RecurrentBCSharing,
-    ConvolutionalBC,
-    ConvolutionalRecurrentBC,
-    ConvolutionalRecurrentBCSharing,
-) = variants(BC, "bc")
-(
-    RecurrentTD3BC,
-    RecurrentTD3BCSharing,
-    ConvolutionalTD3BC,
-    ConvolutionalRecurrentTD3BC,
-    ConvolutionalRecurrentTD3BCSharing,
-) = variants(TD3BC, "td3_bc")
-(
-    RecurrentIQL,
-    RecurrentIQLSharing,
-    ConvolutionalIQL,
-    ConvolutionalRecurrentIQL,
-    ConvolutionalRecurrentIQLSharing,
-) = variants(IQL, "iql")
-(
-    RecurrentCQL,
-    RecurrentCQLSharing,
-    ConvolutionalCQL,
-    ConvolutionalRecurrentCQL,
-    ConvolutionalRecurrentCQLSharing,
-) = variants(CQL, "cql")
-(
-    RecurrentBCQ,
-    RecurrentBCQSharing,
-    ConvolutionalBCQ,
-    ConvolutionalRecurrentBCQ,
-    ConvolutionalRecurrentBCQSharing,
-) = variants(BCQ, "bcq")
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> type[ActorCritic]:
+        """Tell type checkers that this module has classes such as `RecurrentSAC`."""
+        ...

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import gin
 
+from offpcc.config import gin_private
 from offpcc.config.limits import DEEPEST, MOST_VALUES, parts_of, too_deep, too_many
 from offpcc.config.validation import FOR_NUMBERS, format_value, has_flags, takes_numbers
 from offpcc.utils.errors import UserError
@@ -40,7 +41,7 @@ class Binding(NamedTuple):
 
 def configurables() -> dict[str, Any]:
     """Return everything that gin can configure, by complete name."""
-    registry = gin.config._REGISTRY._selector_map
+    registry = gin_private.SELECTORS
     return {name: entry.wrapped for name, entry in registry.items() if not name.startswith("gin.")}
 
 
@@ -63,7 +64,7 @@ def passed_by_us(function: Any) -> set[str]:
     """Return the parameters that gin must not set."""
     ancestors = function.__mro__ if inspect.isclass(function) else ()
     passed = set[str]().union(*(PASSED.get(cls.__name__, set()) for cls in ancestors))
-    for entry in gin.config._REGISTRY._selector_map.values():
+    for entry in gin_private.SELECTORS.values():
         if entry.wrapped is function:
             passed |= set(entry.denylist or ())
             passed |= parameters(function) - set(entry.allowlist) if entry.allowlist else set()
@@ -84,7 +85,7 @@ def nearest_configurable(selector: str) -> str:
 def is_known_value(reference: Any) -> bool:
     """Check whether a reference is a macro, or a constant that a module has defined."""
     name, selector = reference.config_key
-    return bool(name) and (selector == MACRO or (selector == CONSTANT and name in gin.config._CONSTANTS))
+    return bool(name) and (selector == MACRO or (selector == CONSTANT and name in gin_private.CONSTANTS))
 
 
 def check_references(bindings: list[Binding]) -> None:
@@ -93,7 +94,7 @@ def check_references(bindings: list[Binding]) -> None:
     Raises:
         UserError: a binding is refused; the message names it.
     """
-    bound, reached, total = gin.config._CONFIG, Reached(), 0
+    bound, reached, total = gin_private.CONFIG, Reached(), 0
     for binding in bindings:
         value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
         where = f"{binding.where}: {binding.given}"
@@ -139,9 +140,9 @@ class Reached:
         if key not in self.sizes:
             bound: dict[str, Any] = {}
             for length in range(len(key[0]) + 1):  # the order in which gin merges scopes
-                bound |= gin.config._CONFIG.get(("/".join(key[0][:length]), key[1]), {})
+                bound |= gin_private.CONFIG.get(("/".join(key[0][:length]), key[1]), {})
             if key[1] == MACRO and not bound:
-                macro, made = "/".join(reference.scopes), sorted(name for name, of in gin.config._CONFIG if of == MACRO)
+                macro, made = "/".join(reference.scopes), sorted(name for name, of in gin_private.CONFIG if of == MACRO)
                 raise UserError(
                     f"{where} is %{macro}, but {macro} is bound nowhere; "
                     f"{nearest(macro, made) if made else f'add a line {macro} = ...'}"
@@ -159,7 +160,7 @@ def check_flags(bindings: list[Binding]) -> None:
     Raises:
         UserError: a binding is refused; the message names it.
     """
-    bound, classes = gin.config._CONFIG, configurables()
+    bound, classes = gin_private.CONFIG, configurables()
     for binding in bindings:
         value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
         while isinstance(value, gin.config.ConfigurableReference) and value.selector == MACRO:
@@ -199,10 +200,10 @@ def check_unused_bindings(
     Raises:
         UserError: a binding is refused; the message names it.
     """
-    operative = gin.config._OPERATIVE_CONFIG
+    operative = gin_private.OPERATIVE_CONFIG
     taking_part = {selector for _, selector in operative}
     classes = configurables()
-    referenced = {part.config_key for part in gin.config.iterate_references(gin.config._CONFIG)}
+    referenced = {part.config_key for part in gin.config.iterate_references(gin_private.CONFIG)}
     for binding in bindings:
         if _is_used(binding, operative):
             reason = _why_idle(binding, classes, unused_parameters or {})

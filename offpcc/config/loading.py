@@ -12,6 +12,7 @@ from typing import Any
 import gin
 from gin import config_parser
 
+from offpcc.config import gin_private
 from offpcc.config.bindings import (
     COMMAND_LINE,
     GIN,
@@ -126,7 +127,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
             if bound != selector:
                 continue
             for reference in _references(statement.value):
-                if isinstance(reference, gin.config._UnknownConfigurableReference):
+                if isinstance(reference, gin_private.UnknownReference):
                     raise UserError(
                         f"{run}: the run's environment needs {reference.selector!r}, which is not known here; if "
                         f"you trust the module that defines it, add --import MODULE, or --config with its import"
@@ -151,7 +152,7 @@ def _complete(selector: str) -> str:
 
 def _references(value: Any) -> Iterator[Any]:
     """Yield the references and macros in a value, at any depth."""
-    if isinstance(value, gin.config.ConfigurableReference | gin.config._UnknownConfigurableReference):
+    if isinstance(value, gin.config.ConfigurableReference | gin_private.UnknownReference):
         yield value
     elif isinstance(value, dict):
         yield from _references(list(value.values()))
@@ -265,7 +266,7 @@ def write_plainly(value: Any, macros: Mapping[str, Any] | None = None, written: 
     elif isinstance(value, dict):
         items = sorted(f"{key!r}: {write_plainly(item, macros, written)}" for key, item in value.items())
         text = f"{{{', '.join(items)}}}"
-    elif isinstance(value, gin.config._UnknownConfigurableReference):
+    elif isinstance(value, gin_private.UnknownReference):
         text = f"@{value.selector}{'()' * value.evaluate}"
     elif isinstance(value, gin.config.ConfigurableReference) and value.selector == MACRO:
         macro = value.config_key[0]
@@ -293,7 +294,7 @@ def resolve_bindings(function: Any) -> dict[str, Any]:
     Raises:
         UserError: a value without a default is not bound.
     """
-    selector = gin.config._inverse_lookup(function).selector
+    selector = gin_private.inverse_lookup(function).selector
     signature = inspect.signature(function)
     settings = {name: p.default for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY}
     try:
@@ -304,5 +305,5 @@ def resolve_bindings(function: Any) -> dict[str, Any]:
     if missing:
         name = f"{selector.split('.')[-1]}.{missing[0]}"
         raise UserError(f'{name} is not set: bind it in the config, include one of configs/, or add --gin "{name}=..."')
-    gin.config._OPERATIVE_CONFIG.setdefault(("", selector), {}).update(settings)
+    gin_private.OPERATIVE_CONFIG.setdefault(("", selector), {}).update(settings)
     return settings

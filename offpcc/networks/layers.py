@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.networks.mlp_kernels import perceptrons, rows_of_block
-
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")  # attributes of nn.Module
+from offpcc.utils.torch_private import HOOKS
 
 
 class MLP(nn.Sequential):

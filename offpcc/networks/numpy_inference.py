@@ -49,6 +49,13 @@ def mirror_of(module: nn.Module) -> Mirror | None:
     return None
 
 
+def mirrors_of(*modules: nn.Module) -> list[Mirror] | None:
+    """Return the mirrors of all `modules`, or None if one has none."""
+    found = [mirror_of(module) for module in modules]
+    mirrors = [mirror for mirror in found if mirror is not None]
+    return mirrors if len(mirrors) == len(found) else None
+
+
 def view(weight: Tensor) -> Array:
     """Return an array that shares the memory of `weight`."""
     array: Array = weight.detach().numpy()
@@ -112,9 +119,7 @@ def _layer_norm(layer: nn.LayerNorm) -> Mirror | None:
 
 
 def _sequential(layers: nn.Sequential) -> Mirror | None:
-    found = [mirror_of(layer) for layer in layers]
-    mirrors = [mirror for mirror in found if mirror is not None]
-    if len(mirrors) < len(found):
+    if (mirrors := mirrors_of(*layers)) is None:
         return None
 
     def apply(x: Array) -> Array:

@@ -22,7 +22,7 @@ from offpcc.networks.encoders import (
     vector,
     vector_dim,
 )
-from offpcc.networks.numpy_inference import Array, Mirror, mirror_of
+from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of
 from offpcc.utils.errors import UserError
 
 
@@ -90,9 +90,9 @@ class Recurrent(Encoder):
 
     def mirror(self) -> Mirror | None:
         """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
-        feature_extractor, cell = mirror_of(self.feature_extractor), mirror_of(self.cell)
-        if feature_extractor is None or cell is None:
+        if (mirrors := mirrors_of(self.feature_extractor, self.cell)) is None:
             return None
+        feature_extractor, cell = mirrors
 
         def step(inputs: Inputs, state: State) -> tuple[Array, State]:
             features, _ = feature_extractor(inputs, None)

@@ -85,7 +85,7 @@ class Experiment:
             try:
                 train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
                 if isinstance(self.algorithm, ActorCritic):
-                    self.algorithm.watch.synchronize(self.algorithm)
+                    self.algorithm.nonfinite_guard.synchronize(self.algorithm)
             except NonFiniteError as error:
                 raise error.at(self.loop.step) from None
             except EnvironmentFault as fault:

@@ -7,7 +7,7 @@ import sys
 import torch
 
 from offpcc.algorithms import ActorCritic
-from offpcc.algorithms.base import AT_BOUND
+from offpcc.algorithms.acting import AT_BOUND
 from offpcc.core import Batch, Buffer, is_image
 from offpcc.training.loggers import going_on_without
 from offpcc.training.run_fns import Callback, Run

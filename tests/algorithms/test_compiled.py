@@ -47,6 +47,16 @@ def test_updates_are_those_of_plain_losses(name):
     assert any(key.endswith("_loss") for key in vars(compile)), "nothing was compiled"
 
 
+def test_importance_weights():
+    compile, plain = built("sac", compile=True), built("sac", fused=False)
+    for seed in range(2):
+        given = batch(seed, num_steps=2, complete=False)._replace(weights=torch.linspace(0.1, 1.0, 16).view(16, 1, 1))
+        ours, theirs = (agent.update_networks(given) for agent in (compile, plain))
+        assert ours.keys() == theirs.keys()
+        torch.testing.assert_close(ours["td_error"], theirs["td_error"], rtol=1e-4, atol=1e-5)
+    assert_near(weights(compile), weights(plain), 1e-4)
+
+
 def test_a_copy_and_an_actors_file_are_of_their_own(tmp_path):
     agent = built("sac", compile=True)
     agent.update_networks(batch(0))

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from offpcc.algorithms.components import PolyakAverage, RunningNormalization, Temperature
-from offpcc.algorithms.optim import CosineDecay, LinearDecay, Optimizer
+from offpcc.algorithms.components import RunningNormalization, Temperature
+from offpcc.algorithms.optim import CosineDecay, LinearDecay, Optimizer, PolyakAverage
 from offpcc.networks.noise import Noise
 
 CPU = torch.device("cpu")

@@ -378,7 +378,9 @@ class Waiting(TorchDispatchMode):
 def test_an_update_does_not_wait_for_the_device(case):
     options = {} if case.images else {"normalize_observations": True}
     agent = case.build(max_grad_norm=1.0, fused=False, **options)
-    agent.watch.is_awaited = False  # as on a GPU, where no update is made by hand: a CPU's numbers are there at once
+    agent.nonfinite_guard.is_awaited = (
+        False  # as on a GPU, where no update is made by hand: a CPU's numbers are there at once
+    )
     with Waiting(), pytest.raises(AssertionError):
         torch.ones(()).item()
     batch = case.batch()

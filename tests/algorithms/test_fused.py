@@ -269,6 +269,12 @@ class OwnUpdate(TD3):
         return super().update_networks(batch)
 
 
+class OwnError(SAC):
+    def td_loss(self, batch, q, y):
+        loss, stats = super().td_loss(batch, q, y)
+        return 2.0 * loss, stats
+
+
 class OwnCloning(TD3BC):
     def actor_loss(self, h, batch):
         return super().actor_loss(h, batch)
@@ -326,10 +332,11 @@ class Learned(Encoder):
         (RecurrentSAC, {}, "the encoder Recurrent has weights or a memory"),
         (RecurrentTD3Sharing, {}, "the encoder Recurrent has weights or a memory"),
         (ConvolutionalSAC, {}, "the encoder Convolutional has weights or a memory"),
-        (CQL, {}, "CQL has its own update_networks"),
+        (CQL, {}, "CQL has its own update_critics"),
         (OwnCloning, {}, "OwnCloning has its own actor_loss"),
         (OwnLoss, {}, "OwnLoss has its own critic_loss"),
         (OwnUpdate, {}, "OwnUpdate has its own update_networks"),
+        (OwnError, {}, "OwnError has its own td_loss"),
         (OtherActor, {}, "the fused update is of a SquashedGaussianActor with its plain perceptron"),
         (OtherActivation, {}, "the fused update is of a DeterministicActor with its plain perceptron"),
         (OtherCritics, {}, "the critics are no plain perceptrons"),
@@ -369,7 +376,19 @@ class Late(SAC):
 
 @pytest.mark.parametrize(
     "cls",
-    [OwnLoss, OwnUpdate, OwnCloning, OtherActor, OtherActivation, OtherCritics, OwnValue, Late, OwnTemperature, CQL],
+    [
+        OwnLoss,
+        OwnError,
+        OwnUpdate,
+        OwnCloning,
+        OtherActor,
+        OtherActivation,
+        OtherCritics,
+        OwnValue,
+        Late,
+        OwnTemperature,
+        CQL,
+    ],
 )
 def test_what_does_not_fit_is_left_to_its_plain_update_by_default(cls):
     ours, plain = built(cls, None, hidden_dims=(8,)), built(cls, False, hidden_dims=(8,))

@@ -13,7 +13,7 @@ from torch import nn
 
 from offpcc.algorithms import ALGORITHMS, SAC, nonfinite
 from offpcc.algorithms.nonfinite import INTERVAL, MOST_SKIPPED, NonFiniteError, find
-from offpcc.algorithms.optim import Optimizer
+from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.core import Batch, Step
 from offpcc.networks import Recurrent
 from offpcc.utils.errors import UserError
@@ -63,7 +63,7 @@ def with_number(given, name, number, place=(1, 0, 0)):
     return given._replace(**{name: changed})
 
 
-def tensors(agent, without=("noise", "watch")):
+def tensors(agent, without=("noise", "nonfinite_guard")):
     """All that lasts, by name: weights, targets, multipliers, statistics, moments."""
     found = {}
 
@@ -208,12 +208,13 @@ def test_large_gradients_whose_sum_is_infinite_are_none_that_are_bad(together, n
         agent.critic_optimizer.step(gradients, flat_gradients=flat_gradients)
         return {}
 
+    agent.inner_update, agent._fused = functools.partial(update, agent), None
     if number == number:
-        agent.watch.run(agent, update, batch())
-        assert agent.watch.found == 0
+        agent.update_networks(batch())
+        assert agent.nonfinite_guard.found == 0
     else:
         with pytest.raises(NonFiniteError, match=r"the gradient of critics\.net\.0\.weight is nan"):
-            agent.watch.run(agent, update, batch())
+            agent.update_networks(batch())
         assert_same(tensors(agent), before)
 
 
@@ -221,7 +222,10 @@ def test_large_numbers_of_a_batch_are_named_by_their_sum():
     """Which is all that a GPU is asked for."""
     given = batch()
     given = given._replace(rewards=torch.full_like(given.rewards, 3e38))
-    assert find(trained("sac"), given, [])[0] == "the batch's rewards is finite, but its sum is not: it reaches 3e+38"
+    assert (
+        find(trained("sac"), given, None, None, ())[0]
+        == "the batch's rewards is finite, but its sum is not: it reaches 3e+38"
+    )
 
 
 def test_padding_and_a_temperature_of_zero_are_not_bad():
@@ -233,33 +237,33 @@ def test_padding_and_a_temperature_of_zero_are_not_bad():
 
 def test_statistics_of_a_users_normalisation_stay():
     agent = trained("sac")
-    agent.watch.statistics += [*nn.BatchNorm1d(3).buffers()]
-    mean, variance, count = agent.watch.statistics
+    agent.nonfinite_guard.statistics += [*nn.BatchNorm1d(3).buffers()]
+    mean, variance, count = agent.nonfinite_guard.statistics
 
     def update(agent, batch):
         mean.add_(batch.observations.mean()), count.add_(1)
-        return type(agent).update_networks(agent, batch)
+        return type(agent).inner_update(agent, batch)
 
-    agent.watch.run(agent, update, batch())
+    agent.inner_update, agent._fused = functools.partial(update, agent), None
+    agent.update_networks(batch())
     before = mean.clone(), variance.clone(), count.clone()
     assert mean.abs().sum() > 0 and count == 1
     with pytest.raises(NonFiniteError):
-        agent.watch.run(agent, update, with_number(batch(), "observations", NAN))
+        agent.update_networks(with_number(batch(), "observations", NAN))
     assert all(torch.equal(a, b) for a, b in zip((mean, variance, count), before, strict=True))
 
 
 def test_an_update_that_calls_its_parents_is_one():
     class Twice(SAC):
-        def update_networks(self, batch):
-            super().update_networks(batch)
-            return super().update_networks(batch)
+        def inner_update(self, batch):
+            super().inner_update(batch)
+            return super().inner_update(batch)
 
     agent = Twice(OBSERVATIONS, ACTIONS, hidden_dims=(8,))
     agent.update_networks(batch())
-    assert agent.watch.num_updates == 1 and agent.critic_optimizer.num_updates == 2
+    assert agent.nonfinite_guard.num_updates == 1 and agent.critic_optimizer.num_updates == 2
     with pytest.raises(NonFiniteError, match="update 2"):
         agent.update_networks(with_number(batch(), "rewards", INF))
-    assert nonfinite.current() is None
 
 
 def test_an_optimizer_outside_of_an_update_is_not_watched():
@@ -292,7 +296,7 @@ def test_steps_of_adam_that_are_skipped_are_not_counted():
     agent = trained("td3", 4, nonfinite="skip")
     agent.update_networks(with_number(batch(), "rewards", NAN))
     assert {float(steps) for group in agent.critic_optimizer.groups for steps in group.steps} == {4.0}
-    assert agent.critic_optimizer.num_updates == 5
+    assert agent.critic_optimizer.num_updates == 4, "nor is it an update for schedules and delays"
 
 
 @pytest.mark.parametrize("copied", ["deepcopy", "pickle", "resume"])
@@ -312,7 +316,7 @@ def test_going_on_is_exact_while_updates_are_skipped(kind, copied):
             torch.equal(torch.nan_to_num(ours[name], 7.25), torch.nan_to_num(theirs[name], 7.25)) for name in ours
         )
     assert_same(tensors(other, ()), tensors(agent, ()))
-    assert other.watch.num_updates == agent.watch.num_updates == 9
+    assert other.nonfinite_guard.num_updates == agent.nonfinite_guard.num_updates == 9
 
 
 def test_too_many_in_a_row_are_no_accident():
@@ -338,7 +342,7 @@ def test_what_may_be_done_about_bad_numbers_is_held():
 @pytest.mark.parametrize("at", [1, INTERVAL - 1, INTERVAL, INTERVAL + 1])
 def test_late_reports_name_the_update_that_was_bad(at):
     agent = built("sac page")
-    agent.watch.is_awaited = False
+    agent.nonfinite_guard.is_awaited = False
     bad, before = with_number(batch(), "rewards", NAN), None
     with pytest.raises(NonFiniteError, match=rf"update {at}: the batch's rewards is nan") as caught:
         for update in range(1, 101):
@@ -357,21 +361,21 @@ def test_large_batches_are_reported_sooner_and_not_kept(num_kept, at, monkeypatc
     size = sum(part.nbytes for part in batch() if isinstance(part, torch.Tensor))
     monkeypatch.setattr(nonfinite, "LARGEST_KEPT", num_kept * size)
     agent, most = built("sac page"), 0
-    agent.watch.is_awaited = False
+    agent.nonfinite_guard.is_awaited = False
     bad = with_number(batch(), "rewards", NAN)
     with pytest.raises(NonFiniteError, match=rf"update {at}: the batch's rewards is nan") as caught:
         for update in range(1, 101):
             if update in (4, 17):
                 agent.state_dict()  # a report out of turn
             agent.update_networks(bad if update == at else batch(seed=update))
-            most = max(most, len(agent.watch._batches))
+            most = max(most, len(agent.nonfinite_guard._batches))
     assert caught.value.batch is bad
     assert most <= max(min(num_kept, 2 * INTERVAL), 1) + 1, "one, to know that they are too many"
 
 
 def test_a_save_waits_for_what_is_not_known_yet():
     agent = built("sac page")
-    agent.watch.is_awaited = False
+    agent.nonfinite_guard.is_awaited = False
     for seed in range(3):
         agent.update_networks(batch(seed=seed))
     agent.state_dict()
@@ -386,7 +390,7 @@ def test_a_save_waits_for_what_is_not_known_yet():
 
 def test_late_reports_of_skipped_updates():
     agent = built("bc page", nonfinite="skip")
-    agent.watch.is_awaited = False
+    agent.nonfinite_guard.is_awaited = False
     bad = with_number(batch("bc"), "actions", NAN)
     for _ in range(4 * INTERVAL):
         agent.update_networks(bad)
@@ -394,7 +398,7 @@ def test_late_reports_of_skipped_updates():
     with pytest.raises(NonFiniteError, match="100 updates in a row"):
         for _ in range(MOST_SKIPPED + 3 * INTERVAL):
             agent.update_networks(bad)
-    assert agent.watch.num_updates > 4 * INTERVAL + MOST_SKIPPED, "those before the good one do not count"
+    assert agent.nonfinite_guard.num_updates > 4 * INTERVAL + MOST_SKIPPED, "those before the good one do not count"
 
 
 # Acting ---------------------------------------------------------------------------------------------------------
@@ -414,3 +418,102 @@ def test_a_bad_action_is_refused(kind, num_envs):
         next(agent.actor.parameters()).fill_(NAN)
     with pytest.raises(UserError, match=r"no action, as actor\.\S+ is nan.*load other weights"):
         agent.act(step)
+
+
+# Where in an update ---------------------------------------------------------------------------------------------
+
+
+def spoil_actor(agent, number):
+    """Have the actor's loss be bad in update `number`, which comes after the critics' step."""
+    loss, calls = agent.actor_loss, []
+
+    def spoilt(h, batch):
+        value, entropy = loss(h, batch)
+        calls.append(1)
+        return (value * INF if len(calls) == number else value), entropy
+
+    agent.actor_loss, agent._fused = spoilt, None
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip"])
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_a_bad_actors_loss_leaves_all_that_comes_after_the_critics(policy, is_awaited):
+    agent, other = (trained("sac page", nonfinite=policy) for _ in range(2))
+    agent.nonfinite_guard.is_awaited = is_awaited
+    spoil_actor(agent, 1)
+    before = tensors(agent)
+    other.update_networks(batch(seed=9))  # what the critics' step gives
+    if policy == "raise" and is_awaited:
+        with pytest.raises(NonFiniteError, match="update 4: the loss of actor_optimizer is"):
+            agent.update_networks(batch(seed=9))
+    else:
+        agent.update_networks(batch(seed=9))
+    after, made = tensors(copy.deepcopy(agent)), tensors(other)  # a copy has no checks to wait for
+    critics = {name for name in before if name.startswith((".critics.", ".critic_optimizer."))}
+    assert_same({n: after[n] for n in critics}, {n: made[n] for n in critics})
+    rest = before.keys() - critics
+    assert any("target" in n for n in rest) and any("temperature" in n for n in rest)
+    assert_same({n: after[n] for n in rest}, {n: before[n] for n in rest})
+
+
+@pytest.mark.parametrize("kind", ["sac page", "td3 page", "rsac", "cql", "bcq"])
+def test_naming_a_tensor_draws_none_of_the_runs_numbers_and_changes_nothing(kind, monkeypatch):
+    agent, seen = trained(kind), []
+    guard = agent.nonfinite_guard
+    guard.is_awaited = False
+    search = guard._search
+
+    def state():
+        counts = [part.num_updates for part in vars(agent).values() if isinstance(part, Optimizer)]
+        noise = agent.noise.generator.get_state(), torch.random.get_rng_state()
+        return tensors(agent), counts, noise, agent.noise.acting.generator.bit_generator.state
+
+    def watched(*given):
+        guard._batches.clear()  # nothing more to wait for
+        before = state()
+        found = search(*given)
+        seen.append((before, state()))
+        return found
+
+    monkeypatch.setattr(guard, "_search", watched)
+    with pytest.raises(NonFiniteError, match="update 5: the batch's rewards is nan"):
+        for number in range(4, 4 + 3 * INTERVAL):
+            given = batch(kind, number)
+            agent.update_networks(with_number(given, "rewards", NAN) if number == 5 else given)
+    ((before, after),) = seen
+    assert_same(after[0], before[0])
+    assert after[1] == before[1] and after[3] == before[3]
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(after[2], before[2], strict=True))
+
+
+# What a skipped update does not count for -----------------------------------------------------------------------
+
+
+def counts(agent):
+    agent.state_dict()  # on a GPU, waits for what is not known yet
+    return {name: part.num_updates for name, part in vars(agent).items() if isinstance(part, Optimizer)}
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+@pytest.mark.parametrize("kind", ["sac page", "td3 page", "cql", "iql page", "bcq"])
+def test_skipped_updates_advance_no_schedule_and_no_delay(kind, is_awaited):
+    """Neither learning rates, nor TD3's delay, nor the updates in which CQL's actor imitates."""
+    rate = LinearDecay(1e-2, 0.0, 8)
+    agent, other = (built(kind, nonfinite="skip", lr=rate) for _ in range(2))
+    agent.nonfinite_guard.is_awaited = is_awaited
+    for seed in range(3):
+        agent.update_networks(batch(kind, seed))
+        for number in (NAN, INF):
+            agent.update_networks(with_number(batch(kind, seed), "rewards", number))
+        other.update_networks(batch(kind, seed))
+        assert counts(agent) == counts(other)
+    assert max(counts(agent).values()) == 3
+
+
+def test_cqls_actor_imitates_in_updates_that_are_made():
+    agent = built("cql", nonfinite="skip", bc_steps=2)
+    loss, imitated = agent.actor.log_prob, []
+    agent.actor.log_prob = lambda *given: imitated.append(1) or loss(*given)
+    for number in (NAN, 0.5, NAN, 0.5, 0.5):
+        agent.update_networks(with_number(batch("cql"), "rewards", number))
+    assert len(imitated) == 2

@@ -30,4 +30,4 @@ FUSED_UPDATES: dict[type[ActorCritic], type[FusedUpdate]] = {
 }
 for algorithm, fused in FUSED_UPDATES.items():
     algorithm.fused_update = fused
-    algorithm.fused_methods = {name: getattr(algorithm, name) for name in fused.replaced_methods}
+    algorithm.fused_methods = {name: getattr(algorithm, name, None) for name in fused.replaced_methods}

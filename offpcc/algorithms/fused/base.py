@@ -75,7 +75,11 @@ class FusedUpdate:
 
     actor_class: ClassVar[type[nn.Module]]
     others: ClassVar[tuple[str, ...]] = ()  # names of MLPs other than actor and critics
-    replaced_methods: ClassVar[tuple[str, ...]]  # methods of the algorithm that the fused update does not call
+    # Methods of the algorithm that the fused update does not call.
+    replaced_methods: ClassVar[tuple[str, ...]] = (
+        *("update_networks", "inner_update", "update_critics", "summarize"),
+        *("critic_loss", "actor_loss", "td_loss"),
+    )
     actor: MLPKernel
     critics: MLPKernel
     target_critics: MLPKernel
@@ -117,7 +121,7 @@ class FusedUpdate:
 
     @torch.no_grad()
     def __call__(self, agent: Any, batch: Batch) -> Stats:
-        """Do what the agent's `update_networks` does. Call it only if `fits` returned True."""
+        """Do what the agent's `inner_update` does. Call it only if `fits` returned True."""
         batch = agent.prepare(batch)
         return self.update(agent, batch, FlatBatch.of(agent, batch))
 

@@ -14,10 +14,10 @@ from offpcc.networks import DeterministicActor
 
 
 class FusedDDPG(FusedUpdate):
-    """Fused version of `DDPG.update_networks`."""
+    """Fused version of `DDPG.inner_update`."""
 
     actor_class = DeterministicActor
-    replaced_methods = ("update_networks", "summarize", "critic_loss", "target_action", "actor_loss")
+    replaced_methods = (*FusedUpdate.replaced_methods, "target_action")
     target_actor: MLPKernel
     first_critic: MLPKernel
 
@@ -60,7 +60,7 @@ class FusedDDPG(FusedUpdate):
 
 
 class FusedTD3(FusedDDPG):
-    """Fused version of `TD3.update_networks`."""
+    """Fused version of `TD3.inner_update`."""
 
     def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""
@@ -81,7 +81,7 @@ class FusedTD3(FusedDDPG):
 
 
 class FusedTD3BC(FusedTD3):
-    """Fused version of `TD3BC.update_networks`."""
+    """Fused version of `TD3BC.inner_update`."""
 
     def actor_loss(self, agent: Any, batch: Batch, rows: FlatBatch, action: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         """See `FusedDDPG`."""
@@ -94,10 +94,9 @@ class FusedTD3BC(FusedTD3):
 
 
 class FusedBC(FusedUpdate):
-    """Fused version of `BC.update_networks`."""
+    """Fused version of `BC.inner_update`."""
 
     actor_class = DeterministicActor
-    replaced_methods = ("update_networks", "summarize", "actor_loss")
 
     def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from offpcc.algorithms.components import Temperature
 from offpcc.algorithms.optim import Optimizer
 from offpcc.networks import Critics
-from offpcc.networks.layers import HOOKS, MLP, EnsembleLinear, is_plain
+from offpcc.networks.layers import MLP, EnsembleLinear, is_plain
 from offpcc.networks.sequences import is_empty
 from offpcc.utils.errors import UserError
+from offpcc.utils.torch_private import CONTENTS, HOOKS
 
 if TYPE_CHECKING:
     from offpcc.algorithms.base import ActorCritic
-
-_CONTENTS = ("_modules", "_parameters")  # of a module
 
 
 class NetworkFingerprint:
@@ -39,7 +38,7 @@ class NetworkFingerprint:
         targets = agent._targets.targets if agent.has_critics else []
         self._in_memory = [*self._weights, *targets]
         self._typed = [*layers, *(part for part in parts.values() if isinstance(part, Optimizer))]
-        self._contents = [getattr(layer, name) for layer in layers for name in _CONTENTS]
+        self._contents = [getattr(layer, name) for layer in layers for name in CONTENTS]
         hooks = [getattr(layer, kind) for layer in layers for kind in HOOKS]
         self._sized = [vars(part) for part in self._typed] + hooks
         self._seen = self._look(own)
@@ -80,17 +79,17 @@ def require_fusable(agent: ActorCritic) -> None:
 def why_not_fusable(agent: ActorCritic) -> str:
     """Return why an agent cannot have a fused update, or "" if it can."""
     cls, fused = type(agent), agent.fused_update
-    changed = [name for name, method in agent.fused_methods.items() if getattr(cls, name) is not method]
+    changed = [name for name, method in agent.fused_methods.items() if getattr(cls, name, None) is not method]
     own = [*changed, *(name for name in fused.replaced_methods if name in vars(agent))]
     if own:
         return f"{cls.__name__} has its own {own[0]}, which the fused update would leave out"
     for encoder in (agent.shared_encoder, agent.actor_encoder):
         if not (is_empty(encoder) and encoder.memoryless):
             return f"the encoder {type(encoder).__name__} has weights or a memory, and the fused update is of none"
-    if agent.compile:
+    if agent.execution.compile:
         return "compile is True, and the fused update asks no losses"
-    if agent.precision != "float32":
-        return f"precision is {agent.precision!r}, and the fused update is of float32"
+    if agent.execution.precision != "float32":
+        return f"precision is {agent.execution.precision!r}, and the fused update is of float32"
     actor = agent.actor
     if type(actor) is not fused.actor_class or type(actor.net) is not MLP or not is_plain(actor.net, nn.Linear):
         return f"the fused update is of a {fused.actor_class.__name__} with its plain perceptron"

@@ -15,11 +15,11 @@ from offpcc.networks import GaussianActor
 
 
 class FusedIQL(FusedUpdate):
-    """Fused version of `IQL.update_networks`."""
+    """Fused version of `IQL.inner_update`."""
 
     actor_class = GaussianActor
     others = ("value",)
-    replaced_methods = ("update_networks", "summarize", "value_loss", "critic_loss", "actor_loss", "recorded_value")
+    replaced_methods = (*FusedUpdate.replaced_methods, "value_loss", "recorded_value")
     value: MLPKernel  # V at o, for its own step
     values: MLPKernel  # V at o and o' after its step, for actor and critics
 

@@ -25,10 +25,10 @@ class Sample(NamedTuple):
 
 
 class FusedSAC(FusedUpdate):
-    """Fused version of `SAC.update_networks`."""
+    """Fused version of `SAC.inner_update`."""
 
     actor_class = SquashedGaussianActor
-    replaced_methods = ("update_networks", "summarize", "critic_loss", "target", "next_value", "actor_loss", "sample")
+    replaced_methods = (*FusedUpdate.replaced_methods, "target", "next_value", "sample")
 
     def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
         """See `FusedUpdate`."""

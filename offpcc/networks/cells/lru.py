@@ -28,7 +28,7 @@ from offpcc.config.validation import Fraction, PositiveNumber, Size
 from offpcc.networks.cells.linear import in_full, linear
 from offpcc.networks.cells.residual import Blocks, Layer
 from offpcc.networks.cells.scan import constant_scan
-from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, sigmoid, view
+from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of, sigmoid, view
 from offpcc.utils.errors import UserError
 
 SMALLEST = 1e-6  # lower bound before a logarithm; learning could hardly move the logarithm of a smaller number
@@ -99,10 +99,10 @@ class LRULayer(Layer):
 
     def mirror(self) -> Mirror | None:
         """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
-        read, write, gate = mirror_of(self.B), mirror_of(self.C), mirror_of(self.gate)
-        nu, theta, gamma = view(self.nu), view(self.theta), view(self.gamma)
-        if read is None or write is None or gate is None:
+        if (mirrors := mirrors_of(self.B, self.C, self.gate)) is None:
             return None
+        read, write, gate = mirrors
+        nu, theta, gamma = view(self.nu), view(self.theta), view(self.gamma)
         kind = np.result_type(nu, np.complex64)
         factor = np.empty(len(nu), kind)
 

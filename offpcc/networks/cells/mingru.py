@@ -30,7 +30,7 @@ from offpcc.config.validation import PositiveInteger, Size
 from offpcc.networks.cells.linear import gradient_of_weight, in_full
 from offpcc.networks.cells.residual import Blocks, Layer
 from offpcc.networks.cells.scan import scan, scan_back
-from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, sigmoid
+from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of, sigmoid
 
 BLOCK = 2**16  # numbers of h in a block: 256 KB
 
@@ -83,9 +83,9 @@ class MinGRULayer(Layer):
 
     def mirror(self) -> Mirror | None:
         """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
-        gates, out, size = mirror_of(self.gates), mirror_of(self.out), self.state_dim
-        if gates is None or out is None:
+        if (mirrors := mirrors_of(self.gates, self.out)) is None:
             return None
+        (gates, out), size = mirrors, self.state_dim
 
         def step(x: Array, state: Array) -> tuple[Array, Array]:
             read = gates(x)

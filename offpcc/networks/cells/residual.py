@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from offpcc.core import State
 from offpcc.networks.cells.base import Cell
 from offpcc.networks.cells.linear import Linear
-from offpcc.networks.numpy_inference import Array, Mirror, mirror_of
+from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of
 
 
 class Layer(nn.Module):
@@ -68,12 +68,10 @@ class Blocks(Cell):
 
     def mirror(self) -> Mirror | None:
         """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
-        parts = self.input_projection, *self.layers, *self.norms
-        mirrors = [mirror for mirror in map(mirror_of, parts) if mirror is not None]
-        if len(mirrors) < len(parts):
+        if (mirrors := mirrors_of(self.input_projection, *self.layers, *self.norms)) is None:
             return None
-        input_projection, *mirrors = mirrors
-        layers, norms, shape = mirrors[: len(self.layers)], mirrors[len(self.layers) :], self.state_shape
+        num, shape = len(self.layers), self.state_shape
+        input_projection, layers, norms = mirrors[0], mirrors[1 : 1 + num], mirrors[1 + num :]
 
         def step(x: Array, state: State) -> tuple[Array, State]:
             before = state if state is not None else np.zeros((len(x), *shape), x.dtype)

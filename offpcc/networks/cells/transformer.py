@@ -34,7 +34,7 @@ from offpcc.config.registry import configurable
 from offpcc.config.validation import Size
 from offpcc.core import State
 from offpcc.networks.cells.base import Cell
-from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, view
+from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of, view
 
 BASE = 10_000.0  # base of the rotation frequencies, as in the paper
 WIDENING = 4  # hidden width of a block's feed-forward part, as a multiple of the block's width
@@ -141,8 +141,7 @@ class Block(nn.Module):
         It writes the new key and value into the last place of `known`.
         """
         parts = self.attention_norm, self.project, self.merge, self.norm, self.widen, self.narrow
-        mirrors = [mirror for mirror in map(mirror_of, parts) if mirror is not None]
-        if len(mirrors) < len(parts):
+        if (mirrors := mirrors_of(*parts)) is None:
             return None
         attention_norm, project, merge, norm, widen, narrow = mirrors
         heads, width = self.num_heads, self.head_dim
@@ -221,10 +220,9 @@ class GPT(Cell):
 
     def mirror(self) -> Mirror | None:
         """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
-        embedding, norm = mirror_of(self.embedding), mirror_of(self.norm)
-        blocks = [block for block in map(mirror_of, self.blocks) if block is not None]
-        if embedding is None or norm is None or len(blocks) < len(self.blocks):
+        if (mirrors := mirrors_of(self.embedding, self.norm, *self.blocks)) is None:
             return None
+        embedding, norm, *blocks = mirrors
         turns, places = view(frequencies(self.head_dim, torch.device("cpu"))), np.arange(-self.context_length, 1)
 
         def step(x: Array, state: State) -> tuple[Array, State]:

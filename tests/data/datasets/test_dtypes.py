@@ -94,7 +94,7 @@ def learned(name, data):
     learner = build(None, name, dataset=data, algorithm=given, buffer={"batch_size": 4})
     for _ in range(2):
         learner.algorithm.update_networks(learner.buffer.sample())
-    learner.algorithm.watch.synchronize(learner.algorithm)
+    learner.algorithm.nonfinite_guard.synchronize(learner.algorithm)
     weights = [weight for part in learner.algorithm.networks() for weight in part.parameters()]
     assert all(weight.isfinite().all() for weight in weights)
     return weights
@@ -185,4 +185,4 @@ def test_bytes_that_are_no_images_are_learned_from_in_a_buffer_of_transitions(na
         observation, following = (np.full(shape, number, np.uint8) for number in (step, step + 1))
         buffer.push(observation, np.zeros(2), 1.0, following, False, False)
     agent.update_networks(buffer.sample())
-    agent.watch.synchronize(agent)
+    agent.nonfinite_guard.synchronize(agent)

@@ -1,0 +1,309 @@
+"""`Construction`: builds an agent's networks, optimizers and targets; the options for that; `DeterministicPolicy`."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, get_type_hints
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from offpcc.algorithms.components import RunningNormalization
+from offpcc.algorithms.execution import Execution
+from offpcc.algorithms.nonfinite import NonFiniteGuard
+from offpcc.algorithms.optim import Optimizer, PolyakAverage, Rate
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Flag, Fraction, NonnegativeNumber, Number, NumParts, PositiveNumber, Size, Sizes
+from offpcc.core import channels_first_shape, is_image
+from offpcc.networks import Critics, DeterministicActor, Identity, InputShape, PassThrough
+from offpcc.networks.augmentation import Augmentation, RandomShift
+from offpcc.networks.encoders import Builder, EncoderBuilder, built_encoder
+from offpcc.networks.noise import Noise
+from offpcc.networks.sequences import is_empty
+from offpcc.utils.errors import UserError
+from offpcc.utils.system import keep_freed_memory
+from offpcc.utils.torch_private import TRAIN_MODE_LAYERS
+
+CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """Sizes and parts of the networks.
+
+    Args:
+        hidden_dims: widths of the actor's and the critics' MLPs.
+        num_critics: N; default: the algorithm's own number.
+        layer_norm: whether critics use layer norm in their hidden layers.
+        encoder: builds each network's own encoder; default: the class's.
+        shared_encoder: builds the shared encoder; default: the class's.
+    """
+
+    hidden_dims: Sizes = (256, 256)
+    num_critics: NumParts | None = None
+    layer_norm: Flag = False
+    encoder: Builder | None = None
+    shared_encoder: Builder | None = None
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What an update does to observations before networks see them.
+
+    Args:
+        normalize_observations: whether to normalise observations, by the mean and standard deviation of the dataset, or
+            online by running ones. By default, offline algorithms (BC, TD3+BC, IQL, CQL, BCQ) normalise vectors of a
+            dataset; online, only TD3+BC normalises. The statistics are saved with the actor.
+        augmentation: augmentation of images in updates; default: the class's.
+    """
+
+    normalize_observations: Flag | None = None
+    augmentation: Augmentation | None = None
+
+
+G = TypeVar("G")
+
+
+def with_options(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declare that the ``**options`` of an ``__init__`` are the fields of these dataclasses.
+
+    Its signature then lists them, for `help`, for gin and for the checks of arguments.
+    """
+
+    def declare(init: Callable[..., None]) -> Callable[..., None]:
+        own = [x for x in inspect.signature(init).parameters.values() if x.kind is not x.VAR_KEYWORD]
+        fields = [x for group in groups for x in inspect.signature(group).parameters.values()]
+        added = [x.replace(kind=x.KEYWORD_ONLY) for x in fields]
+        init.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+        for group in groups:
+            init.__annotations__ |= get_type_hints(group, include_extras=True)
+        return init
+
+    return declare
+
+
+def pick(group: type[G], options: dict[str, Any]) -> G:
+    """Build an object of the dataclass `group` from its fields among `options`."""
+    return group(**{name: options[name] for name in inspect.signature(group).parameters if name in options})
+
+
+class Construction:
+    """Parent of `ActorCritic` that builds networks, optimizers and targets from class attributes and arguments.
+
+    Args:
+        observation_space: space of one environment; images may have channels first or last.
+        action_space: space of one environment, in its own units. Its bounds map to -1 and 1: networks, batches and
+            `act` use actions in [-1, 1]. Actor files store the bounds.
+        device: device of the networks.
+        seed: seed of the initial weights and of the algorithm's own noise.
+        gamma: discount per step.
+        polyak: share of its old value that a target keeps in each update.
+        lr: learning rate of all networks, a number or a schedule.
+        actor_lr: learning rate of the actor, if different.
+        encoder_lr: learning rate of all encoders, if different.
+        max_grad_norm: if given, the gradients of each optimizer are clipped to this norm.
+        n_step: number of rewards that a target sums before it bootstraps.
+        reward_scale: factor on rewards in targets. Reported returns and rewards as network inputs are not scaled.
+        reward_shift: added to rewards after scaling.
+        options: arguments of `NetworkOptions`, `Preprocessing` and `Execution`.
+    """
+
+    default_encoder: ClassVar[EncoderBuilder] = Identity
+    default_shared_encoder: ClassVar[EncoderBuilder] = PassThrough
+    default_augmentation: ClassVar[type[RandomShift] | None] = None
+    default_num_critics: ClassVar[int] = 2
+    default_normalize_observations: ClassVar[bool] = False
+    normalizes_recorded: ClassVar[bool] = False  # default of normalize_observations for datasets
+    has_critics: ClassVar[bool] = True
+    # True if any NaN or infinity in observations and actions reaches the first loss or its gradient, so that they need
+    # no check of their own. An encoder or a normalisation may clamp such values; then they are checked all the same.
+    loss_covers_batch: ClassVar[bool] = False
+    has_target_actor: ClassVar[bool] = False
+    # `offpcc.algorithms.fused` sets the class of the fused update, and the methods that it replaces.
+    fused_update: ClassVar[Any] = None
+    fused_methods: ClassVar[dict[str, Callable[..., Any] | None]]
+    stat_names: tuple[str, ...] = ()
+
+    @with_options(NetworkOptions, Preprocessing, Execution)
+    def __init__(
+        self,
+        observation_space: spaces.Box,
+        action_space: spaces.Box,
+        *,
+        device: str | torch.device = "cpu",
+        seed: int = 0,
+        gamma: Fraction = 0.99,
+        polyak: Fraction = 0.995,
+        lr: Rate = 3e-4,
+        actor_lr: Rate | None = None,
+        encoder_lr: Rate | None = None,
+        max_grad_norm: PositiveNumber | None = None,
+        n_step: Size = 1,
+        reward_scale: Number = 1.0,
+        reward_shift: Number = 0.0,
+        **options: Any,
+    ) -> None:
+        sizes, preprocessing = pick(NetworkOptions, options), pick(Preprocessing, options)
+        self.execution = pick(Execution, options)
+        self.device = torch.device(device)
+        if self.device.type == "cpu":
+            keep_freed_memory()
+        self.gamma, self.n_step = gamma, n_step
+        self.reward_scale, self.reward_shift = reward_scale, reward_shift
+        self.space_shape = observation_space.shape
+        self.observation_shape = channels_first_shape(observation_space.shape)
+        self.action_space, self.action_dim = action_space, int(np.prod(action_space.shape))
+        self.noise = Noise(seed, self.device)
+        self.lr, self.max_grad_norm = lr, max_grad_norm
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self._build_networks(sizes)
+        # Dropout and batch norm: train mode in updates, eval mode in `act`.
+        self._train_mode_layers = [
+            m for part in self.networks() for m in part.modules() if isinstance(m, TRAIN_MODE_LAYERS)
+        ]
+        self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
+        self.encoders_are_empty = is_empty(self.shared_encoder) and is_empty(self.actor_encoder) and self.memoryless
+        self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
+        self.nonfinite_guard = NonFiniteGuard(self.device, skips=self.execution.nonfinite == "skip")
+        self._set_preprocessing(preprocessing)
+        if self.nonfinite_guard.skips:
+            self.stat_names = (*self.stat_names, "skipped")
+        fused = self.execution.fused
+        if fused and self.fused_update is None:
+            name = type(self).__name__
+            remedy = "leave fused out, which updates any agent"
+            raise UserError(f"{name}.fused is True, but {name} has no fused update; {remedy}")
+        self._fused = None if self.fused_update is None or fused is False else self.fused_update.of(self, bool(fused))
+
+    def _set_preprocessing(self, options: Preprocessing) -> None:
+        sees_images, is_wanted = is_image(self.observation_shape), options.normalize_observations
+        augmentation = options.augmentation
+        if augmentation is None and self.default_augmentation is not None:
+            augmentation = self.default_augmentation()
+        self.augmentation = augmentation if sees_images else None
+        if is_wanted and sees_images:
+            raise UserError("normalize_observations is for vectors; images are scaled to [0, 1] already")
+        self._may_normalize = is_wanted is None and not sees_images
+        self._normalize(self._may_normalize and self.default_normalize_observations if is_wanted is None else is_wanted)
+
+    def _normalize(self, is_wanted: bool) -> None:
+        """Create the observation normalisation, if wanted, and tell the non-finite guard what to watch over."""
+        self.normalization = RunningNormalization(self.observation_shape).to(self.device) if is_wanted else None
+        statistics = [] if self.normalization is None else [*self.normalization.buffers()]
+        statistics += [statistic for module in self._train_mode_layers for statistic in module.buffers()]
+        if self.has_critics:
+            statistics += self._targets.target_buffers
+        self.nonfinite_guard.statistics = statistics
+        shown = self.loss_covers_batch and self.encoders_are_empty and self.normalization is None
+        self.checked_fields = ("rewards",) if shown else ("observations", "actions", "rewards")
+
+    def expect_recorded_data(self) -> None:
+        """Turn on normalisation if it is this algorithm's default for datasets.
+
+        Call it before the first update.
+        """
+        if self._may_normalize and self.normalizes_recorded and self.normalization is None:
+            self._normalize(True)
+
+    def build_actor(self, summary_dim: int, hidden_dims: Sequence[int]) -> nn.Module:
+        """Return the policy network."""
+        raise NotImplementedError
+
+    def build_heads(self, summary_dim: int, hidden_dims: Sequence[int]) -> None:
+        """Build networks other than actor and critics; the subclass also adds them to `networks`."""
+
+    def _build_networks(
+        self,
+        options: NetworkOptions,
+    ) -> None:
+        encoder = type(self).default_encoder if options.encoder is None else options.encoder
+        shared_encoder = type(self).default_shared_encoder if options.shared_encoder is None else options.shared_encoder
+        num_critics = self.default_num_critics if options.num_critics is None else options.num_critics
+        hidden_dims = tuple(options.hidden_dims)
+        shape = InputShape(self.observation_shape, self.action_dim)
+        owner = type(self).__name__
+        self.shared_encoder = built_encoder(shared_encoder, shape, f"{owner}.shared_encoder")
+        own_shape = InputShape(self.shared_encoder.output_shape, self.action_dim)
+        self.actor_encoder = built_encoder(encoder, own_shape, f"{owner}.encoder")
+        dim = self.actor_encoder.dim
+        if self.has_critics:
+            own = 1 if is_empty(self.actor_encoder) else num_critics
+            self.critic_encoders = nn.ModuleList(encoder(own_shape) for _ in range(own))
+        self.actor = self.build_actor(dim, hidden_dims)
+        if self.has_critics:
+            self.critics = Critics(num_critics, dim, self.action_dim, hidden_dims, options.layer_norm)
+        self.build_heads(dim, hidden_dims)
+        for network in self.networks():
+            network.to(self.device)
+        if self.has_critics:
+            self.target_shared_encoder = copy.deepcopy(self.shared_encoder)
+            self.target_critic_encoders = copy.deepcopy(self.critic_encoders)
+            self.target_critics = copy.deepcopy(self.critics)
+        if self.has_target_actor:
+            self.target_actor_encoder = copy.deepcopy(self.actor_encoder)
+            self.target_actor = copy.deepcopy(self.actor)
+
+    def _build_optimizers(self, actor_lr: Rate, encoder_lr: Rate, polyak: float) -> None:
+        shared = [(self.shared_encoder.parameters(), encoder_lr)]
+        actors = [(self.actor_encoder.parameters(), encoder_lr), (self.actor.parameters(), actor_lr)]
+        if not self.has_critics:
+            self.actor_optimizer = Optimizer(shared + actors, self.max_grad_norm)
+            return
+        self.actor_optimizer = Optimizer(actors, self.max_grad_norm)
+        critics = [(self.critic_encoders.parameters(), encoder_lr), (self.critics.parameters(), self.lr)]
+        self.critic_optimizer = Optimizer(shared + critics, self.max_grad_norm)
+        pairs = [
+            (self.target_shared_encoder, self.shared_encoder),
+            (self.target_critic_encoders, self.critic_encoders),
+            (self.target_critics, self.critics),
+        ]
+        if self.has_target_actor:
+            pairs += [(self.target_actor_encoder, self.actor_encoder), (self.target_actor, self.actor)]
+        self._targets = PolyakAverage(pairs, polyak)
+
+    def networks(self) -> tuple[nn.Module, ...]:
+        """Return the trained networks, without targets."""
+        critics = (self.critic_encoders, self.critics) if self.has_critics else ()
+        return self.shared_encoder, self.actor_encoder, self.actor, *critics
+
+    def about_updates(self, num_updates: float) -> str:
+        """Return a warning about a run of `num_updates` updates, or ""."""
+        return ""
+
+    def unused_parameters(self) -> dict[str, str]:
+        """Return arguments that have no effect on this agent, each with the reason."""
+        reasons = {}
+        if is_empty(self.shared_encoder) and is_empty(self.actor_encoder):
+            reasons["encoder_lr"] = "no encoder has parameters"
+        if not is_image(self.observation_shape):
+            reasons["augmentation"] = "observations are no images"
+        if not self.has_critics:
+            reasons |= dict.fromkeys(CRITICS_ONLY, "there are no critics")
+        return reasons
+
+
+@configurable
+class DeterministicPolicy:
+    """Mixin of agents with a deterministic actor.
+
+    Args:
+        args: see `ActorCritic`.
+        action_noise: standard deviation of the exploration noise, for actions in [-1, 1].
+        kwargs: see `ActorCritic`.
+    """
+
+    action_dim: int
+
+    def __init__(self, *args: Any, action_noise: NonnegativeNumber = 0.1, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.action_noise = self.noise_scale = action_noise
+
+    def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
+        """Return a deterministic policy."""
+        return DeterministicActor(summary_dim, self.action_dim, hidden_dims)

@@ -1,0 +1,132 @@
+"""An algorithm is read in three files: nothing runs between an update and its losses but what stands there."""
+
+import ast
+import functools
+import inspect
+import sys
+from pathlib import Path
+
+import gin
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+
+from offpcc import algorithms
+from offpcc.algorithms import ALGORITHMS, BC, BCQ, CQL, DDPG, FUSED_UPDATES, IQL, SAC, TD3, TD3BC, base
+from offpcc.algorithms.optim import Optimizer, PolyakAverage
+from offpcc.config import loading
+from offpcc.config.bindings import parameters
+from offpcc.core import Batch
+from offpcc.networks import Recurrent
+from offpcc.utils.errors import UserError
+
+FOLDER = Path(algorithms.__file__).parent
+PAGES = [DDPG, TD3, SAC, BC, TD3BC, IQL, CQL, BCQ]
+
+
+def batch():
+    draw = torch.Generator().manual_seed(0)
+    parts = torch.randn(4, 4, 3, generator=draw), torch.rand(4, 3, 2, generator=draw), torch.randn(4, 3, 1)
+    ones = torch.ones(4, 4, 1), torch.ones(4, 3, 1)
+    return Batch(*parts, torch.zeros(4, 3, 1), *ones, torch.zeros(4, 2), torch.zeros(4, 1), complete=True)
+
+
+def file_of(cls):
+    return Path(sys.modules[cls.__module__].__file__)
+
+
+@pytest.mark.parametrize("name", ["ddpg", "td3", "sac", "bc", "td3_bc", "iql", "cql", "bcq", "rcql", "rtd3_bc_s"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_only_the_pages_and_the_base_run_between_an_update_and_its_losses(name, precision, monkeypatch):
+    memory = functools.partial(Recurrent, hidden_dim=4, num_layers=1)
+    encoder = {"shared_encoder" if name.endswith("_s") else "encoder": memory} if name.startswith("r") else {}
+    box = Box(-np.inf, np.inf, (3,), np.float32), Box(-1, 1, (2,), np.float32)
+    agent = ALGORITHMS[name](*box, hidden_dims=(4,), fused=False if encoder else None, precision=precision, **encoder)
+    agent._fused = None
+    pages = {file_of(cls) for cls in type(agent).__mro__ if cls in PAGES} | {Path(base.__file__)}
+    callers = {}
+
+    def record(what, function):
+        def recording(*arguments, **options):
+            frame, files = sys._getframe(1), []
+            while frame.f_code.co_filename != __file__ or frame.f_code is recording.__code__:
+                files += [] if frame.f_code is recording.__code__ else [Path(frame.f_code.co_filename)]
+                frame = frame.f_back
+            assert frame.f_code.co_name.startswith("test_"), "the update is called by this test"
+            callers.setdefault(what, files)
+            return function(*arguments, **options)
+
+        return recording
+
+    names = [name for name in dir(agent) if name.endswith("_loss")]
+    for loss in [*names, "td_target", "prepare", "summarize"]:
+        monkeypatch.setattr(agent, loss, record(loss, getattr(agent, loss)))
+    monkeypatch.setattr(Optimizer, "minimize", record("minimize", Optimizer.minimize))
+    monkeypatch.setattr(PolyakAverage, "update", record("targets", PolyakAverage.update))
+    for _ in range(2):  # TD3's actor takes part in every second update
+        agent.update_networks(batch())
+    assert {"prepare", "summarize", "minimize", "actor_loss"} <= callers.keys()
+    assert name == "bc" or {"critic_loss", "td_loss", "td_target", "targets"} <= callers.keys()
+    for what, files in callers.items():
+        assert files and set(files) <= pages, f"{what}: {files}"
+
+
+def test_cql_is_read_in_three_files_of_400_lines():
+    files = {file_of(CQL), file_of(SAC), file_of(base.ActorCritic)}
+    assert {file.name for file in files} == {"cql.py", "sac.py", "base.py"}
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= 400
+
+
+def depth(cls):
+    return max((1 + depth(parent) for parent in cls.__bases__ if parent is not object), default=0)
+
+
+@pytest.mark.parametrize("cls", PAGES)
+def test_inheritance_is_at_most_four_deep(cls):
+    assert depth(cls) <= 4
+    named = [other for other in ALGORITHMS.values() if other is not cls and other.__bases__ == (cls,)]
+    variants = [other for other in named if other not in PAGES]
+    assert len(variants) == 5
+    assert all(not {"inner_update", "update_networks"} & vars(other).keys() for other in variants), "attributes alone"
+
+
+def test_the_table_of_fused_updates_names_each_replaced_method():
+    for cls, fused in FUSED_UPDATES.items():
+        assert {"update_networks", "inner_update", "summarize", "td_loss"} <= set(fused.replaced_methods)
+        assert all(hasattr(cls, name) or cls is BC for name in fused.replaced_methods)
+
+
+@pytest.mark.parametrize("cls", PAGES)
+def test_a_new_algorithm_is_a_page_and_a_row(cls):
+    """Pages that inherit from it, and the table of fused updates, which is optional, are all that names it."""
+    children = {file_of(other) for other in PAGES if issubclass(other, cls)}
+    for file in FOLDER.parent.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        named |= {x.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for x in node.names}
+        if cls.__name__ in named:
+            assert file in children | {FOLDER / "__init__.py", FOLDER / "fused" / "__init__.py"}, file
+    short = next(name for name, other in ALGORITHMS.items() if other is cls)
+    assert (FOLDER.parents[1] / "configs" / "algorithms" / f"{short}.gin").is_file()
+
+
+def test_groups_of_arguments_are_known_by_their_names(capsys):
+    """To help, to gin, to the check of bindings and to Python."""
+    names = {"normalize_observations", "augmentation", "precision", "fused", "compile", "nonfinite", "hidden_dims"}
+    signature = inspect.signature(base.ActorCritic).parameters
+    assert names <= signature.keys() and "options" not in signature
+    assert signature["compile"].default is False and signature["hidden_dims"].default == (256, 256)
+    assert names <= parameters(CQL)
+    help(base.ActorCritic.__init__)
+    assert "normalize_observations" in capsys.readouterr().out
+    box = Box(-np.inf, np.inf, (3,), np.float32), Box(-1, 1, (2,), np.float32)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'precison'"):
+        SAC(*box, precison="bfloat16")
+    with pytest.raises(UserError, match=r"SAC\.compile is 3; it has to be"):
+        SAC(*box, compile=3)
+    loading.load(None, ["SAC.precision='bfloat16'", "ActorCritic.hidden_dims=(5,)", "CQL.compile=True"])
+    agent = CQL(*box)
+    assert (agent.execution.precision, agent.execution.compile) == ("bfloat16", True)
+    assert agent.actor.net[0].out_features == 5
+    assert "ActorCritic.nonfinite = 'raise'" in gin.operative_config_str(), "defaults are written down"

@@ -1,0 +1,95 @@
+"""Targets of users' networks: batch norm's statistics follow, and dropout is off."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+
+from offpcc.algorithms import CQL, SAC, TD3
+from offpcc.algorithms.optim import PolyakAverage
+from offpcc.core import Batch
+from offpcc.networks.encoders import Encoder
+from offpcc.networks.layers import mlp
+
+BOXES = Box(-np.inf, np.inf, (3,), np.float32), Box(-1, 1, (2,), np.float32)
+NAN = float("nan")
+
+
+class Normed(Encoder):
+    """A user's encoder."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.dim = 6
+        self.net = nn.Sequential(mlp([3, 6]), nn.BatchNorm1d(6), nn.Dropout(0.5))
+
+    def forward(self, inputs, state=None):
+        x = inputs.observation
+        return self.net(x.flatten(0, 1)).view(*x.shape[:2], -1), None
+
+
+def batch(seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    parts = torch.randn(8, 2, 3, generator=draw), torch.rand(8, 1, 2, generator=draw), torch.randn(8, 1, 1)
+    return Batch(
+        *parts, torch.zeros(8, 1, 1), torch.ones(8, 2, 1), torch.ones(8, 1, 1), *map(torch.zeros, ((8, 2), (8, 1))),
+        complete=True,
+    )  # fmt: skip
+
+
+def buffers(module):
+    return [buffer.clone() for buffer in module.buffers()]
+
+
+@pytest.mark.parametrize("where", ["encoder", "shared_encoder"])
+@pytest.mark.parametrize("cls", [SAC, TD3, CQL])
+def test_targets_copy_the_statistics_of_batch_norm_and_have_no_dropout(cls, where):
+    agent = cls(*BOXES, hidden_dims=(8,), **{where: Normed})
+    pairs = [(agent.target_shared_encoder, agent.shared_encoder), (agent.target_critic_encoders, agent.critic_encoders)]
+    first = [buffers(source) for _, source in pairs]
+    for seed in range(4):
+        agent.update_networks(batch(seed))
+    for (target, source), start in zip(pairs, first, strict=True):
+        ours, theirs = buffers(target), buffers(source)
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        assert not ours or any(not torch.equal(a, b) for a, b in zip(ours, start, strict=True))
+        assert not any(module.training for module in target.modules())
+    prepared = agent.prepare(batch())
+    one, other = (agent.summarize(prepared) for _ in range(2))
+    assert torch.equal(one.target_q, other.target_q), "no dropout"
+    assert not torch.equal(one.q, other.q)
+
+
+def test_it_is_what_pytorchs_average_does():
+    source = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    target = copy.deepcopy(source)
+    reference = AveragedModel(copy.deepcopy(source), avg_fn=lambda old, new, _: 0.9 * old + 0.1 * new)
+    reference.n_averaged.fill_(1)  # else the first update copies
+    average = PolyakAverage([(target, source)], 0.9)
+    for _ in range(3):
+        source(torch.randn(16, 3))
+        with torch.no_grad():
+            for parameter in source.parameters():
+                parameter += torch.randn_like(parameter)
+        average.update()
+        reference.update_parameters(source)
+    for ours, theirs in zip(target.state_dict().values(), reference.module.state_dict().values(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_a_skipped_update_leaves_the_statistics_of_targets(is_awaited):
+    agent = SAC(*BOXES, hidden_dims=(8,), shared_encoder=Normed, nonfinite="skip")
+    agent.nonfinite_guard.is_awaited = is_awaited
+    agent.update_networks(batch())
+    before = buffers(agent.shared_encoder) + buffers(agent.target_shared_encoder)
+    bad = batch(1)
+    bad.observations[0, 0, 0] = NAN
+    agent.update_networks(bad)
+    after = buffers(agent.shared_encoder) + buffers(agent.target_shared_encoder)
+    assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
+    assert all(torch.isfinite(buffer).all() for buffer in after)
