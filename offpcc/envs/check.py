@@ -29,7 +29,7 @@ from offpcc.envs.check_rollout import (
     watched,
 )
 from offpcc.envs.closing import opened
-from offpcc.envs.make import cannot_be_made, env_options, make
+from offpcc.envs.make import DEFAULT_OPTIONS, EnvOptions, cannot_be_made, make
 from offpcc.envs.rendering import backend
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
@@ -133,7 +133,7 @@ def speed(env: gymnasium.Env[Any, Any], num_steps: int, seed: int) -> Finding:
 SIMULATORS = ("mujoco", "dm-control", "pybullet", "pybullet-envs-gymnasium")
 
 
-def examine(name: str, num_steps: int = 2_000, seed: int = 0) -> Diagnosis:
+def examine(name: str, num_steps: int = 2_000, seed: int = 0, options: EnvOptions = DEFAULT_OPTIONS) -> Diagnosis:
     """Examine an environment under random actions, both as Gymnasium makes it and as offpcc makes it.
 
     Args:
@@ -141,6 +141,7 @@ def examine(name: str, num_steps: int = 2_000, seed: int = 0) -> Diagnosis:
         num_steps: Environment steps of the longest walk; each other walk takes a quarter of them. Without a registered
             time limit, a walk continues until two episodes have ended or one is too long.
         seed: Seed of the environment and of the actions.
+        options: Arguments of `make`.
 
     Raises:
         UserError: The environment cannot be made or is unsuitable; mostly `UnsuitableEnvironment`.
@@ -149,11 +150,11 @@ def examine(name: str, num_steps: int = 2_000, seed: int = 0) -> Diagnosis:
         warnings.simplefilter("ignore")  # Gymnasium warns of the same faults
 
         def made() -> gymnasium.Env[Any, Any]:
-            return stack.enter_context(opened(make(name, scale_actions=True)))
+            return stack.enter_context(opened(make(name, scale_actions=True, **options._asdict())))
 
         def bared() -> gymnasium.Env[Any, Any]:
             return stack.enter_context(
-                opened(gymnasium.make(name, disable_env_checker=True, **(env_options().kwargs or {})))
+                opened(gymnasium.make(name, disable_env_checker=True, **(options.kwargs or {})), options.timeout)
             )
 
         try:

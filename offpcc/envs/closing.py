@@ -11,7 +11,7 @@ from weakref import WeakSet
 import gymnasium as gym
 
 from offpcc.envs.faults import deed, place_in, remedy_of
-from offpcc.envs.make import env_options
+from offpcc.envs.make import timeout_of
 from offpcc.envs.watchdog import SLOW, OverdueError, Watchdog, overdue
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
@@ -32,9 +32,9 @@ def close(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any], timeout:
 
     Args:
         env: the environment.
-        timeout: maximum seconds; None for gin's `make.timeout`.
+        timeout: maximum seconds; None for the `timeout` that `make` was called with.
     """
-    seconds = timeout or env_options().timeout
+    seconds = timeout or timeout_of(env)
     watchdog: Watchdog | None = None
     watched: AbstractContextManager[None] = nullcontext()
 
@@ -77,9 +77,9 @@ def _message(
 
 
 @contextmanager
-def opened(env: Env) -> Iterator[Env]:
+def opened(env: Env, timeout: float | None = None) -> Iterator[Env]:
     """Yield an environment, and `close` it at the end."""
     try:
         yield env
     finally:
-        close(env)
+        close(env, timeout)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from offpcc.envs.closing import close
 from offpcc.envs.faults import EnvironmentFault, deed, format_error, kind_of, place_in, remedy_of
-from offpcc.envs.make import env_options
+from offpcc.envs.make import timeout_of
 from offpcc.envs.watchdog import SLOW, OverdueError, Watchdog, overdue
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
@@ -256,5 +256,5 @@ def _check_picture(drawn: Any) -> None:
 
 
 def guarded(env: gym.Env[Any, Any], which: str = "") -> Guard:
-    """Return an environment in a `Guard` with gin's `make.timeout`."""
-    return Guard(env, which, env_options().timeout)
+    """Return an environment in a `Guard`, with the `timeout` that `make` was called with."""
+    return Guard(env, which, timeout_of(env))

@@ -16,7 +16,6 @@ from offpcc.core import Algorithm, Memory, Step
 from offpcc.envs.closing import close
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import guarded
-from offpcc.envs.make import make
 from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.wrapper_chain import name_of
@@ -139,30 +138,39 @@ class Evaluation:
             env.close()
 
 
+MakeAnyEnv = Callable[..., gymnasium.Env[Any, Any]]  # `make` of one environment, such as `RunSpec.make_env`
 SHOWN_SEED = 1_000_000  # of the first episode that is shown or recorded; tests use other seeds
 
 
-def open_environment(env: str, algorithm: ActorCritic, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-    """Make an environment by name and check that its spaces fit the agent. It takes actions in [-1, 1].
+def open_environment(
+    make_env: MakeAnyEnv, algorithm: ActorCritic, render_mode: str | None = None
+) -> gymnasium.Env[Any, Any]:
+    """Make an environment and check that its spaces fit the agent. It takes actions in [-1, 1].
+
+    Args:
+        make_env: `make` with the environment's name, and with other arguments if the run has any.
+        algorithm: the agent.
+        render_mode: see `make`.
 
     Raises:
         UserError: the environment does not exist, needs a missing package, cannot be rendered, or has a different
             observation shape or number of action dimensions from the agent's.
     """
-    opened = make(env, render_mode=render_mode, scale_actions=True)
+    opened = make_env(render_mode=render_mode, scale_actions=True)
     seen, actions = opened.observation_space.shape, int(np.prod(opened.action_space.shape or (1,)))
     if seen != algorithm.space_shape or actions != algorithm.action_dim:
         close(opened)
         raise UserError(
-            f"{env} has observations of shape {seen} and {actions} action dimensions, but the actor was trained with "
-            f"{algorithm.space_shape} and {algorithm.action_dim}; name the environment it was trained in with --env"
+            f"{name_of(opened)} has observations of shape {seen} and {actions} action dimensions, but the actor was "
+            f"trained with {algorithm.space_shape} and {algorithm.action_dim}; name the environment it was trained in "
+            f"with --env"
         )
     return opened
 
 
-def watch_episodes(algorithm: ActorCritic, env: str, num_episodes: int) -> list[EpisodeResult]:
+def watch_episodes(algorithm: ActorCritic, make_env: MakeAnyEnv, num_episodes: int) -> list[EpisodeResult]:
     """Show episodes in a window."""
-    shown = guarded(open_environment(env, algorithm, "human"))
+    shown = guarded(open_environment(make_env, algorithm, "human"))
     try:
         return run_episodes(algorithm, [shown], range(SHOWN_SEED, SHOWN_SEED + num_episodes))
     finally:
@@ -170,10 +178,10 @@ def watch_episodes(algorithm: ActorCritic, env: str, num_episodes: int) -> list[
 
 
 def record_episodes(
-    algorithm: ActorCritic, env: str, num_episodes: int, folder: Path, name: str = "episode"
+    algorithm: ActorCritic, make_env: MakeAnyEnv, num_episodes: int, folder: Path, name: str = "episode"
 ) -> tuple[list[EpisodeResult], list[Path]]:
     """Record episodes as MP4 files `folder/<name>_<number>.mp4`. Return the results and the files."""
-    shown = guarded(open_environment(env, algorithm, "rgb_array"))
+    shown = guarded(open_environment(make_env, algorithm, "rgb_array"))
     folder.mkdir(parents=True, exist_ok=True)
     results, files = [], []
     fps = round(shown.metadata.get("render_fps") or 30)
@@ -193,10 +201,10 @@ def _draw(add_frame: Callable[[Any], None], env: gymnasium.Env[Any, Any]) -> Non
 
 
 def evaluate_actor(
-    algorithm: ActorCritic, env: str, num_episodes: int, num_envs: int, seed: int
+    algorithm: ActorCritic, make_env: MakeAnyEnv, num_episodes: int, num_envs: int, seed: int
 ) -> list[EpisodeResult]:
     """Run episodes in parallel, without rendering."""
-    envs = [guarded(open_environment(env, algorithm)) for _ in range(min(num_envs, num_episodes))]
+    envs = [guarded(open_environment(make_env, algorithm)) for _ in range(min(num_envs, num_episodes))]
     try:
         return run_episodes(algorithm, envs, range(seed, seed + num_episodes))
     finally:
@@ -204,9 +212,9 @@ def evaluate_actor(
             one.close()
 
 
-def frames_per_second(env: str, num_steps: int = 20) -> float:
+def frames_per_second(make_env: MakeAnyEnv, num_steps: int = 20) -> float:
     """Measure the steps per second of an environment with rendered observations."""
-    drawn = guarded(make(env, scale_actions=True))
+    drawn = guarded(make_env(scale_actions=True))
     try:
         drawn.reset(seed=SHOWN_SEED)
         started = time.perf_counter()

@@ -1,6 +1,5 @@
 """The diagnosis of recorded data, as it is printed and drawn."""
 
-import argparse
 import re
 
 import h5py
@@ -48,7 +47,7 @@ def check(capsys, monkeypatch, tmp_path):
     def run(dataset, **options):
         given = {"env": None, "output": None, "config": None, "dataset_fraction": 1.0, **options}
         capsys.readouterr()
-        code = check_dataset(argparse.Namespace(dataset=str(dataset), **given))
+        code = check_dataset(str(dataset), **given)
         return code, capsys.readouterr().out.splitlines()
 
     return run

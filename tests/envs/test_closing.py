@@ -83,7 +83,7 @@ def test_commands_come_to_their_end(launch, registered, words):
 
 
 def test_what_was_made_of_one_that_closes(launch, quick, registered, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     recorded = tmp_path / "some.hdf5"
     with monkeypatch.context() as patch:
         patch.setattr(gymnasium.registry[NAME], "entry_point", Walk)
