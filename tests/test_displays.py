@@ -106,7 +106,7 @@ def test_what_a_display_raises_ends_no_run(launch, tmp_path, monkeypatch, undist
     monkeypatch.setattr(metrics, "REPORT_INTERVAL", 1e-6)  # as often as can be
     monkeypatch.setattr(fit, "WandbLogger", Tracker)
     monkeypatch.setattr(fit, "tracking_wanted", lambda track: True)
-    if owner is not train:
+    if owner is not fit:
         monkeypatch.setattr(fit, "record_episodes", lambda *rest: ([], [tmp_path / "film.mp4"]))
     fault = next(FAULTS)
     monkeypatch.setattr(owner, name, broken(fault))

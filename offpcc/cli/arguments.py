@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from offpcc.config.validation import MOST_ENVS
 from offpcc.utils.errors import UserError
-from offpcc.utils.paths import as_path, ends_in_slash, shown
+from offpcc.utils.paths import as_path, shown
 
 MOST_THREADS = 1024
 
@@ -51,29 +51,19 @@ def _refuse_none(number: int | None, text: str, words: str) -> int:
     return number
 
 
-def path(text: str) -> Path:
-    """Convert a path; expand ~.
-
-    Raises:
-        ArgumentTypeError: the text is not a valid path.
-    """
+def path(text: str, is_file: bool = False) -> Path:
+    """Convert a path; expand ~. See `as_path` for `is_file`."""
     if not text:
         raise argparse.ArgumentTypeError("'' is no name of a file or folder; name one")
     try:
-        return as_path(text)
+        return as_path(text, is_file=is_file)
     except UserError as error:
         raise argparse.ArgumentTypeError(error.message) from error
 
 
 def file(text: str) -> Path:
-    """Convert the path of an output file; expand ~.
-
-    Raises:
-        ArgumentTypeError: the text is not a valid path of a file.
-    """
-    if ends_in_slash(text):
-        raise argparse.ArgumentTypeError(f"{shown(text)} names a folder; name a file")
-    return path(text)
+    """Convert the path of an output file; expand ~."""
+    return path(text, is_file=True)
 
 
 def module(text: str) -> str:

@@ -82,10 +82,11 @@ def _settings(options: TrainOptions, folder: RunFolder) -> tuple[Settings, Setti
     try:
         there = settings_of(folder.path)
         load_config(options, folder)
+        algorithm = find_algorithm(options.algo)
     except UserError:
         return None
     bound = loading.plain_values(loading.current().text)
-    return None if there is None else (there, used_by(there, bound, find_algorithm(options.algo)))
+    return None if there is None else (there, used_by(there, bound, algorithm))
 
 
 def load_config(options: TrainOptions, folder: RunFolder) -> None:

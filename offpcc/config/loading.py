@@ -335,10 +335,16 @@ def recall_used(used: Used) -> None:
     gin.config._OPERATIVE_CONFIG.update({key: dict(given) for key, given in used.items()})
 
 
-def add_used(function: Any, given: Mapping[str, Any]) -> None:
-    """Add arguments to the values in use, so that `operative` contains them if gin can write them."""
+def add_used(function: Any, given: Mapping[str, Any]) -> list[Binding]:
+    """Add arguments to the values in use, so that `operative` contains them if gin can write them.
+
+    Returns:
+        The arguments as bindings, which win over those of files.
+    """
     selector = gin.config._inverse_lookup(function).selector
     gin.config._OPERATIVE_CONFIG.setdefault(("", selector), {}).update(given)
+    short = selector.rpartition(".")[2]
+    return [Binding("", selector, name, f"{short}.{name}", "in Python") for name in given]
 
 
 def check_writable(owner: str, given: Mapping[str, Any]) -> None:

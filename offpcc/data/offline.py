@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,8 +51,9 @@ class OfflineDataset:
         notices: warnings about the data.
         action_range: lowest and highest action of the recording, which `rows` maps to -1 and 1. None if actions were
             recorded in [-1, 1].
-        identity: name, size and hash of `rows`. It differs for other data and for another view of the same data.
-        fingerprint: hash of the recorded data. It does not depend on the environment's wrappers or their noise.
+        identity: name, size and hashes of `rows`. It differs for other data and for another view of the same data.
+        fingerprint: hash of the recorded data, without the last next observation of each episode. It does not depend on
+            the environment's wrappers or their noise.
     """
 
     rows: TransitionTable = field(repr=False)
@@ -234,13 +235,14 @@ def read(
     if not len(rows.starts):
         raise UserError(f"{data.name}: there are no transitions in it; give longer episodes, or next_observations")
     del data  # frees memory for the observations that the agent sees
+    recorded = rows.observations
     if env is not None:
         rows = rows.showing(_seen(rows, env, seed, wrappers, facts["name"]))
     for notice in facts["notices"]:
         if notice.kind == "unknown range":
             raise UserError(f"{called}: {notice.text}")
     facts |= {"num_transitions": int(rows.is_start.sum()), "num_episodes": len(rows.starts)}
-    return OfflineDataset(rows, **facts, identity=_identity(facts["name"], rows))
+    return OfflineDataset(rows, **facts, identity=_identity(rows, facts, rows.observations is recorded))
 
 
 def _facts(
@@ -312,8 +314,13 @@ def _reward_scale(data: Dataset, return_range: float | None) -> float:
     return return_range / difference
 
 
-def _identity(name: str, rows: TransitionTable) -> str:
-    return f"{name} ({int(rows.is_start.sum()):,} transitions, {_hash(rows.arrays)})"
+def _identity(rows: TransitionTable, facts: Mapping[str, Any], shows_recorded: bool) -> str:
+    """Return the identity of rows. What the fingerprint covers is not hashed again, because this takes seconds."""
+    observations = rows.observations[rows.stops - 1] if shows_recorded else rows.observations
+    view = _hash([observations, rows.is_start, rows.starts, rows.stops])
+    bounds = "" if facts["action_range"] is None else f", actions in {np.asarray(facts['action_range']).tolist()}"
+    num_transitions = f"{facts['num_transitions']:,} transitions"
+    return f"{facts['name']} ({num_transitions}, {facts['fingerprint']}, {view}{bounds})"
 
 
 def _hash(arrays: Sequence[Array]) -> str:

@@ -146,7 +146,7 @@ def resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
     """
     parts = {"algorithm": experiment.algorithm, "interaction": experiment.interaction, "loop": experiment.loop}
     expected = {name: None if part is None else part.state_dict() for name, part in parts.items()}
-    expected["buffer"] = experiment.buffer.metadata()
+    expected["buffer"] = {**experiment.buffer.metadata(), "parts": []}
     try:
         return _resume(checkpoint, experiment)
     except (OSError, UserError):

@@ -6,7 +6,6 @@ The command line calls it, and so may a user of Python.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
 import os
 import random
@@ -27,6 +26,7 @@ import torch
 
 from offpcc.algorithms.agent import Agent, load_actor
 from offpcc.algorithms.nonfinite import NonFiniteError
+from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
 from offpcc.config.gin_files import text_of
 from offpcc.config.loading import check_writable, plain_values, results_folder, values
@@ -106,7 +106,7 @@ class RunResult:
 
     def agent(self, device: str | torch.device = "cpu") -> Agent:
         """Return the best agent of the run, else the last one."""
-        return Agent.load(RunFolder.at(self.folder).actor(), device)
+        return Agent.load(RunFolder.at(self.folder).actor(), device=device)
 
 
 def fit(
@@ -218,10 +218,6 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
     """
     origin = origin_of(spec.env, spec.dataset)
     status = _check_place(folder, origin, resume)
-    if tracking_wanted(spec.track) and importlib.util.find_spec("wandb") is None:
-        raise UserError(
-            "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
-        )
     check_complete(spec.training)
     check_writable(spec.algo, spec.algorithm)
     check_writable("the buffer", spec.buffer)
@@ -266,7 +262,8 @@ def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None,
         train: unused_parameters(algorithm, experiment.interaction, experiment.tests, spec.training),
         offline.dataset_options: offline.unused_parameters(algorithm),
     }
-    check_unused_bindings([*spec.config.bindings], idle)
+    given = [*loading.add_used(type(algorithm), spec.algorithm), *loading.add_used(type(buffer), spec.buffer)]
+    check_unused_bindings([*spec.config.bindings, *given], idle)
     algorithm.actor_file()  # raise now, not after an epoch, if the actor cannot be saved
     return experiment
 

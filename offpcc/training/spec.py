@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from offpcc.data.offline import DatasetOptions, dataset_options
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.make import EnvOptions, env_options, make
 from offpcc.envs.vector.local import environments as build_environments
+from offpcc.training.loggers import tracking_wanted
 from offpcc.training.run_fns import train
 from offpcc.utils.errors import UserError
 
@@ -137,6 +139,10 @@ class RunSpec:
         Raises:
             UserError: a name is unknown, or an argument or a binding is invalid.
         """
+        if tracking_wanted(track) and importlib.util.find_spec("wandb") is None:
+            raise UserError(
+                "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
+            )
         find_algorithm(algo)
         env, dataset = resolve_env_and_dataset(env, dataset)
         if env is None and dataset is None:

@@ -16,17 +16,21 @@ from offpcc.utils.foreign import ForeignCall, MisuseError
 SHOWN = 80  # letters of a path that a message shows
 
 
-def as_path(given: str | Path, what: str = "") -> Path:
+def as_path(given: str | Path, what: str = "", is_file: bool = False) -> Path:
     """Return a path with ~ expanded.
 
     Args:
         given: path from the user.
         what: name of the option, for messages, such as ``--out``.
+        is_file: whether only a file will do, so that a slash at the end is refused even if there is such a folder.
 
     Raises:
         UserError: the name is not valid as a path.
     """
     told = f"{what} {shown(given)}".strip()
+    has_slash = str(given).endswith(("/", "/."))
+    if has_slash and is_file:
+        raise UserError(f"{told} names a folder; name a file, without a slash at its end")
     try:
         path = Path(given).expanduser()
         os.lstat(path)
@@ -37,14 +41,9 @@ def as_path(given: str | Path, what: str = "") -> Path:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else first_line(error)
         raise UserError(f"{told} cannot be a path ({reason}); give another one") from None
-    if ends_in_slash(given) and not path.is_dir():
+    if has_slash and not path.is_dir():
         raise UserError(f"{told} ends in a slash, as folders do, but there is no such folder; leave the slash out")
     return path
-
-
-def ends_in_slash(given: str | Path) -> bool:
-    """Check whether a path, as the user wrote it, can only name a folder."""
-    return str(given).endswith(("/", "/."))
 
 
 def shown(given: str | Path, most: int = SHOWN) -> str:

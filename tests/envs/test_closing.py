@@ -106,13 +106,13 @@ def test_in_python_a_learner_closes_all(registered, capsys):
 
 CLOSES = """
 import sys
-import gin
 import misbehaving
 from offpcc.envs.vector.local import environments
+from offpcc.envs.wrappers import EpisodeReturn
 
 if __name__ == "__main__":
-    gin.parse_config("make.timeout = 2.0\\nenvironments.worker_processes = True")
-    environments(getattr(misbehaving, sys.argv[1]), 0).close()
+    make_env = lambda: EpisodeReturn(getattr(misbehaving, sys.argv[1])(), 2.0)
+    environments(make_env, 0, 2.0, worker_processes=True).close()
 """
 
 
