@@ -91,8 +91,8 @@ def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     is_command = first in (*COMMANDS, "-h", "--help", "--version")
     given = [_with_underscores(word) for word in (words if is_command else ["train", *words])]
     for word in given:
-        if advice := ELSEWHERE.get((given[0], word.split("=")[0])):
-            raise UserError(f"`offpcc {given[0]}` does not take {word}; {advice}")
+        if reason := ELSEWHERE.get((given[0], word.split("=")[0])):
+            raise UserError(f"`offpcc {given[0]}` does not take {word}; {reason}")
     options, unknown = parser(with_names=bool({"-h", "--help"} & set(given))).parse_known_args(given)
     if unknown:
         known = ["--import" if name == "modules" else f"--{name}" for name in vars(options) if name != "folder"]
@@ -108,32 +108,24 @@ def _with_underscores(word: str) -> str:
     return f"--{name[2:].replace('-', '_')}{equals}{value}" if word.startswith("--") else word
 
 
-# The options of all commands, as arguments of argparse
-OPTIONS: dict[str, dict[str, Any]] = {
+HELP = {  # longer ones
+    "--dataset_fraction": "of its steps, from the start, rounded up to whole episodes",
+    "--import": "a module with parts of your own, which a run's folder does not import by itself; may be given again",
+    "--threads": "of torch on the CPU, by default 1",
+}
+OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
     "--actor": {"required": True, "metavar": "FOLDER|random", "help": "a run's folder, or an actor's file"},
     "--algo": {"required": True, "metavar": "NAME", "help": "an algorithm, or a registered class"},
     "--config": {"metavar": "FILE.gin", "help": "whose imports or wrappers make the environment"},
     "--dataset": {"metavar": "DATA", "help": "a file, D4RL's name or minari:ID"},
-    "--dataset_fraction": {
-        "type": arguments.fraction,
-        "default": 1.0,
-        "metavar": "F",
-        "help": "of its steps, from the start, rounded up to whole episodes",
-    },
+    "--dataset_fraction": {"type": arguments.fraction, "default": 1.0, "metavar": "F"},
     "--deterministic": {"action": "store_true", "help": "act without exploration"},
     "--device": {"metavar": "cpu|cuda|cuda:N", "help": "CUDA if there is one, else the CPU"},
     "--env": {"metavar": "NAME", "help": "a Gymnasium id, see `offpcc envs`"},
     "--episodes": {"type": arguments.positive, "metavar": "N"},
     "--gallery": {"type": arguments.file, "metavar": "FILE.png", "help": "instead, one picture of all families"},
     "--gin": {"nargs": "+", "action": "extend", "default": [], "metavar": "BINDING", "help": '"SAC.lr=1e-4" ...'},
-    "--import": {
-        "dest": "modules",
-        "type": arguments.module,
-        "action": "append",
-        "default": [],
-        "metavar": "MODULE",
-        "help": "a module with parts of your own, which a run's folder does not import by itself; may be given again",
-    },
+    "--import": {"dest": "modules", "type": arguments.module, "action": "append", "default": [], "metavar": "MODULE"},
     "--metric": {"default": "test/return", "metavar": "COLUMN", "help": "of progress.csv"},
     "--minari": {"metavar": "ID", "help": "write them as a Minari data set, too"},
     "--num_envs": {"type": arguments.num_envs, "default": 20, "metavar": "N", "help": "episodes side by side"},
@@ -143,87 +135,44 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--render": {"action": "store_true", "help": "show the saved actor in a window, or record it"},
     "--results": {"metavar": "DIR", "help": "else $OFFPCC_RESULTS, else results/ of the checkout"},
     "--resume": {"action": "store_true", "help": "go on from the last checkpoint"},
-    "--run_id": {
-        "type": arguments.run_id,
-        "nargs": "+",
-        "default": [1],
-        "metavar": "N",
-        "help": "each id is its seed",
-    },
+    "--run_id": {"type": arguments.run_id, "nargs": "+", "default": [1], "metavar": "N", "help": "each id is its seed"},
     "--save_dataset": {"type": arguments.file, "metavar": "FILE.hdf5", "help": "record every step of training"},
     "--seed": {"type": arguments.run_id, "metavar": "N"},
     "--steps": {"type": arguments.positive, "metavar": "N"},
-    "--threads": {
-        "type": arguments.num_threads,
-        "metavar": "N",
-        "default": 1,
-        "help": "of torch on the CPU, by default 1",
-    },
+    "--threads": {"type": arguments.num_threads, "metavar": "N", "default": 1},
     "--track": {"action": "store_true", "help": "follow the run in Weights & Biases"},
     "folder": {"type": arguments.path, "metavar": "FOLDER"},
 }
-# The options of each command, and where they differ from those above
-TAKES: dict[str, dict[str, dict[str, Any]]] = {
-    "train": {
-        "--env": {"help": "a Gymnasium id, see `offpcc envs`, or D4RL's name of a data set"},
-        "--dataset": {"help": "learn from recorded data: a file, D4RL's name or minari:ID"},
-        "--dataset_fraction": {},
-        "--algo": {},
-        "--config": {"help": "as given, from the repository's root or below configs/"},
-        "--import": {},
-        "--run_id": {},
-        "--gin": {},
-        "--device": {},
-        "--threads": {},
-        "--resume": {},
-        "--render": {},
-        "--record": {},
-        "--save_dataset": {},
-        "--episodes": {"help": "of --render and --record"},
-        "--track": {},
-        "--results": {},
-    },
-    "evaluate": {
-        "folder": {"help": "a run's folder, or an actor's file"},
-        "--episodes": {"default": 100},
-        "--env": {"help": "another environment than the run's"},
-        "--seed": {"default": 2_000_000, "help": "of the first episode"},
-        "--num_envs": {},
-        "--config": {"help": "whose imports define a class of your own"},
-        "--import": {},
-        "--device": {},
-        "--threads": {},
-    },
-    "plot": {
-        "folder": {"nargs": "+", "help": "of runs, algorithms or environments"},
-        "--output": {"default": Path("curves.png")},
-        "--metric": {},
-    },
-    "envs": {"--gallery": {}},
-    "check": {
-        "--env": {"help": "any Gymnasium id, or MODULE:ID of your own"},
-        "--dataset": {},
-        "--dataset_fraction": {},
-        "--output": {"help": "a picture of the data's returns and lengths"},
-        "--steps": {"help": "of the longest walk through it, by default 2000"},
-        "--seed": {"help": "of the environment and the actions, by default 0"},
-        "--config": {},
-        "--import": {},
-    },
-    "collect": {
-        "--env": {"required": True},
-        "--actor": {},
-        "--steps": {"required": True, "help": "environment steps to record"},
-        "--out": {},
-        "--minari": {},
-        "--seed": {"default": 0, "help": "of environment, noise and random actions"},
-        "--deterministic": {},
-        "--resume": {"help": "go on with a recording that was stopped"},
-        "--config": {},
-        "--import": {},
-        "--device": {},
-        "--threads": {},
-    },
+TAKES = {  # the options of each command
+    "train": "--env --dataset --dataset_fraction --algo --config --import --run_id --gin --device --threads --resume "
+    "--render --record --save_dataset --episodes --track --results",
+    "evaluate": "folder --episodes --env --seed --num_envs --config --import --device --threads",
+    "plot": "folder --output --metric",
+    "envs": "--gallery",
+    "check": "--env --dataset --dataset_fraction --output --steps --seed --config --import",
+    "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --config --import --device "
+    "--threads",
+}
+OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above
+    "train --env": {"help": "a Gymnasium id, see `offpcc envs`, or D4RL's name of a data set"},
+    "train --dataset": {"help": "learn from recorded data: a file, D4RL's name or minari:ID"},
+    "train --config": {"help": "as given, from the repository's root or below configs/"},
+    "train --episodes": {"help": "of --render and --record"},
+    "evaluate folder": {"help": "a run's folder, or an actor's file"},
+    "evaluate --episodes": {"default": 100},
+    "evaluate --env": {"help": "another environment than the run's"},
+    "evaluate --seed": {"default": 2_000_000, "help": "of the first episode"},
+    "evaluate --config": {"help": "whose imports define a class of your own"},
+    "plot folder": {"nargs": "+", "help": "of runs, algorithms or environments"},
+    "plot --output": {"default": Path("curves.png")},
+    "check --env": {"help": "any Gymnasium id, or MODULE:ID of your own"},
+    "check --output": {"help": "a picture of the data's returns and lengths"},
+    "check --steps": {"help": "of the longest walk through it, by default 2000"},
+    "check --seed": {"help": "of the environment and the actions, by default 0"},
+    "collect --env": {"required": True},
+    "collect --steps": {"required": True, "help": "environment steps to record"},
+    "collect --seed": {"default": 0, "help": "of environment, noise and random actions"},
+    "collect --resume": {"help": "go on with a recording that was stopped"},
 }
 
 
@@ -238,13 +187,14 @@ def parser(with_names: bool = False) -> argparse.ArgumentParser:
     )
     whole.add_argument("--version", action="version", version=_version())
     commands = whole.add_subparsers(required=True, metavar="{" + ",".join(COMMANDS) + "}")
-    for name, (_, text) in COMMANDS.items():
+    for name, (_, summary) in COMMANDS.items():
         layout: dict[str, Any] = {}
         if name == "train":
             layout = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": listed}
-        command = commands.add_parser(name, help=text, **layout)
-        for option, differences in TAKES[name].items():
-            command.add_argument(option, **OPTIONS[option] | differences)
+        command = commands.add_parser(name, help=summary, **layout)
+        for option in TAKES[name].split():
+            longer = {"help": HELP.get(option)}
+            command.add_argument(option, **longer | OPTIONS[option] | OF_COMMAND.get(f"{name} {option}", {}))
     return whole
 
 

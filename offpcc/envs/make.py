@@ -76,7 +76,7 @@ def env_options() -> EnvOptions:
         UserError: an argument is invalid.
     """
     try:
-        options = _env_options()
+        options: EnvOptions = _env_options()
     except (TypeError, RecursionError) as error:  # gin tried to build a wrapper without an environment
         raise UserError(
             f"make.wrappers cannot be read: {first_line(error)}; write its references without parentheses, as in "

@@ -127,9 +127,9 @@ class Experiment:
             UserError: the run has no environment to record, it is recorded already, or the file cannot be written.
         """
         self.check_recording(file, resume)
-        assert self.interaction is not None and self.tests is not None
+        assert self.interaction is not None and self.spec is not None
         metadata = {"algorithm": type(self.algorithm).__name__, "actor": "the learning one", "seed": seed}
-        with opened(self.tests.make_env(scale_actions=False)) as example:
+        with opened(self.spec.make_env()) as example:
             num_envs = self.interaction.num_envs
             self.recorder = Recorder(file, example, metadata=metadata, num_envs=num_envs, resume=resume)
         self.interaction.stores.append(self.recorder)
@@ -212,9 +212,19 @@ def build(
         `offpcc.utils.system`).
     """
     check("build", rules_of(build), {"seed": seed, "threads": threads, "dataset_fraction": dataset_fraction})
-    parts = {"algorithm": algorithm, "buffer": buffer, "environments": environments}
-    data = {"dataset": dataset, "dataset_fraction": dataset_fraction}
-    return build_run(RunSpec.make(env, algo, seed=seed, device=device, threads=threads, **parts, **data))
+    spec = RunSpec.make(
+        env,
+        algo,
+        seed=seed,
+        device=device,
+        threads=threads,
+        algorithm=algorithm,
+        buffer=buffer,
+        environments=environments,
+        dataset=dataset,
+        dataset_fraction=dataset_fraction,
+    )
+    return build_run(spec)
 
 
 def read_data(spec: RunSpec) -> OfflineDataset | None:
@@ -228,8 +238,8 @@ def read_data(spec: RunSpec) -> OfflineDataset | None:
     with contextlib.ExitStack() as stack:
         example = None if spec.env is None else stack.enter_context(opened(spec.make_env()))
         bar = stack.enter_context(download_bar())
-        given = {"fraction": spec.dataset_fraction, "seed": spec.seed, "progress": bar}
-        return read(spec.dataset, example, spec.dataset_options, **given)
+        fraction, seed = spec.dataset_fraction, spec.seed
+        return read(spec.dataset, example, spec.dataset_options, fraction=fraction, seed=seed, progress=bar)
 
 
 def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
@@ -249,12 +259,16 @@ def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
         torch.set_num_threads(spec.threads)
     algorithm_class = find_algorithm(spec.algo)
     data = data or read_data(spec)
-    if data is not None:
-        observations, actions, frames = data.observation_space, data.action_space, 1
+    seen: tuple[spaces.Space[Any], spaces.Space[Any]] | None = None
+    frames = 1
     if spec.env is not None:
         with opened(spec.make_env()) as example:
-            observations, actions = example.observation_space, example.action_space
+            seen = example.observation_space, example.action_space
             frames = 1 if data is not None else num_stacked(example)
+    elif data is not None:
+        seen = data.observation_space, data.action_space
+    assert seen is not None
+    observations, actions = seen
     assert isinstance(observations, spaces.Box) and isinstance(actions, spaces.Box)
     with explain_failure(algorithm_class.__name__, "hidden_dims, hidden_dim or num_critics"):
         algorithm = algorithm_class(observations, actions, device=spec.device, seed=spec.seed, **spec.algorithm)
