@@ -28,21 +28,21 @@ def as_path(given: str | Path, what: str = "", is_file: bool = False) -> Path:
         UserError: the name is not valid as a path.
     """
     told = f"{what} {shown(given)}".strip()
-    has_slash = str(given).endswith(("/", "/."))
-    if has_slash and is_file:
-        raise UserError(f"{told} names a folder; name a file, without a slash at its end")
+    has_slash, exists = str(given).endswith(("/", "/.")), True
     try:
         path = Path(given).expanduser()
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return path
+        exists = False
     except RuntimeError:  # from expanduser
         raise UserError(f"{told}: there is no such user here; write the home folder out") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else first_line(error)
         raise UserError(f"{told} cannot be a path ({reason}); give another one") from None
-    if has_slash and not path.is_dir():
+    if has_slash and exists and not path.is_dir():
         raise UserError(f"{told} ends in a slash, as folders do, but there is no such folder; leave the slash out")
+    if has_slash and is_file:
+        raise UserError(f"{told} names a folder; name a file, without a slash at its end")
     return path
 
 
