@@ -27,7 +27,7 @@ import torch
 from offpcc.algorithms.agent import Agent, load_actor
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
-from offpcc.config.bindings import check_unused_bindings
+from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
 from offpcc.config.gin_files import text_of
 from offpcc.config.loading import check_writable, plain_values, results_folder, values
 from offpcc.core import is_image
@@ -38,7 +38,7 @@ from offpcc.envs.rendering import backend
 from offpcc.training import checkpoint as checkpoints
 from offpcc.training import run_dir as run_dirs
 from offpcc.training.checkpoint import Checkpoint, Checkpoints
-from offpcc.training.comparison import Settings, check_unchanged, digest
+from offpcc.training.comparison import Settings, check_unchanged, digest, may_change
 from offpcc.training.evaluation import frames_per_second, record_episodes
 from offpcc.training.experiment import Experiment, build_run, check_complete, check_context_length, read_data
 from offpcc.training.loggers import (
@@ -222,11 +222,22 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
     check_writable(spec.algo, spec.algorithm)
     check_writable("the buffer", spec.buffer)
     checkpoint, faults = read_checkpoint(folder) if status and resume else (None, [])
-    if resume and status == "finished" and is_over(spec, folder, checkpoint):
+    is_over = (
+        resume
+        and status == "finished"
+        and (checkpoint is None or checkpoints.is_over(checkpoint, spec.training["num_epochs"]))
+    )
+    config = checkpoint["config"] if checkpoint else text_of(folder.config) if folder.config.is_file() else ""
+    if is_over and spec.dataset is not None and is_known_to_be_same(spec, plain_values(config)):
         return None
     experiment = _build(spec, folder, origin, status, resume)
     bound: str | None = bound_text(spec, experiment)
     messages = [*describe_data(spec, experiment), *_warnings(spec, experiment), *faults]
+    if is_over:
+        experiment.close()
+        new = plain_values(experiment.config) if config else {}
+        _check_unchanged(checkpoint, plain_values(config), new, plain_values(bound_text(spec, experiment)))
+        return None
     if checkpoint is not None:
         messages += check_same_run(spec, experiment, checkpoint, bound_text(spec, experiment))
         if spec.config.file == folder.config:  # which binds all values
@@ -288,22 +299,21 @@ def read_checkpoint(folder: RunFolder) -> tuple[Checkpoint | None, list[str]]:
     return checkpoints.read_latest(folder.checkpoint) if folder.has_checkpoint() else (None, [])
 
 
-def is_over(spec: RunSpec, folder: RunFolder, checkpoint: Checkpoint | None) -> bool:
-    """Check whether a finished run has nothing left to do. Its data are not read, and nothing is built.
+def is_known_to_be_same(spec: RunSpec, old: Settings) -> bool:
+    """Check whether a finished run from data has the same bindings, without reading the data.
 
-    So only what is known before is checked: the names of environment and data, and the bindings of the values that the
-    run used. Other contents of the data, and bindings of parts that take no part in the run, are not noticed.
+    So the contents of the data are not compared. If a binding differs, or an extra one names no value that the run
+    used, this is False: whether it is allowed is known once the run is built.
 
-    Raises:
-        UserError: a binding that a resumed run keeps differs.
+    Args:
+        spec: the description of the run.
+        old: the values that the run used.
     """
-    if checkpoint is not None and not checkpoints.is_over(checkpoint, spec.training["num_epochs"]):
-        return False
-    config = checkpoint["config"] if checkpoint else text_of(folder.config) if folder.config.is_file() else ""
-    old, bound = plain_values(config), plain_values(spec.config.text)
-    both = old.keys() & bound.keys()
-    _check_unchanged(checkpoint, {name: old[name] for name in both}, {name: bound[name] for name in both}, bound)
-    return True
+    bound = plain_values(spec.config.text)
+    given = {binding.given for binding in spec.config.bindings if binding.where == COMMAND_LINE}
+    return given <= old.keys() and all(
+        old[name] == bound[name] or may_change(name) for name in old.keys() & bound.keys()
+    )
 
 
 def check_same_run(spec: RunSpec, experiment: Experiment, checkpoint: Checkpoint, bound: str) -> list[str]:

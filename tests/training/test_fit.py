@@ -240,8 +240,9 @@ def test_the_data_of_a_finished_run_are_not_read(unit_file, tmp_path, monkeypatc
     run = {"algo": "bc", "env": None, "dataset": unit_file, "file": "test/offline_short.gin"}
     folder = tmp_path / "swings" / "bc" / "1"
     fit(spec(**run), folder, announce=silent)
-    monkeypatch.setattr(module, "read_data", lambda spec: pytest.fail("they were read"))
-    assert fit(spec(**run), folder, resume=True, announce=silent).was_finished
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "read_data", lambda spec: pytest.fail("they were read"))
+        assert fit(spec(**run), folder, resume=True, announce=silent).was_finished
     with pytest.raises(UserError, match=r"ActorCritic.gamma is 0.5, but the run was made with"):
         fit(spec("ActorCritic.gamma=0.5", **run), folder, resume=True, announce=silent)
 
