@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.cases import MEMORIES
 from benchmarks.returns import tell
 from benchmarks.time_to_solve import CARTPOLE, CORRIDOR, PENDULUM, Epoch, read_epochs, solved_at
-from offpcc.training.settings import group_runs
+from offpcc.training.comparison import group_runs
 
 THRESHOLDS = {
     "pendulum": PENDULUM.threshold,

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from offpcc.training.settings import group_runs
+from offpcc.training.comparison import group_runs
 
 
 def tests_of(file: Path) -> tuple[list[float], list[float]]:

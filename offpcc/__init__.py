@@ -18,17 +18,31 @@ if TYPE_CHECKING:
     from offpcc.data.datasets.dataset import Dataset
     from offpcc.data.datasets.load import qlearning_dataset
     from offpcc.envs.make import make
-    from offpcc.training.configuration import configure
-    from offpcc.training.experiment import build
+    from offpcc.training.experiment import build, configure
+    from offpcc.training.fit import fit
+    from offpcc.training.spec import RunSpec
 
-__all__ = ["Agent", "Dataset", "__version__", "build", "configurable", "configure", "make", "qlearning_dataset"]
+__all__ = [
+    "Agent",
+    "Dataset",
+    "RunSpec",
+    "__version__",
+    "build",
+    "configurable",
+    "configure",
+    "fit",
+    "make",
+    "qlearning_dataset",
+]
 
 _HOMES = {
     "Agent": "offpcc.algorithms.agent",
     "Dataset": "offpcc.data.datasets.dataset",
+    "RunSpec": "offpcc.training.spec",
     "build": "offpcc.training.experiment",
     "configurable": "offpcc.config.registry",
-    "configure": "offpcc.training.configuration",
+    "configure": "offpcc.training.experiment",
+    "fit": "offpcc.training.fit",
     "make": "offpcc.envs.make",
     "qlearning_dataset": "offpcc.data.datasets.load",
 }

@@ -25,8 +25,10 @@ from hypothesis import strategies as st
 import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.nonfinite import NonFiniteError
-from offpcc.cli import main, plan
+from offpcc.cli import main
 from offpcc.cli.arguments import num_envs
+from offpcc.cli.messages import TrainOptions
+from offpcc.cli.train import make_spec
 from offpcc.config import loading
 from offpcc.config.bindings import configurables, parameters, passed_by_us
 from offpcc.config.registry import REGISTRY
@@ -34,6 +36,7 @@ from offpcc.config.validation import check, rules_of
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.vector.local import environments
 from offpcc.networks.cells import CELLS
+from offpcc.training.fit import plan_run
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError
@@ -151,8 +154,9 @@ def bounded():
 def begun(config, bindings, algo, env, is_trained=True, data=()):
     """What a command line does with bindings before anything is made, and then a few steps."""
     config.write_text("\n".join(f"{name} = {given}" for name, given in bindings.items()))
-    options = main.parse(["--env", env, "--algo", algo, "--config", str(config), *data])
-    learner = plan.plan_run(options, RunFolder(config.parent, env, algo, 1)).learner
+    _, options = main.parse(["--env", env, "--algo", algo, "--config", str(config), *data])
+    folder = RunFolder(config.parent, env, algo, 1)
+    learner = plan_run(make_spec(TrainOptions(**options), folder), folder).experiment
     if is_trained:
         learner.train(Loggers([]))
 

@@ -84,6 +84,57 @@ def test_each_package_says_what_it_holds(folder):
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
 
 
+# One description of a run -----------------------------------------------------------------------------------------
+
+PARSING = {"cli/main.py", "cli/arguments.py"}  # only they know argparse
+ASKS_GIN = {"query_parameter", "get_bindings", "config_str", "operative_config_str", "parse_config"}
+READS = {"env_options", "dataset_options", "checkpoint_options", "episode_options", "part_options", "resolve_bindings"}
+READS_ALL = {"loading.operative", "loading.current"}
+MAY_READ = {  # what makes a spec, what builds from it, and commands that train nothing
+    "training/spec.py",
+    "training/experiment.py",
+    "cli/messages.py",
+    "cli/commands.py",
+    "cli/train.py",
+    "cli/check_dataset.py",
+    "cli/collect.py",
+}
+MAY_ASK = {"envs/vector/workers.py"}  # reads the bindings that it is given, in a process of its own
+
+
+def names_in(file):
+    """Names that a file uses or calls."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield f"{node.value.id}.{node.attr}"
+
+
+def called_in(file):
+    """Names of the functions that a file calls."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            yield node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+@pytest.mark.parametrize("file", FILES, ids=module_name)
+def test_parsed_options_do_not_travel(file):
+    place = file.relative_to(PACKAGE).as_posix()
+    found = {name for name in names_in(file) if name.split(".")[0] in ("argparse", "Namespace")}
+    assert not found or place in PARSING, found
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if layer(module_name(file)) != "config"], ids=module_name)
+def test_gin_is_read_where_a_spec_is_made(file):
+    place = file.relative_to(PACKAGE).as_posix()
+    asked = {name for name in names_in(file) if name.split(".")[0] == "gin" and name.split(".")[-1] in ASKS_GIN}
+    assert not asked or place in MAY_ASK, asked
+    read = READS & set(called_in(file)) | READS_ALL & set(names_in(file))
+    assert not read or place in MAY_READ, read
+
+
 @pytest.mark.parametrize("file", FILES, ids=module_name)
 def test_names_of_modules(file):
     """None is a name of the standard library."""

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 
 import offpcc
-from offpcc.cli import collect, train
+from offpcc.cli import collect
 from offpcc.data.buffers.base import BufferBase
-from offpcc.training import metrics
+from offpcc.training import fit, metrics
 from offpcc.training.loggers import ConsoleLogger, Loggers, Progress, TensorBoardLogger, going_on_without
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Clock, Loop
@@ -75,9 +75,9 @@ PLACES = [
     (Tracker, "__init__", "Weights & Biases"),
     *((Tracker, name, "Tracker") for name in ("progress", "epoch", "artifact", "close")),
     (Clock, "_rate_and_seconds_left", "the time-left display"),
-    (train, "plot_run", "the learning curve"),
-    (train, "record_episodes", "the video"),
-    (train, "tell_result", "the summary of the run"),
+    (fit, "plot_run", "the learning curve"),
+    (fit, "record_episodes", "the video"),
+    (fit, "tell_result", "the summary of the run"),
 ]
 
 
@@ -104,10 +104,10 @@ def undisturbed(tmp_path_factory):
 @pytest.mark.parametrize(("owner", "name", "what"), PLACES, ids=[f"{what}-{name}" for _, name, what in PLACES])
 def test_what_a_display_raises_ends_no_run(launch, tmp_path, monkeypatch, undisturbed, owner, name, what):
     monkeypatch.setattr(metrics, "REPORT_INTERVAL", 1e-6)  # as often as can be
-    monkeypatch.setattr(train, "WandbLogger", Tracker)
-    monkeypatch.setattr(train, "tracking_wanted", lambda track: True)
-    if owner is not train:
-        monkeypatch.setattr(train, "record_episodes", lambda *rest: ([], [tmp_path / "film.mp4"]))
+    monkeypatch.setattr(fit, "WandbLogger", Tracker)
+    monkeypatch.setattr(fit, "tracking_wanted", lambda track: True)
+    if owner is not fit:
+        monkeypatch.setattr(fit, "record_episodes", lambda *rest: ([], [tmp_path / "film.mp4"]))
     fault = next(FAULTS)
     monkeypatch.setattr(owner, name, broken(fault))
     words = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")

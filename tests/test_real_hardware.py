@@ -120,7 +120,7 @@ def halves(algo, tmp_path, num_envs=1, workers=False, replay=False, recorded=Non
         env = "pendulum-p-v0" if workers else "machine-v0"
         learner = build(env, algo, seed=3, environments=given, buffer={"batch_size": 4})
         if recorded is not None:
-            learner = learner.record(tmp_path / recorded, env, 3, resume=bool(made))
+            learner.record(tmp_path / recorded, 3, resume=bool(made))
         made.append(learner)
         if len(made) == 1:
             learner.train(

@@ -16,8 +16,8 @@ import pytest
 from conftest import QUICK, merged, rows, run_folder
 from test_resume import assert_same
 
-from offpcc.cli import train
 from offpcc.config import loading
+from offpcc.training import fit
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.experiment import build
@@ -34,7 +34,7 @@ LAUNCH = Path(signals.__file__).parents[1] / "launch.py"
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
     """They take the longest, and follow from the rest."""
-    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
 
 
 @pytest.fixture
@@ -140,8 +140,8 @@ ENDS = {  # what is under way, and whether anything is left after it
     "offpcc.training.evaluation.Evaluation.run": "at step 500 of 500, and saved",
     "offpcc.training.checkpoint.Checkpoints.on_end": "after its last step, 500, and saved",
     "offpcc.data.recording.recorder.Recorder.merge": "after its last step, 500, and saved",
-    "offpcc.cli.train.picture": "after its last step, 500, and saved",
-    "offpcc.cli.train.tell_result": None,
+    "offpcc.training.fit.picture": "after its last step, 500, and saved",
+    "offpcc.training.fit.tell_result": None,
 }
 
 
@@ -182,9 +182,9 @@ def test_stopped_at_the_very_end_what_is_told_is_so(late, launch, quick, tmp_pat
 
 
 def test_one_that_was_finished_is_not_gone_on_with(quick, tmp_path, monkeypatch):
-    original = train.tell_result
-    stopping = lambda folder: os.kill(os.getpid(), signal.SIGINT) or original(folder)  # noqa: E731
-    monkeypatch.setattr(train, "tell_result", stopping)
+    original = fit.tell_result
+    stopping = lambda *given: os.kill(os.getpid(), signal.SIGINT) or original(*given)  # noqa: E731
+    monkeypatch.setattr(fit, "tell_result", stopping)
     code, _, err = quick("sac", "--run_id", 1, 2, 3)
     assert code == 130
     assert err.startswith("offpcc: run 1 is finished; to go on: ") and "--run_id 2 3 " in err
@@ -230,7 +230,7 @@ def test_several_runs_stop_as_one(quick, stop_at, tmp_path):
 def test_sigint_is_130_and_set_up_may_be_stopped(quick, monkeypatch, tmp_path, stop_at):
     stop_at(20, number=signal.SIGINT)
     assert quick("sac")[0] == 130
-    monkeypatch.setattr("offpcc.cli.plan.build", lambda *rest, **options: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr("offpcc.training.fit.build_run", lambda *rest, **options: os.kill(os.getpid(), signal.SIGINT))
     code, _, err = quick("sac", "--run_id", 2)
     assert code == 130
     assert err.startswith("offpcc: run 2 stopped; to go on: ") and err.count("\n") == 1

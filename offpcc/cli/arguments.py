@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from offpcc.config.validation import MOST_ENVS
 from offpcc.utils.errors import UserError
-from offpcc.utils.paths import as_path, ends_in_slash, shown
+from offpcc.utils.paths import as_path, shown
 
 MOST_THREADS = 1024
 
@@ -25,69 +25,45 @@ def run_id(text: str) -> int:
     """Convert a run id or a seed.
 
     Raises:
-        ArgumentTypeError: the text is not a valid id.
+        ArgumentTypeError: the text is not a valid id, as for the other functions here.
     """
-    if (number := _whole(text, 0, 2**31 - 1)) is None:
-        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number from 0 to 2147483647, such as 1")
-    return number
+    return _refuse_none(_whole(text, 0, 2**31 - 1), text, "from 0 to 2147483647")
 
 
 def positive(text: str) -> int:
-    """Convert a whole number above 0.
-
-    Raises:
-        ArgumentTypeError: the text is not a valid number.
-    """
-    if (number := _whole(text, 1, 2**63 - 1)) is None:
-        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number above 0, such as 1")
-    return number
+    """Convert a whole number above 0."""
+    return _refuse_none(_whole(text, 1, 2**63 - 1), text, "above 0")
 
 
 def num_envs(text: str) -> int:
-    """Convert a number of environments.
-
-    Raises:
-        ArgumentTypeError: the text is not a valid number.
-    """
-    if (number := _whole(text, 1, MOST_ENVS)) is None:
-        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number from 1 to {MOST_ENVS}, such as 1")
-    return number
+    """Convert a number of environments."""
+    return _refuse_none(_whole(text, 1, MOST_ENVS), text, f"from 1 to {MOST_ENVS}")
 
 
 def num_threads(text: str) -> int:
-    """Convert a number of threads.
+    """Convert a number of threads."""
+    return _refuse_none(_whole(text, 1, MOST_THREADS), text, f"from 1 to {MOST_THREADS}")
 
-    Raises:
-        ArgumentTypeError: the text is not a valid number.
-    """
-    if (number := _whole(text, 1, MOST_THREADS)) is None:
-        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number from 1 to {MOST_THREADS}, such as 1")
+
+def _refuse_none(number: int | None, text: str, words: str) -> int:
+    if number is None:
+        raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number {words}, such as 1")
     return number
 
 
-def path(text: str) -> Path:
-    """Convert a path; expand ~.
-
-    Raises:
-        ArgumentTypeError: the text is not a valid path.
-    """
+def path(text: str, is_file: bool = False) -> Path:
+    """Convert a path; expand ~. See `as_path` for `is_file`."""
     if not text:
         raise argparse.ArgumentTypeError("'' is no name of a file or folder; name one")
     try:
-        return as_path(text)
+        return as_path(text, is_file=is_file)
     except UserError as error:
         raise argparse.ArgumentTypeError(error.message) from error
 
 
 def file(text: str) -> Path:
-    """Convert the path of an output file; expand ~.
-
-    Raises:
-        ArgumentTypeError: the text is not a valid path of a file.
-    """
-    if ends_in_slash(text):
-        raise argparse.ArgumentTypeError(f"{shown(text)} names a folder; name a file")
-    return path(text)
+    """Convert the path of an output file; expand ~."""
+    return path(text, is_file=True)
 
 
 def module(text: str) -> str:
@@ -99,12 +75,6 @@ def module(text: str) -> str:
     if not all(part.isidentifier() for part in text.split(".")) or text.endswith(".py"):
         raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no name of a module; for my_lab.py it is my_lab")
     return text
-
-
-def imported(options: argparse.Namespace) -> list[str]:
-    """Return the modules given with --import."""
-    modules: list[str] = vars(options).get("import", [])  # `options.import` is a syntax error
-    return modules
 
 
 def fraction(text: str) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,20 +12,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from offpcc.cli import train  # noqa: F401 (registers everything that gin can configure, before configs are read)
-from offpcc.cli.arguments import imported
-from offpcc.cli.commands import reject_unused_options, tell
 from offpcc.config import loading
 from offpcc.data.checks.check import examine, refused
 from offpcc.data.checks.summary_stats import Spread
 from offpcc.data.datasets.columns import SpoiledData
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.offline import load_configured
+from offpcc.data.offline import dataset_options, load_unchanged
 from offpcc.envs.guard import opened
-from offpcc.envs.make import make
+from offpcc.training import experiment  # noqa: F401 (registers all that gin configures, before configs are read)
 from offpcc.training.loggers.console import download_bar
+from offpcc.training.spec import configured_make
 from offpcc.utils.figures import COLORS, STYLE, check_picture, save, telling_of_faults
-from offpcc.utils.findings import FAULT
+from offpcc.utils.findings import FAULT, WARNING, Finding
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,28 +31,43 @@ if TYPE_CHECKING:
 BARS = 30  # bars of a histogram: enough to show two levels of skill, few enough for 100 episodes
 
 
-def check_dataset(options: argparse.Namespace) -> int:
+def tell(console: Console, findings: Iterable[Finding]) -> None:
+    """Print the findings of a check."""
+    for finding in findings:
+        style = {FAULT: "bold red", WARNING: "yellow"}.get(finding.level, "green")
+        line = Text.assemble((f"{finding.level:9}", style), (f"{finding.check:11}", "bold"), finding.found)
+        console.print(line, soft_wrap=True)
+        if finding.remedy:
+            console.print(Text(f"{'':20}-> {finding.remedy}"), soft_wrap=True)
+
+
+def check_dataset(
+    dataset: str,
+    env: str | None = None,
+    dataset_fraction: float = 1.0,
+    output: Path | None = None,
+    config: str | None = None,
+    modules: Sequence[str] = (),
+) -> int:
     """Print the findings about a dataset; return 1 if a fault would spoil training, else 0.
 
     Raises:
         UserError: the dataset does not exist or cannot be read.
     """
-    if not options.env:
-        reject_unused_options(options, "--env", steps=None, seed=None, longest_episode=None)
-    if options.output:
-        check_picture(options.output, "--output", "returns.png")
-    loading.load(options.config, [], modules=imported(options))
+    if output:
+        check_picture(output, "--output", "returns.png")
+    loading.load(config, [], modules=modules)
     console, data = Console(), None
     with ExitStack() as stack:
-        env = stack.enter_context(opened(make(options.env))) if options.env else None
+        made = stack.enter_context(opened(configured_make(env)())) if env else None
         try:
             with download_bar(console) as bar:
-                data = load_configured(options.dataset, bar)
+                data = load_unchanged(dataset, dataset_options(), bar)
         except SpoiledData as error:
-            diagnosis = refused(options.dataset, error)
+            diagnosis = refused(dataset, error)
         else:
-            data = data.fraction(options.dataset_fraction)
-            diagnosis = examine(data, env=env)
+            data = data.fraction(dataset_fraction)
+            diagnosis = examine(data, env=made)
     tell(console, diagnosis.findings)
     if diagnosis.spreads:
         # Outside a terminal, do not cut the numbers.
@@ -63,9 +76,9 @@ def check_dataset(options: argparse.Namespace) -> int:
     closing_words = "--output FILE.png draws returns and lengths"
     if data is None:
         closing_words = ""
-    elif options.output:
-        _draw_into(data, options.output)
-        closing_words = str(options.output)
+    elif output:
+        _draw_into(data, output)
+        closing_words = str(output)
     console.print(Text("; ".join(filter(None, (diagnosis.verdict, closing_words))), "bold"), soft_wrap=True)
     return 1 if diagnosis.of(FAULT) else 0
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from offpcc.algorithms import ActorCritic, short_name
 from offpcc.algorithms.agent import load_actor
-from offpcc.cli.arguments import imported
-from offpcc.cli.commands import choose_device, env_label, find_actor
+from offpcc.cli.commands import env_label, find_actor
 from offpcc.cli.messages import program
 from offpcc.config import loading
 from offpcc.core import is_image
@@ -35,11 +33,12 @@ from offpcc.data.recording.recorder import Merged, Recorder
 from offpcc.envs import ENVIRONMENTS
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import close, guarded, opened
-from offpcc.envs.make import make
 from offpcc.training.collect import Seeds, play
 from offpcc.training.evaluation import open_environment
+from offpcc.training.interaction import episode_options
 from offpcc.training.loggers.console import started
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.files import open_regular
@@ -48,43 +47,66 @@ RANDOM = "random"
 REDRAWN_AFTER = 0.2  # seconds between redraws of the progress bar
 
 
-def collect(options: argparse.Namespace) -> int:
+def collect(
+    env: str,
+    actor: str,
+    steps: int,
+    out: Path,
+    minari: str | None = None,
+    seed: int = 0,
+    deterministic: bool = False,
+    resume: bool = False,
+    config: str | None = None,
+    modules: Sequence[str] = (),
+    device: str | None = None,
+    threads: int = 1,
+) -> int:
     """Record a dataset, and print its statistics and a command that trains on it; return the exit code.
 
     Raises:
         UserError: an argument is invalid (nothing is created), or the recording cannot be completed.
     """
-    file: Path = options.out
-    minari = None if options.minari is None else options.minari.removeprefix(MINARI)
+    file, name = out, env
+    minari = None if minari is None else minari.removeprefix(MINARI)
     check_output(file)
-    if not options.resume:
+    if not resume:
         check_new(file)
     there = read_finished(file)[1] if file.is_file() and not is_unfinished(file) else 0
-    if there > options.steps:
+    if there > steps:
         raise UserError(
-            f"--steps is {options.steps:,}, but {file} has {there:,} already; to learn from a part of them, give "
+            f"--steps is {steps:,}, but {file} has {there:,} already; to learn from a part of them, give "
             f"training a --dataset_fraction"
         )
     if minari is not None:
         check_id(minari, "--minari ")
-        if there < options.steps:
+        if there < steps:
             check_new_minari(minari)
-    name, actor, facts = who_acts(options)
-    with opened(open_environment(options.env, actor) if actor else make(options.env, scale_actions=True)) as env:
+    facts: dict[str, Any] = {"env": name, "seed": seed, "deterministic": deterministic}
+    agent: ActorCritic | None = None
+    if actor == RANDOM:
+        refuse_without_effect(deterministic, device, threads)
+        loading.load(config, [], modules=modules)
+        acting = "random actions"
+        facts |= {"algorithm": RANDOM, "actor": RANDOM, "config": made_by(name)}
+    else:
+        agent, acting, about_actor = load_agent(name, actor, config, modules, device, threads)
+        facts |= about_actor
+    make_env = configured_make(name)
+    with opened(open_environment(make_env, agent) if agent else make_env(scale_actions=True)) as played_in:
         if minari:
-            check_lossless(minari, env)
-        if there == options.steps:
-            resume_settings(settings_of(env, facts), read_finished(file)[0], file)
+            check_lossless(minari, played_in)
+        if there == steps:
+            resume_settings(settings_of(played_in, facts), read_finished(file)[0], file)
             print(f"{file} is finished, with {there:,} steps; there is nothing left to record")
         else:
-            print(f"recording {name} in {env_label(options.env)}", flush=True)
-            with closing(Recorder(file, env, metadata=facts, resume=options.resume)) as recorder:
+            print(f"recording {acting} in {env_label(name)}", flush=True)
+            with closing(Recorder(file, played_in, metadata=facts, resume=resume)) as recorder:
                 if recorder.message is not None:
                     print(recorder.message, flush=True)
-                played = guarded(env)
+                played = guarded(played_in)
                 try:
                     with signals.deferred():
-                        record(recorder, played, actor, options)
+                        record(recorder, played, agent, steps, seed, deterministic, episode_options())
                         tell(recorder.merge())
                 except EnvironmentFault as fault:
                     raise fault.in_run(None) from fault.cause
@@ -96,55 +118,49 @@ def collect(options: argparse.Namespace) -> int:
                     played.release()
         if minari and not minari_folder(minari).exists():
             try:
-                write_minari(minari, file, env, lambda number: Seeds.of(options.seed, number).reset)
+                write_minari(minari, file, played_in, lambda number: Seeds.of(seed, number).reset)
             except signals.Interrupted as stop:
                 stop.message = stopped(f"{file} is written, {MINARI}{minari} is not")
                 raise
-        algorithm = advised(options.env, env, actor)
+        algorithm = advised(name, played_in, agent)
     print(f"data set {file}", *([f"Minari's {MINARI}{minari}"] if minari else []), sep="\n")
-    words = ["--env", options.env, "--algo", algorithm, "--dataset", str(file)]
+    words = ["--env", name, "--algo", algorithm, "--dataset", str(file)]
     print(f"to learn from it:\n  {shlex.join([*program(), *words, '--config', 'configs/offline_quickstart.gin'])}")
     return 0
 
 
-def who_acts(options: argparse.Namespace) -> tuple[str, ActorCritic | None, dict[str, Any]]:
-    """Return the name of the actor, the agent (None for random actions), and metadata for the recording.
-
-    This also loads the gin bindings of the environment.
+def load_agent(
+    env: str, actor: str, config: str | None, modules: Sequence[str], device: str | None, threads: int
+) -> tuple[ActorCritic, str, dict[str, Any]]:
+    """Return the agent, its name, and metadata for the recording; load the gin bindings of the environment.
 
     Raises:
-        UserError: the actor does not exist, or an option has no effect on it.
+        UserError: the actor does not exist.
     """
-    facts = {"env": options.env, "seed": options.seed, "deterministic": options.deterministic}
-    if options.actor == RANDOM:
-        refuse_without_effect(options)
-        loading.load(options.config, [], modules=imported(options))
-        return "random actions", None, {**facts, "algorithm": RANDOM, "actor": RANDOM, "config": made_by(options.env)}
-    run, file = find_actor(options, options.actor, f", or the word {RANDOM}")
-    config = made_by(options.env)
-    actor = load_actor(file, device := choose_device(options))
-    algorithm = short_name(type(actor).__name__)
-    told = {
-        "algorithm": algorithm,
+    run, file = find_actor(actor, config, modules, f", or the word {RANDOM}")
+    bindings = made_by(env)
+    agent = load_actor(file, used := choose_device(device, threads))
+    facts = {
+        "algorithm": short_name(type(agent).__name__),
         "actor": actor_label(run, file),
         "actor_sha256": sha256(file),
-        "device": device.type,
+        "device": used.type,
         "threads": torch.get_num_threads(),
-        "config": config,
+        "config": bindings,
     }
-    return str(file), actor, {**facts, **told}
+    return agent, str(file), facts
 
 
-def refuse_without_effect(options: argparse.Namespace) -> None:
+def refuse_without_effect(deterministic: bool, device: str | None, threads: int) -> None:
     """Refuse options for actors when the actions are random.
 
     Raises:
         UserError: such an option was given.
     """
     given = {
-        "--deterministic": options.deterministic,
-        f"--device {options.device}": options.device is not None,
-        f"--threads {options.threads}": options.threads != 1,
+        "--deterministic": deterministic,
+        f"--device {device}": device is not None,
+        f"--threads {threads}": threads != 1,
     }
     if idle := [option for option, is_given in given.items() if is_given]:
         raise UserError(f"{idle[0]} has no effect on random actions; leave it out, or name an actor")
@@ -159,7 +175,7 @@ def actor_label(run: RunFolder, file: Path) -> str:
 
 def made_by(env: str) -> str:
     """Return the gin bindings in use when the environment is made."""
-    close(make(env))
+    close(configured_make(env)())
     return loading.operative()
 
 
@@ -170,7 +186,13 @@ def sha256(file: Path) -> str:
 
 
 def record(
-    recorder: Recorder, env: gymnasium.Env[Any, Any], actor: ActorCritic | None, options: argparse.Namespace
+    recorder: Recorder,
+    env: gymnasium.Env[Any, Any],
+    agent: ActorCritic | None,
+    total: int,
+    seed: int,
+    deterministic: bool,
+    longest_episode: int,
 ) -> None:
     """Play episodes until the recording has all its steps; start after the recorded ones, and cut the last episode.
 
@@ -178,19 +200,19 @@ def record(
         UserError: an episode does not end, or cannot be written.
         Interrupted: the user asked the command to stop.
     """
-    recorder.keep(int(np.searchsorted(np.cumsum(recorder.lengths), options.steps, side="right")))
+    recorder.keep(int(np.searchsorted(np.cumsum(recorder.lengths), total, side="right")))
     num_steps = sum(recorder.lengths)
     if num_steps:
         print(f"going on after {counted(num_steps, 'step')} of {counted(recorder.num_episodes, 'episode')}", flush=True)
-    with showing_progress(num_steps, options.steps) as show:
-        while num_steps < options.steps:
-            seeds = Seeds.of(options.seed, recorder.num_episodes)
-            for transition in play(env, actor, seeds, options.deterministic):
+    with showing_progress(num_steps, total) as show:
+        while num_steps < total:
+            seeds = Seeds.of(seed, recorder.num_episodes)
+            for transition in play(env, agent, seeds, deterministic, longest_episode):
                 signals.poll()
                 recorder.push(*transition)
                 num_steps += 1
                 show(num_steps, recorder.num_episodes)
-                if num_steps == options.steps:
+                if num_steps == total:
                     break
     recorder.cut()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gin
@@ -88,6 +89,56 @@ def is_known_value(reference: Any) -> bool:
     return bool(name) and (selector == MACRO or (selector == CONSTANT and name in gin_private.CONSTANTS))
 
 
+@dataclass(frozen=True)
+class Reference:
+    """Builds a class or calls a function with gin's bindings. Unlike gin's own reference, it can be pickled.
+
+    Args:
+        selector: complete name, with its scope.
+    """
+
+    selector: str
+
+    @property
+    def __name__(self) -> str:
+        """The short name."""
+        return self.selector.rpartition(".")[2]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Build the class or call the function."""
+        return gin.get_configurable(self.selector)(*args, **kwargs)
+
+
+def with_references(function: Any, parameter: str, value: Any) -> Any:
+    """Return the list that gin gives to a parameter, with a `Reference` for each @NAME in it.
+
+    Args:
+        function: the function that gin configures.
+        parameter: the name of its parameter.
+        value: the value that gin gives, returned if it is no list or has no binding.
+    """
+    bound = gin.get_bindings(function, resolve_references=False).get(parameter)
+    while _is_macro(bound):
+        bound = _macro(bound)
+    if not isinstance(bound, list | tuple):
+        return value
+    items = []
+    for given, item in zip(bound, value, strict=True):
+        while _is_macro(given):
+            given = _macro(given)
+        is_name = isinstance(given, gin.config.ConfigurableReference) and not given.evaluate
+        items.append(Reference("/".join([*given.scopes, given.configurable.selector])) if is_name else item)
+    return items
+
+
+def _is_macro(value: Any) -> bool:
+    return isinstance(value, gin.config.ConfigurableReference) and value.selector == MACRO
+
+
+def _macro(reference: Any) -> Any:
+    return gin_private.CONFIG.get((reference.config_key[0], MACRO), {}).get("value")
+
+
 def check_references(bindings: list[Binding]) -> None:
     """Follow the references of all bindings; refuse those that are unbound, circular or too large.
 
@@ -163,8 +214,8 @@ def check_flags(bindings: list[Binding]) -> None:
     bound, classes = gin_private.CONFIG, configurables()
     for binding in bindings:
         value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
-        while isinstance(value, gin.config.ConfigurableReference) and value.selector == MACRO:
-            value = bound.get((value.config_key[0], MACRO), {}).get("value")
+        while _is_macro(value):
+            value = _macro(value)
         if binding.selector in classes and has_flags(value):
             declared = _declaration(classes[binding.selector], binding.parameter)
             if declared is not None and takes_numbers(declared):

@@ -21,7 +21,7 @@ from offpcc.config.bindings import nearest_configurable
 from offpcc.config.limits import MOST_BYTES, MOST_INCLUDING, Amount, check_name, check_strings, check_value
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import open_regular
-from offpcc.utils.paths import PACKAGE, as_path, ends_in_slash, import_own, shown
+from offpcc.utils.paths import PACKAGE, as_path, import_own, shown
 
 CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # an installed wheel contains the configs
 CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
@@ -39,9 +39,7 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
     Raises:
         UserError: the file is in none of these places.
     """
-    path = as_path(name, "the config")
-    if ends_in_slash(name):
-        raise UserError(f"the config {shown(name)} names a folder; name a gin file, without a slash at its end")
+    path = as_path(name, "the config", is_file=True)
     places = [Path(), *([beside] if beside else []), CONFIGS.parent, CONFIGS]
     for place in places:
         if (place / path).is_file():

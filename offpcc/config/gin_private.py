@@ -33,3 +33,4 @@ OPERATIVE_CONFIG = _private(gin.config, "_OPERATIVE_CONFIG")  # what was used: a
 SELECTORS = _private(_private(gin.config, "_REGISTRY"), "_selector_map")  # {complete name: entry}
 UnknownReference = _private(gin.config, "_UnknownConfigurableReference")
 inverse_lookup = _private(gin.config, "_inverse_lookup")  # a configurable -> its entry
+is_literally_representable = _private(gin.config, "_is_literally_representable")  # whether gin can write a value

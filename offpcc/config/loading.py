@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gin
 from gin import config_parser
@@ -29,19 +29,27 @@ from offpcc.config.bindings import (
 )
 from offpcc.config.gin_files import CHECKOUT, find, is_of_run, name_of, read_file, read_text, statements, text_of
 from offpcc.config.limits import Amount
+from offpcc.config.validation import format_value
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import as_path, import_own, shown
 
 __all__ = [
+    "Config",
+    "Used",
+    "current",
     "load",
     "load_for_actor",
     "operative",
     "plain_values",
+    "recall_used",
     "resolve_bindings",
     "results_folder",
+    "take_used",
     "values",
     "write_plainly",
 ]
+
+Used = dict[tuple[str, str], dict[str, Any]]  # values in use, by scope and configurable
 
 IMPORT = "--import"
 IN_PYTHON = "offpcc.configure"
@@ -50,6 +58,31 @@ EXAMPLES = {  # example of a binding, by the source of the binding
     COMMAND_LINE: f'{COMMAND_LINE} "SAC.lr=1e-4"',
     IN_PYTHON: f'{IN_PYTHON}(FILE, "SAC.lr = 1e-4", "SAC.gamma = 0.9")',
 }
+
+
+class Config(NamedTuple):
+    """Bindings of gin, and where they come from."""
+
+    text: str  # all bindings, as gin writes them
+    file: str | Path | None = None
+    given: tuple[str, ...] = ()  # from the command line or from Python
+    given_in: str = COMMAND_LINE
+    modules: tuple[str, ...] = ()  # imported before the file was read
+    bindings: tuple[Binding, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Text for messages: where the bindings come from."""
+        return " and ".join([*filter(None, [str(self.file or "")]), *([self.given_in] if self.given else [])])
+
+
+_loaded = Config("")  # by the last call of `load`
+
+
+def current() -> Config:
+    """Return gin's bindings now. If others than `load` have changed them, their source is unknown."""
+    text: str = gin.config_str()
+    return _loaded if _loaded.text == text else Config(text)
 
 
 def load(
@@ -94,6 +127,8 @@ def load(
             bindings.append(binding)
     check_references(bindings)
     check_flags(bindings)
+    global _loaded
+    _loaded = Config(gin.config_str(), file, tuple(given), given_in, tuple(modules), tuple(bindings))
     return bindings
 
 
@@ -288,22 +323,75 @@ def results_folder(given: str | None) -> Path:
     return (CHECKOUT or Path.cwd()) / "results"
 
 
-def resolve_bindings(function: Any) -> dict[str, Any]:
-    """Return the values that gin will pass to `function`, and add them to the operative config now.
+def take_used() -> Used:
+    """Return the values in use, and forget them."""
+    used = {key: dict(given) for key, given in gin_private.OPERATIVE_CONFIG.items()}
+    gin_private.OPERATIVE_CONFIG.clear()
+    return used
+
+
+def recall_used(used: Used) -> None:
+    """Replace the values in use by those that `take_used` returned."""
+    gin_private.OPERATIVE_CONFIG.clear()
+    gin_private.OPERATIVE_CONFIG.update({key: dict(given) for key, given in used.items()})
+
+
+def add_used(function: Any, given: Mapping[str, Any]) -> list[Binding]:
+    """Add arguments to the values in use, so that `operative` contains them if gin can write them.
+
+    Returns:
+        The arguments as bindings, which win over those of files.
+    """
+    selector = gin_private.inverse_lookup(function).selector
+    gin_private.OPERATIVE_CONFIG.setdefault(("", selector), {}).update(given)
+    short = selector.rpartition(".")[2]
+    return [Binding("", selector, name, f"{short}.{name}", "in Python") for name in given]
+
+
+def check_writable(owner: str, given: Mapping[str, Any]) -> None:
+    """Raise if gin cannot write an argument into the config of a run.
 
     Raises:
-        UserError: a value without a default is not bound.
+        UserError: the message names the first such argument.
+    """
+    for name, value in given.items():
+        if not gin_private.is_literally_representable(value):
+            raise UserError(
+                f"{owner}.{name} is {format_value(value)}, which cannot be written into the config of a run; decorate "
+                f"it with offpcc.configurable, and bind it by offpcc.configure"
+            )
+
+
+def missing_binding(name: str) -> UserError:
+    """Return the error for a parameter that has no default and is not bound."""
+    return UserError(f'{name} is not set: bind it in the config, include one of configs/, or add --gin "{name}=..."')
+
+
+def resolve_bindings(
+    function: Any, given: Mapping[str, Any] | None = None, *, may_lack: bool = False
+) -> dict[str, Any]:
+    """Return the values of the keyword arguments of `function`, and add them to the values in use.
+
+    A value comes from `given`, else from gin, else it is the default.
+
+    Args:
+        function: the function, which gin can configure.
+        given: arguments of Python.
+        may_lack: whether to leave out what has no default and is not bound; otherwise it is refused.
+
+    Raises:
+        UserError: a binding cannot be read, or is missing.
     """
     selector = gin_private.inverse_lookup(function).selector
     signature = inspect.signature(function)
     settings = {name: p.default for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY}
     try:
-        settings |= gin.get_bindings(function)
+        settings |= gin.get_bindings(function) | dict(given or {})
     except (TypeError, RuntimeError) as error:  # a reference with parentheses to a class that needs arguments
         raise UserError(f"the bindings of {selector} cannot be read: {first_line(error)}; correct them") from error
-    missing = [name for name, value in settings.items() if value is gin.REQUIRED]
-    if missing:
-        name = f"{selector.split('.')[-1]}.{missing[0]}"
-        raise UserError(f'{name} is not set: bind it in the config, include one of configs/, or add --gin "{name}=..."')
+    if missing := [name for name, value in settings.items() if value is gin.REQUIRED]:
+        if not may_lack:
+            raise missing_binding(f"{selector.split('.')[-1]}.{missing[0]}")
+        settings = {name: value for name, value in settings.items() if value is not gin.REQUIRED}
     gin_private.OPERATIVE_CONFIG.setdefault(("", selector), {}).update(settings)
     return settings

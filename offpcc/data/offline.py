@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gin
 import gymnasium
@@ -51,8 +51,9 @@ class OfflineDataset:
         notices: warnings about the data.
         action_range: lowest and highest action of the recording, which `rows` maps to -1 and 1. None if actions were
             recorded in [-1, 1].
-        identity: name, size and hash of `rows`. It differs for other data and for another view of the same data.
-        fingerprint: hash of the recorded data. It does not depend on the environment's wrappers or their noise.
+        identity: name, size and hashes of `rows`. It differs for other data and for another view of the same data.
+        fingerprint: hash of the recorded data, without the last next observation of each episode. It does not depend on
+            the environment's wrappers or their noise.
     """
 
     rows: TransitionTable = field(repr=False)
@@ -150,17 +151,28 @@ class OfflineDataset:
         yield from (f"note: {notice.text}" for notice in self.notices)
 
 
+class DatasetOptions(NamedTuple):
+    """Settings of a dataset, which gin binds as ``dataset.return_range`` and so on; see `read`."""
+
+    return_range: float | None = None
+    max_episode_steps: int | None = None
+    action_range: Range | None = None
+
+
+DEFAULT_OPTIONS = DatasetOptions()
+
+
 @gin.configurable("dataset", module="offpcc")  # type: ignore[untyped-decorator]
 def dataset_options(
     *,
     return_range: PositiveNumber | None = None,
     max_episode_steps: PositiveInteger | None = None,
     action_range: Range | None = None,
-) -> Mapping[str, Any]:
-    """Return gin's settings of datasets; see `read`."""
-    settings = {"return_range": return_range, "max_episode_steps": max_episode_steps, "action_range": action_range}
-    check("dataset", rules_of(dataset_options), settings)
-    return settings
+) -> DatasetOptions:
+    """Return gin's settings of datasets, once for a run."""
+    options = DatasetOptions(return_range, max_episode_steps, action_range)
+    check("dataset", rules_of(dataset_options), options._asdict())
+    return options
 
 
 def unused_parameters(algorithm: Any) -> dict[str, str]:
@@ -168,27 +180,28 @@ def unused_parameters(algorithm: Any) -> dict[str, str]:
     return {} if algorithm.has_critics else {"return_range": f"{type(algorithm).__name__} reads no rewards"}
 
 
-def load_configured(source: str | Path | Dataset, progress: Progress | None = None) -> Dataset:
-    """Load a dataset with gin's settings, unchanged otherwise.
+def load_unchanged(source: str | Path | Dataset, options: DatasetOptions, progress: Progress | None = None) -> Dataset:
+    """Load a dataset with its time limit and its range of actions, unchanged otherwise.
 
     Args:
         source: an argument or a result of `offpcc.data.load`.
+        options: settings of the dataset.
         progress: callback for the progress of a download.
 
     Raises:
-        UserError: the data cannot be found, are damaged, or do not fit gin's settings.
+        UserError: the data cannot be found, are damaged, or do not fit the settings.
     """
-    settings = dataset_options()
-    action_range = settings["action_range"]
+    action_range = options.action_range
     if isinstance(source, Dataset):
         return source.with_range(action_range)
-    limit = settings["max_episode_steps"]
+    limit = options.max_episode_steps
     return load(source, max_episode_steps=limit, action_range=action_range, progress=progress)
 
 
 def read(
     source: str | Path | Dataset,
     env: gymnasium.Env[Any, Any] | None = None,
+    options: DatasetOptions = DEFAULT_OPTIONS,
     *,
     fraction: float = 1.0,
     seed: int = 0,
@@ -196,15 +209,13 @@ def read(
 ) -> OfflineDataset:
     """Load a dataset for training.
 
-    gin may bind three settings. ``dataset.return_range`` scales rewards, so that the largest and the smallest return of
-    whole episodes differ by this number (1000 in IQL, arXiv:2110.06169). For ``dataset.max_episode_steps`` and
-    ``dataset.action_range`` see `offpcc.data.load`.
-
     Args:
         source: an argument or a result of `offpcc.data.load`.
         env: an environment from `offpcc.make`, or None to use the recorded observations unchanged. Its action bounds
             scale the actions if the data has none. Its wrappers transform the recorded observations. Do not use the
             environment afterwards.
+        options: ``return_range`` scales rewards, so that the largest and the smallest return of whole episodes differ
+            by this number (1000 in IQL, arXiv:2110.06169). For the others see `offpcc.data.load`.
         fraction: part of the steps to keep: the fewest whole episodes from the start that hold it, rounded up.
         seed: seed of the wrappers' random numbers, such as noise.
         progress: callback for the progress of a download.
@@ -212,28 +223,31 @@ def read(
     Raises:
         UserError: the data cannot be found, are damaged, are not suited to training, or do not fit the environment.
     """
-    data = load_configured(source, progress)
+    data = load_unchanged(source, options, progress)
     called = data.name if isinstance(source, Dataset) else str(source)
     _check_actions(data, env, called)
     data = data.fraction(fraction)
     bounds = bounds_for(data, env)
-    about, wrappers = _about(data, env, bounds), recorded_wrappers(data.metadata, data.name)
+    facts, wrappers = _facts(data, env, bounds, options.return_range), recorded_wrappers(data.metadata, data.name)
     passing = COPIES * min(BLOCK_BYTES, data.bytes_of_rows) + BYTES_PER_EPISODE * data.num_episodes
     check_room(data.bytes_of_rows + passing, f"{data.name}: {data.num_transitions:,} transitions, as agents draw them,")
     rows = data.rows(bounds)
     if not len(rows.starts):
         raise UserError(f"{data.name}: there are no transitions in it; give longer episodes, or next_observations")
     del data  # frees memory for the observations that the agent sees
+    recorded = rows.observations
     if env is not None:
-        rows = rows.showing(_seen(rows, env, seed, wrappers, about["name"]))
-    for notice in about["notices"]:
+        rows = rows.showing(_seen(rows, env, seed, wrappers, facts["name"]))
+    for notice in facts["notices"]:
         if notice.kind == "unknown range":
             raise UserError(f"{called}: {notice.text}")
-    about |= {"num_transitions": int(rows.is_start.sum()), "num_episodes": len(rows.starts)}
-    return OfflineDataset(rows, **about, identity=_identity(about["name"], rows))
+    facts |= {"num_transitions": int(rows.is_start.sum()), "num_episodes": len(rows.starts)}
+    return OfflineDataset(rows, **facts, identity=_identity(rows, facts, rows.observations is recorded))
 
 
-def _about(data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | None) -> dict[str, Any]:
+def _facts(
+    data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | None, return_range: float | None
+) -> dict[str, Any]:
     """Return the fields of `OfflineDataset` that do not depend on its rows."""
     notices = [*data.notices, *data.action_warnings(bounds), *([] if env is None else told_of_rewards(env))]
     return {
@@ -243,8 +257,8 @@ def _about(data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | N
         "has_ends": bool((data.terminations | data.truncations)[data.stops - 1].any()),
         "recorded_in": recorded_in(data.metadata, data.name),
         "fingerprint": _hash([data.observations, data.actions, data.rewards, data.terminations, data.stops]),
-        "return_range": dataset_options()["return_range"],
-        "reward_scale": _reward_scale(data, dataset_options()["return_range"]),
+        "return_range": return_range,
+        "reward_scale": _reward_scale(data, return_range),
         "notices": tuple(notices),
         "action_range": bounds if data.action_range is None else data.action_range,
     }
@@ -300,8 +314,13 @@ def _reward_scale(data: Dataset, return_range: float | None) -> float:
     return return_range / difference
 
 
-def _identity(name: str, rows: TransitionTable) -> str:
-    return f"{name} ({int(rows.is_start.sum()):,} transitions, {_hash(rows.arrays)})"
+def _identity(rows: TransitionTable, facts: Mapping[str, Any], shows_recorded: bool) -> str:
+    """Return the identity of rows. What the fingerprint covers is not hashed again, because this takes seconds."""
+    observations = rows.observations[rows.stops - 1] if shows_recorded else rows.observations
+    view = _hash([observations, rows.is_start, rows.starts, rows.stops])
+    bounds = "" if facts["action_range"] is None else f", actions in {np.asarray(facts['action_range']).tolist()}"
+    num_transitions = f"{facts['num_transitions']:,} transitions"
+    return f"{facts['name']} ({num_transitions}, {facts['fingerprint']}, {view}{bounds})"
 
 
 def _hash(arrays: Sequence[Array]) -> str:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from offpcc.envs.faults import kind_of
 from offpcc.envs.guard import opened
-from offpcc.envs.make import OLD_GYM, cannot_be_made, env_options, make
+from offpcc.envs.make import DEFAULT_OPTIONS, OLD_GYM, EnvOptions, cannot_be_made, make
 from offpcc.envs.rendering import backend
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error
@@ -66,7 +66,13 @@ TROUBLES = {
 }
 
 
-def examine(name: str, num_steps: int = 2_000, seed: int = 0, longest_episode: int = LONGEST_EPISODE) -> Diagnosis:
+def examine(
+    name: str,
+    num_steps: int = 2_000,
+    seed: int = 0,
+    longest_episode: int = LONGEST_EPISODE,
+    options: EnvOptions = DEFAULT_OPTIONS,
+) -> Diagnosis:
     """Examine an environment under random actions, both as Gymnasium makes it and as offpcc makes it.
 
     Args:
@@ -75,6 +81,7 @@ def examine(name: str, num_steps: int = 2_000, seed: int = 0, longest_episode: i
             registered time limit, a rollout continues until two episodes have ended or one is too long.
         seed: Seed of the environment and of the actions.
         longest_episode: Environment steps; a longer episode is a fault.
+        options: Arguments of `make`.
 
     Raises:
         UserError: The environment cannot be made or is unsuitable; mostly `UnsuitableEnvironment`.
@@ -83,11 +90,11 @@ def examine(name: str, num_steps: int = 2_000, seed: int = 0, longest_episode: i
         warnings.simplefilter("ignore")  # Gymnasium warns of the same faults
 
         def make_wrapped() -> Env:
-            return stack.enter_context(opened(make(name, scale_actions=True)))
+            return stack.enter_context(opened(make(name, scale_actions=True, **options._asdict())))
 
         def make_bare() -> Env:
-            kwargs = env_options().kwargs or {}
-            return stack.enter_context(opened(gymnasium.make(name, disable_env_checker=True, **kwargs)))
+            env = gymnasium.make(name, disable_env_checker=True, **(options.kwargs or {}))
+            return stack.enter_context(opened(env, options.timeout))
 
         try:
             wrapped, bare = make_wrapped(), make_bare()

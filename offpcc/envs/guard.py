@@ -28,7 +28,7 @@ from offpcc.envs.faults import (
     place_in,
     remedy_of,
 )
-from offpcc.envs.make import env_options
+from offpcc.envs.make import timeout_of
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error, tell
@@ -254,8 +254,8 @@ def _check_picture(drawn: Any) -> None:
 
 
 def guarded(env: gym.Env[Any, Any], which: str = "") -> Guard:
-    """Return an environment in a `Guard` with gin's `make.timeout`."""
-    return Guard(env, which, env_options().timeout)
+    """Return an environment in a `Guard`, with the `timeout` that `make` was called with."""
+    return Guard(env, which, timeout_of(env))
 
 
 _reported = WeakSet[type]()  # classes whose `close` failed; a run closes many environments of one class
@@ -268,9 +268,9 @@ def close(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any], timeout:
 
     Args:
         env: the environment.
-        timeout: maximum seconds; None for gin's `make.timeout`.
+        timeout: maximum seconds; None for the `timeout` that `make` was called with.
     """
-    seconds = timeout or env_options().timeout or 0.0
+    seconds = timeout or timeout_of(env) or 0.0
 
     def report(what: str, remedy: str, outcome: str = "nothing is lost by that, but") -> int:
         mend = remedy.replace("mend it", "mend its close()") if "mend it" in remedy else f"in its close(), {remedy}"
@@ -295,12 +295,12 @@ def close(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any], timeout:
 
 
 @contextmanager
-def opened(env: Env) -> Iterator[Env]:
+def opened(env: Env, timeout: float | None = None) -> Iterator[Env]:
     """Yield an environment, and `close` it at the end."""
     try:
         yield env
     finally:
-        close(env)
+        close(env, timeout)
 
 
 def _explain(error: BaseException, timeout: float) -> tuple[str, str]:

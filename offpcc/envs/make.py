@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
+from offpcc.config.bindings import with_references
 from offpcc.config.validation import FOR_NUMBERS, above, check, format_value, has_flags, rules_of, takes_numbers
 from offpcc.envs import ENVIRONMENTS, missing_package
 from offpcc.envs.d4rl import catalog
@@ -39,53 +40,66 @@ class UnsuitableEnvironment(UserError, ValueError):  # noqa: N818 (a property of
     """The environment does not exist, or offpcc cannot learn in it; the message says why and what to do."""
 
 
-class ByGin(NamedTuple):
-    """Gin's settings for all environments."""
+class EnvOptions(NamedTuple):
+    """Arguments of `make` that hold for all environments of a run; gin binds them as ``make.wrappers`` and so on."""
 
-    wrappers: Sequence[Wrap]
-    kwargs: Mapping[str, Any] | None
-    timeout: float | None  # seconds
+    wrappers: Sequence[Wrap] = ()
+    kwargs: Mapping[str, Any] | None = None
+    timeout: float | None = None  # seconds
+
+
+DEFAULT_OPTIONS = EnvOptions()
 
 
 @gin.configurable("make", module="offpcc")  # type: ignore[untyped-decorator]
-def env_options(
+def _env_options(
     wrappers: Sequence[Wrap] = (), kwargs: Mapping[str, Any] | None = None, timeout: Timeout | None = None
-) -> ByGin:
-    """Return gin's settings for every environment that `make` builds.
+) -> EnvOptions:
+    return EnvOptions(wrappers, kwargs, timeout)
 
-    They are separate from `make`, so that gin adds nothing to the messages of its errors.
 
-    Args:
-        wrappers: see `make`.
-        kwargs: see `make`.
-        timeout: maximum seconds of a reset, a step, a rendering (`render`) or the closing, in training, tests and all
-            else; None for no limit. If a call takes longer, the run ends with a message; a slow closing only gives the
-            message. In a worker process (`environments.worker_processes`), only that process ends, and a new one
-            replaces it.
+def env_options() -> EnvOptions:
+    """Return gin's arguments for `make`, once for a run. `make` itself never asks gin.
+
+    Raises:
+        UserError: an argument is invalid.
     """
-    return ByGin(wrappers, kwargs, timeout)
+    try:
+        options: EnvOptions = _env_options()
+    except (TypeError, RecursionError) as error:  # gin tried to build a wrapper without an environment
+        raise UserError(
+            f"make.wrappers cannot be read: {first_line(error)}; write its references without parentheses, as in "
+            f"[@Flicker]"
+        ) from error
+    check("make", rules_of(_env_options), {"timeout": options.timeout})
+    return options._replace(wrappers=with_references(_env_options, "wrappers", options.wrappers))
 
 
 def make(
     name: str,
     *,
     render_mode: str | None = None,
-    wrappers: Sequence[Wrap] | None = None,
+    wrappers: Sequence[Wrap] = (),
     kwargs: Mapping[str, Any] | None = None,
+    timeout: Timeout | None = None,
     scale_actions: bool = False,
 ) -> gymnasium.Env[Any, Any]:
     """Make the environment `name`, which may be any Gymnasium id, with the wrappers that agents need.
 
     Observations are float32 vectors or uint8 images. The `info` of an episode's last step holds its return (see
-    `EpisodeReturn`). Actions are in the environment's own units, as in `gymnasium.make` and in `offpcc.Agent`.
+    `EpisodeReturn`). Actions are in the environment's own units, as in `gymnasium.make` and in `offpcc.Agent`. gin's
+    bindings of ``make`` are arguments of the environments of a run; they change nothing here.
 
     Args:
         name: A registered id, or "module:id", where importing the module registers the id.
         render_mode: A render mode of Gymnasium, such as "rgb_array" or "human".
-        wrappers: Wrappers to apply in this order, outside of those that the environment is registered with. If not
-            given, gin's. They can make any environment partially observable, as in ``make.wrappers = [@DropIndices,
-            @Flicker]``.
-        kwargs: Arguments of the environment's constructor, or Gymnasium's ``max_episode_steps``. If not given, gin's.
+        wrappers: Wrappers to apply in this order, outside of those that the environment is registered with. They can
+            make any environment partially observable, as in ``make.wrappers = [@DropIndices, @Flicker]``.
+        kwargs: Arguments of the environment's constructor, or Gymnasium's ``max_episode_steps``.
+        timeout: Maximum seconds of a reset, a step, a rendering (`render`) or the closing, in training, tests and all
+            else; None for no limit. If a call takes longer, the run ends with a message; a slow closing only gives the
+            message. In a worker process (`environments.worker_processes`), only that process ends, and a new one
+            replaces it.
         scale_actions: Whether to take float32 actions in [-1, 1] and scale them to the environment's bounds (see
             `UnitAction`). Algorithms choose such actions, and training sets this.
 
@@ -97,22 +111,14 @@ def make(
             constructor raised.
     """
     choose_opengl()
-    try:
-        given_by_gin = env_options()
-    except (TypeError, RecursionError) as error:  # gin tried to build a wrapper without an environment
-        raise UserError(
-            f"make.wrappers cannot be read: {first_line(error)}; write its references without parentheses, as in "
-            f"[@Flicker]"
-        ) from error
-    check("make", rules_of(env_options), {"timeout": given_by_gin.timeout})
-    wrappers = given_by_gin.wrappers if wrappers is None else wrappers
+    check("make", rules_of(_env_options), {"timeout": timeout})
     if not isinstance(wrappers, list | tuple) or not all(map(callable, wrappers)):
         raise UserError(
             f"make.wrappers is {format_value(wrappers)}; it has to be a list of references, such as [@Flicker]"
         )
     if len(wrappers) > MOST_WRAPPERS:
         raise UserError(f"make.wrappers has {len(wrappers):,} wrappers; the most are {MOST_WRAPPERS}: take some out")
-    arguments_given = (given_by_gin.kwargs if kwargs is None else kwargs) or {}
+    arguments_given = kwargs or {}
     if not isinstance(arguments_given, Mapping) or not all(isinstance(key, str) for key in arguments_given):
         raise UserError(
             f"make.kwargs is {format_value(arguments_given)}; it has to be a dictionary of arguments by name, such as "
@@ -180,11 +186,20 @@ def make(
     is_image = len(env.observation_space.shape or ()) == 3
     if env.observation_space.dtype != np.float32 and not is_image:
         env = Float32Observation(env)
-    made = EpisodeReturn(UnitAction(env) if scale_actions else env)
+    made = EpisodeReturn(UnitAction(env) if scale_actions else env, timeout)
     for attribute in OF_RECORDED_TASKS:  # D4RL's users expect these on the outermost wrapper
         if env.has_wrapper_attr(attribute):
             setattr(made, attribute, env.get_wrapper_attr(attribute))
     return made
+
+
+def timeout_of(env: Any) -> float | None:
+    """Return the `timeout` that `make` was called with, or None for an environment that it did not build."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, EpisodeReturn):
+            return env.timeout
+        env = env.env
+    return None
 
 
 def _refuse_flags(function: Callable[..., Any], given: Mapping[str, Any]) -> None:

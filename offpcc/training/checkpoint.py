@@ -14,34 +14,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-import gin
 import numpy as np
 import torch
 
 from offpcc.algorithms.agent import save_actor
-from offpcc.config.loading import plain_values
-from offpcc.config.registry import REGISTRY
 from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
 from offpcc.core import Chunk
 from offpcc.data.buffers.snapshot import ChunkFile, check_chunk, read_chunk, remove_others, write_chunks
 from offpcc.training.experiment import Experiment
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import Callback, Run
-from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.errors import UserError
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 from offpcc.utils.version import tell_changed, versions
 
-CHANGES_LEARNING = "ActorCritic.nonfinite"  # may change what is learned after the resume
-MAY_CHANGE = (
-    "train.num_epochs",
-    "make.timeout",
-    "environments.replay_on_resume",
-    "episodes.longest",
-    "build.loggers",
-    *(f"Checkpoints.{name}" for name in ("every", "every_steps", "every_minutes")),
-    *(f"{name}.on_device" for name in ("ReplayBuffer", "RecurrentReplayBuffer")),
-    CHANGES_LEARNING,
-)
 CHECKPOINT_FORMAT = 10
 
 
@@ -72,30 +58,38 @@ class Checkpoint(dict[str, Any]):
                 raise FileError(f"{file} does not hold what a checkpoint does", "put it back from a copy")
 
 
-def save_checkpoint(file: Path, learner: Experiment, config: str, num_epochs: int) -> None:
+def save_checkpoint(file: Path, experiment: Experiment, config: str, num_epochs: int, bound: str | None = None) -> None:
     """Write all that an exact resume needs. Of the buffer, write only the chunks that changed since the last time.
 
-    The existing checkpoint is kept as `previous(file)`, but only if this learner wrote it or was loaded from it. Other
-    checkpoints are not known to be valid.
+    The existing checkpoint is kept as `previous(file)`, but only if this experiment wrote it or was loaded from it.
+    Other checkpoints are not known to be valid.
+
+    Args:
+        file: the checkpoint's file.
+        experiment: the parts of the run.
+        config: all values in use, as a gin file.
+        num_epochs: the epochs that the run is to have.
+        bound: the bindings among them, as a gin file; None if they are not known.
 
     Raises:
         OSError: a file cannot be written. The existing checkpoint stays.
     """
-    folder, saved = parts_folder(file), learner.saved
-    parts = write_chunks(folder, learner.buffer.chunks(), saved)
+    folder, saved = parts_folder(file), experiment.saved
+    parts = write_chunks(folder, experiment.buffer.chunks(), saved)
     content = {
         "kind": "checkpoint",
         "format": CHECKPOINT_FORMAT,
-        "algorithm": learner.algorithm.state_dict(),
-        "buffer": {**learner.buffer.metadata(), "parts": [list(part) for _, part in parts.values()]},
-        "interaction": None if learner.interaction is None else learner.interaction.state_dict(),
-        "recorder": None if learner.recorder is None else learner.recorder.state_dict(),
-        "loop": learner.loop.state_dict(),
+        "algorithm": experiment.algorithm.state_dict(),
+        "buffer": {**experiment.buffer.metadata(), "parts": [list(part) for _, part in parts.values()]},
+        "interaction": None if experiment.interaction is None else experiment.interaction.state_dict(),
+        "recorder": None if experiment.recorder is None else experiment.recorder.state_dict(),
+        "loop": experiment.loop.state_dict(),
         "global_generators": global_generators(),
         "config": config,
+        "bound": bound,
         "num_epochs": num_epochs,
         "threads": torch.get_num_threads(),
-        "device": learner.algorithm.device.type,
+        "device": experiment.algorithm.device.type,
         "versions": versions(),
     }
     before, known = previous(file), saved.checkpoints
@@ -140,73 +134,80 @@ def read_latest(file: Path) -> tuple[Checkpoint, list[str]]:
     return checkpoint, [f"{newer.fault}; going on from the one before it, at step {checkpoint['loop']['step']:,}"]
 
 
-def check_unchanged(before: str, now: str) -> list[str]:
-    """Raise if the bindings differ from those of the run; bindings in `MAY_CHANGE` may differ.
-
-    Args:
-        before: the config of the run.
-        now: the config to resume with.
-
-    Returns:
-        Messages about changes that may affect learning from now on.
-
-    Raises:
-        UserError: a binding differs. The message names the first.
-    """
-    old, new = plain_values(before), plain_values(now)
-    messages = []
-    # Names in both configs come first. Another encoder has other parameters, but the message should name the choice.
-    for name in sorted(old.keys() | new.keys(), key=lambda name: (name not in old or name not in new, name)):
-        short = ".".join(name.split(".")[-2:])
-        if old.get(name) == new.get(name):
-            continue
-        if (known := may_change(short)) is not None:
-            if known == CHANGES_LEARNING and name in new:
-                messages.append(f"{short} is {new[name]} from here on")
-            continue
-        raise UserError(
-            f"{short} is {new.get(name, 'not set')}, but the run was made with {old.get(name, 'no value')}: a "
-            f"resumed run keeps its bindings (save {', '.join(MAY_CHANGE)}); for a change, train another run, in "
-            f"another folder by --results"
-        )
-    return messages
-
-
-def may_change(binding: str) -> str | None:
-    """Return the entry of `MAY_CHANGE` for a binding, or None. Entries of a class also hold for its child classes."""
-    owner, _, parameter = binding.rpartition(".")
-    family = REGISTRY[owner].__mro__ if owner in REGISTRY else ()
-    names = (f"{name}.{parameter}" for name in (owner, *(cls.__name__ for cls in family)))
-    return next((name for name in names if name in MAY_CHANGE), None)
-
-
 def is_over(checkpoint: Checkpoint, num_epochs: int) -> bool:
     """Check whether the run of a checkpoint is finished."""
     return bool(checkpoint["loop"]["stopped"]) or checkpoint["loop"]["epoch"] >= num_epochs
 
 
-def resume(checkpoint: Checkpoint, learner: Experiment) -> list[str]:
+def resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
     """Load a checkpoint into the parts of a run, and return messages about everything that is not exact.
 
     Raises:
-        UserError: the checkpoint does not fit this run.
+        UserError: the checkpoint does not fit this run. Any other exception is a bug.
     """
+    parts = {"algorithm": experiment.algorithm, "interaction": experiment.interaction, "loop": experiment.loop}
+    expected = {name: None if part is None else part.state_dict() for name, part in parts.items()}
+    expected["buffer"] = {**experiment.buffer.metadata(), "parts": []}
     try:
-        return _resume(checkpoint, learner)
+        return _resume(checkpoint, experiment)
     except (OSError, UserError):
         raise
-    except Exception as error:  # loading unexpected content can raise anything
+    except Exception as error:
+        faults = (find_misfit(part, checkpoint.get(name), name) for name, part in expected.items())
+        if (fault := next(filter(None, faults), "")) == "":
+            raise
         changed = tell_changed(checkpoint.get("versions"))
         raise UserError(
-            f"{checkpoint.file} does not fit the run that is put together here ({first_line(error)}); use the code "
-            f"that wrote it{f' ({changed})' if changed else ''}, or start another run"
+            f"{checkpoint.file} does not fit the run that is put together here ({fault}); use the code that wrote "
+            f"it{f' ({changed})' if changed else ''}, or start another run"
         ) from error
 
 
-def _resume(checkpoint: Checkpoint, learner: Experiment) -> list[str]:
-    learner.algorithm.load_state_dict(checkpoint["algorithm"])
-    load_buffer(checkpoint, learner)
-    learner.loop.load_state_dict(checkpoint["loop"])
+def find_misfit(expected: Any, found: Any, name: str) -> str:
+    """Return the first difference between two states in keys, shapes, dtypes or types of values, or "".
+
+    Empty containers, None and numbers fit everything of their kind: a state grows as a run goes on.
+
+    Args:
+        expected: a part's state before the checkpoint is loaded.
+        found: its state in the checkpoint.
+        name: the part, for messages.
+    """
+    if isinstance(expected, torch.Tensor | np.ndarray):
+        if not isinstance(found, torch.Tensor | np.ndarray):
+            return f"{name} is no array"
+        if found.shape != expected.shape or found.dtype != expected.dtype:
+            here, there = (f"{part.dtype} of shape {tuple(part.shape)}" for part in (expected, found))
+            return f"{name} is {there} in it, but {here} here"
+    elif isinstance(expected, dict):
+        if not isinstance(found, dict):
+            return f"{name} is no dictionary"
+        if expected and (missing := sorted(map(str, expected.keys() - found.keys()))):
+            return f"{name} has no {missing[0]}"
+        if expected and (unknown := sorted(map(str, found.keys() - expected.keys()))):
+            return f"{name} has {unknown[0]}, which is not known here"
+        differences = (find_misfit(expected[key], found[key], f"{name}.{key}") for key in expected)
+        return next(filter(None, differences), "")
+    elif isinstance(expected, list | tuple):
+        if not isinstance(found, list | tuple):
+            return f"{name} is no list"
+        if expected and len(expected) != len(found):
+            return f"{name} has {len(found)} parts in it, but {len(expected)} here"
+        return next(filter(None, map(find_misfit, expected, found, [f"{name}[{n}]" for n in range(len(found))])), "")
+    elif expected is not None and found is not None and not _is_alike(expected, found):
+        return f"{name} is of type {type(found).__name__} in it, but {type(expected).__name__} here"
+    return ""
+
+
+def _is_alike(expected: Any, found: Any) -> bool:
+    are_numbers = isinstance(expected, int | float) and isinstance(found, int | float)
+    return are_numbers or isinstance(found, type(expected))
+
+
+def _resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
+    experiment.algorithm.load_state_dict(checkpoint["algorithm"])
+    load_buffer(checkpoint, experiment)
+    experiment.loop.load_state_dict(checkpoint["loop"])
     messages = []
     if (changed := tell_changed(checkpoint.get("versions"))) is not None:
         messages.append(f"this resume is not exact: {changed}, and another version may round otherwise")
@@ -215,27 +216,27 @@ def _resume(checkpoint: Checkpoint, learner: Experiment) -> list[str]:
             f"this resume is not exact: the run used {checkpoint['threads']} threads, this process uses "
             f"{torch.get_num_threads()}; --threads {checkpoint['threads']} makes it so"
         )
-    if checkpoint["device"] != learner.algorithm.device.type:
+    if checkpoint["device"] != experiment.algorithm.device.type:
         messages.append(
             f"this resume is not exact: the run used {checkpoint['device']}, this process uses "
-            f"{learner.algorithm.device.type}"
+            f"{experiment.algorithm.device.type}"
         )
-    if learner.recorder is not None:  # before the interaction, which may truncate its episodes
-        learner.recorder.load_state_dict(checkpoint["recorder"])
-    if learner.interaction and (message := learner.interaction.load_state_dict(checkpoint["interaction"])):
+    if experiment.recorder is not None:  # before the interaction, which may truncate its episodes
+        experiment.recorder.load_state_dict(checkpoint["recorder"])
+    if experiment.interaction and (message := experiment.interaction.load_state_dict(checkpoint["interaction"])):
         messages.append(message)
     set_global_generators(checkpoint["global_generators"])
     return messages
 
 
-def load_buffer(checkpoint: Checkpoint, learner: Experiment) -> None:
+def load_buffer(checkpoint: Checkpoint, experiment: Experiment) -> None:
     """Read the chunks into the buffer, and remember their files so that the next checkpoint can reuse them.
 
     Raises:
         UserError: the chunks do not fit the buffer, or have changed since they were verified.
     """
-    buffer, parts, folder = learner.buffer, checkpoint.parts, parts_folder(checkpoint.file)
-    saved = learner.saved
+    buffer, parts, folder = experiment.buffer, checkpoint.parts, parts_folder(checkpoint.file)
+    saved = experiment.saved
     saved.parts = {}
 
     def fill(number: int, chunk: Chunk) -> None:
@@ -268,7 +269,6 @@ def set_global_generators(states: dict[str, Any]) -> None:
     random.setstate(ast.literal_eval(states["python"]))
 
 
-@gin.configurable(allowlist=["every", "every_steps", "every_minutes"])
 class Checkpoints(Callback):
     """Callback that saves checkpoints, the best actor at the ends of epochs, and the last actor at the end of the run.
 
@@ -277,9 +277,10 @@ class Checkpoints(Callback):
 
     Args:
         folder: the run's folder.
-        learner: the parts of the run.
-        config: the operative config, stored in the checkpoint.
+        experiment: the parts of the run.
+        config: all values in use, stored in the checkpoint.
         last_epoch: the epoch after which a checkpoint is always written.
+        bound: the bindings among these values, stored in the checkpoint; None if they are not known.
         every: epochs between two checkpoints; these are written at the end of an epoch.
         every_steps: environment steps between two checkpoints.
         every_minutes: minutes from the end of writing one checkpoint to the next.
@@ -288,9 +289,10 @@ class Checkpoints(Callback):
     def __init__(
         self,
         folder: RunFolder,
-        learner: Experiment,
+        experiment: Experiment,
         config: str,
         last_epoch: int,
+        bound: str | None = None,
         *,
         every: PositiveInteger | None = None,
         every_steps: PositiveInteger | None = None,
@@ -298,7 +300,7 @@ class Checkpoints(Callback):
     ) -> None:
         given = {"every": every, "every_steps": every_steps, "every_minutes": every_minutes}
         check("Checkpoints", rules_of(Checkpoints), given)
-        self.folder, self.learner, self.config = folder, learner, config
+        self.folder, self.experiment, self.config, self.bound = folder, experiment, config, bound
         self.last_epoch, self.every = last_epoch, every
         self.every_steps = every_steps or math.inf
         self.every_seconds = math.inf if every_minutes is None else 60.0 * every_minutes
@@ -306,7 +308,7 @@ class Checkpoints(Callback):
 
     def _schedule(self) -> None:
         """Set when the next checkpoint is due. Steps count from the run's start, so a resume does not shift them."""
-        self._due_step = (self.learner.loop.step // self.every_steps + 1) * self.every_steps
+        self._due_step = (self.experiment.loop.step // self.every_steps + 1) * self.every_steps
         self._due_time = time.monotonic() + self.every_seconds
 
     def on_progress(self, run: Run) -> None:
@@ -321,18 +323,18 @@ class Checkpoints(Callback):
         best actor, and the current one is saved as the last.
         """
         if run.loop.is_best:
-            save_actor(self.learner.algorithm, self.folder.actor_best)
+            save_actor(self.experiment.algorithm, self.folder.actor_best)
         elif run.loop.best_return is None:
-            save_actor(self.learner.algorithm, self.folder.actor_last)
+            save_actor(self.experiment.algorithm, self.folder.actor_last)
         is_due = self.every is not None and run.loop.epoch % self.every == 0
         if is_due or run.loop.epoch == self.last_epoch or run.loop.stopped:
             self.save()
 
     def on_end(self, run: Run) -> None:
         """Save the actor after the last update."""
-        save_actor(self.learner.algorithm, self.folder.actor_last)
+        save_actor(self.experiment.algorithm, self.folder.actor_last)
 
     def save(self) -> None:
         """Write a checkpoint now."""
-        save_checkpoint(self.folder.checkpoint, self.learner, self.config, self.last_epoch)
+        save_checkpoint(self.folder.checkpoint, self.experiment, self.config, self.last_epoch, self.bound)
         self._schedule()

@@ -20,7 +20,7 @@ from offpcc.algorithms import ActorCritic
 from offpcc.core import Memory, Step
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.networks.noise import Noise
-from offpcc.training.interaction import episode_options, refuse_endless
+from offpcc.training.interaction import LONGEST_EPISODE, refuse_endless
 
 STREAM = 5  # separates these generators from others with the same seed
 
@@ -52,7 +52,11 @@ class Transition(NamedTuple):
 
 
 def play(
-    env: gymnasium.Env[Any, Any], actor: ActorCritic | None, seeds: Seeds, deterministic: bool = False
+    env: gymnasium.Env[Any, Any],
+    actor: ActorCritic | None,
+    seeds: Seeds,
+    deterministic: bool = False,
+    longest_episode: int = LONGEST_EPISODE,
 ) -> Iterator[Transition]:
     """Run an episode and yield its transitions.
 
@@ -61,6 +65,7 @@ def play(
         actor: the agent that acts; its hidden state is kept over the whole episode. None for random actions.
         seeds: the seeds of everything random.
         deterministic: True to act with the mode of the policy.
+        longest_episode: environment steps after which an episode counts as endless.
 
     Raises:
         UserError: the episode does not end.
@@ -74,7 +79,7 @@ def play(
     observation = np.array(env.reset(seed=seeds.reset)[0])
     action, reward = np.zeros((1, *(env.action_space.shape or ())), np.float32), 0.0
     memory: Memory = None
-    length, longest = 0, episode_options()
+    length = 0
     while True:
         if actor is None:
             action = draws.uniform(-1.0, 1.0, action.shape).astype(np.float32)
@@ -87,4 +92,4 @@ def play(
         observation, length = following, length + 1
         if terminated or truncated:
             return
-        refuse_endless(functools.partial(name_of, env), length, longest)
+        refuse_endless(functools.partial(name_of, env), length, longest_episode)

@@ -16,11 +16,10 @@ from offpcc.algorithms import ActorCritic
 from offpcc.core import Algorithm, Memory, Step
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import close, guarded
-from offpcc.envs.make import make
 from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.wrapper_chain import name_of
-from offpcc.training.interaction import EpisodeResult, Interaction, episode_options, refuse_endless
+from offpcc.training.interaction import LONGEST_EPISODE, EpisodeResult, Interaction, refuse_endless
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.video import video
@@ -34,6 +33,7 @@ def run_episodes(
     seeds: Sequence[int],
     *,
     deterministic: bool = True,
+    longest_episode: int = LONGEST_EPISODE,
     watch: Callable[[gymnasium.Env[Any, Any]], None] | None = None,
 ) -> list[EpisodeResult]:
     """Run one episode per seed, in parallel in `envs`, with one batched `act` per time step.
@@ -43,6 +43,7 @@ def run_episodes(
         envs: the environments; their number is the largest number of parallel episodes.
         seeds: seeds of the resets, one per episode.
         deterministic: True to act with the mode of the policy.
+        longest_episode: environment steps after which an episode counts as endless.
         watch: called with an environment after each of its resets and steps.
 
     Returns:
@@ -64,7 +65,6 @@ def run_episodes(
     rewards, is_first = np.zeros((len(envs), 1), np.float32), np.ones(len(envs), np.float32)
     returns, lengths = [0.0] * len(envs), [0] * len(envs)
     memory: Memory = None
-    longest = episode_options()
 
     def observe(i: int, observation: Any) -> None:
         observations[i] = np.array(observation)  # a copy: some environments reuse one array
@@ -85,7 +85,7 @@ def run_episodes(
             observe(i, observation)
             rewards[i], returns[i], lengths[i] = reward, returns[i] + float(reward), lengths[i] + 1
             if not (terminated or truncated):
-                refuse_endless(functools.partial(name_of, env), lengths[i], longest)
+                refuse_endless(functools.partial(name_of, env), lengths[i], longest_episode)
                 continue
             results[episode] = EpisodeResult(returns[i], lengths[i])
             episodes[i] = next(waiting, None)
@@ -104,11 +104,16 @@ class Evaluation:
     Args:
         make_env: builds one environment; called at the first test.
         references: the returns for the normalised scores 0 and 100; None if the field has not agreed on any.
+        longest_episode: environment steps after which an episode counts as endless.
     """
 
-    def __init__(self, make_env: MakeEnv, references: tuple[float, float] | None = None) -> None:
-        self.make_env, self.references = make_env, references
-        episode_options()  # raise now, not after an epoch, if gin's limit is wrong
+    def __init__(
+        self,
+        make_env: MakeEnv,
+        references: tuple[float, float] | None = None,
+        longest_episode: int = LONGEST_EPISODE,
+    ) -> None:
+        self.make_env, self.references, self.longest_episode = make_env, references, longest_episode
         self._envs: list[gymnasium.Env[Any, Any]] = []
         self.shared: Interaction | None = None  # if set, its environment is used and `make_env` is not called
 
@@ -125,10 +130,10 @@ class Evaluation:
                 assert isinstance(self.shared.environments, LocalEnvironments)
                 self.shared.truncate()
                 with self.shared.environments.lent() as env:
-                    return run_episodes(algorithm, [env], seeds)
+                    return run_episodes(algorithm, [env], seeds, longest_episode=self.longest_episode)
             while len(self._envs) < min(num_envs, num_episodes):
                 self._envs.append(guarded(self.make_env(), f"test environment {len(self._envs)}"))
-            return run_episodes(algorithm, self._envs[:num_envs], seeds)
+            return run_episodes(algorithm, self._envs[:num_envs], seeds, longest_episode=self.longest_episode)
         except EnvironmentFault as fault:
             raise fault.in_run(None) from fault.cause
 
@@ -138,45 +143,63 @@ class Evaluation:
             env.close()
 
 
+MakeAnyEnv = Callable[..., gymnasium.Env[Any, Any]]  # `make` of one environment, such as `RunSpec.make_env`
 SHOWN_SEED = 1_000_000  # of the first episode that is shown or recorded; tests use other seeds
 
 
-def open_environment(env: str, algorithm: ActorCritic, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-    """Make an environment by name and check that its spaces fit the agent. It takes actions in [-1, 1].
+def open_environment(
+    make_env: MakeAnyEnv, algorithm: ActorCritic, render_mode: str | None = None
+) -> gymnasium.Env[Any, Any]:
+    """Make an environment and check that its spaces fit the agent. It takes actions in [-1, 1].
+
+    Args:
+        make_env: `make` with the environment's name, and with other arguments if the run has any.
+        algorithm: the agent.
+        render_mode: see `make`.
 
     Raises:
         UserError: the environment does not exist, needs a missing package, cannot be rendered, or has a different
             observation shape or number of action dimensions from the agent's.
     """
-    made = make(env, render_mode=render_mode, scale_actions=True)
+    made = make_env(render_mode=render_mode, scale_actions=True)
     shape, action_dim = made.observation_space.shape, int(np.prod(made.action_space.shape or (1,)))
     if shape != algorithm.space_shape or action_dim != algorithm.action_dim:
         close(made)
         raise UserError(
-            f"{env} has observations of shape {shape} and {action_dim} action dimensions, but the actor was trained "
-            f"with {algorithm.space_shape} and {algorithm.action_dim}; name the environment of its training with --env"
+            f"{name_of(made)} has observations of shape {shape} and {action_dim} action dimensions, but the actor was "
+            f"trained with {algorithm.space_shape} and {algorithm.action_dim}; name the environment of its training "
+            f"with --env"
         )
     return made
 
 
-def watch_episodes(algorithm: ActorCritic, env: str, num_episodes: int) -> list[EpisodeResult]:
+def watch_episodes(
+    algorithm: ActorCritic, make_env: MakeAnyEnv, num_episodes: int, longest_episode: int = LONGEST_EPISODE
+) -> list[EpisodeResult]:
     """Show episodes in a window."""
-    with closing(guarded(open_environment(env, algorithm, "human"))) as window:
-        return run_episodes(algorithm, [window], range(SHOWN_SEED, SHOWN_SEED + num_episodes))
+    with closing(guarded(open_environment(make_env, algorithm, "human"))) as window:
+        seeds = range(SHOWN_SEED, SHOWN_SEED + num_episodes)
+        return run_episodes(algorithm, [window], seeds, longest_episode=longest_episode)
 
 
 def record_episodes(
-    algorithm: ActorCritic, env: str, num_episodes: int, folder: Path, name: str = "episode"
+    algorithm: ActorCritic,
+    make_env: MakeAnyEnv,
+    num_episodes: int,
+    folder: Path,
+    name: str = "episode",
+    longest_episode: int = LONGEST_EPISODE,
 ) -> tuple[list[EpisodeResult], list[Path]]:
     """Record episodes as MP4 files `folder/<name>_<number>.mp4`. Return the results and the files."""
     results: list[EpisodeResult] = []
     files = [folder / f"{name}_{number}.mp4" for number in range(1, num_episodes + 1)]
-    with closing(guarded(open_environment(env, algorithm, "rgb_array"))) as filmed:
+    with closing(guarded(open_environment(make_env, algorithm, "rgb_array"))) as filmed:
         folder.mkdir(parents=True, exist_ok=True)
         fps = round(filmed.metadata.get("render_fps") or 30)
         for seed, file in enumerate(files, SHOWN_SEED):
             with video(file, fps) as add_frame:
-                results += run_episodes(algorithm, [filmed], [seed], watch=functools.partial(_draw, add_frame))
+                watch = functools.partial(_draw, add_frame)
+                results += run_episodes(algorithm, [filmed], [seed], longest_episode=longest_episode, watch=watch)
     return results, files
 
 
@@ -185,18 +208,23 @@ def _draw(add_frame: Callable[[Any], None], env: gymnasium.Env[Any, Any]) -> Non
 
 
 def evaluate_actor(
-    algorithm: ActorCritic, env: str, num_episodes: int, num_envs: int, seed: int
+    algorithm: ActorCritic,
+    make_env: MakeAnyEnv,
+    num_episodes: int,
+    num_envs: int,
+    seed: int,
+    longest_episode: int = LONGEST_EPISODE,
 ) -> list[EpisodeResult]:
     """Run episodes in parallel, without rendering."""
     with ExitStack() as stack:
         num = min(num_envs, num_episodes)
-        envs = [stack.enter_context(closing(guarded(open_environment(env, algorithm)))) for _ in range(num)]
-        return run_episodes(algorithm, envs, range(seed, seed + num_episodes))
+        envs = [stack.enter_context(closing(guarded(open_environment(make_env, algorithm)))) for _ in range(num)]
+        return run_episodes(algorithm, envs, range(seed, seed + num_episodes), longest_episode=longest_episode)
 
 
-def frames_per_second(env: str, num_steps: int = 20) -> float:
+def frames_per_second(make_env: MakeAnyEnv, num_steps: int = 20) -> float:
     """Measure the steps per second of an environment with rendered observations."""
-    with closing(guarded(make(env, scale_actions=True))) as drawn:
+    with closing(guarded(make_env(scale_actions=True))) as drawn:
         drawn.reset(seed=SHOWN_SEED)
         start = time.perf_counter()
         for _ in range(num_steps):

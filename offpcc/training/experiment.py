@@ -1,4 +1,4 @@
-"""`build` makes the environment, dataset, algorithm and buffer from names. `Experiment` holds them."""
+"""`build` makes the environment, dataset, algorithm and buffer of a run. `Experiment` holds them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ import functools
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
-import gin
 import torch
 from gymnasium import spaces
 
-from offpcc.algorithms import ActorCritic, find_algorithm, short_name
+from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.nonfinite import NonFiniteError
-from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, Rule, check, rules_of
+from offpcc.config import loading
+from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, check, rules_of
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBuilder
 from offpcc.data.buffers.snapshot import Manifest
-from offpcc.data.datasets.load import MINARI
 from offpcc.data.offline import OfflineDataset, read
 from offpcc.data.recording.hdf5_writer import check_new, check_output
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import EnvironmentFault
-from offpcc.envs.guard import close
+from offpcc.envs.guard import opened
 from offpcc.envs.make import make
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.vector.local import environments as build_environments
@@ -40,11 +39,25 @@ from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Loop
 from offpcc.training.run_fns import Callback, train
 from offpcc.training.saturation import Saturation
+from offpcc.training.spec import Callbacks, OwnLoggers, RunSpec
 from offpcc.utils.errors import DataWarning, UserError, first_line
 from offpcc.utils.system import is_shortage
 
 
-@dataclass(frozen=True)
+def configure(file: str | Path | None = None, *bindings: str) -> None:
+    """Set gin bindings for everything that is built after this call. They replace all earlier bindings.
+
+    Args:
+        file: a config file, searched for like `--config`; None for the defaults, which are those of the paper.
+        bindings: bindings such as "SAC.lr = 1e-4", one per argument. They override those of the file.
+
+    Raises:
+        UserError: a file is missing or malformed, or a binding names a class or parameter that does not exist.
+    """
+    loading.load(file, bindings, given_in=loading.IN_PYTHON)
+
+
+@dataclass
 class Experiment:
     """The parts of a run and its state."""
 
@@ -59,6 +72,8 @@ class Experiment:
     saved: Manifest = field(default_factory=Manifest)  # the parts of the buffer that checkpoint files hold
     callbacks: Sequence[Callback] = ()  # called in each `train`, before those given there
     loggers: Sequence[Callable[[Path | None], Logger]] = ()  # of the user; built with the run's folder, or None
+    spec: RunSpec | None = None  # None for parts that were put together by hand
+    config: str = ""  # all values in use, as a gin file that binds them
 
     def train(self, logger: Logger | None = None, callbacks: Sequence[Callback] = (), **settings: Any) -> Agent:
         """Train with `run_fns.train` and return the trained agent. Call again with more epochs to continue.
@@ -67,13 +82,16 @@ class Experiment:
             logger: by default a `ConsoleLogger`, which shows the progress, and the loggers given to `build`;
                 ``Loggers([])`` shows nothing.
             callbacks: see `run_fns.train`.
-            settings: arguments of `run_fns.train`, such as ``num_epochs``. They override gin's bindings.
+            settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec.
 
         Raises:
             NonFiniteError: an update met NaN or infinity.
             EnvironmentFault: an environment misbehaves; ``__cause__`` is the exception that it raised, if any.
-            UserError: a setting is invalid, or there is not enough memory.
+            UserError: a setting is invalid or missing, or there is not enough memory.
         """
+        if self.spec is not None:
+            settings = {**self.spec.training, **settings}
+            check_complete(settings)
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
         callbacks = [*self.callbacks, *callbacks]
         if isinstance(self.algorithm, ActorCritic):
@@ -105,26 +123,24 @@ class Experiment:
             if part is not None:
                 part.close()
 
-    def record(self, file: Path, env: str, seed: int, resume: bool = False) -> Experiment:
-        """Return a copy of this experiment that records all its transitions; `recorder.merge` writes the file.
+    def record(self, file: Path, seed: int, resume: bool = False) -> None:
+        """Record all transitions from now on; `recorder.merge` writes the file.
 
         Args:
             file: the file to write, in D4RL's format; see `Recorder`.
-            env: the environment's name.
             seed: the seed, stored in the file's metadata.
             resume: True to continue an existing recording.
 
         Raises:
-            UserError: the run has no environment to record, or the file cannot be written.
+            UserError: the run has no environment to record, it is recorded already, or the file cannot be written.
         """
         self.check_recording(file, resume)
-        assert self.interaction is not None
-        example, algorithm = make(env), type(self.algorithm).__name__
-        about = {"algorithm": algorithm, "actor": "the learning one", "seed": seed}
-        recorder = Recorder(file, example, metadata=about, num_envs=self.interaction.num_envs, resume=resume)
-        close(example)
-        self.interaction.stores.append(recorder)
-        return replace(self, recorder=recorder)
+        assert self.interaction is not None and self.spec is not None
+        metadata = {"algorithm": type(self.algorithm).__name__, "actor": "the learning one", "seed": seed}
+        with opened(self.spec.make_env()) as example:
+            num_envs = self.interaction.num_envs
+            self.recorder = Recorder(file, example, metadata=metadata, num_envs=num_envs, resume=resume)
+        self.interaction.stores.append(self.recorder)
 
     def check_recording(self, file: Path, resume: bool = False) -> None:
         """Raise if `record` would reject the file's name or this experiment. Leaves no file behind.
@@ -152,47 +168,14 @@ class Experiment:
                 raise UserError(f"{file} cannot be written ({fault}); name a file elsewhere") from error
 
 
-def _are_builders(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(map(callable, value))
-
-
-Callbacks = Annotated[Sequence[Callable[[], Callback]], Rule("a list of classes such as [@MyCallback]", _are_builders)]
-OwnLoggers = Annotated[
-    Sequence[Callable[[Path | None], Logger]], Rule("a list of classes such as [@MyLogger]", _are_builders)
-]
-
-
-class Parts(NamedTuple):
-    """Gin's choice of parts."""
-
-    buffer_class: BufferBuilder | None
-    callbacks: Callbacks
-    loggers: OwnLoggers
-
-
-@gin.configurable("build", module="offpcc")  # type: ignore[untyped-decorator]
-def chosen_parts(
-    *, buffer_class: BufferBuilder | None = None, callbacks: Callbacks = (), loggers: OwnLoggers = ()
-) -> Parts:
-    """Return gin's choice of parts, see `build`. It is separate, so that gin adds nothing to the messages of errors."""
-    return Parts(buffer_class, callbacks, loggers)
-
-
-def _choose_parts(**given: Any) -> Parts:
-    """Return the given parts; gin's, where None is given.
+def check_complete(settings: Mapping[str, Any]) -> None:
+    """Raise if the arguments of `train` lack the number of epochs, the only one without a default.
 
     Raises:
-        UserError: a part is no class.
+        UserError: it is missing.
     """
-    try:
-        parts: Parts = chosen_parts()
-    except (TypeError, RecursionError) as error:  # gin tried to build a part without its arguments
-        raise UserError(
-            f"the bindings of build cannot be read: {first_line(error)}; write references without parentheses"
-        ) from error
-    parts = parts._replace(**{name: value for name, value in given.items() if value is not None})
-    check("build", rules_of(chosen_parts), parts._asdict())
-    return parts
+    if "num_epochs" not in settings:
+        raise loading.missing_binding("train.num_epochs")
 
 
 def build(
@@ -244,54 +227,115 @@ def build(
         `offpcc.utils.system`).
     """
     check("build", rules_of(build), {"seed": seed, "threads": threads, "dataset_fraction": dataset_fraction})
-    if threads is not None:
-        torch.set_num_threads(threads)
-    parts = _choose_parts(buffer_class=buffer_class, callbacks=callbacks, loggers=loggers)
-    algorithm_class = find_algorithm(algo)
-    env, dataset = resolve_env_and_dataset(env, dataset)
-    example, recording = None if env is None else make(env), None
-    if dataset is not None:
-        with download_bar() as bar:
-            recording = read(dataset, example, fraction=dataset_fraction, seed=seed, progress=bar)
-    shown = recording if example is None else example
-    if shown is None:
-        raise UserError("there is neither an environment nor a data set to learn from; name one of them")
-    observations, actions = shown.observation_space, shown.action_space
-    frames = 1 if recording or example is None else num_stacked(example)
-    if example is not None:
-        close(example)
+    spec = RunSpec.make(
+        env,
+        algo,
+        seed=seed,
+        device=device,
+        threads=threads,
+        algorithm=algorithm,
+        buffer=buffer,
+        buffer_class=buffer_class,
+        callbacks=callbacks,
+        loggers=loggers,
+        environments=environments,
+        dataset=dataset,
+        dataset_fraction=dataset_fraction,
+    )
+    return build_run(spec)
+
+
+def read_data(spec: RunSpec) -> OfflineDataset | None:
+    """Read the dataset of a run, as its agent sees it; None if the run learns from interaction.
+
+    Raises:
+        UserError: the dataset or the environment is unsuitable.
+    """
+    if spec.dataset is None:
+        return None
+    with contextlib.ExitStack() as stack:
+        example = None if spec.env is None else stack.enter_context(opened(spec.make_env()))
+        bar = stack.enter_context(download_bar())
+        fraction, seed = spec.dataset_fraction, spec.seed
+        return read(spec.dataset, example, spec.dataset_options, fraction=fraction, seed=seed, progress=bar)
+
+
+def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
+    """Build the parts of a run.
+
+    Args:
+        spec: the description of the run.
+        data: the dataset, if `read_data` has read it.
+
+    Raises:
+        UserError: the environment or the dataset is unsuitable, or other bindings were loaded after the spec was made.
+    """
+    if loading.current().text != spec.config.text:
+        raise UserError("other bindings were loaded after this spec was made; make it anew by RunSpec.make")
+    loading.recall_used(spec.used)
+    if spec.threads is not None:
+        torch.set_num_threads(spec.threads)
+    algorithm_class = find_algorithm(spec.algo)
+    data = data or read_data(spec)
+    seen: tuple[spaces.Space[Any], spaces.Space[Any]] | None = None
+    frames = 1
+    if spec.env is not None:
+        with opened(spec.make_env()) as example:
+            seen = example.observation_space, example.action_space
+            frames = 1 if data is not None else num_stacked(example)
+    elif data is not None:
+        seen = data.observation_space, data.action_space
+    assert seen is not None
+    observations, actions = seen
     assert isinstance(observations, spaces.Box) and isinstance(actions, spaces.Box)
-    with telling_what_is_wrong(algorithm_class.__name__, "hidden_dims, hidden_dim or num_critics"):
-        learner = algorithm_class(observations, actions, device=device, seed=seed, **(algorithm or {}))
-    stored = {"frame_stack": frames, "device": device, "seed": seed, **(buffer or {})}
-    make_env = functools.partial(make, env, scale_actions=True) if env else None
-    tests = Evaluation(make_env, catalog.reference_returns(env)) if env and make_env else None
-    title = f"{run_label(env, dataset, dataset_fraction)} {short_name(algo)}"
-    own: dict[str, Any] = {"callbacks": [make_one() for make_one in parts.callbacks], "loggers": parts.loggers}
-    storage: ReplayBuffer | RecurrentReplayBuffer
-    if recording is not None:
-        if not isinstance(learner, ActorCritic):
+    with explain_failure(algorithm_class.__name__, "hidden_dims, hidden_dim or num_critics"):
+        algorithm = algorithm_class(observations, actions, device=spec.device, seed=spec.seed, **spec.algorithm)
+    given = {"frame_stack": frames, "device": spec.device, "seed": spec.seed, **spec.buffer}
+    tests = None
+    if spec.env is not None:
+        make_env = functools.partial(make, spec.env, **spec.env_options._asdict(), scale_actions=True)
+        tests = Evaluation(make_env, catalog.reference_returns(spec.env), spec.longest_episode)
+    interaction = None
+    if data is not None:
+        if not isinstance(algorithm, ActorCritic):
             raise UserError(f"{algorithm_class.__name__} cannot learn from recorded data; derive it from ActorCritic")
-        learner.expect_recorded_data()
-        recording = recording.for_agent(learner)
-        told_of_scale = [recording.told_of_scale()] if learner.has_critics else []
-        for text in [*(notice.text for notice in recording.notices), *filter(None, told_of_scale)]:
-            warnings.warn(f"{recording.name}: {text}", DataWarning, stacklevel=2)
-        storage = _storage(learner, observations, actions, {"num_envs": 1, **stored}, parts.buffer_class)
-        _learn_from(recording, learner, storage)
-        return Experiment(learner, storage, None, tests, Loop(), title, recording, **own)
-    assert make_env is not None
-    with telling_what_is_wrong("environments", "num_envs"):
-        acted_in = build_environments(make_env, seed, **(environments or {}))
-    storage = _storage(learner, observations, actions, {"num_envs": acted_in.num_envs, **stored}, parts.buffer_class)
-    interaction = Interaction(acted_in, learner, storage, seed)
-    if tests is not None and isinstance(acted_in, LocalEnvironments) and acted_in.shared_with_tests:
-        tests.shared = interaction
-    return Experiment(learner, storage, interaction, tests, Loop(), title, **own)
+        algorithm.expect_recorded_data()
+        data = data.for_agent(algorithm)
+        notices = [notice.text for notice in data.notices]
+        for text in [*notices, *filter(None, [data.told_of_scale() if algorithm.has_critics else ""])]:
+            warnings.warn(f"{data.name}: {text}", DataWarning, stacklevel=3)
+        buffer = build_buffer(algorithm, observations, actions, {"num_envs": 1, **given}, spec.parts.buffer_class)
+        _learn_from(data, algorithm, buffer)
+    else:
+        assert tests is not None
+        with explain_failure("environments", "num_envs"):
+            bound = {"timeout": spec.env_options.timeout, "bindings": spec.config.text}
+            played = build_environments(make_env, spec.seed, **bound, **spec.environments)
+        given = {"num_envs": played.num_envs, **given}
+        buffer = build_buffer(algorithm, observations, actions, given, spec.parts.buffer_class)
+        interaction = Interaction(played, algorithm, buffer, spec.seed, spec.longest_episode)
+        if isinstance(played, LocalEnvironments) and played.shared_with_tests:
+            tests.shared = interaction
+    for part, arguments in ((algorithm_class, spec.algorithm), (type(buffer), spec.buffer)):
+        loading.add_used(part, arguments)
+    title = f"{spec.label} {spec.algo}"
+    return Experiment(
+        algorithm,
+        buffer,
+        interaction,
+        tests,
+        Loop(),
+        title,
+        data,
+        callbacks=[make_callback() for make_callback in spec.parts.callbacks],
+        loggers=spec.parts.loggers,
+        spec=spec,
+        config=loading.operative(),
+    )
 
 
 @contextlib.contextmanager
-def telling_what_is_wrong(part: str, sizes: str) -> Iterator[None]:
+def explain_failure(part: str, sizes: str) -> Iterator[None]:
     """Turn exceptions from building a part into a `UserError` that names the part and a remedy.
 
     Args:
@@ -315,13 +359,18 @@ def telling_what_is_wrong(part: str, sizes: str) -> Iterator[None]:
         raise UserError(f"{part} cannot be built: {first_line(error)}; {remedy}") from error
 
 
-def _storage(
+def build_buffer(
     algorithm: ActorCritic,
     observations: spaces.Box,
     actions: spaces.Box,
     arguments: Mapping[str, Any],
-    buffer_class: BufferBuilder | None,
+    buffer_class: BufferBuilder | None = None,
 ) -> ReplayBuffer | RecurrentReplayBuffer:
+    """Build the replay buffer of an algorithm: `buffer_class`, else the one that suits it.
+
+    Raises:
+        UserError: an argument is invalid, the buffer does not fit the algorithm, or memory is short.
+    """
     buffer_class = buffer_class or (ReplayBuffer if algorithm.memoryless else RecurrentReplayBuffer)
     name = getattr(buffer_class, "__name__", str(buffer_class))
     if getattr(buffer_class, "holds_episodes", not algorithm.memoryless) is algorithm.memoryless:
@@ -331,20 +380,20 @@ def _storage(
             f"choose a child of {'ReplayBuffer' if algorithm.memoryless else 'RecurrentReplayBuffer'}"
         )
     steps: dict[str, Any] = {"num_steps": algorithm.n_step} if algorithm.memoryless else {}
-    with telling_what_is_wrong(name, "capacity or batch_size" + ", or n_step of the algorithm" * algorithm.memoryless):
-        storage: ReplayBuffer | RecurrentReplayBuffer = buffer_class(observations, actions, **steps, **arguments)
-    if told := check_context_length(algorithm, storage):
-        warnings.warn(told, DataWarning, stacklevel=3)
-    return storage
+    with explain_failure(name, "capacity or batch_size" + ", or n_step of the algorithm" * algorithm.memoryless):
+        buffer: ReplayBuffer | RecurrentReplayBuffer = buffer_class(observations, actions, **steps, **arguments)
+    if warning := check_context_length(algorithm, buffer):
+        warnings.warn(warning, DataWarning, stacklevel=4)
+    return buffer
 
 
-def check_context_length(algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer) -> str:
+def check_context_length(algorithm: ActorCritic, buffer: ReplayBuffer | RecurrentReplayBuffer) -> str:
     """Return a warning if the segments are shorter than the encoder's context length, else ""."""
-    if not isinstance(algorithm, ActorCritic) or not isinstance(storage, RecurrentReplayBuffer):
+    if not isinstance(algorithm, ActorCritic) or not isinstance(buffer, RecurrentReplayBuffer):
         return ""
-    if storage.segment_len is None:
+    if buffer.segment_len is None:
         return ""
-    seen = storage.segment_len + storage.burn_in
+    seen = buffer.segment_len + buffer.burn_in
     context_length = max(encoder.context_length or 0 for encoder in (algorithm.shared_encoder, algorithm.actor_encoder))
     if context_length <= seen:
         return ""
@@ -355,43 +404,19 @@ def check_context_length(algorithm: ActorCritic, storage: ReplayBuffer | Recurre
     )
 
 
-def _learn_from(
-    recording: OfflineDataset, algorithm: ActorCritic, storage: ReplayBuffer | RecurrentReplayBuffer
-) -> None:
+def _learn_from(data: OfflineDataset, algorithm: ActorCritic, buffer: ReplayBuffer | RecurrentReplayBuffer) -> None:
     """Fill the buffer with the dataset, and set the algorithm's reward scale and normalisation statistics from it.
 
     Raises:
         UserError: the agent has memory, and the dataset does not mark the ends of episodes.
     """
-    if not algorithm.memoryless and not recording.has_ends:
+    if not algorithm.memoryless and not data.has_ends:
         raise UserError(
-            f"{recording.name} does not say where any episode ends (no terminals, no timeouts), and an agent with "
+            f"{data.name} does not say where any episode ends (no terminals, no timeouts), and an agent with "
             f"memory learns from whole episodes; give the time limit, --gin "
             f'"dataset.max_episode_steps=N", or mark the ends in the data'
         )
-    algorithm.reward_scale *= recording.reward_scale
+    algorithm.reward_scale *= data.reward_scale
     if algorithm.normalization is not None:
-        algorithm.normalization.set_statistics(*recording.statistics())
-    storage.fill(recording.rows, recording.identity)
-
-
-def resolve_env_and_dataset(
-    env: str | None, dataset: str | Path | Dataset | None
-) -> tuple[str | None, str | Path | Dataset | None]:
-    """Return the environment and the dataset to use; a D4RL name stands for both."""
-    if env is None or env not in catalog.FILES:
-        return env, dataset
-    return env if catalog.task(env) else None, env if dataset is None else dataset
-
-
-def run_label(env: str | None, dataset: str | Path | Dataset | None, fraction: float = 1.0) -> str:
-    """Return the label of a run: its environment, its dataset, or both, as in "pendulum-p-v0_from_medium_0.1"."""
-    if isinstance(dataset, Dataset):
-        dataset = dataset.name
-    elif dataset is not None and not str(dataset).startswith(MINARI):
-        path = Path(dataset)
-        dataset = path.stem if path.suffix in catalog.SUFFIXES or len(path.parts) > 1 else str(dataset)
-    part = "" if fraction == 1.0 else f"_{fraction:g}"
-    if env is None or dataset is None or env == dataset:
-        return f"{env or dataset}{part}"
-    return f"{env}_from_{dataset}{part}"
+        algorithm.normalization.set_statistics(*data.statistics())
+    buffer.fill(data.rows, data.identity)

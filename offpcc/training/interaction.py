@@ -51,11 +51,19 @@ class Interaction:
         buffer: receives every transition, with the number of its environment. Other objects in `stores` receive the
             same.
         seed: the seed of random exploration.
+        longest_episode: environment steps after which an episode of an agent with memory counts as endless.
     """
 
-    def __init__(self, environments: Environments, algorithm: Algorithm, buffer: Store, seed: int = 0) -> None:
+    def __init__(
+        self,
+        environments: Environments,
+        algorithm: Algorithm,
+        buffer: Store,
+        seed: int = 0,
+        longest_episode: int = LONGEST_EPISODE,
+    ) -> None:
         self.environments, self.algorithm, self.stores = environments, algorithm, [buffer]
-        self.longest_episode = episode_options()
+        self.longest_episode = longest_episode
         self.num_envs = num_envs = environments.num_envs
         # One generator per environment, so the end of one environment's episode does not affect the others.
         self.randomness = [NumpyGenerator(seed, 3, *([number] if number else [])) for number in range(num_envs)]

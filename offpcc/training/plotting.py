@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from offpcc.training.settings import group_runs
+from offpcc.training.comparison import group_runs
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save
 from offpcc.utils.files import open_regular

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import re
@@ -17,6 +18,7 @@ from offpcc.algorithms.agent import BEST
 from offpcc.config.gin_files import CHECKOUT
 from offpcc.envs.make import simulator
 from offpcc.training.experiment import Experiment
+from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import open_regular, read_json, write_json, write_text
 from offpcc.utils.paths import refuse_link, shown
@@ -53,7 +55,6 @@ class RunFolder:
         self.config = self.path / "config.gin"
         self.record = self.path / "run.json"
         self.progress = self.path / "progress.csv"
-        self.progress_before = self.path / "progress_before.csv"
         self.checkpoint = self.path / "checkpoint.pt"
         self.checkpoint_before = previous(self.checkpoint)
         self.checkpoint_parts = parts_folder(self.checkpoint)
@@ -124,8 +125,15 @@ class RunFolder:
             return ""
         if num_rows < 1:
             return ""
-        self.progress.replace(self.progress_before)
-        return f"; its table of {num_rows} epochs is kept as {self.progress_before.name}"
+        return f"; its table of {num_rows} epochs is kept as {self.rename_table()}"
+
+    def rename_table(self) -> str:
+        """Rename progress.csv to progress_before.csv, or progress_before_2.csv and so on; return the new name."""
+        numbered = (f"progress_before_{number}.csv" for number in itertools.count(2))
+        names = itertools.chain(["progress_before.csv"], numbered)
+        free = next(name for name in names if not os.path.lexists(self.path / name))
+        self.progress.rename(self.path / free)
+        return free
 
     def create(self, config: str, facts: dict[str, Any]) -> None:
         """Create the folder, and write config.gin and run.json.
@@ -171,17 +179,17 @@ def path_part(name: str) -> str:
     return part
 
 
-def facts(env: str | None, algo: str, run_id: int, config: str, learner: Experiment) -> dict[str, Any]:
+def facts(spec: RunSpec, run_id: int, experiment: Experiment) -> dict[str, Any]:
     """Return the provenance of a run for run.json."""
-    device = learner.algorithm.device
+    device = experiment.algorithm.device
     return {
         "command": sys.argv,
-        "env": env,
-        "dataset": learner.recording and learner.recording.facts(),
-        "algo": algo,
-        "config_name": config,
+        "env": spec.env,
+        "dataset": experiment.recording and experiment.recording.facts(),
+        "algo": spec.algo,
+        "config_name": Path(spec.config.file or "").stem,
         "run_id": run_id,
-        "seed": run_id,
+        "seed": spec.seed,
         "device": str(device),
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor(),
         "threads": torch.get_num_threads(),

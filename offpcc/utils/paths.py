@@ -16,35 +16,34 @@ from offpcc.utils.foreign import ForeignCall, MisuseError
 SHOWN = 80  # letters of a path that a message shows
 
 
-def as_path(given: str | Path, what: str = "") -> Path:
+def as_path(given: str | Path, what: str = "", is_file: bool = False) -> Path:
     """Return a path with ~ expanded.
 
     Args:
         given: path from the user.
         what: name of the option, for messages, such as ``--out``.
+        is_file: whether only a file will do, so that a slash at the end is refused even if there is such a folder.
 
     Raises:
         UserError: the name is not valid as a path.
     """
     name = f"{what} {shown(given)}".strip()
+    has_slash, exists = str(given).endswith(("/", "/.")), True
     try:
         path = Path(given).expanduser()
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return path
+        exists = False
     except RuntimeError:  # from expanduser
         raise UserError(f"{name}: there is no such user here; write the home folder out") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else first_line(error)
         raise UserError(f"{name} cannot be a path ({reason}); give another one") from None
-    if ends_in_slash(given) and not path.is_dir():
+    if has_slash and exists and not path.is_dir():
         raise UserError(f"{name} ends in a slash, as folders do, but there is no such folder; leave the slash out")
+    if has_slash and is_file:
+        raise UserError(f"{name} names a folder; name a file, without a slash at its end")
     return path
-
-
-def ends_in_slash(given: str | Path) -> bool:
-    """Check whether a path, as the user wrote it, can only name a folder."""
-    return str(given).endswith(("/", "/."))
 
 
 def shown(given: str | Path, most: int = SHOWN) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -12,19 +13,23 @@ from pathlib import Path, PurePosixPath
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 UNLIMITED = 2**60  # bytes; without a limit, version 1 writes a number of this size or more
 
-SHORTAGES = (  # parts of the messages of NumPy and PyTorch for an array that is too large
-    "can't allocate memory",
-    "out of memory",
-    "storage size calculation overflowed",
-    "overflow when unpacking",
-    "maximum allowed size exceeded",
-    "too big",
-)
+# Errors of PyTorch and NumPy for an array that is too large, which have no class of their own: how their messages begin
+SHORTAGES = {
+    RuntimeError: re.compile(
+        r"(\[enforce fail at \S+\] .*)?DefaultCPUAllocator: (can't allocate|not enough) memory|CUDA out of memory|"
+        r"(Storage|storage) size calculation overflowed|Overflow when unpacking|numel: integer multiplication overflow"
+    ),
+    TypeError: re.compile(r".*Overflow when unpacking long"),
+    ValueError: re.compile("Maximum allowed (size|dimension) exceeded|array is too big;"),
+}
 
 
 def is_shortage(error: BaseException) -> bool:
     """Check whether an error means that an array needs more memory than there is."""
-    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in SHORTAGES)
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the latter of torch
+        return True
+    known = next((words for kind, words in SHORTAGES.items() if isinstance(error, kind)), None)
+    return known is not None and known.match(str(error)) is not None
 
 
 def available_bytes(proc: Path = PROC, groups: Path = GROUPS) -> int | None:

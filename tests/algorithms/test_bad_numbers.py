@@ -48,7 +48,7 @@ def spoil(monkeypatch):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """They take the longest, and follow from the rest."""
-    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
 
 
 def test_what_is_bad_about_a_tensor():

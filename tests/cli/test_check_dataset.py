@@ -1,6 +1,5 @@
 """The diagnosis of recorded data, as it is printed and drawn."""
 
-import argparse
 import re
 
 import h5py
@@ -48,7 +47,7 @@ def check(capsys, monkeypatch, tmp_path):
     def run(dataset, **options):
         given = {"env": None, "output": None, "config": None, "dataset_fraction": 1.0, **options}
         capsys.readouterr()
-        code = check_dataset(argparse.Namespace(dataset=str(dataset), **given))
+        code = check_dataset(str(dataset), **given)
         return code, capsys.readouterr().out.splitlines()
 
     return run
@@ -237,7 +236,7 @@ def test_data_is_read_as_training_reads_it(check, tmp_path, monkeypatch):
     monkeypatch.setattr(offline, "load", load)
     (tmp_path / "data.gin").write_text("dataset.action_range = (-3.0, 3.0)\ndataset.max_episode_steps = 40\n")
     check(file, env="pendulum-p-v0", config="data.gin")
-    offline.read(str(file), make("pendulum-p-v0"))
+    offline.read(str(file), make("pendulum-p-v0"), offline.dataset_options())
     assert len(options) == 2 and options[0] == options[1]
     assert "(-3.0, 3.0)" in options[0][1]
 

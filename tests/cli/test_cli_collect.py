@@ -116,12 +116,11 @@ def test_the_command_line_records(here, launch):
 
 KILLING = """
 import os, signal, sys, time
-from argparse import Namespace
 from pathlib import Path
 from offpcc.cli.collect import collect
 
 def options(out, resume):
-    return Namespace(
+    return dict(
         env="pendulum-p-v0", actor="random", steps=1450, out=Path(out), minari=None, seed=4, deterministic=False,
         resume=resume, config=None, device=None, threads=1)
 
@@ -129,7 +128,7 @@ def go_on(out, resume=True):
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os._exit(collect(options(out, resume)))
+        os._exit(collect(**options(out, resume)))
     return child
 
 assert os.waitpid(go_on("whole.hdf5", False), 0)[1] == 0

@@ -17,7 +17,7 @@ from conftest import QUICK, merged, rows, run_folder
 
 from offpcc.config.loading import plain_values
 from offpcc.networks import Recurrent, check_encoder
-from offpcc.training.settings import digest
+from offpcc.training.comparison import digest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -442,7 +442,7 @@ def test_what_is_suggested_works(quick, launch, tmp_path):
 
 
 def test_an_unfinished_run_is_gone_on_with_by_its_own_config(quick, launch, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     assert quick("sac")[0] == 0
     (run_folder(tmp_path) / "run.json").write_text('{"status": "running"}')
     _, _, err = quick("sac", bindings=["SAC.alpha=0.5"])

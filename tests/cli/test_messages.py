@@ -1,6 +1,5 @@
 """What a command of training says about where it learns and what it may go on with."""
 
-import argparse
 import re
 import shlex
 from pathlib import Path
@@ -11,10 +10,12 @@ from conftest import run_folder
 
 import offpcc
 from offpcc.cli.main import parse
-from offpcc.cli.messages import command, describe_config
+from offpcc.cli.messages import TrainOptions, command
 from offpcc.config import loading
-from offpcc.training.experiment import build, run_label
+from offpcc.training.experiment import build_run
+from offpcc.training.fit import describe_config
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.spec import RunSpec, run_label
 
 SHORT = ("--config", "test/offline_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=3")
 
@@ -35,7 +36,7 @@ def named_as(unit_file, tmp_path):
 
 
 def test_a_batch_that_takes_more_memory_than_is_free_is_refused(launch, monkeypatch):
-    monkeypatch.setattr("offpcc.cli.messages.available_bytes", lambda: 100)
+    monkeypatch.setattr("offpcc.training.fit.available_bytes", lambda: 100)
     code, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
     assert code == 2 and "ReplayBuffer.batch_size is 32: a batch takes" in err and "100 bytes of memory are free" in err
 
@@ -74,7 +75,7 @@ def test_going_on_where_there_is_nothing_is_told(quick, tmp_path):
 
 
 def test_going_on_without_a_config_names_what_is_not_there_and_what_is(launch, pendulum_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     named, data = ("--env", "pendulum-v0", "--algo", "bc"), ("--dataset", pendulum_file)
     resume = ("--resume", "--gin", "train.num_epochs=3")
     there = run_folder(tmp_path, "pendulum-v0_from_swings", "bc")
@@ -112,9 +113,8 @@ def test_a_file_that_is_no_actor_is_refused_without_torchs_advice(launch, tmp_pa
 def told_of_config(config, *bindings):
     """What is told of the settings of an agent that was built by them."""
     bound = loading.load(config, list(bindings))
-    build("pendulum-p-v0", "sac")
-    options = argparse.Namespace(config=config, gin=list(bindings))
-    return bound, describe_config(options, loading.operative(), Path("results/config.gin"))
+    experiment = build_run(spec := RunSpec.make("pendulum-p-v0", "sac"))
+    return bound, describe_config(spec, experiment.config, Path("results/config.gin"))
 
 
 def test_of_the_settings_those_are_told_that_were_bound_and_are_in_use(monkeypatch, tmp_path):
@@ -133,9 +133,12 @@ def test_a_config_that_comes_along_is_told_in_few_lines():
         assert owners and owners <= {binding.given.split(".")[0] for binding in bound}
 
 
-def test_of_a_run_that_goes_on_by_its_own_config_what_is_given_anew_is_told():
-    options = argparse.Namespace(config=None, gin=["train.num_epochs=9"])
-    given, rest = describe_config(options, "", Path("results/config.gin"))
+def test_of_a_run_that_goes_on_by_its_own_config_what_is_given_anew_is_told(tmp_path):
+    config = tmp_path / "results" / "config.gin"
+    config.parent.mkdir()
+    config.write_text("SAC.alpha = 0.5\n")
+    loading.load(config, ["train.num_epochs=9"])
+    given, rest = describe_config(RunSpec.make("pendulum-p-v0", "sac"), "", config)
     assert given == "train.num_epochs=9" and rest.endswith("results/config.gin")
 
 
@@ -167,5 +170,5 @@ def test_no_command_that_is_advised_makes_a_runs_config_ones_own(tmp_path):
     """Given by --config it would look like the user's, and its imports would be asked for by nobody."""
     folder = RunFolder(tmp_path, "pendulum-p-v0", "sac", 1)
     own = ["--env", "pendulum-p-v0", "--algo", "sac", "--resume", "--import", "os", "--gin", "train.num_epochs=9"]
-    told = command(parse(own), folder, 1, "--resume")
+    told = command(TrainOptions(**parse(own)[1]), folder, 1, "--resume")
     assert "--config" not in told and told.endswith("--gin train.num_epochs=9 --resume") and "--import os" in told

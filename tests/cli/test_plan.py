@@ -6,8 +6,11 @@ import pytest
 
 import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
 from offpcc.cli.main import parse
-from offpcc.cli.plan import plan_run
+from offpcc.cli.messages import TrainOptions
+from offpcc.cli.train import make_spec
+from offpcc.training.fit import check_startable, plan_run
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.spec import resolve_env_and_dataset
 from offpcc.utils.errors import UserError
 
 CONFIG = ("--config", "test/template_short.gin")
@@ -27,7 +30,9 @@ def begin(tmp_path):
             (folder.path / "progress.csv").write_text("step,test/return\n")
         before = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
         try:
-            return plan_run(parse([*words, "--algo", algo, "--results", str(results)]), folder)
+            options = TrainOptions(**parse([*words, "--algo", algo, "--results", str(results)])[1])
+            check_startable(folder, *resolve_env_and_dataset(options.env, options.dataset), options.resume)
+            return plan_run(make_spec(options, folder), folder, options.resume)
         finally:
             assert {path: path.read_bytes() for path in results.rglob("*") if path.is_file()} == before
             assert folder.path.exists() == (facts is not None)
@@ -38,8 +43,8 @@ def begin(tmp_path):
 def test_a_new_run_begins_from_nothing(begin):
     beginning = begin("--env", "pendulum-p-v0", *CONFIG)
     assert beginning.status is None and beginning.checkpoint is None
-    assert beginning.learner.loop.step == 0 and beginning.settings["num_epochs"] > 0
-    assert "SAC" in beginning.config and "can come to" in beginning.messages[0]
+    assert beginning.experiment.loop.step == 0 and beginning.experiment.spec.training["num_epochs"] > 0
+    assert "SAC" in beginning.experiment.config and "can come to" in beginning.messages[0]
 
 
 def test_a_window_beyond_what_learning_sees_is_told(begin, recwarn):
@@ -89,9 +94,11 @@ def test_of_several_faults_the_first_is_told(begin, facts, words, told):
     assert told in caught.value.message
 
 
-def test_a_run_that_is_over_is_told_to_be(begin, capsys):
-    assert begin("--env", "pendulum-p-v0", "--resume", *CONFIG, facts={"status": "finished"}) is None
-    out = capsys.readouterr().out
+def test_a_run_that_is_over_is_told_to_be(begin, launch):
+    words = ("--env", "pendulum-p-v0", "--resume", *CONFIG)
+    assert begin(*words, facts={"status": "finished"}) is None
+    code, out, _ = launch(*words, "--algo", "sac")
+    assert code == 0
     assert "run 1 is finished; there is nothing left to do" in out and "it cannot be gone on with, as " in out
 
 

@@ -25,8 +25,9 @@ from offpcc.data.datasets import columns as data_columns
 from offpcc.data.offline import read, unused_parameters
 from offpcc.envs.wrappers import Concatenate
 from offpcc.training.evaluation import Evaluation
-from offpcc.training.experiment import build, resolve_env_and_dataset, run_label
+from offpcc.training.experiment import build
 from offpcc.training.run_fns import columns_of
+from offpcc.training.spec import resolve_env_and_dataset, run_label
 from offpcc.utils.errors import UserError
 
 SHORT = ("train.num_epochs=2", "train.num_steps_per_epoch=12")
@@ -480,7 +481,7 @@ def test_resuming_is_exact(offline, pendulum_file, tmp_path, algo, wrappers):
     [("sac", False), ("rcql_s", False), *((algo, True) for algo in ("sac", "td3_bc", "iql", "bcq", "rbc", "rcql_s"))],
 )
 def test_a_runs_config_repeats_it(offline, quick, launch, pendulum_file, tmp_path, monkeypatch, algo, recorded):
-    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     data = ("--dataset", pendulum_file) if recorded else ()
     name = "pendulum-p-v0_from_swings" if recorded else "pendulum-p-v0"
     if recorded:

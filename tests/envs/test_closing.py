@@ -82,7 +82,7 @@ def test_commands_come_to_their_end(launch, registered, words):
 
 
 def test_what_was_made_of_one_that_closes(launch, quick, registered, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     recorded = tmp_path / "some.hdf5"
     with monkeypatch.context() as patch:
         patch.setattr(gymnasium.registry[NAME], "entry_point", Walk)
@@ -105,13 +105,13 @@ def test_in_python_a_learner_closes_all(registered, capsys):
 
 CLOSES = """
 import sys
-import gin
 import misbehaving
 from offpcc.envs.vector.local import environments
+from offpcc.envs.wrappers import EpisodeReturn
 
 if __name__ == "__main__":
-    gin.parse_config("make.timeout = 2.0\\nenvironments.worker_processes = True")
-    environments(getattr(misbehaving, sys.argv[1]), 0).close()
+    make_env = lambda: EpisodeReturn(getattr(misbehaving, sys.argv[1])(), 2.0)
+    environments(make_env, 0, 2.0, worker_processes=True).close()
 """
 
 

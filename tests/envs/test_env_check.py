@@ -369,9 +369,9 @@ def test_the_limit_of_a_wrapper_named_in_a_config_counts(find, monkeypatch):
     def limited(env):
         return gymnasium.wrappers.TimeLimit(env, 30)
 
-    make = functools.partial(making.make, wrappers=[limited])
     with monkeypatch.context() as patched:
-        patched.setattr("offpcc.envs.check.make", make)
+        options = making.EnvOptions(wrappers=[limited])
+        patched.setattr(sys.modules[__name__], "examine", functools.partial(examine, options=options))
         found, others = find(Healthy, "episodes", max_episode_steps=None)
     assert found.level == OK and "the time limit is 30" in found.found
     assert not others
@@ -486,7 +486,7 @@ def test_what_does_not_suit_is_not_examined(register, actions, observations, wor
         examine(register(Unsuitable), STEPS)
 
 
-def test_what_only_wrappers_make_suitable_is_examined_with_them(register, monkeypatch):
+def test_what_only_wrappers_make_suitable_is_examined_with_them(register):
     class Framed(Healthy):
         observation_space = gymnasium.spaces.Dict(x=Healthy.observation_space)
 
@@ -497,10 +497,8 @@ def test_what_only_wrappers_make_suitable_is_examined_with_them(register, monkey
             observation, *others = super().step(action)
             return {"x": observation}, *others
 
-    with monkeypatch.context() as patched:
-        make = functools.partial(making.make, wrappers=[gymnasium.wrappers.FlattenObservation])
-        patched.setattr("offpcc.envs.check.make", make)
-        diagnosis = examine(register(Framed), STEPS)
+    options = making.EnvOptions(wrappers=[gymnasium.wrappers.FlattenObservation])
+    diagnosis = examine(register(Framed), STEPS, options=options)
     assert {finding.level for finding in diagnosis.findings} == {OK}
     assert len(diagnosis.findings) == len(CHECKS)
 

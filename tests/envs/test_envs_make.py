@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
+import offpcc
 from offpcc.envs import ENVIRONMENTS
-from offpcc.envs.make import UnsuitableEnvironment, describe, make
+from offpcc.envs.make import UnsuitableEnvironment, describe, env_options, make
 from offpcc.utils.errors import UserError
 
 VECTOR = Box(-1, 1, (3,), np.float32)
@@ -279,7 +280,7 @@ def test_gin_wraps_any_environment_in_order():
         Concatenate.num = 3
         gymnasium.TimeLimit.max_episode_steps = 4
     """)
-    env, plain = make("Pendulum-v1"), gymnasium.make("Pendulum-v1")
+    env, plain = make("Pendulum-v1", **env_options()._asdict()), gymnasium.make("Pendulum-v1")
     first, _ = plain.reset(seed=0)
     assert not env.reset(seed=0)[0].any(), "the first observation comes a step later"
     observation, _, _, truncated, _ = env.step(np.zeros(1))
@@ -318,7 +319,7 @@ def test_a_wrapper_may_make_an_environment_fit(register):
 def test_slips_in_binding_wrappers(bound, words):
     gin.parse_config(f"make.wrappers = {bound}\nFlicker.probability = 0.1")
     with pytest.raises(UserError) as raised:
-        make("Pendulum-v1")
+        make("Pendulum-v1", **env_options()._asdict())
     assert all(word in raised.value.message for word in words)
 
 
@@ -348,12 +349,31 @@ def test_frames_beyond_the_memory_are_refused_in_one_message(num):
         f"make.wrappers = [@gymnasium.FrameStackObservation]\ngymnasium.FrameStackObservation.stack_size = {num}"
     )
     with pytest.raises(UserError, match=rf"FrameStackObservation\.stack_size is {num}; it has to be"):
-        make("Pendulum-v1")
+        make("Pendulum-v1", **env_options()._asdict())
 
 
 def test_stacked_frames_are_gymnasiums():
     gin.parse_config("make.wrappers = [@gymnasium.FrameStackObservation, @gymnasium.FlattenObservation]")
     gin.bind_parameter("gymnasium.FrameStackObservation.stack_size", 4)
-    env = make("Pendulum-v1")
+    env = make("Pendulum-v1", **env_options()._asdict())
     first, _ = env.reset(seed=0)
     np.testing.assert_array_equal(first, np.tile(first[:3], 4))
+
+
+def test_what_is_bound_does_not_change_make():
+    """The same call gives the same environment before and after `configure`."""
+    before = make("Pendulum-v1")
+    offpcc.configure(
+        None,
+        "make.wrappers = [@DropIndices]",
+        "DropIndices.indices = (2,)",
+        "make.kwargs = {'g': 5.0, 'max_episode_steps': 7}",
+        "make.timeout = 3.0",
+    )
+    after = make("Pendulum-v1")
+    assert after.observation_space == before.observation_space and str(after) == str(before)
+    assert after.unwrapped.g == before.unwrapped.g and after.spec.max_episode_steps == before.spec.max_episode_steps
+    assert (before.timeout, after.timeout) == (None, None)
+    bound = offpcc.RunSpec.make("Pendulum-v1", "sac").make_env()
+    assert bound.observation_space.shape == (2,)
+    assert (bound.timeout, bound.unwrapped.g, bound.spec.max_episode_steps) == (3.0, 5.0, 7)

@@ -18,7 +18,7 @@ from misbehaving import HARD_TO_TELL, Naps, Raises, Shut, Walk, ending_its_proce
 
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import Guard, Inspection, UnfitError, guarded
-from offpcc.envs.make import make
+from offpcc.envs.make import env_options, make
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 
@@ -336,12 +336,12 @@ def test_time_between_steps_is_nobodys_fault():
     guard.close()
 
 
-def test_the_timeout_is_gins():
+def test_the_timeout_is_that_of_make():
     gin.bind_parameter("make.timeout", 30.0)
-    guard = guarded(Walk())
+    guard = guarded(make("pendulum-p-v0", **env_options()._asdict()))
     assert guard._watchdog.timeout == 30.0
     guard.close()
-    gin.clear_config()
+    assert isinstance(guarded(make("pendulum-p-v0"))._watchdog, nullcontext)
     assert isinstance(guarded(Walk())._watchdog, nullcontext)
 
 
@@ -349,4 +349,6 @@ def test_the_timeout_is_gins():
 def test_a_timeout_that_makes_no_sense_is_refused(timeout):
     gin.bind_parameter("make.timeout", timeout)
     with pytest.raises(UserError, match=r"make\.timeout is"):
-        make("pendulum-p-v0")
+        env_options()
+    with pytest.raises(UserError, match=r"make\.timeout is"):
+        make("pendulum-p-v0", timeout=timeout)

@@ -18,7 +18,7 @@ from gymnasium.wrappers import (
 )
 from wandering import Wandering, assert_same, noisy, record, refusal, seen, wandering
 
-from offpcc.envs.make import make
+from offpcc.envs.make import env_options, make
 from offpcc.envs.wrapper_chain import is_observation_wrapper, levels, name_of, observation_wrappers
 from offpcc.envs.wrappers import Concatenate, DropIndices, Flicker, KeepIndices, ObservationNoise, PreviousAction
 
@@ -79,7 +79,10 @@ def test_wrappers_are_described_alike_wherever_they_come_from():
         "make.wrappers = [@KeepIndices, @gymnasium.DelayObservation]\nKeepIndices.indices = (0, 1)\n"
         "gymnasium.DelayObservation.delay = 2"
     )
-    assert observation_wrappers(make("Pendulum-v1")) == ["KeepIndices(indices=[0, 1])", "DelayObservation(delay=2)"]
+    assert observation_wrappers(make("Pendulum-v1", **env_options()._asdict())) == [
+        "KeepIndices(indices=[0, 1])",
+        "DelayObservation(delay=2)",
+    ]
     assert observation_wrappers(make("Pendulum-v1", wrappers=[lambda env: KeepIndices(env, range(2))])) == [
         "KeepIndices(indices=[0, 1])"
     ]

@@ -1,7 +1,6 @@
 """`offpcc collect` in this process, and what it is tested with."""
 
 import functools
-from argparse import Namespace
 from pathlib import Path
 
 import gymnasium
@@ -43,7 +42,7 @@ def run(out="data.hdf5", **options):
     }  # fmt: skip
     if options.get("actor", "random") != "random":
         given["device"] = "cpu"
-    code = collect(Namespace(out=Path(out), **{**given, **options}))
+    code = collect(out=Path(out), **{**given, **options})
     assert code == 0
     return Path(out)
 

@@ -13,6 +13,7 @@ from offpcc.training.experiment import Experiment
 from offpcc.training.metrics import Loop
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_fns import Run
+from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
 
 
@@ -115,5 +116,6 @@ def test_what_makes_no_sense_is_refused(tmp_path, name, value):
 
 def test_gin_says_how_often(tmp_path):
     loading.load(None, ["Checkpoints.every=3", "Checkpoints.every_steps=500", "Checkpoints.every_minutes=2"])
-    _, checkpoints = watched(tmp_path)
+    spec = RunSpec.make("pendulum-p-v0", "sac")
+    _, checkpoints = watched(tmp_path, **spec.checkpoints._asdict())
     assert (checkpoints.every, checkpoints.every_steps, checkpoints.every_seconds) == (3, 500, 120.0)

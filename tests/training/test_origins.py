@@ -12,7 +12,7 @@ SHORT = ("--config", "test/offline_short.gin", "--gin", "train.num_epochs=1", "t
 @pytest.fixture(autouse=True)
 def no_films(monkeypatch):
     """A film takes longer than the run."""
-    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from offpcc.config.loading import plain_values
-from offpcc.training.settings import are_same, differing, digest, group_runs, name_settings
+from offpcc.training.comparison import are_same, differing, digest, group_runs, name_settings
 
 BASE = "SAC.alpha = 1.0\nActorCritic.gamma = 0.99\ntrain.num_epochs = 3\nRecurrent.cell = 'lstm'\n"
 

@@ -20,7 +20,6 @@ from offpcc.config.validation import Flag, NumEnvs, check, rules_of
 from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.faults import EnvironmentFault, fault_of, remedy_of
 from offpcc.envs.guard import Inspection, UnfitError, close, guarded
-from offpcc.envs.make import env_options
 from offpcc.envs.vector.base import (
     MakeEnv,
     Observations,
@@ -222,10 +221,12 @@ class VectorEnvironments:
         close(self.envs)
 
 
-@gin.configurable(denylist=["make_env", "seed"])  # type: ignore[untyped-decorator]
+@gin.configurable(denylist=["make_env", "seed", "timeout", "bindings"])  # type: ignore[untyped-decorator]
 def environments(
     make_env: MakeEnv,
     seed: int,
+    timeout: float | None = None,
+    bindings: str = "",
     *,
     num_envs: NumEnvs = 1,
     worker_processes: Flag = False,
@@ -237,6 +238,8 @@ def environments(
     Args:
         make_env: builds one environment; for worker processes, it must be picklable.
         seed: seed of the run.
+        timeout: see `make`; for worker processes.
+        bindings: gin's bindings as text, which worker processes read before they build environments.
         num_envs: number of environments side by side.
         worker_processes: whether each environment gets its own process. This is for slow simulators and many cores; on
             two cores it was slower for all tasks tried. If a process dies, or takes longer than ``make.timeout``, a new
@@ -265,7 +268,7 @@ def environments(
     seeds = [environment_seed(seed, number) for number in range(num_envs)]
     made: LocalEnvironments | WorkerEnvironments
     if worker_processes:
-        made = WorkerEnvironments(make_env, seeds, env_options().timeout)
+        made = WorkerEnvironments(make_env, seeds, timeout, bindings)
     else:
         made = LocalEnvironments(make_env, seeds)
         made.shared_with_tests = shared_with_tests

@@ -241,6 +241,7 @@ class WorkerEnvironments:
         make_env: builds one environment; must be picklable.
         seeds: one for each.
         timeout: maximum seconds of a reset, a step or the closing; None for no limit.
+        bindings: gin's bindings as text, which each process reads before it builds its environment.
 
     Raises:
         UserError: an environment cannot be made, or the processes do not start.
@@ -249,8 +250,11 @@ class WorkerEnvironments:
     loses_episodes = True
     replay_on_resume = True
 
-    def __init__(self, make_env: MakeEnv, seeds: Sequence[int], timeout: float | None = None) -> None:
-        self.make_env, self.seeds, self.num_envs, self.timeout = make_env, list(seeds), len(seeds), timeout
+    def __init__(
+        self, make_env: MakeEnv, seeds: Sequence[int], timeout: float | None = None, bindings: str = ""
+    ) -> None:
+        self.make_env, self.seeds, self.num_envs = make_env, list(seeds), len(seeds)
+        self.timeout, self.bindings = timeout, bindings
         multiprocessing.set_forkserver_preload(["offpcc.envs.vector.workers"])
         self.workers: list[Worker] = []
         weakref.finalize(self, end, self.workers, timeout)  # also at exit, before multiprocessing waits for them
@@ -323,7 +327,7 @@ class WorkerEnvironments:
         end(self.workers, self.timeout)
 
     def _new(self, number: int) -> Worker:
-        return Worker(self.make_env, self.seeds[number], f"environment {number}", gin.config_str())
+        return Worker(self.make_env, self.seeds[number], f"environment {number}", self.bindings)
 
     def _ask(self, command: str, given: Mapping[int, Any], timeout: float | None = None) -> dict[int, Any]:
         """Send a command to several environments at once, and return the answers of those that did not die."""

@@ -94,11 +94,13 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     Args:
         env: Any environment.
+        timeout: Not used here; `make` stores its argument of this name, for `guarded` and `close`.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
+    def __init__(self, env: gym.Env[Any, Any], timeout: float | None = None) -> None:
         RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
+        self.timeout = timeout
         self._return, self._length = 0.0, 0
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:

@@ -30,7 +30,7 @@ from test_local import AtRandom, assert_same, episodes
 import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.faults import EnvironmentFault
-from offpcc.envs.vector.local import LocalEnvironments, environment_seed, environments
+from offpcc.envs.vector.local import LocalEnvironments, environment_seed
 from offpcc.envs.vector.workers import FAREWELL, MOST_RESTARTS, WorkerEnvironments, next_seed
 from offpcc.training.interaction import Interaction
 from offpcc.training.metrics import columns
@@ -292,9 +292,9 @@ def test_dropped_episodes_are_counted_in_a_column_of_their_own():
 
 def test_worker_processes_take_gins_timeout():
     gin.bind_parameter("make.timeout", 40.0)
-    side_by_side = environments(functools.partial(Walk), 0, worker_processes=True)
-    assert side_by_side.timeout == 40.0
-    side_by_side.close()
+    learner = offpcc.build("pendulum-p-v0", "sac", environments={"worker_processes": True})
+    assert learner.interaction.environments.timeout == 40.0
+    learner.close()
 
 
 # From the command line --------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
-"""Comparison of the settings of runs: which runs differ only in the seed, and how other runs differ.
+"""Comparison of configs: what a resumed run may change, which runs differ only in the seed, how other runs differ.
 
-No module that a config names is imported.
+The settings of a run are the values in its config, by name, as `plain_values` reads them. No module that a config names
+is imported.
 """
 
 from __future__ import annotations
@@ -16,9 +17,21 @@ from offpcc.config.bindings import configurables
 from offpcc.config.gin_files import text_of
 from offpcc.config.loading import plain_values, write_plainly
 from offpcc.config.registry import REGISTRY
-from offpcc.training.checkpoint import may_change
+from offpcc.utils.errors import UserError
 
 Settings = Mapping[str, str]  # as `plain_values` returns them
+
+CHANGES_LEARNING = "ActorCritic.nonfinite"  # may change what is learned after the resume
+MAY_CHANGE = (
+    "train.num_epochs",
+    "make.timeout",
+    "environments.replay_on_resume",
+    "episodes.longest",
+    "build.loggers",
+    *(f"Checkpoints.{name}" for name in ("every", "every_steps", "every_minutes")),
+    *(f"{name}.on_device" for name in ("ReplayBuffer", "RecurrentReplayBuffer")),
+    CHANGES_LEARNING,
+)
 
 NOT_LEARNED_FROM = (
     "train.stop_return",
@@ -27,6 +40,62 @@ NOT_LEARNED_FROM = (
 MOST_NAMED = 3  # the most settings in a name
 LONGEST = 40  # the most characters of a value in a name
 WHOLE = re.compile(r"(?<![\w.])(\d+)\.0(?![\w.])")  # treats 1.0 as 1
+
+
+def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is_bound: Settings) -> list[str]:
+    """Raise if a resumed run would not keep the bindings of the run; those in `MAY_CHANGE` may differ.
+
+    A value that only one of the two has counts if it was bound. So a parameter that is new and has a default changes
+    nothing. A default that is another now is refused like a changed binding.
+
+    Args:
+        old: the values that the run used.
+        new: the values that it would use now.
+        was_bound: the bindings among the old values; None if they are not known, and then all of them count.
+        is_bound: the bindings among the new values.
+
+    Returns:
+        Messages about changes that may affect learning from now on.
+
+    Raises:
+        UserError: a value differs. The message names the first.
+    """
+    messages = []
+    # Names in both configs come first. Another encoder has other parameters, but the message should name the choice.
+    for name in sorted(old.keys() | new.keys(), key=lambda name: (name not in old or name not in new, name)):
+        short = ".".join(name.split(".")[-2:])
+        if old.get(name) == new.get(name):
+            continue
+        if (name not in old and not _has(is_bound, name)) or (
+            name not in new and was_bound is not None and not _has(was_bound, name)
+        ):
+            continue
+        if (known := may_change(short)) is not None:
+            if known == CHANGES_LEARNING and name in new:
+                messages.append(f"{short} is {new[name]} from here on")
+            continue
+        advice = ""
+        if name in new and not _has(is_bound, name):
+            advice = f"if its default has changed, leave --config out, or bind {short} = {old.get(name)}; "
+        raise UserError(
+            f"{short} is {new.get(name, 'not set')}, but the run was made with {old.get(name, 'no value')}: a "
+            f"resumed run keeps its bindings (save {', '.join(MAY_CHANGE)}); {advice}for a change, train another run, "
+            f"in another folder by --results"
+        )
+    return messages
+
+
+def _has(bound: Settings, name: str) -> bool:
+    """Check whether a value is bound, by its own name or without its scope."""
+    return name in bound or name.rpartition("/")[2] in bound
+
+
+def may_change(binding: str) -> str | None:
+    """Return the entry of `MAY_CHANGE` for a binding, or None. Entries of a class also hold for its child classes."""
+    owner, _, parameter = binding.rpartition(".")
+    family = REGISTRY[owner].__mro__ if owner in REGISTRY else ()
+    names = (f"{name}.{parameter}" for name in (owner, *(cls.__name__ for cls in family)))
+    return next((name for name in names if name in MAY_CHANGE), None)
 
 
 def settings_of(run: Path) -> Settings | None:
@@ -42,6 +111,35 @@ def settings_of(run: Path) -> Settings | None:
 def are_same(one: Settings, other: Settings) -> bool:
     """Check whether two runs learn the same way. Settings of the length or speed of a run are ignored."""
     return not differing([one, other])
+
+
+def used_by(known: Settings, bound: Settings, algorithm: type) -> Settings:
+    """Return the bindings of a command as a run with the settings `known` would use them.
+
+    Of several classes of a family that take part, the binding of the most derived one counts, as when they are built.
+
+    Args:
+        known: the values that the run used.
+        bound: all bindings of the command.
+        algorithm: the class of the algorithm.
+    """
+    taking_part = {_short(name.rpartition(".")[0]) for name in known} | {cls.__name__ for cls in algorithm.__mro__}
+    used = {}
+    for name in known:
+        owner, _, parameter = name.rpartition(".")
+        family = [cls.__name__ for cls in _family(_short(owner))]
+        keys = [*(f"{one}.{parameter}" for one in family if one in taking_part), name]
+        if (value := next((bound[key] for key in keys if key in bound), None)) is not None:
+            used[name] = value
+    return used
+
+
+def _family(owner: str) -> list[type]:
+    """Return the class of this name with its parents and child classes, the most derived first."""
+    if (cls := REGISTRY.get(owner)) is None:
+        return []
+    children = [child for child in REGISTRY.values() if cls in child.__mro__]
+    return sorted([*children, *cls.__mro__[1:]], key=lambda one: -len(one.__mro__))
 
 
 def differing(given: Sequence[Settings]) -> list[str]:

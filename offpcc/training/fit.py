@@ -1,0 +1,598 @@
+"""`fit` trains a run in its folder: lock, checkpoints, best actor, loggers, resume, result.
+
+The command line calls it, and so may a user of Python.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import random
+import re
+import sys
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+
+from offpcc.algorithms.agent import Agent, load_actor
+from offpcc.algorithms.nonfinite import NonFiniteError
+from offpcc.config import loading
+from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
+from offpcc.config.gin_files import text_of
+from offpcc.config.loading import check_writable, plain_values, results_folder, values
+from offpcc.core import is_image
+from offpcc.data import Dataset, offline
+from offpcc.envs.d4rl import catalog
+from offpcc.envs.faults import EnvironmentFault
+from offpcc.envs.rendering import backend
+from offpcc.training import checkpoint as checkpoints
+from offpcc.training import run_dir as run_dirs
+from offpcc.training.checkpoint import Checkpoint, Checkpoints
+from offpcc.training.comparison import Settings, check_unchanged, digest, may_change
+from offpcc.training.evaluation import frames_per_second, record_episodes
+from offpcc.training.experiment import Experiment, build_run, check_complete, check_context_length, read_data
+from offpcc.training.loggers import (
+    ConsoleLogger,
+    CSVLogger,
+    Logger,
+    Loggers,
+    Row,
+    TensorBoardLogger,
+    WandbLogger,
+    going_on_without,
+    tracking_wanted,
+)
+from offpcc.training.loggers.csv_logger import joined_columns, table_text
+from offpcc.training.plotting import plot_run, read_progress
+from offpcc.training.run_dir import Origin, RunFolder, check_origin
+from offpcc.training.run_fns import (
+    check_num_envs,
+    check_settings,
+    columns_of,
+    explain_no_updates,
+    planned_updates,
+    train,
+    unused_parameters,
+)
+from offpcc.training.spec import RunSpec
+from offpcc.utils import signals
+from offpcc.utils.errors import DataWarning, UserError
+from offpcc.utils.files import open_regular, telling_of_faults
+from offpcc.utils.locks import FolderLock
+from offpcc.utils.system import available_bytes
+from offpcc.utils.version import tell_changed
+
+OLD_BODIES = re.compile(r"^(Hopper|HalfCheetah|Walker2d|Ant)-v[0-3]$")  # no longer available; v4 behaves like v2
+Announce = Callable[[str], None]
+print_line: Announce = functools.partial(print, flush=True)
+
+
+class RunExistsError(UserError):
+    """The folder holds a run already, and it is not to be resumed.
+
+    Args:
+        folder: the run's folder.
+        status: "finished" or "unfinished".
+    """
+
+    def __init__(self, folder: RunFolder, status: str) -> None:
+        super().__init__(
+            f"the run in {folder.path} is {status} and is not overwritten; resume it, or name another folder"
+        )
+        self.folder, self.status = folder, status
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The end of a run.
+
+    Attributes:
+        folder: the run's folder.
+        was_finished: whether the run was finished before, so that nothing was left to do.
+    """
+
+    folder: Path
+    was_finished: bool = False
+
+    def agent(self, device: str | torch.device = "cpu") -> Agent:
+        """Return the best agent of the run, else the last one."""
+        return Agent.load(RunFolder.at(self.folder).actor(), device=device)
+
+
+def fit(
+    spec: RunSpec, run_dir: str | Path | None = None, *, resume: bool = False, announce: Announce = print_line
+) -> RunResult:
+    """Train a run in its folder, from the start or from its checkpoint.
+
+    Args:
+        spec: the description of the run.
+        run_dir: the run's folder; None for ``<results>/<environment>/<algorithm>/<seed>``.
+        resume: whether to go on with a run that exists; otherwise it is refused.
+        announce: receives each line of text for the user.
+
+    Raises:
+        RunExistsError: the folder holds a run, and `resume` is False.
+        UserError: another process trains the run, an argument or a binding is invalid, or the folder cannot be written.
+        NonFiniteError: an update met NaN or infinity.
+        EnvironmentFault: an environment misbehaves.
+        Interrupted: the user stopped the run (Ctrl-C or SIGTERM); it is saved, and can be resumed.
+    """
+    folder = run_folder(spec) if run_dir is None else RunFolder.at(Path(run_dir))
+    with signals.handled(), closing(FolderLock(folder.path)) as lock:
+        lock.take_if_there()
+        return _fit_locked(spec, folder, lock, resume, announce)
+
+
+def run_folder(spec: RunSpec) -> RunFolder:
+    """Return the folder of a run below its folder of results."""
+    return RunFolder(
+        results_folder(None if spec.results is None else str(spec.results)), spec.label, spec.algo, spec.seed
+    )
+
+
+def check_startable(folder: RunFolder, env: str | None, dataset: str | Path | Dataset | None, resume: bool) -> None:
+    """Raise if a run cannot start in a folder, as far as this is known without its config and its data.
+
+    Raises:
+        RunExistsError: the folder holds a run, and `resume` is False.
+        UserError: another process uses the folder, it has links, or runs beside it learn from something else.
+    """
+    with closing(FolderLock(folder.path)) as lock:
+        lock.take_if_there()
+        _check_place(folder, origin_of(env, dataset), resume)
+
+
+def origin_of(env: str | None, dataset: str | Path | Dataset | None) -> Origin:
+    """Return the origin of a run before its data are read."""
+    source = dataset.source if isinstance(dataset, Dataset) else dataset
+    return Origin(env, None if source is None else str(source))
+
+
+def _check_place(folder: RunFolder, origin: Origin, resume: bool) -> str | None:
+    """Return the status of the run in a folder; raise if another one may not start there.
+
+    An existing run that learned from recorded data is not refused yet: that these are other data is the better reason,
+    and this is known once they are read.
+    """
+    folder.refuse_links()
+    status = folder.status()
+    check_origin(folder, origin)
+    if status and origin.source is None and not resume:
+        raise RunExistsError(folder, status)
+    return status
+
+
+def _fit_locked(spec: RunSpec, folder: RunFolder, lock: FolderLock, resume: bool, announce: Announce) -> RunResult:
+    plan = plan_run(spec, folder, resume)
+    if plan is None:
+        announce(f"run {folder.run_id} is finished; there is nothing left to do")
+        tell_result(folder, announce)
+        if not folder.has_checkpoint():
+            announce(f"it cannot be gone on with, as {folder.checkpoint} is gone")
+        return RunResult(folder.path, was_finished=True)
+    with telling_of_faults(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        lock.take()
+        if (now := folder.status()) != plan.status:
+            raise RunExistsError(folder, now or "unfinished")
+    experiment, messages = plan.experiment, [*plan.messages, *start(spec, folder, plan, resume)]
+    if lock.message:
+        messages.append(lock.message)
+    with signals.deferred(), telling_of_faults(folder.path):
+        if plan.status and plan.checkpoint is None:
+            messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
+        announce("\n".join([*describe_config(spec, experiment.config, folder.config), *messages]))
+        folder.create(experiment.config, run_dirs.facts(spec, folder.run_id, experiment))
+        _train(spec, folder, experiment, plan.bound, announce)
+    return RunResult(folder.path)
+
+
+class RunPlan(NamedTuple):
+    """The start of a run."""
+
+    experiment: Experiment  # as it was built; the checkpoint is not loaded yet
+    status: str | None  # status of the run in the folder: None, "finished" or "unfinished"
+    checkpoint: Checkpoint | None  # the checkpoint to resume from
+    bound: str | None  # the bindings of the run as a gin file; None if they are not known
+    messages: list[str]
+
+
+def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan | None:
+    """Decide how a run starts, and build its parts; create no files.
+
+    Returns:
+        The plan; None if the run is finished already.
+
+    Raises:
+        UserError: the run cannot start; the message gives the first reason.
+    """
+    origin = origin_of(spec.env, spec.dataset)
+    status = _check_place(folder, origin, resume)
+    check_complete(spec.training)
+    check_writable(spec.algo, spec.algorithm)
+    check_writable("the buffer", spec.buffer)
+    check_writable("build", {name: getattr(spec.parts, name) for name in spec.given_parts if name == "buffer_class"})
+    checkpoint, faults = read_checkpoint(folder) if status and resume else (None, [])
+    is_over = (
+        resume
+        and status == "finished"
+        and (checkpoint is None or checkpoints.is_over(checkpoint, spec.training["num_epochs"]))
+    )
+    config = checkpoint["config"] if checkpoint else text_of(folder.config) if folder.config.is_file() else ""
+    if is_over and spec.dataset is not None and is_known_to_be_same(spec, plain_values(config)):
+        return None
+    experiment = _build(spec, folder, origin, status, resume)
+    bound: str | None = bound_text(spec, experiment)
+    messages = [*describe_data(spec, experiment), *_warnings(spec, experiment), *faults]
+    if is_over:
+        experiment.close()
+        new = plain_values(experiment.config) if config else {}
+        _check_unchanged(checkpoint, plain_values(config), new, plain_values(bound_text(spec, experiment)))
+        return None
+    if checkpoint is not None:
+        messages += check_same_run(spec, experiment, checkpoint, bound_text(spec, experiment))
+        if spec.config.file == folder.config:  # which binds all values
+            bound = checkpoint.get("bound")
+    if spec.save_dataset is not None:
+        experiment.check_recording(spec.save_dataset, resume)
+    return RunPlan(experiment, status, checkpoint, bound, messages)
+
+
+def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None, resume: bool) -> Experiment:
+    """Build the parts of a run, and check their settings.
+
+    Raises:
+        RunExistsError: the folder holds a run from the same data, and `resume` is False.
+        UserError: an argument or a binding is invalid or has no effect.
+    """
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(spec.seed)  # for environments and networks of users; the parts of offpcc have their own generators
+    with warnings.catch_warnings(action="ignore", category=DataWarning):  # they are announced
+        data = read_data(spec)
+        if data is not None:
+            check_origin(folder, origin._replace(fingerprint=data.fingerprint))
+            if status and not resume:
+                raise RunExistsError(folder, status)
+        experiment = build_run(spec, data)
+    algorithm, buffer = experiment.algorithm, experiment.buffer
+    check_settings(**spec.training)
+    check_num_envs(experiment.interaction, spec.training["num_steps_per_epoch"])
+    parts = [algorithm, algorithm.shared_encoder, algorithm.actor_encoder]
+    idle = {
+        **{type(part): part.unused_parameters() for part in parts},
+        type(buffer): buffer.unused_parameters(),
+        train: unused_parameters(algorithm, experiment.interaction, experiment.tests, spec.training),
+        offline.dataset_options: offline.unused_parameters(algorithm),
+    }
+    given = [*loading.add_used(type(algorithm), spec.algorithm), *loading.add_used(type(buffer), spec.buffer)]
+    check_unused_bindings([*spec.config.bindings, *given], idle)
+    algorithm.actor_file()  # raise now, not after an epoch, if the actor cannot be saved
+    return experiment
+
+
+def bound_text(spec: RunSpec, experiment: Experiment) -> str:
+    """Return the bindings of a run as a gin file: those of files and the command line, and the arguments of Python."""
+    parts = {type(experiment.algorithm): spec.algorithm, type(experiment.buffer): spec.buffer}
+    given = {f"{part.__name__}.{name}": value for part, values in parts.items() for name, value in values.items()}
+    given |= {f"environments.{name}": spec.environments[name] for name in spec.given_environments}
+    return "\n".join([spec.config.text, *(f"{name} = {value!r}" for name, value in given.items())])
+
+
+# Resume ---------------------------------------------------------------------------------------------------------------
+
+
+def read_checkpoint(folder: RunFolder) -> tuple[Checkpoint | None, list[str]]:
+    """Return the checkpoint of a run, or None if there is none, and messages about it.
+
+    Raises:
+        UserError: neither the checkpoint nor the previous one can be used.
+    """
+    return checkpoints.read_latest(folder.checkpoint) if folder.has_checkpoint() else (None, [])
+
+
+def is_known_to_be_same(spec: RunSpec, old: Settings) -> bool:
+    """Check whether a finished run from data has the same bindings, without reading the data.
+
+    So the contents of the data are not compared. If a binding differs, or an extra one names no value that the run
+    used, this is False: whether it is allowed is known once the run is built.
+
+    Args:
+        spec: the description of the run.
+        old: the values that the run used.
+    """
+    bound = plain_values(spec.config.text)
+    given = {binding.given for binding in spec.config.bindings if binding.where == COMMAND_LINE}
+    return given <= old.keys() and all(
+        old[name] == bound[name] or may_change(name) for name in old.keys() & bound.keys()
+    )
+
+
+def check_same_run(spec: RunSpec, experiment: Experiment, checkpoint: Checkpoint, bound: str) -> list[str]:
+    """Raise if a checkpoint is one of another run; return messages about bindings that may differ and do.
+
+    Raises:
+        UserError: a binding that must not change differs, there are fewer epochs, or the recording differs.
+    """
+    old, new = plain_values(checkpoint["config"]), plain_values(experiment.config)
+    messages = _check_unchanged(checkpoint, old, new, plain_values(bound))
+    if (num_epochs := spec.training["num_epochs"]) < checkpoint["num_epochs"]:
+        raise UserError(
+            f"train.num_epochs is {num_epochs}, but the run was made with {checkpoint['num_epochs']}: resuming may "
+            f"only raise it"
+        )
+    if checkpoint["recorder"] is None and spec.save_dataset:
+        raise UserError(f"--save_dataset {spec.save_dataset}: the run did not record its first steps; leave it out")
+    if checkpoint["recorder"] is not None and not spec.save_dataset:
+        raise UserError("the run recorded itself so far; to go on with it, add --save_dataset with the same file")
+    return messages
+
+
+def _check_unchanged(checkpoint: Checkpoint | None, old: Settings, new: Settings, is_bound: Settings) -> list[str]:
+    was_bound = None if checkpoint is None else checkpoint.get("bound")
+    try:
+        return check_unchanged(old, new, None if was_bound is None else plain_values(was_bound), is_bound)
+    except UserError as error:
+        changed = None if checkpoint is None else tell_changed(checkpoint.get("versions"))
+        if changed is None:
+            raise
+        raise UserError(f"{error.message} ({changed})") from error
+
+
+def start(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: bool) -> list[str]:
+    """Begin to record if the run is recorded, and load the checkpoint if there is one; return messages about both.
+
+    Raises:
+        UserError: the checkpoint belongs to another run, or the recording cannot start.
+    """
+    experiment, messages = plan.experiment, []
+    if spec.save_dataset is not None:  # this creates files next to the output file
+        experiment.record(spec.save_dataset, spec.seed, resume)
+    recorder, loop = experiment.recorder, experiment.loop
+    if recorder is not None and recorder.message:
+        messages.append(recorder.message)
+    if plan.checkpoint is not None:
+        messages += checkpoints.resume(plan.checkpoint, experiment)
+        if loop.best_return is not None and not folder.actor_best.is_file():
+            loop.best_return = None
+            messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the tests to come")
+        messages.append(f"going on in {folder.path} after epoch {loop.epoch}, step {loop.step:,}")
+    elif recorder is not None:  # without a checkpoint, record again from the first step
+        recorder.keep(0)
+    if resume and not plan.status:
+        messages.append(f"there is no run in {folder.path} to go on with, so one is begun")
+    return messages
+
+
+# Training -------------------------------------------------------------------------------------------------------------
+
+
+def _train(spec: RunSpec, folder: RunFolder, experiment: Experiment, bound: str | None, announce: Announce) -> None:
+    """Train to the end and announce the result; if the user stops the run, save a checkpoint and stop."""
+    num_epochs, loop = spec.training["num_epochs"], experiment.loop
+    console = ConsoleLogger(f"{experiment.title} run {folder.run_id}")
+    saving = Checkpoints(folder, experiment, experiment.config, num_epochs, bound, **spec.checkpoints._asdict())
+    started = time.monotonic()
+    with ExitStack() as stack:
+        stack.callback(experiment.close)
+        logger = open_loggers(spec, folder, experiment, console)
+        stack.callback(logger.close)
+        try:
+            try:
+                with warnings.catch_warnings(action="ignore", category=DataWarning):  # announced already
+                    experiment.train(logger, [saving])
+                if experiment.recorder is not None:
+                    experiment.recorder.cut()
+                    experiment.recorder.merge()
+                picture(spec, folder, experiment, logger, console.print)
+                folder.note(status="finished", epochs=loop.epoch, best_test_return=loop.best_return)
+            except signals.Interrupted as stop:
+                if loop.epoch >= num_epochs or loop.stopped:
+                    stop.message = f"stopped after its last step, {loop.step:,}, and saved"
+                else:
+                    num_steps = num_epochs * spec.training["num_steps_per_epoch"]
+                    stop.message = f"stopped at step {loop.step:,} of {num_steps:,}, and saved"
+                    saving.save()  # may be the first to find a NaN or infinity
+                folder.note(status="stopped")
+                raise
+        except NonFiniteError as error:
+            at_step = error.at(loop.step)
+            at_step.save(folder.bad_batch)
+            raise at_step from None
+        except EnvironmentFault as fault:
+            raise fault.kept_in(folder.path) from fault.cause
+    seconds = time.monotonic() - started
+    with going_on_without("the summary of the run"):
+        announce(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
+        if experiment.recorder is not None:
+            announce(f"data set        {spec.save_dataset}")
+        tell_result(folder, announce)
+    try:
+        signals.poll()
+    except signals.Interrupted as stop:
+        stop.message, stop.is_late = "is finished", True
+        raise
+
+
+def open_loggers(spec: RunSpec, folder: RunFolder, experiment: Experiment, console: ConsoleLogger) -> Loggers:
+    """Open all loggers of a run; in a resumed run, they also get the rows of earlier epochs."""
+    loop = experiment.loop
+    columns = columns_of(experiment.algorithm, experiment.tests, experiment.interaction)
+    if message := _check_table(folder, columns, loop.rows):
+        console.print(message)
+    logs: list[Logger] = [CSVLogger(folder.progress, columns, loop.rows), console]
+    with going_on_without("TensorBoard"):
+        has_events = any((folder.path / "tensorboard").glob("*tfevents*"))
+        events = TensorBoardLogger(folder.path, purge_step=loop.epoch_start + 1)
+        for row in () if has_events else loop.rows:
+            events.epoch(row)
+        logs.append(events)
+    for make_logger in experiment.loggers:
+        with going_on_without(getattr(make_logger, "__name__", "a logger")):
+            logs.append(make_logger(folder.path))
+    if tracking_wanted(spec.track):
+        with going_on_without("Weights & Biases"):
+            details = folder.details()
+            tracked = WandbLogger(
+                folder.path,
+                environment=spec.label,
+                algorithm=spec.algo,
+                # Weights & Biases averages over a group, so runs with other settings need another group.
+                config_name=f"{details['config_name']} {digest(plain_values(experiment.config))}",
+                run_id=folder.run_id,
+                wandb_id=details["wandb_id"],
+                config=values(experiment.config),
+                announce=console.print,
+            )
+            logs.append(tracked)
+    return Loggers(logs)
+
+
+def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """Rename progress.csv if it was changed or damaged; return a message, or "" if the file is correct.
+
+    The checkpoint stores the rows of all epochs, so the file can be written again.
+    """
+    if not rows:
+        return ""
+    table, number = folder.progress, f"{len(rows):,} epoch{'s' * (len(rows) > 1)}"
+    if not os.path.lexists(table):
+        return f"{table} is missing; its rows of {number} are written again, from the checkpoint"
+    own = joined_columns((), rows)  # the columns before this process
+    expected = [table_text(names, rows).encode() for names in (own, joined_columns(columns, rows))]
+    if table.is_file():
+        with open_regular(table) as stream:
+            written = stream.read(max(map(len, expected)))
+        if any(written.startswith(text) for text in expected):
+            return ""
+    return (
+        f"{table} is not what the run wrote; it is kept as {folder.rename_table()}, and the rows of {number} are "
+        f"written again, from the checkpoint"
+    )
+
+
+def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Logger, announce: Announce) -> None:
+    """Draw the learning curve, and record a video of the best actor if its environment can be rendered."""
+    with going_on_without("the learning curve"):
+        plot_run(folder.path, folder.curve)
+        logger.artifact("curve", folder.curve)
+    logger.artifact("actor", folder.actor())
+    if experiment.tests is None or experiment.tests.shared is not None:  # a video needs a second environment
+        return
+    with going_on_without("the video"):
+        try:
+            actor = load_actor(folder.actor(), experiment.algorithm.device)
+            _, videos = record_episodes(actor, spec.make_env, 1, folder.videos, "best_actor", spec.longest_episode)
+        except UserError as error:  # such as an environment that cannot be rendered
+            announce(f"there is no video: {error}")
+        else:
+            logger.artifact("video", videos[0])
+
+
+# Text for the user ----------------------------------------------------------------------------------------------------
+
+
+def describe_config(spec: RunSpec, config: str, file: Path) -> list[str]:
+    """Return the bindings in use, one line per class, and the file with all values.
+
+    Args:
+        spec: the description of the run.
+        config: all values in use, as gin writes them.
+        file: the file that stores them.
+    """
+    if spec.config.file == file:  # the run resumes with its own config, which binds every value
+        return [*spec.config.given, f"all values are as the run was begun with; they are in {file}"]
+    used, bound = values(config), values(spec.config.text)
+    settings = defaultdict[str, list[str]](list)
+    for name in sorted(bound.keys() & used.keys()):
+        owner, _, parameter = name.rpartition(".")
+        settings[owner].append(f"{parameter} = {used[name]}")
+    lines = [f"  {owner or 'macros'}: {', '.join(bindings)}" for owner, bindings in settings.items()]
+    source = spec.config.source or "the defaults"
+    return [f"settings by {source} ({len(used):,} values in all, the others are defaults: {file})", *lines]
+
+
+def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
+    """Return a description of the dataset, or of the largest size of the replay buffer.
+
+    Raises:
+        UserError: it needs more memory than is free.
+    """
+    available, buffer = available_bytes(), experiment.buffer
+    of_batch = buffer.batch_size * buffer.bytes_per_step
+    if available is not None and of_batch > available:
+        raise UserError(
+            f"{type(buffer).__name__}.batch_size is {buffer.batch_size:,}: a batch takes {of_batch:,} bytes or more, "
+            f"but {available:,} bytes of memory are free; lower it"
+        )
+    data = experiment.recording
+    if data is not None:
+        messages = [*data.lines(experiment.algorithm.has_critics)]
+        if experiment.algorithm.normalization is not None:
+            messages.append("observations are normalised by the data's mean and standard deviation")
+        if spec.env in catalog.FILES:
+            messages.append(f"tested in {catalog.task(spec.env)}")
+        if spec.env is None and spec.dataset in catalog.FILES and not catalog.task(str(spec.dataset)):
+            messages.append(f"{spec.dataset} is not tested in any environment, so there are no tests")
+        elif spec.env is None:
+            one = OLD_BODIES.sub(r"\1-v4", data.recorded_in or "")
+            advice = f"--env {one}, where the data was recorded, has some" if one else "--env NAME has some"
+            messages.append(f"no environment is named, so there are no tests; {advice}")
+        return messages + _describe_frames(spec, experiment)
+    assert spec.env is not None
+    num_steps = spec.training["num_epochs"] * spec.training["num_steps_per_epoch"]
+    planned = buffer.planned_bytes(num_steps, gymnasium.spec(spec.env.rsplit(":", 1)[-1]).max_episode_steps)
+    if available is not None and planned > available:
+        raise UserError(
+            f"the replay buffer can come to {planned:,} bytes, but {available:,} bytes of memory are free; lower "
+            f"{type(buffer).__name__}.capacity or train.num_epochs"
+        )
+    size = f"the replay buffer can come to {planned:,} bytes in {num_steps:,} steps"
+    return [size, *_describe_frames(spec, experiment)]
+
+
+def _describe_frames(spec: RunSpec, experiment: Experiment) -> list[str]:
+    """Return how the simulator draws images, if it does."""
+    if experiment.tests is None or experiment.tests.shared is not None:
+        return []  # measuring the speed needs a second environment, which must not exist
+    if is_image(experiment.algorithm.observation_shape) and "mujoco" in sys.modules:
+        return [f"frames are drawn by {backend()}, {frames_per_second(spec.make_env):,.0f} a second"]
+    return []
+
+
+def _warnings(spec: RunSpec, experiment: Experiment) -> list[str]:
+    """Return warnings about a memory that is too long, and about updates that will not happen."""
+    training = spec.training
+    num_steps = training["num_epochs"] * training["num_steps_per_epoch"]
+    plan = (experiment.interaction, num_steps, training["update_after"], training["updates_per_step"])
+    warned = (
+        check_context_length(experiment.algorithm, experiment.buffer),
+        explain_no_updates(*plan),
+        experiment.algorithm.about_updates(planned_updates(*plan)),
+    )
+    return [*filter(None, warned)]
+
+
+def tell_result(folder: RunFolder, announce: Announce) -> None:
+    """Announce the final test return and the files that the user needs."""
+    rows = read_progress(folder.progress)
+    if rows["step"]:
+        steps, mean, spread = (rows[name][-1] for name in ("step", "test/return", "test/return_std"))
+    if rows["step"] and not math.isnan(mean):
+        version = f" in {version}" if (version := folder.details().get("simulator")) else ""
+        scores = rows.get("test/normalized_score")
+        score = "" if scores is None else f", D4RL score {scores[-1]:.1f}"
+        announce(f"test return after {steps:,.0f} steps{version}: mean {mean:.1f}, s.d. {spread:.1f}{score}")
+    announce(f"learning curve  {folder.curve}")
+    for video in sorted(folder.videos.glob("*.mp4"))[:1]:
+        announce(f"video           {video}")
+    announce(f"folder          {folder.path}")

@@ -1,0 +1,295 @@
+"""`RunSpec`: one description of a run. It is made once, from arguments and gin; nothing asks gin for it later."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import gin
+import gymnasium
+import torch
+
+from offpcc.algorithms import find_algorithm, short_name
+from offpcc.config import loading
+from offpcc.config.loading import Config
+from offpcc.config.validation import PositiveInteger, PositiveNumber, Rule, check, rules_of
+from offpcc.data import Dataset
+from offpcc.data.buffers.base import BufferBuilder
+from offpcc.data.datasets.load import MINARI
+from offpcc.data.offline import DatasetOptions, dataset_options
+from offpcc.envs.d4rl import catalog
+from offpcc.envs.make import EnvOptions, env_options, make
+from offpcc.envs.vector.local import environments as build_environments
+from offpcc.training.interaction import episode_options
+from offpcc.training.loggers import Logger, tracking_wanted
+from offpcc.training.run_fns import Callback, train
+from offpcc.utils.errors import UserError, first_line
+
+
+class CheckpointOptions(NamedTuple):
+    """Intervals between checkpoints, which gin binds as ``Checkpoints.every`` and so on; see `Checkpoints`."""
+
+    every: int | None = None
+    every_steps: int | None = None
+    every_minutes: float | None = 1.0
+
+
+@gin.configurable("Checkpoints", module="offpcc")  # type: ignore[untyped-decorator]
+def checkpoint_options(
+    *,
+    every: PositiveInteger | None = None,
+    every_steps: PositiveInteger | None = None,
+    every_minutes: PositiveNumber | None = 1.0,
+) -> CheckpointOptions:
+    """Return gin's intervals between checkpoints."""
+    options = CheckpointOptions(every, every_steps, every_minutes)
+    check("Checkpoints", rules_of(checkpoint_options), options._asdict())
+    return options
+
+
+def _are_builders(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(callable, value))
+
+
+Callbacks = Annotated[Sequence[Callable[[], Callback]], Rule("a list of classes such as [@MyCallback]", _are_builders)]
+OwnLoggers = Annotated[
+    Sequence[Callable[[Path | None], Logger]], Rule("a list of classes such as [@MyLogger]", _are_builders)
+]
+
+
+class PartOptions(NamedTuple):
+    """Classes of the user's for parts of a run, which gin binds as ``build.buffer_class`` and so on; see `build`."""
+
+    buffer_class: BufferBuilder | None = None
+    callbacks: Callbacks = ()
+    loggers: OwnLoggers = ()
+
+
+@gin.configurable("build", module="offpcc")  # type: ignore[untyped-decorator]
+def chosen_parts(
+    *, buffer_class: BufferBuilder | None = None, callbacks: Callbacks = (), loggers: OwnLoggers = ()
+) -> PartOptions:
+    """Return gin's choice of parts."""
+    return PartOptions(buffer_class, callbacks, loggers)
+
+
+def part_options(**given: Any) -> PartOptions:
+    """Return the given parts; gin's, where None is given.
+
+    Raises:
+        UserError: a part is no class.
+    """
+    try:
+        parts: PartOptions = chosen_parts()
+    except (TypeError, RecursionError) as error:  # gin tried to build a part without its arguments
+        raise UserError(
+            f"the bindings of build cannot be read: {first_line(error)}; write references without parentheses"
+        ) from error
+    parts = parts._replace(**{name: value for name, value in given.items() if value is not None})
+    check("build", rules_of(chosen_parts), parts._asdict())
+    return parts
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A run: what it learns, from what, and with which settings. `RunSpec.make` makes it from arguments and gin.
+
+    The classes of the algorithm, its networks and the buffer get their bindings from gin when they are built. So
+    `build_run` refuses a spec after other bindings were loaded.
+
+    Attributes:
+        env: the environment's name; None to learn from a dataset without tests.
+        dataset: the dataset to learn from; None to learn from interaction.
+        dataset_fraction: the part of the dataset's steps to use.
+        algo: the algorithm's short name.
+        seed: the seed of everything random. In a folder of results, it is the run's id.
+        device: the device of the networks.
+        threads: number of CPU threads of torch, for the whole process; None keeps torch's number.
+        algorithm: arguments of the algorithm's class; gin gives the others.
+        buffer: arguments of the buffer's class; gin gives the others.
+        parts: the class of the buffer, and callbacks and loggers of the user's.
+        given_parts: names of those that gin did not give.
+        environments: all arguments of `offpcc.envs.vector.local.environments`.
+        given_environments: names of those that gin did not give.
+        env_options: arguments of `make`.
+        longest_episode: environment steps after which an episode counts as endless.
+        dataset_options: settings of the dataset.
+        training: arguments of `offpcc.training.run_fns.train`; without num_epochs if it is not bound.
+        checkpoints: intervals between checkpoints.
+        config: gin's bindings and their source.
+        used: values in use, which `build_run` adds to.
+        results: the folder of all runs.
+        save_dataset: the file to record every step of training in.
+        track: whether to follow the run in Weights & Biases.
+    """
+
+    env: str | None
+    dataset: str | Path | Dataset | None
+    dataset_fraction: float
+    algo: str
+    seed: int
+    device: torch.device
+    threads: int | None
+    algorithm: Mapping[str, Any] = field(repr=False)
+    buffer: Mapping[str, Any] = field(repr=False)
+    parts: PartOptions
+    given_parts: tuple[str, ...]
+    environments: Mapping[str, Any]
+    given_environments: tuple[str, ...]
+    env_options: EnvOptions
+    longest_episode: int
+    dataset_options: DatasetOptions
+    training: Mapping[str, Any]
+    checkpoints: CheckpointOptions
+    config: Config = field(repr=False)
+    used: loading.Used = field(repr=False)
+    results: Path | None = None
+    save_dataset: Path | None = None
+    track: bool = False
+
+    @classmethod
+    def make(
+        cls,
+        env: str | None,
+        algo: str,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        threads: int | None = 1,
+        algorithm: Mapping[str, Any] | None = None,
+        buffer: Mapping[str, Any] | None = None,
+        buffer_class: BufferBuilder | None = None,
+        callbacks: Callbacks | None = None,
+        loggers: OwnLoggers | None = None,
+        environments: Mapping[str, Any] | None = None,
+        dataset: str | Path | Dataset | None = None,
+        dataset_fraction: float = 1.0,
+        results: str | Path | None = None,
+        save_dataset: str | Path | None = None,
+        track: bool = False,
+    ) -> RunSpec:
+        """Make the description of a run. Arguments that are not given come from gin's bindings, else the defaults.
+
+        Args:
+            env: a Gymnasium id, or a D4RL name such as "hopper-medium-v2", which also selects the dataset. None to
+                learn from a dataset without tests.
+            algo: a name in `ALGORITHMS`, or the name of a registered class with its own update.
+            seed: see `RunSpec`, likewise all others.
+            device: see `RunSpec`.
+            threads: see `RunSpec`.
+            algorithm: see `RunSpec`.
+            buffer: see `RunSpec`.
+            buffer_class: class of the buffer; see `build`.
+            callbacks: classes of callbacks, built without arguments.
+            loggers: classes of loggers, built with the run's folder.
+            environments: see `RunSpec`.
+            dataset: see `RunSpec`.
+            dataset_fraction: see `RunSpec`.
+            results: the folder of all runs; None for ``$OFFPCC_RESULTS``, else ``results/``.
+            save_dataset: see `RunSpec`.
+            track: see `RunSpec`.
+
+        Raises:
+            UserError: a name is unknown, or an argument or a binding is invalid.
+        """
+        if tracking_wanted(track) and importlib.util.find_spec("wandb") is None:
+            raise UserError(
+                "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
+            )
+        find_algorithm(algo)
+        env, dataset = resolve_env_and_dataset(env, dataset)
+        if env is None and dataset is None:
+            raise UserError("there is neither an environment nor a data set to learn from; name one of them")
+        loading.take_used()
+        own = {"buffer_class": buffer_class, "callbacks": callbacks, "loggers": loggers}
+        return cls(
+            env=env,
+            dataset=dataset,
+            dataset_fraction=dataset_fraction,
+            algo=short_name(algo),
+            seed=seed,
+            device=torch.device(device),
+            threads=threads,
+            algorithm=dict(algorithm or {}),
+            buffer=dict(buffer or {}),
+            parts=part_options(**own),
+            given_parts=tuple(name for name, value in own.items() if value is not None),
+            environments=loading.resolve_bindings(build_environments, environments) if dataset is None else {},
+            given_environments=tuple(environments or ()),
+            env_options=env_options() if env else EnvOptions(),
+            longest_episode=episode_options(),
+            dataset_options=dataset_options() if dataset is not None else DatasetOptions(),
+            training=loading.resolve_bindings(train, may_lack=True),
+            checkpoints=checkpoint_options(),
+            config=loading.current(),
+            used=loading.take_used(),
+            results=None if results is None else Path(results),
+            save_dataset=None if save_dataset is None else Path(save_dataset),
+            track=track,
+        )
+
+    @property
+    def label(self) -> str:
+        """The label of its environment and dataset; see `run_label`."""
+        return run_label(self.env, self.dataset, self.dataset_fraction)
+
+    def make_env(self, **given: Any) -> gymnasium.Env[Any, Any]:
+        """Make an environment of the run; `given` are further arguments of `make`."""
+        assert self.env is not None
+        return make(self.env, **self.env_options._asdict(), **given)
+
+
+def configured_make(env: str) -> functools.partial[gymnasium.Env[Any, Any]]:
+    """Return `make` for an environment, with gin's bindings as they are now, for a command that trains nothing."""
+    return functools.partial(make, env, **env_options()._asdict())
+
+
+def choose_device(name: str | None, threads: int = 1) -> torch.device:
+    """Return the named device, else CUDA if available, else the CPU; also set the number of torch's threads.
+
+    Raises:
+        UserError: the device does not exist.
+    """
+    torch.set_num_threads(threads)
+    name = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("offpcc runs on cpu and cuda")
+        if device.type == "cpu" and device.index:
+            raise RuntimeError("there is one cpu, whatever its cores")
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(
+            f"--device {name} cannot be used here ({str(error).splitlines()[0]}); choose cpu"
+            + (f" or cuda:0 to cuda:{torch.cuda.device_count() - 1}" if torch.cuda.is_available() else "")
+        ) from error
+    if device.type == "cuda":  # the same seed gives the same bytes
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    return device
+
+
+def resolve_env_and_dataset(
+    env: str | None, dataset: str | Path | Dataset | None
+) -> tuple[str | None, str | Path | Dataset | None]:
+    """Return the environment and the dataset to use; a D4RL name stands for both."""
+    if env is None or env not in catalog.FILES:
+        return env, dataset
+    return env if catalog.task(env) else None, env if dataset is None else dataset
+
+
+def run_label(env: str | None, dataset: str | Path | Dataset | None, fraction: float = 1.0) -> str:
+    """Return the label of a run: its environment, its dataset, or both, as in "pendulum-p-v0_from_medium_0.1"."""
+    if isinstance(dataset, Dataset):
+        dataset = dataset.name
+    elif dataset is not None and not str(dataset).startswith(MINARI):
+        path = Path(dataset)
+        dataset = path.stem if path.suffix in catalog.SUFFIXES or len(path.parts) > 1 else str(dataset)
+    part = "" if fraction == 1.0 else f"_{fraction:g}"
+    if env is None or dataset is None or env == dataset:
+        return f"{env or dataset}{part}"
+    return f"{env}_from_{dataset}{part}"

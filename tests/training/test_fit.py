@@ -1,0 +1,275 @@
+"""`offpcc.fit`: what the command line does in a run's folder, from Python."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import gin
+import numpy as np
+import pytest
+import torch
+from conftest import rows, run_folder
+from test_resume import assert_same
+
+import offpcc
+from offpcc.config.loading import plain_values
+from offpcc.training import fit as module
+from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
+from offpcc.training.comparison import check_unchanged, used_by
+from offpcc.training.experiment import build_run
+from offpcc.training.fit import RunExistsError, fit
+from offpcc.training.metrics import Loop
+from offpcc.training.run_dir import RunFolder
+from offpcc.training.spec import RunSpec
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
+from offpcc.utils.system import is_shortage
+
+CONFIG = "test/template_short.gin"
+SHORT = ("train.num_epochs=2", "train.num_steps_per_epoch=210", "train.update_after=150", "train.updates_per_step=0.1")
+SHORT = (*SHORT, "train.num_test_episodes_per_epoch=1")
+OFFLINE = ("train.num_epochs=1", "train.num_steps_per_epoch=3")
+PROVENANCE = ("command", "resumes", "wandb_id", "threads")
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    """They take the longest, and follow from the rest."""
+    monkeypatch.setattr(module, "picture", lambda *rest: None)
+
+
+def spec(*bindings, algo="rsac", env="pendulum-p-v0", file=CONFIG, **given):
+    """The description of a short run."""
+    offpcc.configure(file, *(SHORT if file == CONFIG else OFFLINE), *bindings)
+    return RunSpec.make(env, algo, seed=1, **given)
+
+
+def silent(line):
+    pass
+
+
+def interrupt_at(monkeypatch, turns):
+    """Stop the run after so many turns of the loop."""
+    left = iter(range(turns - 1, -1, -1))
+    monkeypatch.setattr(
+        Checkpoints, "on_progress", lambda *given: os.kill(os.getpid(), signal.SIGINT) if next(left, 1) == 0 else None
+    )
+
+
+def assert_same_folders(one, two):
+    """Byte for byte, columns of time and provenance aside."""
+    assert rows(one) == rows(two)
+    for name in ("config.gin", "actor_last.pt", "actor_best.pt"):
+        assert (one / name).read_bytes() == (two / name).read_bytes(), name
+    ours, theirs = (json.loads((folder / "run.json").read_text()) for folder in (one, two))
+    assert {**ours, **dict.fromkeys(PROVENANCE)} == {**theirs, **dict.fromkeys(PROVENANCE)}
+    one_names, two_names = ({path.name for path in folder.iterdir()} for folder in (one, two))
+    assert one_names == two_names - {"checkpoint_before.pt"}, "one that was stopped has written one more"
+    first, second = (read_checkpoint(folder / "checkpoint.pt") for folder in (one, two))
+    assert_same(first, second)
+
+
+def test_python_and_the_command_line_write_the_same_folder_and_resume_as_exactly(launch, tmp_path, monkeypatch):
+    words = ("--env", "pendulum-p-v0", "--algo", "rsac", "--device", "cpu", "--config", CONFIG, "--gin", *SHORT)
+    assert launch(*words)[0] == 0
+    whole = run_folder(tmp_path, algo="rsac")
+    lines = []
+    done = fit(spec(), tmp_path / "python" / "rsac" / "1", announce=lines.append)
+    assert not done.was_finished and any("settings by test/template_short.gin" in line for line in lines)
+    assert_same_folders(whole, done.folder)
+    observation = np.zeros(2, np.float32)
+    assert np.array_equal(done.agent().act(observation), offpcc.Agent.load(whole / "actor_best.pt").act(observation))
+    parts = tmp_path / "parts" / "rsac" / "1"
+    before = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch, pytest.raises(signals.Interrupted) as stop:
+        interrupt_at(patch, 217)
+        fit(spec(), parts, announce=silent)
+    assert "and saved" in stop.value.message and json.loads((parts / "run.json").read_text())["status"] == "stopped"
+    assert signal.getsignal(signal.SIGINT) == before
+    with pytest.raises(RunExistsError, match="is unfinished and is not overwritten"):
+        fit(spec(), parts, announce=silent)
+    fit(spec(), parts, resume=True, announce=silent)
+    assert_same_folders(whole, parts)
+    assert fit(spec(), parts, resume=True, announce=silent).was_finished
+
+
+def test_arguments_of_python_are_bindings_of_the_run(tmp_path):
+    folder = tmp_path / "sac" / "1"
+    fit(spec(algo="sac", algorithm={"hidden_dims": (8,)}, environments={"num_envs": 2}), folder, announce=silent)
+    values = plain_values((folder / "config.gin").read_text())
+    assert (values["SAC.hidden_dims"], values["environments.num_envs"]) == ("(8)", "2")
+    offpcc.configure(CONFIG, *SHORT[1:], "train.num_epochs=3")
+    other = RunSpec.make("pendulum-p-v0", "sac", seed=1, algorithm={"hidden_dims": (9,)}, environments={"num_envs": 2})
+    with pytest.raises(UserError, match=r"SAC.hidden_dims is"):
+        fit(other, folder, resume=True, announce=silent)
+    with pytest.raises(UserError, match="cannot be written into the config of a run"):
+        fit(spec(algo="sac", algorithm={"lr": lambda update: 1e-3}), tmp_path / "other", announce=silent)
+
+
+def test_a_spec_of_other_bindings_is_refused(tmp_path):
+    first = spec()
+    offpcc.configure(CONFIG, "SAC.lr = 1e-2")
+    with pytest.raises(UserError, match="other bindings were loaded"):
+        build_run(first)
+
+
+def test_an_experiment_trains_as_its_spec_says():
+    """Bindings that come later change nothing."""
+    experiment = build_run(spec(algo="sac"))
+    offpcc.configure(None, "train.num_epochs = 7", "train.num_steps_per_epoch = 9")
+    experiment.train(module.Loggers([]))
+    assert (experiment.loop.epoch, experiment.loop.step) == (2, 420)
+
+
+# Resume ---------------------------------------------------------------------------------------------------------------
+
+OLD = {"SAC.alpha": "0.5", "SAC.lr": "0.1"}
+
+
+@pytest.mark.parametrize("was_bound", [{"SAC.lr": "0.1"}, OLD, None])
+def test_a_new_parameter_with_a_default_leaves_a_run_resumable(was_bound):
+    new = {**OLD, "SAC.novelty": "None", "actor/SAC.novelty": "None"}
+    assert check_unchanged(OLD, new, was_bound, {"SAC.lr": "0.1"}) == []
+    with pytest.raises(UserError, match=r"SAC.novelty is None, but the run was made with no value"):
+        check_unchanged(OLD, new, was_bound, {"SAC.novelty": "None"})
+
+
+def test_a_default_that_has_changed_is_refused():
+    with pytest.raises(UserError, match=r"SAC.alpha is 0.2, but .* with 0.5: .* bind SAC.alpha = 0.5"):
+        check_unchanged(OLD, {**OLD, "SAC.alpha": "0.2"}, {}, {"SAC.lr": "0.1"})
+
+
+def test_a_parameter_that_is_no_more_counts_if_it_was_bound():
+    new = {"SAC.lr": "0.1"}
+    assert check_unchanged(OLD, new, new, new) == []
+    for was_bound in (OLD, None):
+        with pytest.raises(UserError, match=r"SAC.alpha is not set, but the run was made with 0.5"):
+            check_unchanged(OLD, new, was_bound, new)
+
+
+LAB = """
+import offpcc
+from offpcc.algorithms import SAC
+
+@offpcc.configurable
+class CautiousSAC(SAC):
+    def __init__(self, *args, caution={caution}{more}, **kwargs):
+        super().__init__(*args, **kwargs)
+"""
+
+
+def test_a_run_goes_on_with_a_class_that_has_learned_a_new_parameter(tmp_path):
+    """The class changes between two processes, as between two versions."""
+    (tmp_path / "mine.gin").write_text(f"import my_lab\ninclude '{CONFIG}'\n")
+    launch = str(Path(offpcc.__file__).with_name("launch.py"))
+    words = [sys.executable, launch, "--env", "pendulum-p-v0", "--algo", "CautiousSAC", "--config", "mine.gin"]
+    words += ["--results", "results", "--gin", "train.num_steps_per_epoch=210", "train.num_test_episodes_per_epoch=0"]
+
+    def run(*more, caution=0.1, parameter=""):
+        (tmp_path / "my_lab.py").write_text(LAB.format(caution=caution, more=parameter))
+        return subprocess.run([*words, *more], capture_output=True, text=True, cwd=tmp_path)
+
+    assert (first := run("train.num_epochs=1")).returncode == 0, first.stderr
+    refused = run("train.num_epochs=2", "--resume", caution=0.2)
+    assert refused.returncode == 2 and "CautiousSAC.caution is 0.2, but the run was made with 0.1" in refused.stderr
+    second = run("train.num_epochs=2", "--resume", parameter=", boldness=1.0")
+    assert second.returncode == 0, second.stderr
+    third = run("train.num_epochs=3", "--resume", parameter=", boldness=1.0")
+    assert third.returncode == 0, third.stderr
+
+
+def test_a_fault_of_ours_is_not_taken_for_a_checkpoint_that_does_not_fit(tmp_path, monkeypatch):
+    run = spec(algo="sac", algorithm={"hidden_dims": (8,)})
+    folder = tmp_path / "sac" / "1"
+    fit(run, folder, announce=silent)
+    checkpoint = read_checkpoint(folder / "checkpoint.pt")
+
+    def broken(self, state):
+        raise KeyError("a fault of ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "load_state_dict", broken)
+        with pytest.raises(KeyError, match="a fault of ours"):
+            resume(checkpoint, build_run(run))
+    other = build_run(spec(algo="sac", algorithm={"hidden_dims": (9,)}))
+    with pytest.raises(UserError, match=r"does not fit .*\(algorithm\..* of shape .*, but .* here\)"):
+        resume(checkpoint, other)
+
+
+def test_a_users_error_is_no_shortage_of_memory():
+    assert not is_shortage(ValueError("the batch is too big for my robot"))
+    assert not is_shortage(RuntimeError("my simulator is out of memory cells"))
+    for shape in ((2**60,), (2**40, 2**40)):
+        for make in (torch.empty, np.empty):
+            with pytest.raises((RuntimeError, ValueError, MemoryError)) as caught:
+                make(shape)
+            assert is_shortage(caught.value)
+
+
+def test_tables_that_are_kept_are_numbered(tmp_path):
+    folder = RunFolder.at(tmp_path)
+    for number in range(3):
+        folder.progress.write_text(f"step\n{number}\n")
+        assert "its table of 1 epochs is kept as" in folder.keep_table()
+    kept = [tmp_path / f"progress_before{end}.csv" for end in ("", "_2", "_3")]
+    assert [file.read_text() for file in kept] == [f"step\n{number}\n" for number in range(3)]
+
+
+# What is not done -----------------------------------------------------------------------------------------------------
+
+
+def test_refusing_an_existing_run_builds_nothing(quick, monkeypatch):
+    assert quick("sac", bindings=["train.num_epochs=1"])[0] == 0
+    monkeypatch.setattr(module, "build_run", lambda *given: pytest.fail("it was built"))
+    code, _, err = quick("sac", bindings=["train.num_epochs=1", "SAC.alpha=0.7"])
+    assert code == 2 and "its settings are alpha=" in err and "those of this command alpha=0.7" in err
+
+
+def test_of_a_family_the_binding_of_the_most_derived_class_counts():
+    known, bound = {"SAC.lr": "1", "ActorCritic.gamma": "2"}, {"ActorCritic.lr": "3", "SAC.lr": "4", "CQL.gamma": "5"}
+    algorithm = offpcc.algorithms.ALGORITHMS["sac"]
+    assert used_by(known, bound, algorithm) == {"SAC.lr": "4"}
+    assert used_by({"ActorCritic.lr": "1"}, bound, algorithm) == {"ActorCritic.lr": "4"}
+
+
+def test_the_data_of_a_finished_run_are_not_read(unit_file, tmp_path, monkeypatch):
+    run = {"algo": "bc", "env": None, "dataset": unit_file, "file": "test/offline_short.gin"}
+    folder = tmp_path / "swings" / "bc" / "1"
+    fit(spec(**run), folder, announce=silent)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "read_data", lambda spec: pytest.fail("they were read"))
+        assert fit(spec(**run), folder, resume=True, announce=silent).was_finished
+    with pytest.raises(UserError, match=r"ActorCritic.gamma is 0.5, but the run was made with"):
+        fit(spec("ActorCritic.gamma=0.5", **run), folder, resume=True, announce=silent)
+
+
+def test_all_data_are_hashed_once(unit_file, monkeypatch):
+    from offpcc.data import offline
+
+    hashed, original = [], offline._hash
+    monkeypatch.setattr(offline, "_hash", lambda arrays: hashed.extend(arrays) or original(arrays))
+    data = offline.read(unit_file)
+    assert sum(array.nbytes for array in hashed) < 1.5 * data.num_bytes
+
+
+def test_a_recording_begins_once_and_in_place(tmp_path):
+    experiment = build_run(spec(algo="sac"))
+    assert experiment.record(tmp_path / "played.hdf5", 1) is None
+    assert experiment.interaction.stores[-1] is experiment.recorder
+    with pytest.raises(UserError, match="is recorded already"):
+        experiment.record(tmp_path / "again.hdf5", 1)
+    assert len(experiment.interaction.stores) == 2
+    experiment.close()
+
+
+def test_gin_is_not_read_by_what_runs(monkeypatch):
+    """No binding is read after a run is built, its classes apart."""
+    experiment = build_run(spec(algo="sac"))
+    for name in ("get_bindings", "query_parameter", "config_str", "operative_config_str"):
+        monkeypatch.setattr(gin, name, lambda *given, **more: pytest.fail("gin was asked"))
+    experiment.train(module.Loggers([]), num_epochs=1)
+    assert re.search("num_epochs = 2", experiment.config)
