@@ -18,9 +18,10 @@ import torch
 
 from offpcc.algorithms import ActorCritic
 from offpcc.core import Memory, Step
+from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.networks.noise import Noise
-from offpcc.training.interaction import LONGEST_EPISODE, refuse_endless
+from offpcc.training.interaction import refuse_endless
 
 STREAM = 5  # separates these generators from others with the same seed
 

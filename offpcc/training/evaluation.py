@@ -14,12 +14,13 @@ import numpy as np
 
 from offpcc.algorithms import ActorCritic
 from offpcc.core import Algorithm, Memory, Step
+from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import close, guarded
 from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.wrapper_chain import name_of
-from offpcc.training.interaction import LONGEST_EPISODE, EpisodeResult, Interaction, refuse_endless
+from offpcc.training.interaction import EpisodeResult, Interaction, refuse_endless
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.video import video

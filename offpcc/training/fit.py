@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -267,7 +267,7 @@ def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None,
     algorithm, buffer = experiment.algorithm, experiment.buffer
     check_settings(**spec.training)
     check_num_envs(experiment.interaction, spec.training["num_steps_per_epoch"])
-    parts = [algorithm, algorithm.shared_encoder, algorithm.actor_encoder]
+    parts: list[Any] = [algorithm, algorithm.shared_encoder, algorithm.actor_encoder]
     idle = {
         **{type(part): part.unused_parameters() for part in parts},
         type(buffer): buffer.unused_parameters(),
