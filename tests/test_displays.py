@@ -225,9 +225,9 @@ def test_a_buffer_of_a_users_own_needs_no_peek(capsys):
 
 def test_a_buffer_with_a_sample_of_its_own_alone_is_not_looked_at(monkeypatch, capsys):
     learner = small_learner()
-    sample = learner.buffer._sample
-    monkeypatch.setattr(learner.buffer, "sample", sample)
-    monkeypatch.setattr(learner.buffer, "_sample", lambda: BufferBase._sample(learner.buffer))
+    buffer, draw = learner.buffer, learner.buffer.draw
+    monkeypatch.setattr(buffer, "sample", lambda: buffer.batch_of(draw()))
+    monkeypatch.setattr(buffer, "draw", lambda: BufferBase.draw(buffer))
     train_to_the_end(learner)
     assert capsys.readouterr() == ("", "")
 

@@ -372,7 +372,7 @@ def test_of_a_table_that_is_as_it_was_nothing_is_told(quick, tmp_path, monkeypat
 
 
 def test_a_line_that_a_killed_process_left_unfinished_is_replaced(quick, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
     assert quick("sac", bindings=[*bindings, "train.num_epochs=1"])[0] == 0
     table = run_folder(tmp_path) / "progress.csv"

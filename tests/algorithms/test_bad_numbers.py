@@ -92,7 +92,7 @@ def test_a_stop_that_is_the_first_to_meet_one_keeps_batch_and_step(quick, tmp_pa
     on_progress = Checkpoints.on_progress
 
     def stop(self, run):
-        self.learner.algorithm.nonfinite_guard.is_awaited = False
+        self.experiment.algorithm.nonfinite_guard.is_awaited = False
         if run.loop.num_updates == 5:
             os.kill(os.getpid(), signal.SIGTERM)
         on_progress(self, run)
