@@ -125,7 +125,8 @@ def fit(
         UserError: another process trains the run, an argument or a binding is invalid, or the folder cannot be written.
         NonFiniteError: an update met NaN or infinity.
         EnvironmentFault: an environment misbehaves.
-        Interrupted: the user stopped the run (Ctrl-C or SIGTERM); it is saved, and can be resumed.
+        Interrupted: the user stopped the run (Ctrl-C or SIGTERM). If training had begun, the run is saved and can be
+            resumed; otherwise there is nothing new to save.
     """
     folder = run_folder(spec) if run_dir is None else RunFolder.at(Path(run_dir))
     with signals.handled(), closing(FolderLock(folder.path)) as lock:
