@@ -450,6 +450,7 @@ def test_a_table_has_scores_where_the_field_has_references():
     assert "test/normalized_score" in columns_of(learner.algorithm, Evaluation(lambda: None, (0.0, 1.0)))
 
 
+@pytest.mark.slow
 def test_a_score_is_told_beside_the_return_whatever_the_simulators_version(quick, tmp_path):
     pytest.importorskip("mujoco")
     bindings = ("train.num_steps_per_epoch=20", "train.updates_per_step=0", "train.num_epochs=1")
@@ -466,7 +467,14 @@ NOISE = ("make.wrappers=[@ObservationNoise]", "ObservationNoise.std=0.1")  # dra
 
 @pytest.mark.parametrize(
     ("algo", "wrappers"),
-    [("td3_bc", ()), ("riql", ()), ("rcql_s", ()), ("bcq", ()), ("td3_bc", NOISE), ("riql", NOISE)],
+    [
+        ("td3_bc", ()),
+        ("riql", NOISE),
+        *(
+            pytest.param(*rest, marks=pytest.mark.slow)
+            for rest in (("riql", ()), ("rcql_s", ()), ("bcq", ()), ("td3_bc", NOISE))
+        ),
+    ],
 )
 def test_resuming_is_exact(offline, pendulum_file, tmp_path, algo, wrappers):
     data = ("--env", "pendulum-p-v0", "--dataset", pendulum_file)
@@ -515,6 +523,7 @@ def test_a_run_does_not_go_on_with_other_data(offline, changed, unit_file, tmp_p
     assert offline("bc", "--dataset", file, "--resume", bindings=["train.num_epochs=3"])[0] == 0
 
 
+@pytest.mark.slow
 def test_an_online_run_records_itself_and_goes_on_doing_so(quick, launch, tmp_path):
     one, two = tmp_path / "whole.hdf5", tmp_path / "parts.hdf5"
     code, out, err = quick("rsac", "--results", "whole", "--save_dataset", one, bindings=["train.num_epochs=3"])
@@ -537,6 +546,7 @@ def test_an_online_run_records_itself_and_goes_on_doing_so(quick, launch, tmp_pa
     assert code == 2 and "KeepIndices" in err
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_before_its_first_checkpoint_records_anew(quick, tmp_path):
     one, two = tmp_path / "whole.hdf5", tmp_path / "parts.hdf5"
     assert quick("sac", "--results", "whole", "--save_dataset", one)[0] == 0

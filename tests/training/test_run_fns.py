@@ -154,6 +154,7 @@ def test_no_update_is_lost_to_rounding(memoryless, updates_per_step, num_updates
     assert loop.pending_updates == pytest.approx(30 * updates_per_step - num_updates, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_million_steps_owe_what_they_should():
     algorithm, buffer, interaction = parts()
     interaction.step(explore_at_random=True)
@@ -406,6 +407,7 @@ def test_callbacks_are_called_once_before_each_round_of_updates(memoryless, sett
     assert loop.num_updates == len(algorithm.updates) > expected[-1]
 
 
+@pytest.mark.slow
 def test_a_model_fitted_inside_the_loop_resumes_exactly(tmp_path):
     """Kept in the algorithm, it is in the checkpoint; no round is fitted twice."""
     whole, parts = (_fitted(tmp_path / name, stops) for name, stops in (("whole", ()), ("parts", (30, 33))))
