@@ -23,6 +23,7 @@ from offpcc.config.validation import Fraction, PositiveInteger, PositiveNumber
 from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBase
+from offpcc.utils.errors import UserError
 
 BLOCK = 32  # leaves; a change costs one pass over its block and one over all blocks
 
@@ -52,7 +53,7 @@ class SumTree:
         sought = np.minimum(numbers * self.ends[-1], np.nextafter(self.ends[-1], 0.0))
         blocks = self.ends.searchsorted(sought, "right")
         inside, sums = self.inside.take(blocks, 0), self.sums.take(blocks)
-        rest = np.minimum(sought - self.ends.take(blocks) + sums, np.nextafter(sums, 0.0))
+        rest = np.clip(sought - self.ends.take(blocks) + sums, 0.0, np.nextafter(sums, 0.0))  # rounding may cross edges
         leaves: np.ndarray = blocks * BLOCK + (inside <= rest[:, None]).argmin(1)  # the first that is not
         return leaves
 
@@ -115,14 +116,17 @@ class Prioritized(BufferBase):
         return self.tree.find(numbers / self.batch_size)
 
     def importance_weights(self, items: np.ndarray) -> np.ndarray:
-        """Return (N P(i)) ** -beta, divided by its maximum over the batch (section 3.4)."""
+        """Return (P(i) / default share) ** -beta, divided by its maximum over the batch.
+
+        In section 3.4 the default share is 1 / N. Here it is the probability of `draw` without priorities.
+        """
         beta = self.beta + (1.0 - self.beta) * min(self.num_updates / self.beta_updates, 1.0)
         powers = self.powers.take(items)
         weights: np.ndarray = (powers / powers.min()) ** -beta
         return weights
 
     def update_priorities(self, batch: Batch, td_error: torch.Tensor) -> None:
-        """Set the priorities of the last batch from its TD errors (B, T, 1)."""
+        """Set the priorities of the last batch from its TD errors (B, T, 1); `cpu()` waits for a GPU."""
         counted = batch.loss_mask.to(td_error).flatten(1)
         errors = torch.where(counted > 0, td_error.flatten(1), 0.0)
         mean = errors.sum(1) / counted.sum(1)
@@ -132,17 +136,27 @@ class Prioritized(BufferBase):
         is_finite = np.isfinite(powers)  # a skipped update has none
         self.set_powers(items[is_finite], powers[is_finite])
         self.largest = max(self.largest, float(powers[is_finite].max(initial=0.0)))
-        self.num_updates += 1
+        self.num_updates += bool(is_finite.any())
 
     def metadata(self) -> dict[str, Any]:
         """Return what a checkpoint holds beside the content, with all priorities."""
         self.settle()
         used = self.powers[: self.tree.leaves.reshape(-1).nonzero()[0].max(initial=-1) + 1]
         powers = torch.from_numpy(used.copy())
-        return super().metadata() | {"powers": powers, "num_updates": self.num_updates, "largest": self.largest}
+        own = {"max_items": self.max_items, "num_updates": self.num_updates, "largest": self.largest}
+        return super().metadata() | own | {"powers": powers}
 
     def restore(self, metadata: Mapping[str, Any]) -> None:
-        """Resume from `metadata`."""
+        """Resume from `metadata`.
+
+        Raises:
+            UserError: the buffer had another capacity, so its priorities belong to other items.
+        """
+        if metadata["max_items"] != self.max_items:
+            raise UserError(
+                f"{type(self).__name__} has {self.max_items:,} places for items, but {metadata['max_items']:,} were "
+                f"saved with their priorities: set the capacity that it was saved with"
+            )
         super().restore(metadata)
         self.num_updates, self.largest = metadata["num_updates"], metadata["largest"]
         self.changed.clear()

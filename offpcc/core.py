@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Stats = Mapping[str, Tensor]  # detached 0-d tensors by name; algorithms declare theirs as a TypedDict
+Stats = Mapping[str, Tensor]  # detached tensors by name; all are 0-d, except "td_error"
 State = Any  # an encoder's hidden state: None, a tensor, or nested tuples of tensors; axis 0 is the batch
 Memory = Any  # the memory that `act` returns and takes at the next step; as opaque as State
 
@@ -172,7 +172,10 @@ class Store(Protocol):
         ...
 
     def drop(self, env: int) -> None:
-        """Discard the unfinished episode of an environment that failed; its next transition starts a new episode."""
+        """End the unfinished episode of an environment that failed; its next transition starts a new episode.
+
+        A buffer of transitions keeps those that are complete; a buffer of episodes discards the unfinished episode.
+        """
         ...
 
     def truncate(self, env: int) -> None:
@@ -197,7 +200,10 @@ class Buffer(Store, Protocol):
         ...
 
     def update_priorities(self, batch: Batch, td_error: Tensor) -> None:
-        """Receive the TD errors (B, T, 1) of the update with the last batch; called if the batch had weights."""
+        """Receive the TD errors (B, T, 1) of the update with the last batch; called if the batch had weights.
+
+        If the update was skipped, they are NaN on a GPU; on the CPU there is no call.
+        """
         ...
 
     def chunks(self) -> Sequence[Chunk]:

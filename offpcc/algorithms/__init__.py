@@ -51,8 +51,8 @@ def find_algorithm(name: str) -> type[ActorCritic]:
             f"both (crsac): `offpcc --help` lists all."
         )
         raise UserError(
-            f"there is no algorithm {name!r}; {advice} A class of your own needs an inner_update (or an "
-            f"update_networks), the decorator offpcc.configurable, and an import of its module in the config"
+            f"there is no algorithm {name!r}; {advice} A class of your own needs an "
+            f"inner_update, the decorator offpcc.configurable, and an import of its module in the config"
         )
     return found
 

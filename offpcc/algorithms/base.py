@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import final
 
 import torch
 from torch import Tensor
@@ -12,7 +13,6 @@ from offpcc.algorithms.acting import Acting
 from offpcc.algorithms.construction import Construction
 from offpcc.algorithms.execution import compile_losses
 from offpcc.algorithms.nonfinite import SkippedUpdate
-from offpcc.algorithms.optim import Optimizer
 from offpcc.config.registry import configurable
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import Inputs
@@ -32,15 +32,13 @@ class ActorCritic(Construction, Acting):
     critic_loss: Callable[[Summaries, Batch], tuple[Tensor, Stats]]  # of algorithms with critics
     __init__ = Construction.__init__  # sets all attributes; `configurable` registers its arguments as ActorCritic's
 
+    @final
     def update_networks(self, batch: Batch) -> Stats:
         """Make one update by `inner_update`, with the options of `execution`, and return its statistics.
 
         Raises:
             NonFiniteError: this update, or on a GPU a recent one, has NaN or infinity.
         """
-        for part in vars(self).values():
-            if isinstance(part, Optimizer):
-                part.guard = self.nonfinite_guard
         self.nonfinite_guard.begin(self, batch)
         try:
             if self._fused is not None and batch.weights is None and self._fused.fits(self):
@@ -51,6 +49,8 @@ class ActorCritic(Construction, Acting):
                 return self.nonfinite_guard.finish(self.inner_update(batch))
         except SkippedUpdate:
             return self.nonfinite_guard.stats_of_skipped(self, batch)
+        finally:
+            self.nonfinite_guard.end()
 
     def inner_update(self, batch: Batch) -> Stats:
         """Make one step of each optimizer, and return statistics; each algorithm implements it."""

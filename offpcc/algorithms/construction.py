@@ -148,6 +148,12 @@ class Construction:
         reward_shift: Number = 0.0,
         **options: Any,
     ) -> None:
+        update = getattr(type(self), "update_networks", None)
+        if not hasattr(update, "__final__"):  # set by `typing.final`, which marks the method of ActorCritic
+            raise UserError(
+                f"{type(self).__name__} overrides update_networks, which checks for NaN and applies fused, precision "
+                f"and compile; rename the method to inner_update, which may call super().inner_update(batch)"
+            )
         sizes, preprocessing = pick(NetworkOptions, options), pick(Preprocessing, options)
         self.execution = pick(Execution, options)
         self.device = torch.device(device)

@@ -27,7 +27,8 @@ class Execution:
             layers and acting stay in float32. So do the hidden states of GRU, minGRU and LRU. An LSTM's state is
             bfloat16: it may lose a fifth of a cue that it keeps for hundreds of steps.
         fused: whether to use the hand-written updates, which are faster on the CPU. They exist for SAC, DDPG, TD3,
-            TD3+BC, IQL and BC with plain MLPs and without memory. Default: wherever they fit.
+            TD3+BC, IQL and BC with plain MLPs and without memory. Default: wherever they fit. A batch with importance
+            weights always gets the plain update.
         compile: whether to compile the losses with `torch.compile`. It needs a C++ compiler, and the first updates take
             a minute or more. Encoders, optimizers and targets are not compiled.
         nonfinite: what to do if an update has NaN or infinity. "raise" raises an error that names the first such

@@ -1,15 +1,16 @@
 """`NonFiniteGuard`: keeps NaN and infinity out of updates, and names the first tensor that had one.
 
-An agent's optimizers ask its guard before each step. The guard checks the batch, the loss and the gradients; non-finite
-weights make these non-finite, too. On a CPU, the check is synchronous: a bad value ends the update by an exception, so
-nothing after it changes. On a GPU, the host does not wait: the flag `found` stays on the device and turns this and all
-later steps into steps without effect, until the host reads it. Then the guard repeats the bad update to name the
-tensor.
+In an agent's update, every optimizer asks the agent's guard before its step. The guard checks the batch, the loss and
+the gradients; non-finite weights make these non-finite, too. On a CPU, the check is synchronous: a bad value ends the
+update by an exception, so nothing after it changes. On a GPU, the host does not wait: the flag `found` stays on the
+device and turns this and all later steps into steps without effect, until the host reads it. Then the guard repeats the
+bad update to name the tensor.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -75,6 +76,21 @@ class SkippedUpdate(Exception):  # noqa: N818  # no error
     """Ends an update with a bad value on a CPU, if such updates are skipped."""
 
 
+class _Updates(threading.local):
+    """The updates under way in a thread: one, or several if an update makes one of another agent."""
+
+    def __init__(self) -> None:
+        self.guards: list[NonFiniteGuard] = []
+
+
+_updates = _Updates()
+
+
+def current_guard() -> NonFiniteGuard | None:
+    """Return the guard of the update under way in this thread; None outside of updates."""
+    return _updates.guards[-1] if _updates.guards else None
+
+
 class NonFiniteGuard:
     """Checks the updates of one agent for NaN and infinity ("bad" values).
 
@@ -106,19 +122,29 @@ class NonFiniteGuard:
         self._is_search = False
         self._unchecked: list[Tensor] = []
         self._before: list[Tensor] = []  # the statistics before the update
-        self._batches: deque[Batch] = deque()  # of updates whose result the host does not know yet
+        self._stepped: dict[Any, int] = {}  # optimizers of the update, and the number of updates before their step
+        # Of each update whose result the host does not know yet, the batch and `_stepped`.
+        self._batches: deque[tuple[Batch, dict[Any, int]]] = deque()
         self._num_bytes = 0  # of the batches since the last report
         self._reported: tuple[int, Tensor, dict[Any, int], Any] | None = None
 
     # An update ------------------------------------------------------------------------------------------------
 
     def begin(self, agent: Any, batch: Batch) -> None:
-        """Start the checks of an update of `agent`."""
-        self._agent, self._batch, self._unchecked = agent, batch, []
+        """Start the checks of an update of `agent`. Call `end` afterwards in any case."""
+        self._agent, self._batch, self._unchecked, self._stepped = agent, batch, [], {}
         self._before = [statistic.clone() for statistic in self.statistics]
         self.num_updates += not self._is_search
         if self.skips and not self.is_awaited and not self._is_search:
             self.found.zero_()
+        _updates.guards.append(self)
+
+    def end(self) -> None:
+        """End the checks. An update that another exception ended, such as a second Ctrl-C, does not count."""
+        _updates.guards.pop()
+        self.num_updates -= self._agent is not None and not self._is_search
+        self._agent = self._batch = None
+        self._unchecked = []
 
     def check_batch(self, *given: Tensor) -> None:
         """Register tensors of the batch, without padding, for the check before the first optimizer step."""
@@ -129,7 +155,7 @@ class NonFiniteGuard:
     def check_step(
         self, optimizer: Any, loss: Tensor | None, gradients: Sequence[Tensor | None], flat: Sequence[Tensor]
     ) -> Tensor | None:
-        """Check the batch, and the loss and the gradients of an optimizer's step. Outside of an update, do nothing.
+        """Check the batch, and the loss and the gradients of an optimizer's step.
 
         Args:
             optimizer: the optimizer.
@@ -144,8 +170,8 @@ class NonFiniteGuard:
             NonFiniteError: on a CPU, a value is bad; or it is the bad update that is repeated.
             SkippedUpdate: on a CPU, a value is bad and the update is to be skipped.
         """
-        if self._agent is None:
-            return None
+        if not self.is_awaited and optimizer.groups:
+            self._stepped.setdefault(optimizer, optimizer.num_updates)
         self._unchecked += flat if loss is None else [*flat, loss.detach()]
         self._check(optimizer, loss, gradients)
         return self.found_inf
@@ -156,7 +182,9 @@ class NonFiniteGuard:
         return None if self.is_awaited else self.found
 
     def finish(self, stats: Stats) -> Stats:
-        """End an update, and return its statistics; those of a skipped update are NaN, plus `skipped`, 1 or 0.
+        """Make the last check of an update, and return its statistics.
+
+        Those of a skipped update are NaN. If bad updates are skipped, `skipped` is added, 1 or 0.
 
         Raises:
             NonFiniteError: a statistic of a normalisation is bad; or, on a GPU, a recent update was.
@@ -174,7 +202,7 @@ class NonFiniteGuard:
             statistic.copy_(torch.where(self.found > 0, old, statistic))
         if not self._is_search:
             self._count.add_(1.0).mul_(self.found)
-            self._batches.append(batch)
+            self._batches.append((batch, self._stepped))
             self._num_bytes += sum(part.nbytes for part in batch if isinstance(part, Tensor))
             if self.num_updates % INTERVAL == 0 or self._num_bytes > LARGEST_KEPT // 2:
                 self._report(agent)
@@ -248,20 +276,26 @@ class NonFiniteGuard:
             if self.bad_in_a_row >= (MOST_SKIPPED if self.skips else 1):
                 if not self.skips:  # after the first bad update, all count as bad; name the first
                     number -= self.bad_in_a_row - 1
-                batch = self._batches[number - self.num_updates - 1]
-                raise self._error(agent, batch, number, *self._search(agent, batch))
+                batch, stepped = self._batches[max(number - self.num_updates - 1, -len(self._batches))]
+                raise self._error(agent, batch, number, *self._search(agent, batch, stepped))
             while len(self._batches) > self.num_updates - number:  # drop the checked batches
                 self._batches.popleft()
             for (optimizer, num_updates), num_made in zip(before.items(), made, strict=True):
                 optimizer.num_updates += num_made - num_updates  # skipped steps count for no schedule and no delay
-        updates = _updates_of(agent) if self.skips else {}
+        optimizers = [optimizer for _, stepped in self._batches for optimizer in stepped] if self.skips else []
+        updates = {optimizer: optimizer.num_updates for optimizer in optimizers}
         counts = torch.stack([self._count, *(part.num_made() for part in updates)]).to("cpu", non_blocking=True)
         event = torch.cuda.current_stream(self.found.device).record_event() if self.found.is_cuda else None
         self._reported, self._num_bytes = (self.num_updates, counts, updates, event), 0
 
-    def _search(self, agent: Any, batch: Batch) -> tuple[str, str]:
-        """Repeat a bad update, without an effect and without the run's random numbers, to name its first bad tensor."""
-        updates, noise = _updates_of(agent), agent.noise.state_dict()
+    def _search(self, agent: Any, batch: Batch, stepped: dict[Any, int]) -> tuple[str, str]:
+        """Repeat a bad update, without an effect and without the run's random numbers, to name its first bad tensor.
+
+        Delays and schedules are those of that update, from its optimizers' numbers of updates (`stepped`).
+        """
+        noise, updates = agent.noise.state_dict(), {optimizer: optimizer.num_updates for optimizer in stepped}
+        for optimizer, num_updates in stepped.items():
+            optimizer.num_updates = num_updates
         self.found.fill_(1.0)  # no step has an effect
         self._is_search = True
         try:
@@ -272,7 +306,7 @@ class NonFiniteGuard:
         finally:
             self._is_search = False
             agent.noise.load_state_dict(noise)
-            for optimizer, num_updates in updates.items():
+            for optimizer, num_updates in (self._stepped | updates).items():
                 optimizer.num_updates = num_updates
         return "a loss or a gradient was NaN or infinite, but not when the update was repeated", IN_LEARNING
 
@@ -284,7 +318,8 @@ class NonFiniteGuard:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the result of `state_dict`."""
-        self.num_updates, self.bad_in_a_row = state["num_updates"], state["bad_in_a_row"]
+        self.num_updates = state["num_updates"]
+        self.bad_in_a_row = state["bad_in_a_row"] if self.skips else 0  # the run may have skipped updates until now
         self.found.zero_()
         self._count.fill_(self.bad_in_a_row)
         self._clear()
@@ -296,13 +331,9 @@ class NonFiniteGuard:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a copy, with no pending checks."""
         vars(self).update(state)
+        if not self.skips:  # a bad update that is not reported yet is the original's
+            self.found, self._count = torch.zeros_like(self.found), torch.zeros_like(self._count)
         self._clear()
-
-
-def _updates_of(agent: Any) -> dict[Any, int]:
-    """Return the agent's optimizers, and the number of updates of each."""
-    optimizers = (part for part in vars(agent).values() if hasattr(part, "num_made") and part.groups)
-    return {part: part.num_updates for part in optimizers}
 
 
 def find(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from offpcc.algorithms.nonfinite import NonFiniteGuard
+from offpcc.algorithms.nonfinite import current_guard
 from offpcc.config.registry import configurable
 from offpcc.config.validation import (
     NONNEGATIVE,
@@ -96,11 +96,8 @@ class Optimizer:
         max_grad_norm: if given, the gradients of all groups together are clipped to this norm.
 
     Attributes:
-        guard: the agent's guard, set in each update. Before a step, it checks the loss and the gradients.
         num_updates: number of steps, without skipped ones.
     """
-
-    guard: NonFiniteGuard | None = None
 
     def __init__(
         self,
@@ -149,10 +146,10 @@ class Optimizer:
         if self.max_grad_norm is not None:
             clip(self.parameters, self.max_grad_norm)
         found_inf = None
-        if self.guard is not None:
+        if (guard := current_guard()) is not None:
             if flat_gradients is None:
                 flat_gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-            found_inf = self.guard.check_step(self, loss, gradients, flat_gradients)
+            found_inf = guard.check_step(self, loss, gradients, flat_gradients)
         for group in self.groups:
             group.step(self.num_updates if num_updates is None else num_updates, found_inf)
         self.num_updates += 1

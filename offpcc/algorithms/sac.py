@@ -86,8 +86,8 @@ class SAC(ActorCritic):
         self.actor_optimizer.minimize(actor_loss)
         self.alpha_optimizer.minimize(self.temperature.loss(entropy))
         self.update_targets()
-        own = {"actor_loss": actor_loss.detach(), "q": stats["q"], "entropy": entropy, "alpha": self.temperature()}
-        return {"critic_loss": stats["critic_loss"], **own, **stats}  # both named for the order of `stat_names`
+        stats = {**stats, "actor_loss": actor_loss.detach(), "entropy": entropy, "alpha": self.temperature()}
+        return {name: stats[name] for name in (*self.stat_names, *stats) if name in stats}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return J_Q = mean (Q(o, a) - y)^2, where y is `target` (eq. 5, 6), and statistics; see `td_loss`."""

@@ -284,7 +284,8 @@ class Checkpoints(Callback):
     """Callback that saves checkpoints, the best actor at the ends of epochs, and the last actor at the end of the run.
 
     A checkpoint is written when any of the three intervals has passed, and at the end of the run. The intervals do not
-    affect the results of the run.
+    affect the results of the run, with one exception: on a GPU with ``nonfinite = "skip"``, counts of updates for
+    schedules and delays leave out a skipped update only from the next report or checkpoint on.
 
     Args:
         folder: the run's folder.

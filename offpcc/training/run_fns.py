@@ -24,7 +24,16 @@ from offpcc.core import Algorithm, Buffer
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Logger, Loggers
-from offpcc.training.metrics import EXPLORING, Clock, Loop, columns, report_skipped_updates, summary, warn_no_updates
+from offpcc.training.metrics import (
+    EXPLORING,
+    SKIPPED,
+    Clock,
+    Loop,
+    columns,
+    report_skipped_updates,
+    summary,
+    warn_no_updates,
+)
 from offpcc.utils import signals
 from offpcc.utils.errors import DataWarning, UserError
 
@@ -49,7 +58,9 @@ class Run(NamedTuple):
 class Callback:
     """Base class of callbacks of the training loop; each method does nothing unless a subclass overrides it.
 
-    What a callback learns has to resume exactly, too: keep it in the algorithm, whose modules a checkpoint holds.
+    What a callback learns has to resume exactly, too. Keep it in the algorithm, whose modules and optimizers a
+    checkpoint holds. The class of the algorithm creates them in `__init__`: a checkpoint is loaded before `on_start`,
+    and refused if the algorithm lacks a part that was saved.
     """
 
     def on_start(self, run: Run) -> None:
@@ -165,14 +176,16 @@ def train(
     def update() -> None:
         batch = buffer.sample()
         stats = dict(algorithm.update_networks(batch))
-        td_error = stats.pop(TD_ERROR, None)  # not a number, but one for each step
-        if td_error is not None:
-            buffer.update_priorities(batch, td_error)
-        elif batch.weights is not None:
-            raise UserError(
-                f"{type(buffer).__name__} draws by TD errors, but an update of {type(algorithm).__name__} gives none; "
-                f"leave build.buffer_class out, or choose an algorithm such as sac or td3"
-            )
+        if batch.weights is not None:
+            td_error = stats.pop(TD_ERROR, None)  # not a number, but one for each step
+            if td_error is None:
+                raise UserError(
+                    f"{type(buffer).__name__} draws by TD errors, but an update of {type(algorithm).__name__} gives "
+                    f"none; leave build.buffer_class out, or choose an algorithm such as sac or td3"
+                )
+            skipped = stats.get(SKIPPED)
+            if skipped is None or skipped.device.type != "cpu" or not skipped:  # a GPU is not waited for
+                buffer.update_priorities(batch, td_error)
         loop.stats.add(stats)
         loop.pending_updates -= 1.0
         loop.num_updates += 1

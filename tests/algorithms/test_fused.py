@@ -265,8 +265,8 @@ class OwnLoss(SAC):
 
 
 class OwnUpdate(TD3):
-    def update_networks(self, batch):
-        return super().update_networks(batch)
+    def inner_update(self, batch):
+        return super().inner_update(batch)
 
 
 class OwnError(SAC):

@@ -142,6 +142,16 @@ def test_a_skipped_update_of_a_weighted_batch(name):
     assert stats["td_error"].isnan().all(), "no priority may come from it"
 
 
+@pytest.mark.parametrize("name", ["sac", "td3", "cql", "iql", "bcq"])
+def test_a_critics_loss_may_have_statistics_of_its_own(name):
+    agent = agent_of(name, fused=False) if name != "cql" and name != "bcq" else agent_of(name)
+    loss = agent.critic_loss
+    own = {"gap": torch.zeros(())} if name == "cql" else {}  # which its multiplier needs
+    agent.critic_loss = lambda h, given: (loss(h, given)[0], {"mine": torch.ones(()), **own})
+    stats = update_in_float32(agent, data("memoryless", 1)[1])
+    assert stats["mine"] == 1.0 and "q" not in stats and stats["critic_loss"].isfinite()
+
+
 def test_an_algorithm_without_critics_has_no_errors():
     agent = build(BC)
     _, batch = data("memoryless", 1)

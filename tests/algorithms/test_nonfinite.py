@@ -11,7 +11,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import nn
 
-from offpcc.algorithms import ALGORITHMS, SAC, nonfinite
+from offpcc.algorithms import ALGORITHMS, BC, SAC, nonfinite
 from offpcc.algorithms.nonfinite import INTERVAL, MOST_SKIPPED, NonFiniteError, find
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.core import Batch, Step
@@ -266,6 +266,106 @@ def test_an_update_that_calls_its_parents_is_one():
         agent.update_networks(with_number(batch(), "rewards", INF))
 
 
+class Mixin:
+    def update_networks(self, batch):
+        return super().update_networks(batch)
+
+
+@pytest.mark.parametrize("parents, name", [((SAC,), "update_networks"), ((Mixin, SAC), "own_method")])
+def test_an_update_networks_of_ones_own_is_refused(parents, name):
+    with pytest.raises(UserError, match=r"Mine overrides update_networks.*rename the method to inner_update"):
+        type("Mine", parents, {name: Mixin.update_networks})(OBSERVATIONS, ACTIONS)
+
+
+class Component:
+    """A part of an agent that is no module, with an optimizer."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+
+class Nested(SAC):
+    """Steps an optimizer that is no attribute of the agent, before its own."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.head, self.calls = nn.Linear(3, 1), 0
+        optimizer = Optimizer([(self.head.parameters(), 1e-2)])
+        self.optimizers = {"list": [optimizer], "dict": {"head": optimizer}, "component": Component(optimizer)}
+
+    def head_optimizer(self):
+        return self.optimizers["list"][0]
+
+    def inner_update(self, batch):
+        self.calls += 1
+        loss = (self.head(batch.observations) * batch.rewards).square().mean()
+        {"list": self.optimizers["list"][0], "dict": self.optimizers["dict"]["head"]}.get(
+            self.kind, self.optimizers["component"].optimizer
+        ).minimize(loss)
+        return super().inner_update(batch)
+
+    kind = "list"
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "component"])
+@pytest.mark.parametrize("policy", ["raise", "skip"])
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_an_optimizer_in_a_list_or_in_a_component_is_guarded(kind, policy, is_awaited):
+    agent = Nested(OBSERVATIONS, ACTIONS, hidden_dims=(8,), nonfinite=policy)
+    agent.kind, agent.nonfinite_guard.is_awaited = kind, is_awaited
+    agent.update_networks(batch())
+    before, bad = agent.head.weight.clone(), with_number(batch(seed=1), "rewards", NAN)
+    if policy == "raise" and is_awaited:
+        with pytest.raises(NonFiniteError, match="update 2: the batch's rewards is nan"):
+            agent.update_networks(bad)
+    else:
+        agent.update_networks(bad)
+    assert torch.equal(agent.head.weight, before)
+    if policy == "skip":
+        agent.state_dict()  # on a GPU, waits for the counts
+        assert agent.head_optimizer().num_updates == agent.critic_optimizer.num_updates == 1
+
+
+def test_an_update_of_another_agent_inside_an_update_has_its_own_guard():
+    class Two(SAC):
+        def inner_update(self, given):
+            self.helper.update_networks(given._replace(rewards=torch.zeros_like(given.rewards)))
+            return super().inner_update(given)
+
+    agent = Two(OBSERVATIONS, ACTIONS, hidden_dims=(8,), nonfinite="skip")
+    agent.helper = BC(OBSERVATIONS, ACTIONS, hidden_dims=(8,))
+    agent.update_networks(batch())
+    assert agent.helper.nonfinite_guard.num_updates == agent.nonfinite_guard.num_updates == 1
+    with pytest.raises(NonFiniteError, match="the batch's actions is nan"):
+        agent.update_networks(with_number(batch(), "actions", NAN))
+    assert agent.update_networks(with_number(batch(), "rewards", NAN))["skipped"] == 1
+    assert nonfinite.current_guard() is None
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_after_another_exception_no_update_is_under_way(is_awaited):
+    """A second Ctrl-C, for example."""
+    agent = trained("sac page")
+    guard, loss = agent.nonfinite_guard, agent.actor_loss
+    guard.is_awaited = is_awaited
+
+    def interrupted(h, batch):
+        raise KeyboardInterrupt
+
+    agent.actor_loss = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        agent.update_networks(batch())
+    agent.actor_loss = loss
+    agent.prepare(with_number(batch(), "rewards", NAN))  # outside of updates, nothing is checked
+    x = nn.Parameter(torch.ones(2))
+    Optimizer([([x], 0.1)]).minimize(NAN * x.sum())
+    assert torch.isnan(x).all() and nonfinite.current_guard() is None
+    assert guard.num_updates == 3 and guard._agent is guard._batch is None and not guard._unchecked
+    with pytest.raises(NonFiniteError, match="update 5: the batch's rewards is nan"):
+        for seed in range(3 * INTERVAL):
+            agent.update_networks(with_number(batch(seed=seed), "rewards", NAN if seed == 1 else 0.5))
+
+
 def test_an_optimizer_outside_of_an_update_is_not_watched():
     x = nn.Parameter(torch.ones(2))
     Optimizer([([x], 0.1)]).minimize(NAN * x.sum())
@@ -399,6 +499,59 @@ def test_late_reports_of_skipped_updates():
         for _ in range(MOST_SKIPPED + 3 * INTERVAL):
             agent.update_networks(bad)
     assert agent.nonfinite_guard.num_updates > 4 * INTERVAL + MOST_SKIPPED, "those before the good one do not count"
+
+
+def test_a_run_that_skipped_updates_is_resumed_without_skipping():
+    agent, bad = built("sac page", nonfinite="skip"), with_number(batch(), "rewards", NAN)
+    agent.nonfinite_guard.is_awaited = False
+    for number in range(8):
+        agent.update_networks(bad if number >= 5 else batch(seed=number))
+    state = copy.deepcopy(agent.state_dict())
+    assert state["nonfinite_guard"] == {"num_updates": 8, "bad_in_a_row": 3}
+    other = built("sac page")
+    other.nonfinite_guard.is_awaited = False
+    other.load_state_dict(state)
+    with pytest.raises(NonFiniteError, match="update 9: the batch's rewards is nan"):
+        for _ in range(3 * INTERVAL):
+            other.update_networks(bad)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda agent: pickle.loads(pickle.dumps(agent))])
+def test_a_copy_has_no_bad_update_that_was_not_reported(copied):
+    agent = trained("sac page", 5)
+    agent.nonfinite_guard.is_awaited = False
+    agent.update_networks(with_number(batch(), "rewards", NAN))
+    other = copied(agent)
+    before = tensors(other)[".critics.net.0.weight"]
+    for seed in range(3 * INTERVAL):
+        other.update_networks(batch(seed=seed))
+    assert not torch.equal(tensors(other)[".critics.net.0.weight"], before), "it learns"
+    with pytest.raises(NonFiniteError, match="update 6: the batch's rewards is nan"):
+        agent.state_dict()
+
+
+@pytest.mark.parametrize("at", [4, 6, 10, INTERVAL])
+@pytest.mark.parametrize("kind", ["td3 page", "td3_bc page", "ddpg", "cql"])
+def test_a_bad_loss_of_a_delayed_actor_is_named_late(kind, at):
+    """The update is repeated as it was: with the delays, the schedules and the imitation of then."""
+    agent = built(kind, bc_steps=at) if kind == "cql" else built(kind)
+    agent._fused, agent.nonfinite_guard.is_awaited = None, False
+    loss = agent.actor_loss if kind != "cql" else agent.actor.log_prob
+
+    def spoilt(h, given):
+        made = loss(h, given)
+        is_marked = bool((given[0, 0, 0] if kind == "cql" else given.actions[0, 0, 0]) == 0.625)
+        return made * INF if is_marked else made
+
+    if kind == "cql":
+        agent.actor.log_prob = spoilt
+    else:
+        agent.actor_loss = spoilt
+    with pytest.raises(NonFiniteError, match=rf"update {at}: the loss of actor_optimizer is") as caught:
+        for number in range(1, at + 3 * INTERVAL):
+            given = batch(seed=number)
+            agent.update_networks(with_number(given, "actions", 0.625, (0, 0, 0)) if number == at else given)
+    assert caught.value.update == at
 
 
 # Acting ---------------------------------------------------------------------------------------------------------

@@ -84,6 +84,66 @@ def test_a_wrong_part_is_one_message(launch, tmp_path, line, words):
     assert all(word in err for word in words), err
 
 
+MY_MODEL = """
+import torch
+import offpcc
+from offpcc.algorithms import SAC
+from offpcc.algorithms.optim import Optimizer
+from offpcc.training.run_fns import Callback
+
+
+@offpcc.configurable
+class Modelled(SAC):
+    def __init__(self, observation_space, action_space, **kwargs):
+        super().__init__(observation_space, action_space, **kwargs)
+        self.model = torch.nn.Linear(1, 1)
+        self.model_optimizer = Optimizer([(self.model.parameters(), 1e-2)])
+
+
+@offpcc.configurable
+class Fitting(Callback):
+    def before_updates(self, run):
+        agent = run.algorithm
+        agent.model_optimizer.minimize((agent.model(run.buffer.peek().rewards)).square().mean())
+
+    def on_end(self, run):
+        print("weight", run.algorithm.model.weight.item(), run.algorithm.model_optimizer.num_updates)
+"""
+
+
+def test_a_model_of_the_algorithms_class_is_resumed_exactly(launch, tmp_path):
+    """As the docstring of `Callback` and CONTRIBUTING say."""
+    (tmp_path / "my_model.py").write_text(MY_MODEL)
+    told = []
+    for name, epochs in (("whole", [2]), ("parts", [1, 2])):
+        for count in epochs:
+            lines = ["import my_model", "include 'configs/test/template_short.gin'", *QUICK]
+            lines += ["build.callbacks = [@Fitting]", f"train.num_epochs = {count}", ""]
+            (tmp_path / "mine.gin").write_text("\n".join(lines))
+            arguments = "--env", "pendulum-p-v0", "--algo", "Modelled", "--config", "mine.gin", "--results", name
+            code, out, err = launch(*arguments, *(["--resume"] if count != epochs[0] else []))
+            assert code == 0, err
+        told.append([line for line in out.split("\n") if line.startswith("weight")])
+    assert told[0] == told[1] and len(told[0]) == 1
+
+
+def test_an_algorithm_that_overrides_update_networks_is_one_message(launch, tmp_path):
+    (tmp_path / "my_model.py").write_text(MY_MODEL + OVERRIDING)
+    (tmp_path / "mine.gin").write_text("import my_model\ninclude 'configs/test/template_short.gin'\n")
+    code, _, err = launch("--env", "pendulum-p-v0", "--algo", "Overriding", "--config", "mine.gin")
+    assert code == 2 and "Traceback" not in err
+    assert "Overriding overrides update_networks" in err and "rename the method to inner_update" in err
+
+
+OVERRIDING = """
+
+@offpcc.configurable
+class Overriding(SAC):
+    def update_networks(self, batch):
+        return {}
+"""
+
+
 class Noting(Callback):
     ends = 0
 

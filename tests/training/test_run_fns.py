@@ -93,6 +93,55 @@ def run(memoryless=True, settings=(), longest_episode=LONGEST_EPISODE, **argumen
     return algorithm, logger, loop
 
 
+class Weighted(ReplayBuffer):
+    """Counts the calls of `update_priorities`."""
+
+    weights, num_calls = None, 0
+
+    def importance_weights(self, items):
+        return self.weights
+
+    def update_priorities(self, batch, td_error):
+        assert torch.isfinite(td_error).all(), "those of a skipped update are NaN"
+        self.num_calls += 1
+
+
+def run_with(algorithm, buffer):
+    env = Counting()
+    algorithm.interaction = Interaction(LocalEnvironments(lambda: env, [0]), algorithm, buffer)
+    settings = {"num_epochs": 1, "num_steps_per_epoch": 30, "update_after": 10}
+    loop = train(algorithm, buffer, algorithm.interaction, None, Recorder(), **settings)
+    return loop.rows[-1], loop
+
+
+def test_a_skipped_update_sets_no_priorities():
+    class Skipping(Counted):
+        stat_names = ("loss", "skipped")
+
+        def update_networks(self, batch):
+            skipped = torch.tensor(float(len(self.updates) % 2))
+            td_error = torch.where(skipped > 0, torch.nan, torch.ones_like(batch.loss_mask))
+            return {**super().update_networks(batch), "td_error": td_error, "skipped": skipped}
+
+    algorithm = Skipping()
+    buffer = Weighted(Counting.observation_space, Counting.action_space, batch_size=2)
+    buffer.weights = np.ones(2)
+    row, loop = run_with(algorithm, buffer)
+    assert loop.num_updates == 20 and buffer.num_calls == 10 and row["update/skipped"] == 0.5
+
+
+def test_td_error_is_an_ordinary_statistic_without_weights():
+    class Telling(Counted):
+        stat_names = ("loss", "td_error")
+
+        def update_networks(self, batch):
+            return {**super().update_networks(batch), "td_error": torch.tensor(3.0)}
+
+    buffer = Weighted(Counting.observation_space, Counting.action_space, batch_size=2)
+    row, _ = run_with(Telling(), buffer)
+    assert row["update/td_error"] == 3.0 and not buffer.num_calls
+
+
 def test_an_agent_without_memory_updates_every_update_every_steps():
     algorithm, _, loop = run(update_every=5)
     assert loop.num_updates == len(algorithm.updates) == 30

@@ -116,7 +116,10 @@ class BufferBase(Snapshotable):
         return None
 
     def update_priorities(self, batch: Batch, td_error: torch.Tensor) -> None:
-        """Receive the TD errors (B, T, 1) of the update with the last batch; called if the batch had weights."""
+        """Receive the TD errors (B, T, 1) of the update with the last batch; called if the batch had weights.
+
+        If the update was skipped, they are NaN on a GPU; on the CPU there is no call.
+        """
 
     @property
     def max_items(self) -> int:
@@ -128,7 +131,7 @@ class BufferBase(Snapshotable):
         raise NotImplementedError
 
     def item_changed(self, item: int) -> None:
-        """Note that an item was stored, replaced or removed; a subclass may override it."""
+        """Note that an item was stored, replaced or removed; a subclass may override it. `shares` is up to date."""
 
     def items_replaced(self) -> None:
         """Note that recorded data or a checkpoint replaced all items; a subclass may override it."""

@@ -154,9 +154,9 @@ class InRings(BufferBase):
                 lost = self._place(env, ring.cursor + 1 + age)
                 self.revisions[lost // self.chunk_rows] += 1
                 self.num_transitions -= int(storage.is_start[lost])
-                self.item_changed(lost)
                 storage.is_start[lost] = False
                 storage.actions[lost], storage.rewards[lost], storage.terminations[lost] = 0.0, 0.0, 0.0
+                self.item_changed(lost)
         else:
             ring.size += 1
         ring.cursor = (ring.cursor + 1) % self.ring_rows

@@ -9,7 +9,7 @@ import prioritized_replay
 import pytest
 import torch
 from conftest import QUICK, merged, rows, run_folder
-from prioritized_replay import PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, SumTree
+from prioritized_replay import BLOCK, PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, SumTree
 from pushing import ACTIONS, OBSERVATIONS, equal, pushes, recorded, through_a_file
 from test_both_buffers import as_data
 from test_resume import ODD, assert_same
@@ -74,6 +74,19 @@ def test_edges_are_found_where_there_is_weight():
     tree = SumTree(300)
     tree.set(np.array([5, 130, 131]), np.array([1e-9, 1.0, 1e9]))
     assert tree.find(np.array([0.0, 1.0, 1.0 - 2.0**-53])).tolist() == [5, 131, 131]
+
+
+def test_no_leaf_without_weight_is_found_at_the_edges_of_blocks():
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        weights = draw.uniform(0.0, 1.0, BLOCK * 200)
+        weights[::BLOCK] = 0.0  # a number below its block, by rounding, must not find the block's first leaf
+        weights[draw.random(len(weights)) < 0.3] = 0.0
+        tree = SumTree(len(weights))
+        tree.set(np.arange(len(weights)), weights)
+        edges = (tree.ends / tree.ends[-1])[:-1]
+        numbers = np.concatenate([edges, np.nextafter(edges, 1.0), np.nextafter(edges, 0.0)])
+        assert (weights[tree.find(numbers)] > 0.0).all()
 
 
 def test_a_tree_that_was_changed_is_the_same_as_a_new_one():
@@ -179,6 +192,36 @@ def test_nan_in_a_skipped_update_changes_no_priority(algo):
     powers, batch = buffer.powers.copy(), buffer.sample()
     buffer.update_priorities(batch, torch.full_like(batch.loss_mask, torch.nan))
     assert np.array_equal(buffer.powers, powers) and np.isfinite(buffer.largest)
+    assert buffer.num_updates == 1, "beta grows by updates that are made"
+
+
+@ALGOS
+@pytest.mark.parametrize("capacity", [40, 60])
+def test_another_capacity_is_refused(algo, capacity):
+    """Priorities would belong to other items."""
+    buffer = filled(CLASSES[algo])
+    other = CLASSES[algo](OBSERVATIONS, ACTIONS, capacity=capacity, batch_size=100)
+    with pytest.raises(UserError, match=f"has {capacity} places for items, but 50 were saved.*set the capacity"):
+        other.load_state_dict(through_a_file(buffer.state_dict()))
+
+
+class Eager(PrioritizedReplayBuffer):
+    """Updates its tree at once, not at the next draw."""
+
+    def item_changed(self, item):
+        self.set_powers(np.array([item]), self.largest)
+
+
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_a_buffer_may_update_its_tree_when_an_item_changes(num_envs):
+    buffer = Eager(OBSERVATIONS, ACTIONS, capacity=12, batch_size=200, num_envs=num_envs)
+    for number in range(12):
+        for pushed in pushes((1 + number % 4, "truncated")):
+            buffer.push(*pushed._replace(env=number % num_envs))
+        buffer.sample()
+        items = np.arange(buffer.max_items)
+        assert np.array_equal(buffer.tree.leaves.reshape(-1)[: len(items)] > 0, buffer.shares(items) > 0)
+        assert buffer.storage.is_start[buffer.drawn].all()
 
 
 @ALGOS
