@@ -81,7 +81,7 @@ def train_one(options: TrainOptions, run_id: int) -> None:
     folder = find_folder(options, run_id)
     try:
         check_startable(folder, *resolve_env_and_dataset(options.env, options.dataset), options.resume)
-        result = fit(make_spec(options, folder), folder.path, resume=options.resume)
+        result = fit(make_spec(options, folder), resume=options.resume)
     except RunExistsError as error:
         raise UserError(refusal(options, folder, error.status)) from error
     except signals.Interrupted as stop:

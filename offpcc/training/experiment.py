@@ -18,7 +18,7 @@ from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
-from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, check, rules_of
+from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBuilder
 from offpcc.data.buffers.snapshot import Manifest
@@ -39,7 +39,7 @@ from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Loop
 from offpcc.training.run_fns import Callback, train
 from offpcc.training.saturation import Saturation
-from offpcc.training.spec import Callbacks, OwnLoggers, RunSpec
+from offpcc.training.spec import Callbacks, OwnLoggers, RunSpec, make_deterministic
 from offpcc.utils.errors import DataWarning, UserError, first_line
 from offpcc.utils.system import is_shortage
 
@@ -226,7 +226,6 @@ def build(
         an update, but costs memory. The environment variable ``OFFPCC_KEEP_MEMORY=0`` turns it off (see
         `offpcc.utils.system`).
     """
-    check("build", rules_of(build), {"seed": seed, "threads": threads, "dataset_fraction": dataset_fraction})
     spec = RunSpec.make(
         env,
         algo,
@@ -275,6 +274,7 @@ def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
     loading.recall_used(spec.used)
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
+    make_deterministic(spec.device)
     algorithm_class = find_algorithm(spec.algo)
     data = data or read_data(spec)
     seen: tuple[spaces.Space[Any], spaces.Space[Any]] | None = None

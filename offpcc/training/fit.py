@@ -54,7 +54,7 @@ from offpcc.training.loggers import (
 )
 from offpcc.training.loggers.csv_logger import joined_columns, table_text
 from offpcc.training.plotting import plot_run, read_progress
-from offpcc.training.run_dir import Origin, RunFolder, check_origin
+from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
 from offpcc.training.run_fns import (
     check_num_envs,
     check_settings,
@@ -69,6 +69,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import DataWarning, UserError
 from offpcc.utils.files import open_regular, telling_of_faults
 from offpcc.utils.locks import FolderLock
+from offpcc.utils.paths import as_path
 from offpcc.utils.system import available_bytes
 from offpcc.utils.version import tell_changed
 
@@ -116,9 +117,11 @@ def fit(
 
     Args:
         spec: the description of the run.
-        run_dir: the run's folder; None for ``<results>/<environment>/<algorithm>/<seed>``.
+        run_dir: the run's folder; None for ``<results>/<environment>/<algorithm>/<seed>``. The folders beside a folder
+            given here do not matter. In a folder of results, all runs of an algorithm have to learn from the same.
         resume: whether to go on with a run that exists; otherwise it is refused.
-        announce: receives each line of text for the user.
+        announce: receives the text before and after training. The progress bar and the rows of epochs still go to the
+            standard output.
 
     Raises:
         RunExistsError: the folder holds a run, and `resume` is False.
@@ -127,7 +130,9 @@ def fit(
         EnvironmentFault: an environment misbehaves.
         Interrupted: the user stopped the run (Ctrl-C or SIGTERM); it is saved, and can be resumed.
     """
-    folder = run_folder(spec) if run_dir is None else RunFolder.at(Path(run_dir))
+    if run_dir is not None and not str(run_dir):
+        raise UserError('run_dir is "", which would be the current folder; give the name of a folder for the run')
+    folder = run_folder(spec) if run_dir is None else RunFolder.at(as_path(run_dir, "run_dir"))
     with signals.handled(), closing(FolderLock(folder.path)) as lock:
         lock.take_if_there()
         return _fit_locked(spec, folder, lock, resume, announce)
@@ -175,7 +180,7 @@ def _check_place(folder: RunFolder, origin: Origin, resume: bool) -> str | None:
 def _fit_locked(spec: RunSpec, folder: RunFolder, lock: FolderLock, resume: bool, announce: Announce) -> RunResult:
     plan = plan_run(spec, folder, resume)
     if plan is None:
-        announce(f"run {folder.run_id} is finished; there is nothing left to do")
+        announce(f"run {spec.seed} is finished; there is nothing left to do")
         tell_result(folder, announce)
         if not folder.has_checkpoint():
             announce(f"it cannot be gone on with, as {folder.checkpoint} is gone")
@@ -192,7 +197,7 @@ def _fit_locked(spec: RunSpec, folder: RunFolder, lock: FolderLock, resume: bool
         if plan.status and plan.checkpoint is None:
             messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
         announce("\n".join([*describe_config(spec, experiment.config, folder.config), *messages]))
-        folder.create(experiment.config, run_dirs.facts(spec, folder.run_id, experiment))
+        folder.create(experiment.config, run_dirs.facts(spec, experiment))
         _train(spec, folder, experiment, plan.bound, announce)
     return RunResult(folder.path)
 
@@ -218,9 +223,12 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
     """
     origin = origin_of(spec.env, spec.dataset)
     status = _check_place(folder, origin, resume)
+    if status and resume:
+        check_same_record(folder, spec)
     check_complete(spec.training)
     check_writable(spec.algo, spec.algorithm)
     check_writable("the buffer", spec.buffer)
+    check_writable("environments", {name: spec.environments[name] for name in spec.given_environments})
     check_writable("build", {name: getattr(spec.parts, name) for name in spec.given_parts if name == "buffer_class"})
     checkpoint, faults = read_checkpoint(folder) if status and resume else (None, [])
     is_over = (
@@ -229,7 +237,8 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
         and (checkpoint is None or checkpoints.is_over(checkpoint, spec.training["num_epochs"]))
     )
     config = checkpoint["config"] if checkpoint else text_of(folder.config) if folder.config.is_file() else ""
-    if is_over and spec.dataset is not None and is_known_to_be_same(spec, plain_values(config)):
+    has_file = spec.dataset is not None and not isinstance(spec.dataset, Dataset)
+    if is_over and has_file and is_known_to_be_same(spec, plain_values(config)):
         return None
     experiment = _build(spec, folder, origin, status, resume)
     bound: str | None = bound_text(spec, experiment)
@@ -241,7 +250,7 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
         return None
     if checkpoint is not None:
         messages += check_same_run(spec, experiment, checkpoint, bound_text(spec, experiment))
-        if spec.config.file == folder.config:  # which binds all values
+        if is_own_config(spec, folder.config):  # which binds all values
             bound = checkpoint.get("bound")
     if spec.save_dataset is not None:
         experiment.check_recording(spec.save_dataset, resume)
@@ -379,7 +388,7 @@ def start(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: bool) -> list
 def _train(spec: RunSpec, folder: RunFolder, experiment: Experiment, bound: str | None, announce: Announce) -> None:
     """Train to the end and announce the result; if the user stops the run, save a checkpoint and stop."""
     num_epochs, loop = spec.training["num_epochs"], experiment.loop
-    console = ConsoleLogger(f"{experiment.title} run {folder.run_id}")
+    console = ConsoleLogger(f"{experiment.title} run {spec.seed}")
     saving = Checkpoints(folder, experiment, experiment.config, num_epochs, bound, **spec.checkpoints._asdict())
     started = time.monotonic()
     with ExitStack() as stack:
@@ -448,7 +457,7 @@ def open_loggers(spec: RunSpec, folder: RunFolder, experiment: Experiment, conso
                 algorithm=spec.algo,
                 # Weights & Biases averages over a group, so runs with other settings need another group.
                 config_name=f"{details['config_name']} {digest(plain_values(experiment.config))}",
-                run_id=folder.run_id,
+                run_id=spec.seed,
                 wandb_id=details["wandb_id"],
                 config=values(experiment.config),
                 announce=console.print,
@@ -501,6 +510,11 @@ def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Lo
 # Text for the user ----------------------------------------------------------------------------------------------------
 
 
+def is_own_config(spec: RunSpec, file: Path) -> bool:
+    """Check whether the bindings come from the run's own config, however its path is written."""
+    return spec.config.file is not None and Path(spec.config.file).resolve() == file.resolve()
+
+
 def describe_config(spec: RunSpec, config: str, file: Path) -> list[str]:
     """Return the bindings in use, one line per class, and the file with all values.
 
@@ -509,7 +523,7 @@ def describe_config(spec: RunSpec, config: str, file: Path) -> list[str]:
         config: all values in use, as gin writes them.
         file: the file that stores them.
     """
-    if spec.config.file == file:  # the run resumes with its own config, which binds every value
+    if is_own_config(spec, file):  # the run resumes with its own config, which binds every value
         return [*spec.config.given, f"all values are as the run was begun with; they are in {file}"]
     used, bound = values(config), values(spec.config.text)
     settings = defaultdict[str, list[str]](list)

@@ -219,6 +219,34 @@ def test_tables_that_are_kept_are_numbered(tmp_path):
     assert [file.read_text() for file in kept] == [f"step\n{number}\n" for number in range(3)]
 
 
+@pytest.mark.parametrize("name", ["favourite", "1"])
+def test_a_run_goes_on_only_with_its_own_environment_seed_and_algorithm(tmp_path, name):
+    folder = tmp_path / name
+    fit(spec(algo="sac"), folder, announce=silent)
+    record = json.loads((folder / "run.json").read_text())
+    assert (record["run_id"], record["seed"]) == (1, 1), "that of the run, whatever the folder is called"
+    before = (folder / "checkpoint.pt").read_bytes()
+    for given, words in (
+        (("pendulum-v0", "sac", 1), "env pendulum-p-v0.*pendulum-v0"),
+        (("pendulum-p-v0", "sac", 2), "seed 1.* 2"),
+        (("pendulum-p-v0", "td3", 1), "algo sac.*td3"),
+    ):
+        env, algo, seed = given
+        with pytest.raises(UserError, match=f"was made with {words}") as error:
+            fit(RunSpec.make(env, algo, seed=seed), folder, resume=True, announce=silent)
+        assert "name another folder" in error.value.message
+    assert (folder / "checkpoint.pt").read_bytes() == before
+    assert fit(spec(algo="sac"), folder, resume=True, announce=silent).was_finished
+
+
+def test_runs_beside_a_folder_of_ones_own_do_not_matter(unit_file, tmp_path):
+    fit(spec(algo="sac"), tmp_path / "1", announce=silent)
+    offline = {"algo": "bc", "env": None, "dataset": unit_file, "file": "test/offline_short.gin"}
+    fit(spec(**offline), tmp_path / "2", announce=silent)
+    with pytest.raises(UserError, match=r"the run in \S+ learned in pendulum-p-v0, not from recorded data"):
+        fit(spec(**offline), tmp_path / "1", resume=True, announce=silent)
+
+
 # What is not done -----------------------------------------------------------------------------------------------------
 
 
