@@ -29,9 +29,10 @@ from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
 from offpcc.config.gin_files import text_of
-from offpcc.config.loading import check_writable, plain_values, results_folder, values
+from offpcc.config.loading import check_writable, is_writable, plain_values, results_folder, values
 from offpcc.core import is_image
 from offpcc.data import Dataset, offline
+from offpcc.data.recording.episode_log import log_path
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.rendering import backend
@@ -40,7 +41,14 @@ from offpcc.training import run_dir as run_dirs
 from offpcc.training.checkpoint import Checkpoint, Checkpoints
 from offpcc.training.comparison import Settings, check_unchanged, digest, may_change
 from offpcc.training.evaluation import frames_per_second, record_episodes
-from offpcc.training.experiment import Experiment, build_run, check_complete, check_context_length, read_data
+from offpcc.training.experiment import (
+    Experiment,
+    build_run,
+    check_complete,
+    check_context_length,
+    closed_on_failure,
+    read_data,
+)
 from offpcc.training.loggers import (
     ConsoleLogger,
     CSVLogger,
@@ -185,19 +193,22 @@ def _fit_locked(spec: RunSpec, folder: RunFolder, lock: FolderLock, resume: bool
         if not folder.has_checkpoint():
             announce(f"it cannot be gone on with, as {folder.checkpoint} is gone")
         return RunResult(folder.path, was_finished=True)
-    with telling_of_faults(folder.path):
-        folder.path.mkdir(parents=True, exist_ok=True)
-        lock.take()
-        if (now := folder.status()) != plan.status:
-            raise RunExistsError(folder, now or "unfinished")
-    experiment, messages = plan.experiment, [*plan.messages, *start(spec, folder, plan, resume)]
-    if lock.message:
-        messages.append(lock.message)
+    experiment = plan.experiment
+    with closed_on_failure(experiment):
+        with telling_of_faults(folder.path):
+            folder.path.mkdir(parents=True, exist_ok=True)
+            lock.take()
+            if (now := folder.status()) != plan.status:
+                raise RunExistsError(folder, now or "unfinished")
+        messages = [*plan.messages, *start(spec, folder, plan, resume)]
+        if lock.message:
+            messages.append(lock.message)
     with signals.deferred(), telling_of_faults(folder.path):
-        if plan.status and plan.checkpoint is None:
-            messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
-        announce("\n".join([*describe_config(spec, experiment.config, folder.config), *messages]))
-        folder.create(experiment.config, run_dirs.facts(spec, experiment))
+        with closed_on_failure(experiment):
+            if plan.status and plan.checkpoint is None:
+                messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
+            announce("\n".join([*describe_config(spec, experiment.config, folder.config), *messages]))
+            folder.create(experiment.config, run_dirs.facts(spec, experiment))
         _train(spec, folder, experiment, plan.bound, announce)
     return RunResult(folder.path)
 
@@ -225,11 +236,16 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
     status = _check_place(folder, origin, resume)
     if status and resume:
         check_same_record(folder, spec)
+    if status is None and not folder.is_in_results and os.path.lexists(folder.config):
+        raise UserError(
+            f"{folder.config} is there, but no run: it would be overwritten; move it, or name another folder"
+        )
     check_complete(spec.training)
     check_writable(spec.algo, spec.algorithm)
     check_writable("the buffer", spec.buffer)
     check_writable("environments", {name: spec.environments[name] for name in spec.given_environments})
-    check_writable("build", {name: getattr(spec.parts, name) for name in spec.given_parts if name == "buffer_class"})
+    own = {name: loading.with_names(getattr(spec.parts, name)) for name in spec.given_parts if name != "loggers"}
+    check_writable("build", own)  # loggers of the user's may change
     checkpoint, faults = read_checkpoint(folder) if status and resume else (None, [])
     is_over = (
         resume
@@ -241,19 +257,20 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
     if is_over and has_file and is_known_to_be_same(spec, plain_values(config)):
         return None
     experiment = _build(spec, folder, origin, status, resume)
-    bound: str | None = bound_text(spec, experiment)
-    messages = [*describe_data(spec, experiment), *_warnings(spec, experiment), *faults]
-    if is_over:
-        experiment.close()
-        new = plain_values(experiment.config) if config else {}
-        _check_unchanged(checkpoint, plain_values(config), new, plain_values(bound_text(spec, experiment)))
-        return None
-    if checkpoint is not None:
-        messages += check_same_run(spec, experiment, checkpoint, bound_text(spec, experiment))
-        if is_own_config(spec, folder.config):  # which binds all values
-            bound = checkpoint.get("bound")
-    if spec.save_dataset is not None:
-        experiment.check_recording(spec.save_dataset, resume)
+    with closed_on_failure(experiment):
+        bound: str | None = bound_text(spec, experiment)
+        messages = [*describe_data(spec, experiment), *_warnings(spec, experiment), *faults]
+        if is_over:
+            new = plain_values(experiment.config) if config else {}
+            _check_unchanged(checkpoint, plain_values(config), new, plain_values(bound_text(spec, experiment)))
+            experiment.close()
+            return None
+        if checkpoint is not None:
+            messages += check_same_run(spec, experiment, checkpoint, bound_text(spec, experiment))
+            if is_own_config(spec, folder.config):  # which binds all values
+                bound = checkpoint.get("bound")
+        if spec.save_dataset is not None:
+            experiment.check_recording(spec.save_dataset, resume)
     return RunPlan(experiment, status, checkpoint, bound, messages)
 
 
@@ -273,6 +290,17 @@ def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None,
             if status and not resume:
                 raise RunExistsError(folder, status)
         experiment = build_run(spec, data)
+    with closed_on_failure(experiment):
+        _check_built(spec, experiment)
+    return experiment
+
+
+def _check_built(spec: RunSpec, experiment: Experiment) -> None:
+    """Check the settings of a run that is built.
+
+    Raises:
+        UserError: an argument or a binding is invalid or has no effect.
+    """
     algorithm, buffer = experiment.algorithm, experiment.buffer
     check_settings(**spec.training)
     check_num_envs(experiment.interaction, spec.training["num_steps_per_epoch"])
@@ -286,7 +314,6 @@ def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None,
     given = [*loading.add_used(type(algorithm), spec.algorithm), *loading.add_used(type(buffer), spec.buffer)]
     check_unused_bindings([*spec.config.bindings, *given], idle)
     algorithm.actor_file()  # raise now, not after an epoch, if the actor cannot be saved
-    return experiment
 
 
 def bound_text(spec: RunSpec, experiment: Experiment) -> str:
@@ -294,6 +321,8 @@ def bound_text(spec: RunSpec, experiment: Experiment) -> str:
     parts = {type(experiment.algorithm): spec.algorithm, type(experiment.buffer): spec.buffer}
     given = {f"{part.__name__}.{name}": value for part, values in parts.items() for name, value in values.items()}
     given |= {f"environments.{name}": spec.environments[name] for name in spec.given_environments}
+    own = {name: loading.with_names(getattr(spec.parts, name)) for name in spec.given_parts}
+    given |= {f"build.{name}": value for name, value in own.items() if is_writable(value)}
     return "\n".join([spec.config.text, *(f"{name} = {value!r}" for name, value in given.items())])
 
 
@@ -364,19 +393,24 @@ def start(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: bool) -> list
         UserError: the checkpoint belongs to another run, or the recording cannot start.
     """
     experiment, messages = plan.experiment, []
-    if spec.save_dataset is not None:  # this creates files next to the output file
-        experiment.record(spec.save_dataset, spec.seed, resume)
-    recorder, loop = experiment.recorder, experiment.loop
-    if recorder is not None and recorder.message:
-        messages.append(recorder.message)
-    if plan.checkpoint is not None:
-        messages += checkpoints.resume(plan.checkpoint, experiment)
-        if loop.best_return is not None and not folder.actor_best.is_file():
-            loop.best_return = None
-            messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the tests to come")
-        messages.append(f"going on in {folder.path} after epoch {loop.epoch}, step {loop.step:,}")
-    elif recorder is not None:  # without a checkpoint, record again from the first step
-        recorder.keep(0)
+    with ExitStack() as undo:
+        if spec.save_dataset is not None:  # this creates files next to the output file
+            had_log = log_path(spec.save_dataset).exists()
+            experiment.record(spec.save_dataset, spec.seed, resume)
+            if experiment.recorder is not None and not had_log:
+                undo.callback(experiment.recorder.log.remove)
+        recorder, loop = experiment.recorder, experiment.loop
+        if recorder is not None and recorder.message:
+            messages.append(recorder.message)
+        if plan.checkpoint is not None:
+            messages += checkpoints.resume(plan.checkpoint, experiment)
+            if loop.best_return is not None and not folder.actor_best.is_file():
+                loop.best_return = None
+                messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the tests to come")
+            messages.append(f"going on in {folder.path} after epoch {loop.epoch}, step {loop.step:,}")
+        elif recorder is not None:  # without a checkpoint, record again from the first step
+            recorder.keep(0)
+        undo.pop_all()
     if resume and not plan.status:
         messages.append(f"there is no run in {folder.path} to go on with, so one is begun")
     return messages

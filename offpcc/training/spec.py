@@ -17,7 +17,15 @@ import torch
 from offpcc.algorithms import find_algorithm, short_name
 from offpcc.config import loading
 from offpcc.config.loading import Config
-from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, PositiveNumber, Rule, check, rules_of
+from offpcc.config.validation import (
+    Fraction,
+    NonnegativeInteger,
+    PositiveInteger,
+    PositiveNumber,
+    Rule,
+    check,
+    rules_of,
+)
 from offpcc.data import Dataset
 from offpcc.data.buffers.base import BufferBuilder
 from offpcc.data.datasets.load import MINARI
@@ -92,6 +100,8 @@ def part_options(**given: Any) -> PartOptions:
         ) from error
     parts = parts._replace(**{name: value for name, value in given.items() if value is not None})
     check("build", rules_of(chosen_parts), parts._asdict())
+    own = {name: loading.with_names(value) for name, value in given.items() if value is not None}
+    loading.add_used(chosen_parts, own)
     return parts
 
 
@@ -223,7 +233,9 @@ class RunSpec:
             buffer=_plain(buffer or {}),
             parts=part_options(**own),
             given_parts=tuple(name for name, value in own.items() if value is not None),
-            environments=loading.resolve_bindings(build_environments, _plain(environments or {})) if dataset is None else {},
+            environments=loading.resolve_bindings(build_environments, _plain(environments or {}))
+            if dataset is None
+            else {},
             given_environments=tuple(environments or ()),
             env_options=env_options() if env else EnvOptions(),
             longest_episode=episode_options(),
