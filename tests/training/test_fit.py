@@ -316,7 +316,7 @@ def test_a_refused_start_closes_what_was_built_and_leaves_no_log(tmp_path, monke
     assert not list(tmp_path.glob("played*"))
 
 
-def test_worker_processes_of_a_refused_start_end(monkeypatch):
+def test_environments_of_a_refused_build_are_closed(monkeypatch):
     closed = []
     monkeypatch.setattr(LocalEnvironments, "close", lambda self: closed.append(self))
     with pytest.raises(UserError, match="capacity"):
