@@ -9,13 +9,13 @@ RESULTS := $(or $(OFFPCC_RESULTS),results)
 QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow storm soak lint format check evidence evidence-offline evidence-memories gallery \
+.PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-memories gallery \
   docs bench bench-growth bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
 	@echo "make test       install, then run the fast tests"
-	@echo "make test-slow  run the learning tests, which take longer"
+	@echo "make test-slow  run the other tests, which take longer (make test-ci: all but those that learn for minutes)"
 	@echo "make storm      kill short trainings a hundred times, and see that each ends as if nothing had happened"
 	@echo "make soak       train for 45 minutes with everything on, and watch memory and open files"
 	@echo "make check      formatting, lint, types and the fast tests"
@@ -49,7 +49,11 @@ test: $(VENV)/installed-tests
 	$(RUN) -m pytest -m "not slow" -n auto --maxprocesses 8 --durations=30
 
 test-slow: $(VENV)/installed-tests
-	$(RUN) -m pytest -m slow
+	$(RUN) -m pytest -m slow -n auto --maxprocesses 8 --durations=30
+
+# The slow tests that take less than minutes each.
+test-ci: $(VENV)/installed-tests
+	$(RUN) -m pytest -m "slow and not learning" -n auto --maxprocesses 8 --durations=30
 
 # Others of its options, such as --kills, --minutes or --seed, go into OPTIONS.
 storm: $(VENV)/installed-tests

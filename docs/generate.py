@@ -30,6 +30,7 @@ from offpcc.config.bindings import configurables, passed_by_us
 from offpcc.config.registry import REGISTRY
 from offpcc.config.validation import rules_of
 from offpcc.envs import ENVIRONMENTS
+from offpcc.training.comparison import MAY_CHANGE
 
 assert offpcc.configure  # its import registers all that gin configures
 
@@ -257,6 +258,11 @@ def command(name: str) -> Iterator[str]:
     yield table(["option", "required", "meaning"], rows)
 
 
+def may_change(_: str) -> Iterator[str]:
+    """The bindings that a resumed run may change."""
+    yield joined("- " + ", ".join(f"`{name}`" for name in MAY_CHANGE)) + "\n"
+
+
 def gymnasium_wrappers(_: str) -> Iterator[str]:
     """Gymnasium's wrappers that gin knows."""
     names = sorted(name for name in configurables() if name.startswith("gymnasium."))
@@ -313,7 +319,13 @@ def signature_of(name: str, thing: Any) -> str:
         previous = one.kind
         text = re.sub(r"\"|'", "", str(one.replace(annotation=one.empty, default=one.empty)))
         if one.default is not one.empty:
-            text += f"={one.default.__name__ if callable(one.default) else repr(one.default)}"
+            given = getattr(one.default, "func", one.default)  # of a functools.partial
+            if given is gin.REQUIRED:
+                text += "=gin.REQUIRED"
+            elif isinstance(given, str):
+                text += f'="{given}"'  # as ruff writes it, which formats pages, too
+            else:
+                text += f"={given.__name__ if callable(given) else repr(given)}"
         words.append(text)
     whole = f"{name}({', '.join(words)})"
     return whole if len(whole) <= 100 else f"{name}(\n    " + ",\n    ".join(words) + ",\n)"
@@ -341,7 +353,8 @@ def markdown(text: str) -> str:
 KINDS: Mapping[str, Callable[[str], Iterator[str]]] = {
     one.__name__: one
     for one in (
-        parameters, hyperparameters, facts, differs, config, algorithms, environments, command, gymnasium_wrappers, api,
+        parameters, hyperparameters, facts, differs, config, algorithms, environments, command, may_change,
+        gymnasium_wrappers, api,
     )
 }  # fmt: skip
 

@@ -102,6 +102,8 @@ class Summaries(NamedTuple):
 class Algorithm(Protocol):
     """All members of an algorithm that building, training, checkpoints and resuming use; no base class is needed.
 
+    `offpcc.fit` and the command line need a child of `ActorCritic`.
+
     `build` makes it with the two spaces, and with ``device`` and ``seed`` by keyword. What only an `ActorCritic` has is
     used where an algorithm is one: warnings about its settings, its encoders, learning from recorded data.
     """
@@ -182,7 +184,8 @@ class Buffer(Store, Protocol):
     """All members of a buffer that building, training, checkpoints and resuming use; no base class is needed.
 
     `build` makes it with the two spaces, and by keyword ``device``, ``seed``, ``num_envs``, ``frame_stack``, and for
-    agents without memory ``num_steps``. Recorded data needs a child of `ReplayBuffer` or `RecurrentReplayBuffer`.
+    agents without memory ``num_steps``. Recorded data, `offpcc.fit` and the command line need a child of `ReplayBuffer`
+    or `RecurrentReplayBuffer`.
     """
 
     def sample(self) -> Batch:

@@ -161,6 +161,7 @@ def begun(config, bindings, algo, env, is_trained=True, data=()):
         learner.train(Loggers([]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "owner, function, parameter", [pytest.param(*row, id=f"{row[0]}.{row[2]}") for row in bindable()]
 )

@@ -101,6 +101,7 @@ def undisturbed(tmp_path_factory):
     return rows(folder), (folder / "actor_last.pt").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("owner", "name", "what"), PLACES, ids=[f"{what}-{name}" for _, name, what in PLACES])
 def test_what_a_display_raises_ends_no_run(launch, tmp_path, monkeypatch, undisturbed, owner, name, what):
     monkeypatch.setattr(metrics, "REPORT_INTERVAL", 1e-6)  # as often as can be
@@ -225,9 +226,9 @@ def test_a_buffer_of_a_users_own_needs_no_peek(capsys):
 
 def test_a_buffer_with_a_sample_of_its_own_alone_is_not_looked_at(monkeypatch, capsys):
     learner = small_learner()
-    sample = learner.buffer._sample
-    monkeypatch.setattr(learner.buffer, "sample", sample)
-    monkeypatch.setattr(learner.buffer, "_sample", lambda: BufferBase._sample(learner.buffer))
+    buffer, draw = learner.buffer, learner.buffer.draw
+    monkeypatch.setattr(buffer, "sample", lambda: buffer.batch_of(draw()))
+    monkeypatch.setattr(buffer, "draw", lambda: BufferBase.draw(buffer))
     train_to_the_end(learner)
     assert capsys.readouterr() == ("", "")
 

@@ -120,7 +120,7 @@ def test_the_names_beside_those_of_other_libraries_exist():
     page = (ROOT / "docs" / "coming_from.md").read_text(encoding="utf-8")
     ours = [row.split(" | ")[-1] for row in page.splitlines() if row.startswith("| ")]
     named = {word for cell in ours for word in re.findall(r"`([a-z_]+)(?: = [^`]*)?`", cell)}
-    assert len(named) > 30 and {*named} - {*known} - {"agent", "rsac", "rtd3", "rdpg"} == set()
+    assert len(named) > 30 and {*named} - {*known} - {"agent", "learner", "rsac", "rtd3", "rdpg"} == set()
 
 
 SPREAD = re.compile(r"(-?[\d,]*\d(?:\.\d+)?) ± ([\d,]*\d(?:\.\d+)?)")
@@ -162,7 +162,7 @@ for kind, what in json.load(open("steps.json")):
         sys.exit(f"exit code {code}: {what}")
 """
 # The files of a page that another one uses, and snippets that other tests run.
-NEEDS = {"README.md": "docs/your_environment.md"}
+NEEDS = {"README.md": "docs/your_environment.md", "docs/extending.md": "CONTRIBUTING.md"}
 ELSEWHERE = {"README.md": "Dataset.from_arrays"}
 
 
@@ -201,13 +201,14 @@ def steps(name):
     for number, match in enumerate(FENCE.finditer(text)):
         before, code = text[end : match.start()].rstrip(), match[2]
         end = match.end()
-        language, target = match[1], re.findall(r"Put\s+this\s+into\s+`([\w.]+)`", before)
+        language, target = match[1], re.findall(r"(?:[Pp]ut|and)\s+this\s+into\s+`([\w.]+)`", before)
         lines = [line for line in code.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
         if before.endswith("-->") and "<!-- test: skip" in before.rpartition("\n")[2]:
             continue
         if language == "python" and ELSEWHERE.get(name, "no such") not in code:
             file = target[-1] if target else f"snippet_{number}.py"
-            written[file] = re.sub(r"\.train\(", f".train({IN_PYTHON}, ", code)
+            code = re.sub(r"\.train\(", f".train({IN_PYTHON}, ", code)
+            written[file] = f"{written[file]}\n\n{code}" if file in written else code  # "into FILE, too"
             found.append(("script", file))
         elif target and target[-1].endswith(".gin"):
             written[target[-1]] = code
@@ -228,7 +229,8 @@ def run(todo, written, folder):
     done = subprocess.run(
         [sys.executable, "-c", DRIVER], cwd=folder, capture_output=True, text=True, timeout=900,
         env={
-            "PYTHONPATH": f"{ROOT}:{folder}", "OMP_NUM_THREADS": "1", "OFFPCC_RESULTS": "results", "MPLBACKEND": "agg"
+            "PYTHONPATH": f"{ROOT}:{folder}:{ROOT / 'examples'}", "OMP_NUM_THREADS": "1", "OFFPCC_RESULTS": "results",
+            "MPLBACKEND": "agg",
         },
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

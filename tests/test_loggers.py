@@ -418,6 +418,7 @@ logger.close()
                 data = b""
         return records
 
+    @pytest.mark.slow
     def test_without_a_login_the_run_is_kept_for_later(self, tmp_path):
         folder, done = self.run(tmp_path, OFFPCC_WANDB_PROJECT="lab", OFFPCC_WANDB_ENTITY="me")
         assert (done.returncode, done.stderr) == (0, "")

@@ -32,6 +32,7 @@ def target(wheel, tmp_path_factory):
     return target
 
 
+@pytest.mark.slow
 def test_the_wheel_trains_outside_the_checkout(target, tmp_path):
     command = [sys.executable, "-m", "offpcc.launch", "--env", "pendulum-p-v0", "--algo", "rsac"]
     command += ["--config", "configs/test/template_short.gin", "--threads", "1"]
@@ -45,6 +46,7 @@ def test_the_wheel_trains_outside_the_checkout(target, tmp_path):
     assert told.startswith(str(target))
 
 
+@pytest.mark.slow
 def test_a_run_that_a_checkout_began_goes_on_from_a_wheel(target, tmp_path):
     name = ["--env", "pendulum-p-v0", "--algo", "sac"]
     begin = [*name, "--config", "configs/test/template_short.gin", "--gin", *QUICK]

@@ -177,6 +177,7 @@ def test_a_recording_has_the_episode_as_truncated(tmp_path):
         assert len(file["rewards"]) == 25
 
 
+@pytest.mark.slow
 def test_a_run_may_take_the_binding_when_it_is_resumed_and_leave_it_again(launch, tmp_path):
     assert train(launch, "sac")[0] == 0
     assert train(launch, "sac", "train.num_epochs=2", ANEW, extra=["--resume"])[0] == 0
@@ -230,6 +231,7 @@ def test_with_several_environments_it_is_refused():
 # The page -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_command_and_snippet_of_the_page_works(tmp_path):
     python, gin, *commands = re.findall(r"```\w*\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "my_robot.py").write_text(python)
@@ -248,6 +250,7 @@ def test_every_command_and_snippet_of_the_page_works(tmp_path):
         assert ("replay_on_resume is False" in done.stdout) == (number in (1, 2)), done.stdout
 
 
+@pytest.mark.slow
 def test_the_page_says_when_close_is_called(tmp_path):
     """Its table, row by row, where a test can tell."""
     code = """

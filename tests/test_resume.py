@@ -68,13 +68,11 @@ def train_epochs(results, algo, num_epochs, bindings=()):
     return folder
 
 
-# What is particular to the offline ones is in their heads, so their variants are for the slow tests.
-OFFLINE = ("bc", "td3_bc", "iql", "cql", "bcq")
-VARIANTS = [name for name in ALGORITHMS if name not in OFFLINE and any(part in name for part in OFFLINE)]
+FAST = ("sac", "rtd3_s", "iql")  # the others are slow tests
 
 
 @pytest.mark.parametrize(
-    "algo", [pytest.param(name, marks=pytest.mark.slow) if name in VARIANTS else name for name in ALGORITHMS]
+    "algo", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in ALGORITHMS]
 )
 def test_resuming_is_exact_for_every_algorithm(algo, tmp_path):
     whole = train_epochs(tmp_path / "whole", algo, 4)
@@ -104,6 +102,7 @@ def test_resuming_is_exact_with_options(bindings, tmp_path):
     assert_same(read_checkpoint(whole.checkpoint), read_checkpoint(parts.checkpoint))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["sac", "rsac"])
 def test_resuming_is_exact_from_the_command_line(algo, quick, tmp_path, monkeypatch):
     assert quick(algo, bindings=[*ODD, "train.num_epochs=3"])[0] == 0
@@ -119,6 +118,7 @@ def test_resuming_is_exact_from_the_command_line(algo, quick, tmp_path, monkeypa
     assert_same(torch.load(whole / "actor_last.pt"), torch.load(parts / "actor_last.pt"))
 
 
+@pytest.mark.slow
 def test_a_run_killed_after_a_row_goes_on_from_its_checkpoint(quick, tmp_path):
     bindings = [*ODD, "train.num_epochs=3"]
     quick("rsac", bindings=bindings)
@@ -134,6 +134,7 @@ def test_a_run_killed_after_a_row_goes_on_from_its_checkpoint(quick, tmp_path):
     assert rows(folder) == expected
 
 
+@pytest.mark.slow
 def test_random_exploration_is_not_repeated_after_resuming(quick, tmp_path, monkeypatch):
     """The steps of an epoch after `update_after` are the policy's, though the process is new."""
     bindings = ["train.num_steps_per_epoch=200", "train.update_after=199"]
@@ -187,6 +188,7 @@ def test_bindings_are_checked_before_a_run_is_called_finished(quick, tmp_path, m
     assert quick("sac", "--resume")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_finished_run_with_the_checkpoint_before_alone_goes_on(quick, tmp_path):
     quick("sac", bindings=["Checkpoints.every=1"])
     (run_folder(tmp_path) / "checkpoint.pt").unlink()
@@ -196,6 +198,7 @@ def test_a_finished_run_with_the_checkpoint_before_alone_goes_on(quick, tmp_path
     assert len(rows(run_folder(tmp_path))) == 4
 
 
+@pytest.mark.slow
 def test_resuming_without_a_checkpoint_starts_at_the_beginning(quick, tmp_path):
     assert quick("sac", "--resume")[0] == 0
     expected = rows(run_folder(tmp_path))
@@ -205,6 +208,7 @@ def test_resuming_without_a_checkpoint_starts_at_the_beginning(quick, tmp_path):
     assert rows(run_folder(tmp_path)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("binding", "words"),
     [
@@ -221,6 +225,7 @@ def test_other_changed_bindings_are_refused_by_name(quick, tmp_path, binding, wo
     assert (run_folder(tmp_path) / "checkpoint.pt").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "binding", ["make.timeout=60.0", "Checkpoints.every_steps=50", "Checkpoints.every_minutes=None"]
 )
@@ -282,6 +287,7 @@ def test_a_damaged_checkpoint_is_named_and_left_alone(quick, tmp_path, content):
     assert {path: path.read_bytes() for path in run_folder(tmp_path).rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_where_the_checkpoint_is_damaged_the_run_goes_on_from_the_one_before(quick, tmp_path, monkeypatch):
     """The best actor is of the epoch whose checkpoint is lost: that epoch, played again, finds the same one."""
     monkeypatch.setattr(Evaluation, "run", lambda *_: [EpisodeResult(float(next(returns)), 200)])
@@ -372,7 +378,7 @@ def test_of_a_table_that_is_as_it_was_nothing_is_told(quick, tmp_path, monkeypat
 
 
 def test_a_line_that_a_killed_process_left_unfinished_is_replaced(quick, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.cli.train.picture", lambda *rest: None)
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
     assert quick("sac", bindings=[*bindings, "train.num_epochs=1"])[0] == 0
     table = run_folder(tmp_path) / "progress.csv"
@@ -426,6 +432,7 @@ def test_what_a_killed_process_left_of_its_files_is_removed(quick, tmp_path):
     assert not any(file.exists() for file in left)
 
 
+@pytest.mark.slow
 def test_killed_between_the_renames_a_run_goes_on(quick, tmp_path):
     """Then there is the checkpoint before, and none of the name that is looked for first."""
     quick("sac", bindings=["Checkpoints.every=1", "train.num_epochs=3"])
@@ -462,6 +469,7 @@ class Dropping(Encoder):
         return self.net(inputs.observation), None
 
 
+@pytest.mark.slow
 def test_generators_that_are_everybodys_go_on_too(tmp_path):
     bindings = ["SAC.encoder=@Dropping", "train.updates_per_step=0.5"]
     torch.manual_seed(1)
@@ -529,6 +537,7 @@ def test_an_exact_environment_is_found_back_in_mid_episode():
     assert_same(first.buffer.state_dict(), second.buffer.state_dict())
 
 
+@pytest.mark.slow
 def test_two_tests_in_a_row_are_identical_and_leave_training_alone():
     learner = build("pendulum-p-v0", "rsac", seed=3, algorithm={"hidden_dims": (4,)})
     learner.interaction.step(explore_at_random=False)
@@ -539,6 +548,7 @@ def test_two_tests_in_a_row_are_identical_and_leave_training_alone():
     assert Loop().step == 0
 
 
+@pytest.mark.slow
 def test_episodes_side_by_side_equal_episodes_alone():
     learner = build("pendulum-p-v0", "rsac", seed=3, algorithm={"hidden_dims": (4,)})
     envs = [learner.tests.make_env() for _ in range(3)]

@@ -273,6 +273,7 @@ def tables(results):
 LONG = (*merged(*QUICK), "train.num_epochs=1_000", "Checkpoints.every=1_000")
 
 
+@pytest.mark.slow
 def test_a_whole_process_group_is_interrupted(tmp_path):
     """As by Ctrl-C: workers and Weights & Biases get the signal, too."""
     bindings = [*LONG, "environments.num_envs=2", "environments.worker_processes=True"]
@@ -293,6 +294,7 @@ def test_a_whole_process_group_is_interrupted(tmp_path):
     assert read_checkpoint(folder / "checkpoint.pt")["loop"]["step"] >= 250
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_interrupt_ends_at_once(then, tmp_path):
     """An environment that does not come back is left behind; a second SIGTERM is the machine's impatience."""
@@ -344,6 +346,7 @@ def caught_by(process):
     return {number for number in signal.valid_signals() if mask >> (number - 1) & 1}
 
 
+@pytest.mark.slow
 def test_showing_measuring_and_recording_stop_without_a_traceback(quick, tmp_path):
     assert quick("sac")[0] == 0
     folder, data = run_folder(tmp_path), tmp_path / "data.hdf5"

@@ -1,8 +1,10 @@
 """A small one; `make storm` is the whole."""
 
+import pytest
 from storm import kinds, storm, table
 
 
+@pytest.mark.slow
 def test_six_kills(tmp_path):
     chosen = [kind for kind in kinds() if kind.name in ("online, memory", "recording itself")]
     assert storm(chosen, kills=6, seconds=300, seed=1, place=tmp_path), table(chosen)

@@ -30,7 +30,7 @@ class ActorCritic(Construction, Acting):
     """
 
     critic_loss: Callable[[Summaries, Batch], tuple[Tensor, Stats]]  # of algorithms with critics
-    __init__ = Construction.__init__  # `configurable` registers these arguments as those of ActorCritic
+    __init__ = Construction.__init__  # sets all attributes; `configurable` registers its arguments as ActorCritic's
 
     def update_networks(self, batch: Batch) -> Stats:
         """Make one update by `inner_update`, with the options of `execution`, and return its statistics.

@@ -100,22 +100,22 @@ class CQL(SAC):
     def update_critics(self, h: Summaries, batch: Batch) -> Stats:
         """Make one step of the critics and one of the multiplier."""
         stats = super().update_critics(h, batch)
-        self.multiplier_optimizer.minimize(self.multiplier.loss(self.excess(stats["gap"])))
+        self.multiplier_optimizer.minimize(self.multiplier.loss(self.excess(stats["gap"])))  # one for all critics
         return {**stats, "multiplier": self.multiplier()}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
-        """Return SAC's loss plus alpha' (alpha gap - tau), summed over critics (eq. 4), and statistics.
+        """Return SAC's loss plus alpha' (weight x gap - tau), summed over critics (eq. 4), and statistics.
 
         The gap of a critic is the mean of (soft maximum of Q(o, .) - Q(o, a)) with recorded a.
         """
         y = self.target(h, batch)
         q, soft_maximum = self.q_and_soft_maximum(h, batch)
-        loss, stats = self.td_loss(batch, q, y)
-        gap = batch.mean(soft_maximum - q)  # (N,)
+        loss, stats = self.td_loss(batch, q, y)  # importance weights apply to this term only, on purpose
+        gap = batch.mean(soft_maximum - q)  # (N,): a term for each critic, so summed; multiplier and log take the mean
         return loss + (self.multiplier() * self.excess(gap)).sum(), {**stats, "gap": gap.detach().mean()}
 
     def excess(self, gap: Tensor) -> Tensor:
-        """Return alpha gap - tau: while it is above 0, the multiplier alpha' grows."""
+        """Return weight x gap - tau, with `conservative_weight`: while it is above 0, the multiplier alpha' grows."""
         return self.conservative_weight * gap - self.multiplier.threshold
 
     def q_and_soft_maximum(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -128,13 +128,13 @@ class CQL(SAC):
             actions, log_probs = zip(*(self.samples(x, self.num_samples) for x in (h.pi, h.next_pi)), strict=True)
             uniform = self.noise.uniform(actions[0])
             log_density = torch.full_like(log_probs[0], -self.action_dim * math.log(2.0))
-        # One pass for recorded and sampled actions is faster than two.
-        q = self.critics(h.q, torch.cat([batch.actions.unsqueeze(-2), uniform, *actions], -2))  # (N, B, T, 1 + S, 1)
+        # One pass for recorded and sampled actions is faster than two; M = num_samples.
+        q = self.critics(h.q, torch.cat([batch.actions.unsqueeze(-2), uniform, *actions], -2))  # (N, B, T, 1 + 3 M, 1)
         weighted = q[..., 1:, :] - torch.cat([log_density, *log_probs], -2)
         return q[..., 0, :], self.softmax_temperature * torch.logsumexp(weighted / self.softmax_temperature, -2)
 
     def samples(self, summary: Tensor, num: int) -> tuple[Tensor, Tensor]:
-        """Sample S = `num` actions for each summary (B, T, H): (B, T, S, A), and log-probabilities (B, T, S, 1)."""
+        """Sample M = `num` actions for each summary (B, T, H): (B, T, M, A), and log-probabilities (B, T, M, 1)."""
         mean, log_std = (x.unsqueeze(-2) for x in self.actor(summary))
         like = mean.expand(*mean.shape[:-2], num, self.action_dim)
         return squash(mean, log_std, self.noise.normal(like))

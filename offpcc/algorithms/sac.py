@@ -87,7 +87,7 @@ class SAC(ActorCritic):
         self.alpha_optimizer.minimize(self.temperature.loss(entropy))
         self.update_targets()
         own = {"actor_loss": actor_loss.detach(), "q": stats["q"], "entropy": entropy, "alpha": self.temperature()}
-        return {"critic_loss": stats["critic_loss"], **own, **stats}
+        return {"critic_loss": stats["critic_loss"], **own, **stats}  # both named for the order of `stat_names`
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return J_Q = mean (Q(o, a) - y)^2, where y is `target` (eq. 5, 6), and statistics; see `td_loss`."""

@@ -111,7 +111,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
         seed=folder.run_id,
         device=choose_device(options.device, options.threads),
         threads=options.threads,
-        dataset=options.dataset or None,
+        dataset=options.dataset,
         dataset_fraction=options.dataset_fraction,
         results=options.results,
         save_dataset=options.save_dataset,

@@ -55,6 +55,13 @@ DEFAULT_OPTIONS = EnvOptions()
 def _env_options(
     wrappers: Sequence[Wrap] = (), kwargs: Mapping[str, Any] | None = None, timeout: Timeout | None = None
 ) -> EnvOptions:
+    """Return gin's arguments for `make`, unchecked.
+
+    Args:
+        wrappers: see `make`.
+        kwargs: see `make`.
+        timeout: see `make`.
+    """
     return EnvOptions(wrappers, kwargs, timeout)
 
 

@@ -24,11 +24,12 @@ from offpcc.data.buffers.snapshot import ChunkFile, check_chunk, read_chunk, rem
 from offpcc.training.experiment import Experiment
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import Callback, Run
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 from offpcc.utils.version import tell_changed, versions
 
 CHECKPOINT_FORMAT = 10
+NOT_A_STATE = (AttributeError, KeyError, MemoryError, RecursionError, RuntimeError, SyntaxError, TypeError, ValueError)
 
 
 class Checkpoint(dict[str, Any]):
@@ -225,7 +226,13 @@ def _resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
         experiment.recorder.load_state_dict(checkpoint["recorder"])
     if experiment.interaction and (message := experiment.interaction.load_state_dict(checkpoint["interaction"])):
         messages.append(message)
-    set_global_generators(checkpoint["global_generators"])
+    try:
+        set_global_generators(checkpoint["global_generators"])
+    except NOT_A_STATE as error:
+        raise UserError(
+            f"{checkpoint.file} does not fit the run that is put together here (no states of the global random "
+            f"generators: {first_line(error)}); use the code that wrote it, or start another run"
+        ) from error
     return messages
 
 
@@ -260,7 +267,11 @@ def global_generators() -> dict[str, Any]:
 
 
 def set_global_generators(states: dict[str, Any]) -> None:
-    """Set the global random generators to the states from `global_generators`."""
+    """Set the global random generators to the states from `global_generators`.
+
+    Raises:
+        ValueError: they are no such states; likewise all of `NOT_A_STATE`.
+    """
     torch.set_rng_state(states["torch"])
     if states["cuda"] and len(states["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states["cuda"])

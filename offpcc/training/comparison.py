@@ -66,15 +66,15 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
         short = ".".join(name.split(".")[-2:])
         if old.get(name) == new.get(name):
             continue
-        if (name not in old and not _has(is_bound, name)) or (
-            name not in new and was_bound is not None and not _has(was_bound, name)
-        ):
-            continue
         if _is_of_logger(name, old, new):
             continue
         if (known := may_change(short)) is not None:
             if known == CHANGES_LEARNING and name in new:
                 messages.append(f"{short} is {new[name]} from here on")
+            continue
+        if (name not in old and not _has(is_bound, name)) or (
+            name not in new and was_bound is not None and not _has(was_bound, name)
+        ):
             continue
         advice = ""
         if name in new and not _has(is_bound, name):

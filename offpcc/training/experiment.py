@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -169,13 +170,14 @@ class Experiment:
 
 
 def check_complete(settings: Mapping[str, Any]) -> None:
-    """Raise if the arguments of `train` lack the number of epochs, the only one without a default.
+    """Raise if an argument of `train` is missing: without a default, or bound to ``gin.REQUIRED``.
 
     Raises:
-        UserError: it is missing.
+        UserError: the message names the first.
     """
-    if "num_epochs" not in settings:
-        raise loading.missing_binding("train.num_epochs")
+    for name, parameter in inspect.signature(train).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in settings:
+            raise loading.missing_binding(f"train.{name}")
 
 
 def build(

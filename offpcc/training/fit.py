@@ -136,7 +136,8 @@ def fit(
         UserError: another process trains the run, an argument or a binding is invalid, or the folder cannot be written.
         NonFiniteError: an update met NaN or infinity.
         EnvironmentFault: an environment misbehaves.
-        Interrupted: the user stopped the run (Ctrl-C or SIGTERM); it is saved, and can be resumed.
+        Interrupted: the user stopped the run (Ctrl-C or SIGTERM). If training had begun, the run is saved and can be
+            resumed; otherwise there is nothing new to save.
     """
     if run_dir is not None and not str(run_dir):
         raise UserError('run_dir is "", which would be the current folder; give the name of a folder for the run')

@@ -122,7 +122,7 @@ def train(
     Raises:
         UserError: a setting is invalid, a test episode or an episode of an agent with memory does not end, or all
             updates of an epoch were skipped.
-        Interrupted: the user asked the command line to stop; `loop` and the parts can be saved and resumed.
+        Interrupted: the user stopped the run; `loop` and the parts can be saved and resumed.
     """
     check_settings(
         num_epochs=num_epochs,

@@ -54,7 +54,13 @@ def checkpoint_options(
     every_steps: PositiveInteger | None = None,
     every_minutes: PositiveNumber | None = 1.0,
 ) -> CheckpointOptions:
-    """Return gin's intervals between checkpoints."""
+    """Return gin's intervals between checkpoints. They do not affect the results of a run.
+
+    Args:
+        every: epochs between two checkpoints; these are written at the end of an epoch.
+        every_steps: environment steps between two checkpoints.
+        every_minutes: minutes from the end of writing one checkpoint to the next.
+    """
     options = CheckpointOptions(every, every_steps, every_minutes)
     check("Checkpoints", rules_of(checkpoint_options), options._asdict())
     return options
@@ -82,7 +88,15 @@ class PartOptions(NamedTuple):
 def chosen_parts(
     *, buffer_class: BufferBuilder | None = None, callbacks: Callbacks = (), loggers: OwnLoggers = ()
 ) -> PartOptions:
-    """Return gin's choice of parts."""
+    """Return gin's choice of parts.
+
+    Args:
+        buffer_class: class of the buffer, such as ``@MyBuffer``. None for `ReplayBuffer`, or `RecurrentReplayBuffer`
+            for an agent with memory.
+        callbacks: classes of callbacks, such as ``[@MyCallback]``. Each is built without arguments.
+        loggers: classes of loggers, such as ``[@MyLogger]``, in addition to those of offpcc. Each is built with the
+            run's folder, or with None if there is no folder.
+    """
     return PartOptions(buffer_class, callbacks, loggers)
 
 

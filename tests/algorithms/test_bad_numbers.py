@@ -59,6 +59,7 @@ def test_what_is_bad_about_a_tensor():
     assert bad(x) == "is nan at [1, 0], the first of 2 such numbers in 6"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo, buffer", [("sac", ReplayBuffer), ("rtd3", RecurrentReplayBuffer)])
 def test_a_run_stops_with_one_message_and_goes_on_from_its_checkpoint(
     algo, buffer, quick, tmp_path, spoil, monkeypatch
@@ -92,7 +93,7 @@ def test_a_stop_that_is_the_first_to_meet_one_keeps_batch_and_step(quick, tmp_pa
     on_progress = Checkpoints.on_progress
 
     def stop(self, run):
-        self.learner.algorithm.nonfinite_guard.is_awaited = False
+        self.experiment.algorithm.nonfinite_guard.is_awaited = False
         if run.loop.num_updates == 5:
             os.kill(os.getpid(), signal.SIGTERM)
         on_progress(self, run)
@@ -148,6 +149,7 @@ def test_a_run_whose_updates_are_all_skipped_stops(quick, tmp_path, no_pictures,
     assert rows(folder) == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algo", "name", "owner"), [("sac", "SAC", "SAC"), ("rsac", "RecurrentSAC", "ActorCritic")], ids=["own", "parents"]
 )

@@ -34,6 +34,7 @@ def built(name, **options):
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("td3", "iql", "cql", "bcq", "bc", "rsac_s")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sac", "rsac", *SLOW])
 def test_updates_are_those_of_plain_losses(name):
     compile, plain = built(name, compile=True), built(name, fused=False)

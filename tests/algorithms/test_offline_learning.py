@@ -70,6 +70,7 @@ def test_the_better_of_recorded_actions_are_taken(name):
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["riql", slow("riql_s"), slow("rtd3_bc"), slow("rcql"), slow("rbcq"), slow("rbcq_s")])
 def test_a_memory_makes_the_difference_where_the_cue_is_earlier(name):
     memory = functools.partial(Recurrent, hidden_dim=16, num_layers=1, cell="gru")

@@ -464,7 +464,9 @@ def test_the_soft_maximum_is_the_log_of_the_integral(width, center, num):
     h = agent.summarize(batch)
     for order in (slice(None), [4, 2, 0, 1, 3]):
         ordered = h._replace(pi=h.pi[order], next_pi=h.next_pi[order], q=h.q[:, order])
-        got = agent.values(ordered, batch._replace(actions=batch.actions[order, ..., :1]))[1] - math.log(3 * num)
+        got = agent.q_and_soft_maximum(ordered, batch._replace(actions=batch.actions[order, ..., :1]))[1] - math.log(
+            3 * num
+        )
         at_o = batch.observations[order][:, :1, :1]
         integrals = torch.exp(torch.tensor([0.0, 1.0]) + log_integral).view(2, 1, 1, 1).float()
         torch.testing.assert_close((got - at_o).exp() / integrals, torch.ones_like(got), rtol=0.02, atol=0.0)
@@ -482,7 +484,7 @@ def test_a_sharp_soft_maximum_is_the_maximum():
         for summary, noise in zip((h.pi, h.next_pi), noises, strict=True):
             found = [-gaussian(agent.actor, summary[i, t], x)[1] for x in noise[i, t]]
             largest[i, t] = torch.stack([largest[i, t, 0], *found]).max()
-    torch.testing.assert_close(agent.values(h, batch)[1][0], largest, rtol=0, atol=0.01)
+    torch.testing.assert_close(agent.q_and_soft_maximum(h, batch)[1][0], largest, rtol=0, atol=0.01)
 
 
 @pytest.mark.parametrize("excess, direction", [(-0.5, -1), (0.5, 1), (0.0, 0)])

@@ -259,6 +259,7 @@ def cue_loss(segment_len, burn_in):
     return torch.cat(errors).mean().item()
 
 
+@pytest.mark.slow
 def test_what_was_seen_before_the_window_needs_burn_in():
     """R2D2, dreamer#24: without it, segments that start in mid-episode cannot know, and whole episodes can."""
     assert cue_loss(segment_len=2, burn_in=0) > 0.5  # a coin's variance is 1

@@ -295,8 +295,8 @@ OTHER_COMMANDS = [
     ("COLLECT --env exits:x-v0", "exits", "mend"),
     ("COLLECT --env CartPole-v1", "Discrete"),
     ("COLLECT --config no.gin", "no.gin"),
-    ("COLLECT --minari nonsense", "nonsense", "pendulum/random-v0"),
-    ("COLLECT --minari ../x-v0", "../x-v0", "pendulum/random-v0"),
+    ("COLLECT --minari nonsense", "nonsense", "D4RL/door/human-v2"),
+    ("COLLECT --minari ../x-v0", "../x-v0", "D4RL/door/human-v2"),
     ("COLLECT --minari ''", "--minari"),
     (f"COLLECT --minari {'x' * 300}-v0", "--minari"),
 ]

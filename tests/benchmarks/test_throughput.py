@@ -26,6 +26,7 @@ def prepare(case, num_transitions):
 """
 
 
+@pytest.mark.slow
 def test_a_round(tmp_path, capsys):
     out, clone, broken = tmp_path / "throughput.json", tmp_path / "clone.py", tmp_path / "broken.py"
     clone.write_text(CLONE)

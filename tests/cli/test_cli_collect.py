@@ -153,6 +153,7 @@ assert killed, "nothing was killed"
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_instant_and_gone_on_with_it_is_the_same_file(here):
     """SIGKILL, twice each: before an episode has ended, in the midst, and near the end."""
     instants = ("0", "1", "3000", "8000", "13000")

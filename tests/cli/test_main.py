@@ -74,6 +74,7 @@ def test_the_name_of_a_class_is_that_of_its_algorithm(quick, tmp_path):
     assert code == 2 and f"run 1 in {folder} is finished" in err and "--algo rsac" in err
 
 
+@pytest.mark.slow
 def test_several_ids_are_several_runs_each_as_if_alone(quick, tmp_path, launch, monkeypatch):
     assert quick("rsac", "--run_id", 1, 2)[0] == 0
     together = run_folder(tmp_path, algo="rsac", run_id=2)
@@ -322,7 +323,7 @@ def test_a_gallery_is_written_and_what_is_left_out_is_told(launch, tmp_path, mon
     assert "--gallery" in err and ".png" in err and "Traceback" not in err
 
 
-@pytest.mark.parametrize("way", ["file", "inside", "module", "command"])
+@pytest.mark.parametrize("way", [pytest.param("file", marks=pytest.mark.slow), "inside", "module", "command"])
 def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way):
     """CONTRIBUTING's file, named by an import, holds an environment, an encoder and an algorithm of a user's."""
     (tmp_path / "my_lab.py").write_text(MY_LAB)
@@ -366,6 +367,7 @@ def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way)
         assert len(rows(made)) == 5
 
 
+@pytest.mark.slow
 def test_a_users_memory_keeps_its_promises_learns_and_acts_from_a_file(launch, tmp_path):
     """CONTRIBUTING's, behind what it needs of the file that it is put into."""
     imports = "import torch\n\nimport offpcc\n", "from offpcc.config.validation import Fraction\n"
@@ -385,6 +387,7 @@ def test_a_users_memory_keeps_its_promises_learns_and_acts_from_a_file(launch, t
     check_encoder(functools.partial(Recurrent, cell=importlib.import_module("my_memory").Leaky, hidden_dim=5))
 
 
+@pytest.mark.slow
 def test_record_and_evaluate_show_an_actor_put_there_by_hand(quick, launch, tmp_path):
     quick("rsac")
     made = run_folder(tmp_path, algo="rsac")
@@ -403,6 +406,7 @@ def test_record_and_evaluate_show_an_actor_put_there_by_hand(quick, launch, tmp_
     assert launch("evaluate", by_hand, "--episodes", 3, "--seed", 5)[1] != first
 
 
+@pytest.mark.slow
 def test_render_without_a_screen_says_so_and_records(quick, launch, tmp_path, monkeypatch):
     quick("sac")
     monkeypatch.delenv("DISPLAY", raising=False)
@@ -413,6 +417,7 @@ def test_render_without_a_screen_says_so_and_records(quick, launch, tmp_path, mo
     assert (run_folder(tmp_path) / "videos" / "episode_1.mp4").exists()
 
 
+@pytest.mark.slow
 def test_the_files_of_a_run_are_the_same_to_the_last_byte(quick, launch, tmp_path):
     quick("rsac", "--run_id", 1, 2)
     quick("rsac", "--run_id", 2, "--results", tmp_path / "alone")
@@ -421,6 +426,7 @@ def test_the_files_of_a_run_are_the_same_to_the_last_byte(quick, launch, tmp_pat
         assert together.read_bytes() == (tmp_path / "alone/pendulum-p-v0/rsac/2" / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_what_is_suggested_works(quick, launch, tmp_path):
     """Also where a run is gone on with by its own config."""
     quick("sac")
@@ -459,6 +465,7 @@ def test_render_without_an_actor_says_so(launch):
     assert "no saved actor" in err
 
 
+@pytest.mark.slow
 def test_plot_tells_mean_and_spread_over_ids(quick, launch, tmp_path):
     quick("sac", "--run_id", 1, 2)
     code, out, err = launch("plot", tmp_path / "results" / "pendulum-p-v0", "--output", tmp_path / "curves.png")
@@ -472,6 +479,7 @@ def test_plot_tells_mean_and_spread_over_ids(quick, launch, tmp_path):
     assert code == 2
 
 
+@pytest.mark.slow
 def test_track_logs_offline_without_an_account(quick, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("OFFPCC_WANDB_PROJECT", "my-project")
@@ -573,6 +581,7 @@ def test_an_actor_that_names_unknown_classes_imports_nothing(quick, launch, tmp_
     assert "actor_best.pt" in err and "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, folder",
     [

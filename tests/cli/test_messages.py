@@ -48,6 +48,7 @@ def test_without_an_environment_the_one_that_can_be_had_is_advised(launch, named
     assert f"--env {advised}, where the data was recorded, has some" in out
 
 
+@pytest.mark.slow
 def test_the_environment_of_a_d4rl_name_is_told(launch, hopper):
     tests = ("train.num_test_episodes_per_epoch=1",)
     code, out, err = launch("--env", hopper, "--algo", "td3_bc", *SHORT, *tests)
@@ -67,6 +68,7 @@ def test_a_part_of_the_data_has_a_folder_of_its_own(launch, unit_file, tmp_path)
     assert run_label("pendulum-p-v0", "minari:mine/swings-v0") == "pendulum-p-v0_from_minari:mine/swings-v0"
 
 
+@pytest.mark.slow
 def test_going_on_where_there_is_nothing_is_told(quick, tmp_path):
     code, out, _ = quick("sac", "--resume")
     assert code == 0
@@ -142,6 +144,7 @@ def test_of_a_run_that_goes_on_by_its_own_config_what_is_given_anew_is_told(tmp_
     assert given == "train.num_epochs=9" and rest.endswith("results/config.gin")
 
 
+@pytest.mark.slow
 def test_the_refusal_of_a_run_does_not_propose_other_settings_beside_it(quick, launch, tmp_path):
     assert quick("sac", "--run_id", 1, bindings=["SAC.lr=1e-3", "train.num_epochs=1"])[0] == 0
     code, _, err = quick("sac", "--run_id", 1, bindings=["SAC.lr=1e-3", "train.num_epochs=7"])

@@ -22,7 +22,8 @@ from offpcc.algorithms.agent import Agent
 from offpcc.data import Dataset, load
 from offpcc.data import offline as offline_module
 from offpcc.data.datasets import columns as data_columns
-from offpcc.data.offline import read, unused_parameters
+from offpcc.data.offline import dataset_options, read, unused_parameters
+from offpcc.envs.make import env_options
 from offpcc.envs.wrappers import Concatenate
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.experiment import build
@@ -114,7 +115,7 @@ def test_arrays_of_ones_own_are_scaled_like_a_file(pendulum_file):
 def test_bounds_by_gin_are_those_of_ones_own_arrays_too(pendulum_file):
     offpcc.configure(None, "dataset.action_range = (-4.0, 4.0)")
     for source in (pendulum_file, as_dataset(pendulum_file)):
-        recording = read(source, offpcc.make("pendulum-v0"))
+        recording = read(source, offpcc.make("pendulum-v0"), dataset_options())
         assert recording.notices == ()
         assert 0.45 < np.abs(recording.rows.actions).max() <= 0.5
 
@@ -287,7 +288,7 @@ def test_a_piece_that_the_recordings_end_cut_counts_in_no_return(changed, unit_f
         columns = {key: file[key][:-150] for key in file}
         returns = file["rewards"][:].reshape(6, 200).sum(1, dtype=np.float64)
     offpcc.configure(None, "dataset.return_range = 1000.0")
-    piece = read(changed(**columns))
+    piece = read(changed(**columns), options=dataset_options())
     assert (piece.num_episodes, piece.num_transitions) == (6, 1050)
     assert piece.mean_return == pytest.approx(returns[:5].mean())
     assert piece.reward_scale == pytest.approx(1000.0 / (returns[:5].max() - returns[:5].min()))
@@ -361,7 +362,7 @@ def test_what_changes_rewards_in_tests_is_told(pendulum_file):
 
 def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(unit_file):
     offpcc.configure(None, "dataset.return_range = 1000.0")
-    recording = read(unit_file)
+    recording = read(unit_file, options=dataset_options())
     assert any("rewards are multiplied" in line for line in recording.lines())
     assert not any("drown" in line for line in recording.lines())
     assert any("drown" in line for line in dataclasses.replace(recording, reward_scale=78.0).lines())
@@ -378,7 +379,9 @@ def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(unit_file):
 
 def test_what_the_wrappers_draw_follows_from_the_seed(pendulum_file):
     offpcc.configure(None, "make.wrappers = [@ObservationNoise]", "ObservationNoise.std = 0.1")
-    one, again, other = (read(pendulum_file, offpcc.make("pendulum-v0"), seed=seed) for seed in (1, 1, 2))
+    one, again, other = (
+        read(pendulum_file, offpcc.make("pendulum-v0", **env_options()._asdict()), seed=seed) for seed in (1, 1, 2)
+    )
     assert one.identity == again.identity != other.identity
 
 
@@ -447,6 +450,7 @@ def test_a_table_has_scores_where_the_field_has_references():
     assert "test/normalized_score" in columns_of(learner.algorithm, Evaluation(lambda: None, (0.0, 1.0)))
 
 
+@pytest.mark.slow
 def test_a_score_is_told_beside_the_return_whatever_the_simulators_version(quick, tmp_path):
     pytest.importorskip("mujoco")
     bindings = ("train.num_steps_per_epoch=20", "train.updates_per_step=0", "train.num_epochs=1")
@@ -463,7 +467,14 @@ NOISE = ("make.wrappers=[@ObservationNoise]", "ObservationNoise.std=0.1")  # dra
 
 @pytest.mark.parametrize(
     ("algo", "wrappers"),
-    [("td3_bc", ()), ("riql", ()), ("rcql_s", ()), ("bcq", ()), ("td3_bc", NOISE), ("riql", NOISE)],
+    [
+        ("td3_bc", ()),
+        ("riql", NOISE),
+        *(
+            pytest.param(*rest, marks=pytest.mark.slow)
+            for rest in (("riql", ()), ("rcql_s", ()), ("bcq", ()), ("td3_bc", NOISE))
+        ),
+    ],
 )
 def test_resuming_is_exact(offline, pendulum_file, tmp_path, algo, wrappers):
     data = ("--env", "pendulum-p-v0", "--dataset", pendulum_file)
@@ -512,6 +523,7 @@ def test_a_run_does_not_go_on_with_other_data(offline, changed, unit_file, tmp_p
     assert offline("bc", "--dataset", file, "--resume", bindings=["train.num_epochs=3"])[0] == 0
 
 
+@pytest.mark.slow
 def test_an_online_run_records_itself_and_goes_on_doing_so(quick, launch, tmp_path):
     one, two = tmp_path / "whole.hdf5", tmp_path / "parts.hdf5"
     code, out, err = quick("rsac", "--results", "whole", "--save_dataset", one, bindings=["train.num_epochs=3"])
@@ -534,6 +546,7 @@ def test_an_online_run_records_itself_and_goes_on_doing_so(quick, launch, tmp_pa
     assert code == 2 and "KeepIndices" in err
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_before_its_first_checkpoint_records_anew(quick, tmp_path):
     one, two = tmp_path / "whole.hdf5", tmp_path / "parts.hdf5"
     assert quick("sac", "--results", "whole", "--save_dataset", one)[0] == 0
@@ -654,10 +667,10 @@ def test_returns_that_are_all_alike_have_no_range(changed):
     offpcc.configure(None, "dataset.return_range = 1000.0")
     file = changed(rewards=np.zeros(STEPS))
     with pytest.raises(UserError, match="all whole episodes of odd have the return 0") as told:
-        read(file)
+        read(file, options=dataset_options())
     remedy = told.value.message.split("--gin ")[1]
     offpcc.configure(None, remedy.replace("=", " = "))
-    assert read(file).reward_scale == 1.0
+    assert read(file, options=dataset_options()).reward_scale == 1.0
 
 
 def test_what_a_paper_binds_can_be_taken_back_where_returns_are_all_alike(launch, changed):

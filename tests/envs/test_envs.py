@@ -157,6 +157,7 @@ def test_the_table_tells_the_truth(row):
         assert env.spec.max_episode_steps == row.max_episode_steps
 
 
+@pytest.mark.slow
 def test_spaces_and_episodes_hold_over_random_steps(row, made):
     is_slow = is_slow_image(row) or row.package not in (None, "mujoco")
     check_random_steps(row, made(), num_steps=max(row.max_episode_steps, 500) if is_slow else 2_000)

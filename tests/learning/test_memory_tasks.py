@@ -18,10 +18,12 @@ from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_fns import train
 
+LONG = (pytest.mark.slow, pytest.mark.learning)
+
 
 def some_fast(names, fast):
     """All of `names`, those that are not in `fast` marked slow."""
-    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names]
+    return [name if name in fast else pytest.param(name, marks=LONG) for name in names]
 
 
 ONLINE = [name for name, cls in ALGORITHMS.items() if issubclass(cls, DDPG | SAC) and not issubclass(cls, TD3BC | CQL)]
@@ -92,7 +94,7 @@ def learn_cue(algo, num_steps, length=5, seed=1, cell="lstm"):
     return np.mean([result.episode_return for result in tests.run(algorithm, 40, 40)])
 
 
-@pytest.mark.parametrize("algo", some_fast(WITH_MEMORY, {"rsac", "rdpg_s", "crsac"}))
+@pytest.mark.parametrize("algo", some_fast(WITH_MEMORY, {"rsac"}))
 def test_agents_with_memory_remember_a_cue(algo):
     """In one of three runs: deterministic policies may come to rest at the border, where nothing moves them."""
     assert any(learn_cue(algo, 2_000, seed=seed) > 0.8 for seed in (1, 2, 3))
@@ -115,12 +117,14 @@ def test_agents_without_memory_cannot(algo):
     assert abs(learn_cue(algo, 2_000)) < 0.35
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", some_fast(MEMORYLESS, {"ddpg", "ctd3"}))
 def test_agents_without_memory_learn_what_they_see(algo):
     assert learn_cue(algo, 2_000, length=1) > 0.8
 
 
 @pytest.mark.slow
+@pytest.mark.learning
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_quickstart_swings_up_a_pendulum_whose_velocity_it_cannot_see(seed):
     loading.load("configs/quickstart.gin", [])
@@ -131,6 +135,7 @@ def test_the_quickstart_swings_up_a_pendulum_whose_velocity_it_cannot_see(seed):
 
 
 @pytest.mark.slow
+@pytest.mark.learning
 def test_the_same_budget_without_memory_does_not():
     loading.load("configs/quickstart.gin", [])
     learner = build("pendulum-p-v0", "sac", seed=1)

@@ -166,6 +166,7 @@ class CautiousSAC(SAC):
 """
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_a_class_that_has_learned_a_new_parameter(tmp_path):
     """The class changes between two processes, as between two versions."""
     (tmp_path / "mine.gin").write_text(f"import my_lab\ninclude '{CONFIG}'\n")

@@ -57,6 +57,7 @@ def written(tmp_path, *lines):
     return "--env", "pendulum-p-v0", "--algo", "sac", "--config", "mine.gin"
 
 
+@pytest.mark.slow
 def test_a_gin_file_names_callbacks_and_loggers(launch, tmp_path):
     code, out, err = launch(*written(tmp_path, *BINDINGS))
     assert code == 0, err

@@ -11,6 +11,7 @@ from offpcc.algorithms import SAC
 from offpcc.algorithms.variants import RecurrentSAC
 from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Recurrent
 from offpcc.training import metrics
@@ -21,6 +22,7 @@ from offpcc.training.interaction import EpisodeResult, Interaction
 from offpcc.training.loggers import Loggers
 from offpcc.training.metrics import AverageStats, Clock, Loop, columns
 from offpcc.training.run_fns import Callback, train
+from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
 
 
@@ -73,16 +75,18 @@ class Counted:
         return {"loss": torch.tensor(float(len(self.updates)))}
 
 
-def parts(memoryless=True, **settings):
+def parts(memoryless=True, longest_episode=LONGEST_EPISODE, **settings):
     algorithm, env = Counted(memoryless), Counting(**settings)
     kind = ReplayBuffer if memoryless else RecurrentReplayBuffer
     buffer = kind(env.observation_space, env.action_space, batch_size=2)
-    algorithm.interaction = Interaction(LocalEnvironments(lambda: env, [0]), algorithm, buffer)
+    algorithm.interaction = Interaction(
+        LocalEnvironments(lambda: env, [0]), algorithm, buffer, longest_episode=longest_episode
+    )
     return algorithm, buffer, algorithm.interaction
 
 
-def run(memoryless=True, settings=(), **arguments):
-    algorithm, buffer, interaction = parts(memoryless, **dict(settings))
+def run(memoryless=True, settings=(), longest_episode=LONGEST_EPISODE, **arguments):
+    algorithm, buffer, interaction = parts(memoryless, longest_episode, **dict(settings))
     logger = Recorder()
     defaults = {"num_epochs": 2, "num_steps_per_epoch": 20, "update_after": 10}
     loop = train(algorithm, buffer, interaction, None, logger, **(defaults | arguments))
@@ -150,6 +154,7 @@ def test_no_update_is_lost_to_rounding(memoryless, updates_per_step, num_updates
     assert loop.pending_updates == pytest.approx(30 * updates_per_step - num_updates, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_million_steps_owe_what_they_should():
     algorithm, buffer, interaction = parts()
     interaction.step(explore_at_random=True)
@@ -236,14 +241,13 @@ class Watched(gymnasium.Wrapper):
 
 def test_an_environment_that_never_ends_is_refused_where_episodes_are_needed():
     """An agent without memory learns step by step; one with memory, and any test, is kept waiting."""
-    gin.bind_parameter("episodes.longest", 50)
     with pytest.raises(UserError, match=r"TimeLimit"):
-        run(memoryless=False, settings={"length": 10_000}, num_epochs=10)
+        run(memoryless=False, settings={"length": 10_000}, num_epochs=10, longest_episode=50)
     algorithm, logger, loop = run(memoryless=True, settings={"length": 10_000}, num_epochs=10)
     assert (loop.step, loop.num_updates, algorithm.updates[-1]) == (200, 190, 200)
     assert all(row["train/return"] is None for row in logger.rows)
     with pytest.raises(UserError, match=r"Counting .*50 steps"):
-        Evaluation(lambda: Counting(10_000)).run(Counted(), 2, 2)
+        Evaluation(lambda: Counting(10_000), longest_episode=50).run(Counted(), 2, 2)
 
 
 @pytest.mark.parametrize("terminates", [True, False])
@@ -403,6 +407,7 @@ def test_callbacks_are_called_once_before_each_round_of_updates(memoryless, sett
     assert loop.num_updates == len(algorithm.updates) > expected[-1]
 
 
+@pytest.mark.slow
 def test_a_model_fitted_inside_the_loop_resumes_exactly(tmp_path):
     """Kept in the algorithm, it is in the checkpoint; no round is fitted twice."""
     whole, parts = (_fitted(tmp_path / name, stops) for name, stops in (("whole", ()), ("parts", (30, 33))))
@@ -454,15 +459,15 @@ class _Saving(Callback):
 
 def test_the_longest_episode_is_a_setting():
     env = Counting(length=60)
-    gin.bind_parameter("episodes.longest", 50)
     algorithm = Counted()
     with pytest.raises(UserError, match=r"has not ended after 50 steps.*episodes\.longest=500"):
-        Evaluation(lambda: env).run(algorithm, 1, 1)
+        Evaluation(lambda: env, longest_episode=50).run(algorithm, 1, 1)
     with pytest.raises(UserError, match="has not ended after 50 steps"):
-        run(memoryless=False, settings={"length": 60}, num_steps_per_epoch=60)
+        run(memoryless=False, settings={"length": 60}, num_steps_per_epoch=60, longest_episode=50)
+    assert Evaluation(lambda: env, longest_episode=61).run(algorithm, 1, 1)[0].length == 60
+    run(memoryless=False, settings={"length": 60}, num_steps_per_epoch=60, longest_episode=61)
     gin.bind_parameter("episodes.longest", 61)
-    assert Evaluation(lambda: env).run(algorithm, 1, 1)[0].length == 60
-    run(memoryless=False, settings={"length": 60}, num_steps_per_epoch=60)
+    assert RunSpec.make("pendulum-v0", "sac").longest_episode == 61
     gin.bind_parameter("episodes.longest", 0)
     with pytest.raises(UserError, match=r"episodes\.longest is 0; it has to be"):
-        Evaluation(lambda: env)
+        RunSpec.make("pendulum-v0", "sac")

@@ -89,6 +89,7 @@ def test_a_read_only_disk(disk, train):
     assert "cannot be written to" in err and str(disk) in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_under_a_process(disk):
     """With the threads and processes that write beside it."""
     words = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin", "--results", disk)

@@ -129,7 +129,7 @@ def test_a_terminals_cursor_is_shown_and_nothing_is_written_elsewhere(monkeypatc
 
 def test_a_call_that_has_to_be_ended_shows_it_too():
     code = (
-        "import time; from offpcc.envs import watchdog\n"
+        "import time; from offpcc.envs import faults as watchdog\n"
         "watchdog.show_cursor = lambda: print('shown', flush=True)\n"
         "watchdog.signal.pthread_kill = lambda *given: None\n"
         "with watchdog.Watchdog(0.2, lambda trace: 3): time.sleep(60)"

@@ -50,7 +50,7 @@ def check_id(name: str, option: str) -> None:
     if not is_id:
         raise UserError(
             f"{option}{shown(name)} is no id of a Minari data set; it is a name and a version, below one or more "
-            f"namespaces (of two letters or more) if you like, such as D4RL/door/human-v2"
+            f"namespaces (of two letters or more) if you like, such as {option}D4RL/door/human-v2"
         )
 
 

@@ -8,6 +8,7 @@ from offpcc.networks.cells.mingru import MinGRU
 from offpcc.networks.cells.torch_rnn import LSTM, RNN
 from offpcc.networks.cells.transformer import GPT
 
+# To add a memory, write a file in this folder, and add a row here.
 CELLS: dict[str, CellBuilder] = {
     "lstm": LSTM,
     "gru": GRU,

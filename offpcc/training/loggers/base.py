@@ -116,7 +116,7 @@ def going_on_without(what: str, reported: set[str] | None = None) -> Iterator[No
             failure. None to report every failure.
 
     Raises:
-        Interrupted: the user asked the command line to stop.
+        Interrupted: the user stopped the run.
     """
     try:
         yield

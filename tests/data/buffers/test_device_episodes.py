@@ -9,6 +9,7 @@ from pushing import ACTIONS, recorded, space_of
 from offpcc.data import RecurrentReplayBuffer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(

@@ -95,6 +95,7 @@ def check_sample(batch, expected, num_steps, space=OBSERVATIONS):
         assert batch.first_reward[b, 0] == (0.0 if before is None else before.reward)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     episodes=st.lists(st.tuples(st.integers(1, 6), st.sampled_from(list(ENDS))), min_size=1, max_size=8),

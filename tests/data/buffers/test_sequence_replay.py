@@ -94,6 +94,7 @@ def check_sample(batch, kept, segment_len, burn_in, space=OBSERVATIONS):
     assert steps == burn_in + max(lengths)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     episodes=st.lists(st.tuples(st.integers(1, 6), st.sampled_from(list(ENDS))), min_size=1, max_size=6),

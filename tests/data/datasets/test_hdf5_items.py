@@ -146,6 +146,7 @@ def test_more_names_than_data_sets_have_are_not_read(path, place):
     refuses(path, "it holds 10,0")
 
 
+@pytest.mark.slow
 def test_more_attributes_than_data_sets_have_are_not_read(path):
     with h5py.File(path, "a", libver="latest") as file:
         for number in range(10_001):

@@ -130,6 +130,7 @@ def path(tmp_path_factory):
     return tmp_path_factory.mktemp("mutated") / "data.hdf5"
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None, derandomize=True)
 @given(changes=st.lists(STRUCTURE, min_size=1, max_size=3))
 def test_changes_of_structure_are_read_or_refused(path, changes):

@@ -101,6 +101,7 @@ CHECKED = ["float32", "bytes, all terminated"]
 USES = [(name, "cbc" if name == "images" else "bc") for name in CASES] + [(name, "check") for name in CHECKED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, use", USES)
 def test_reading_takes_no_more_than_is_free_and_than_is_stated(tmp_path, name, use):
     """By an agent that learns from the data, and by the data check."""

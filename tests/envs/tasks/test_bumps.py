@@ -187,6 +187,7 @@ def test_a_soft_finger_may_turn_back_on_top_of_a_bump(scene, y):
         assert abs(scene.bumps[0] - 0.1) < 0.0005
 
 
+@pytest.mark.slow
 def test_a_soft_finger_ends_no_episode_by_a_push():
     env = Bumps()
     for seed in range(100):

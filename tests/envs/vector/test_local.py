@@ -362,6 +362,7 @@ class Draws(Wander):
         return np.array([np.random.random(), random.random()], np.float32)
 
 
+@pytest.mark.slow
 def test_worker_processes_have_seeded_generators_of_their_own():
     firsts = []
     for _ in range(2):

@@ -360,6 +360,7 @@ gymnasium.register("closes-v0", entry_point=walk(odd), max_episode_steps=30)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", [(1, 2), (3, 256)], ids=["standard output", "all others"])
 def test_one_that_closes_files_of_the_run_is_told_and_ends_no_run(files, tmp_path):
     (tmp_path / "closes.py").write_text(CLOSES.format(first=files[0], last=files[1]))
