@@ -57,7 +57,8 @@ def train(**given: Any) -> int:
             told.add(error.message)
         except Exception:
             traceback.print_exc()
-            hint = "" if is_shown else "; once it is mended, the same command with --resume goes on"
+            is_begun = not is_shown and find_folder(options, run_id).status() is not None
+            hint = "; once it is mended, the same command with --resume goes on" if is_begun else ""
             print(f"offpcc: run {run_id} failed{hint}", file=sys.stderr)
             codes.append(1)
         signals.poll()
@@ -81,7 +82,7 @@ def train_one(options: TrainOptions, run_id: int) -> None:
     folder = find_folder(options, run_id)
     try:
         check_startable(folder, *resolve_env_and_dataset(options.env, options.dataset), options.resume)
-        result = fit(make_spec(options, folder), folder.path, resume=options.resume)
+        result = fit(make_spec(options, folder), resume=options.resume)
     except RunExistsError as error:
         raise UserError(refusal(options, folder, error.status)) from error
     except signals.Interrupted as stop:

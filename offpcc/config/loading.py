@@ -342,10 +342,32 @@ def add_used(function: Any, given: Mapping[str, Any]) -> list[Binding]:
     Returns:
         The arguments as bindings, which win over those of files.
     """
-    selector = gin_private.inverse_lookup(function).selector
+    if (known := gin_private.inverse_lookup(function)) is None:  # a class that is not registered
+        return []
+    selector = known.selector
     gin_private.OPERATIVE_CONFIG.setdefault(("", selector), {}).update(given)
     short = selector.rpartition(".")[2]
     return [Binding("", selector, name, f"{short}.{name}", "in Python") for name in given]
+
+
+def bindings_of(function: Any) -> dict[str, Any]:
+    """Return gin's bindings of a class or function, with references as they are; none if it is not registered."""
+    if (known := gin_private.inverse_lookup(function)) is None:
+        return {}
+    return dict(gin.get_bindings(known.selector, resolve_references=False))
+
+
+def with_names(value: Any) -> Any:
+    """Return a value with gin's reference @NAME in place of each registered class, also in a list."""
+    if isinstance(value, list | tuple):
+        return [with_names(item) for item in value]
+    known = gin_private.inverse_lookup(value) if callable(value) else None
+    return value if known is None else gin.config.ConfigurableReference(known.selector, False)
+
+
+def is_writable(value: Any) -> bool:
+    """Check whether gin can write a value into the config of a run."""
+    return bool(gin_private.is_literally_representable(value))
 
 
 def check_writable(owner: str, given: Mapping[str, Any]) -> None:
@@ -355,7 +377,7 @@ def check_writable(owner: str, given: Mapping[str, Any]) -> None:
         UserError: the message names the first such argument.
     """
     for name, value in given.items():
-        if not gin_private.is_literally_representable(value):
+        if not is_writable(value):
             raise UserError(
                 f"{owner}.{name} is {format_value(value)}, which cannot be written into the config of a run; decorate "
                 f"it with offpcc.configurable, and bind it by offpcc.configure"

@@ -66,6 +66,8 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
         short = ".".join(name.split(".")[-2:])
         if old.get(name) == new.get(name):
             continue
+        if _is_of_logger(name, old, new):
+            continue
         if (known := may_change(short)) is not None:
             if known == CHANGES_LEARNING and name in new:
                 messages.append(f"{short} is {new[name]} from here on")
@@ -88,6 +90,12 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
 def _has(bound: Settings, name: str) -> bool:
     """Check whether a value is bound, by its own name or without its scope."""
     return name in bound or name.rpartition("/")[2] in bound
+
+
+def _is_of_logger(name: str, *given: Settings) -> bool:
+    """Check whether a setting is one of a logger of the user's, which learning does not depend on."""
+    loggers = " ".join(settings[key] for settings in given for key in settings if f".{key}".endswith(".build.loggers"))
+    return _short(name.rpartition(".")[0]) in {_short(logger) for logger in re.findall(r"@([\w./]+)", loggers)}
 
 
 def may_change(binding: str) -> str | None:
@@ -154,7 +162,7 @@ def differing(given: Sequence[Settings]) -> list[str]:
     for name in known:
         parameter = name.rpartition(".")[2]
         values = [_comparable(_value(settings, name)) for settings in given]
-        if len({*values}) > 1 and not _is_ignored(name):
+        if len({*values}) > 1 and not _is_ignored(name, *given):
             found.setdefault((parameter, *values), name)
     return list(found.values())
 
@@ -202,7 +210,9 @@ def group_runs(runs: Sequence[Path]) -> dict[str, list[Path]]:
 
 def digest(settings: Settings) -> str:
     """Return a short hash of the settings; equal settings have equal hashes."""
-    told = "\n".join(f"{name} = {_comparable(settings[name])}" for name in sorted(settings) if not _is_ignored(name))
+    told = "\n".join(
+        f"{name} = {_comparable(settings[name])}" for name in sorted(settings) if not _is_ignored(name, settings)
+    )
     return hashlib.blake2b(told.encode(), digest_size=3).hexdigest()
 
 
@@ -210,9 +220,9 @@ def _comparable(value: str | None) -> str:
     return WHOLE.sub(r"\1", str(value))
 
 
-def _is_ignored(name: str) -> bool:
+def _is_ignored(name: str, *given: Settings) -> bool:
     short = ".".join(name.split(".")[-2:])
-    return may_change(short) is not None or short in NOT_LEARNED_FROM
+    return may_change(short) is not None or short in NOT_LEARNED_FROM or _is_of_logger(name, *given)
 
 
 def _name(settings: Settings, labels: Mapping[str, str]) -> str:

@@ -19,7 +19,7 @@ from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
-from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, check, rules_of
+from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBuilder
 from offpcc.data.buffers.snapshot import Manifest
@@ -40,8 +40,8 @@ from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Loop
 from offpcc.training.run_fns import Callback, train
 from offpcc.training.saturation import Saturation
-from offpcc.training.spec import Callbacks, OwnLoggers, RunSpec
-from offpcc.utils.errors import DataWarning, UserError, first_line
+from offpcc.training.spec import Callbacks, OwnLoggers, RunSpec, make_deterministic
+from offpcc.utils.errors import DataWarning, UserError, first_line, format_error
 from offpcc.utils.system import is_shortage
 
 
@@ -228,7 +228,6 @@ def build(
         an update, but costs memory. The environment variable ``OFFPCC_KEEP_MEMORY=0`` turns it off (see
         `offpcc.utils.system`).
     """
-    check("build", rules_of(build), {"seed": seed, "threads": threads, "dataset_fraction": dataset_fraction})
     spec = RunSpec.make(
         env,
         algo,
@@ -277,7 +276,9 @@ def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
     loading.recall_used(spec.used)
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
+    make_deterministic(spec.device)
     algorithm_class = find_algorithm(spec.algo)
+    callbacks = [_build_callback(make_callback) for make_callback in spec.parts.callbacks]
     data = data or read_data(spec)
     seen: tuple[spaces.Space[Any], spaces.Space[Any]] | None = None
     frames = 1
@@ -313,13 +314,16 @@ def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
         with explain_failure("environments", "num_envs"):
             bound = {"timeout": spec.env_options.timeout, "bindings": spec.config.text}
             played = build_environments(make_env, spec.seed, **bound, **spec.environments)
-        given = {"num_envs": played.num_envs, **given}
-        buffer = build_buffer(algorithm, observations, actions, given, spec.parts.buffer_class)
-        interaction = Interaction(played, algorithm, buffer, spec.seed, spec.longest_episode)
+        with closed_on_failure(played):
+            given = {"num_envs": played.num_envs, **given}
+            buffer = build_buffer(algorithm, observations, actions, given, spec.parts.buffer_class)
+            interaction = Interaction(played, algorithm, buffer, spec.seed, spec.longest_episode)
         if isinstance(played, LocalEnvironments) and played.shared_with_tests:
             tests.shared = interaction
     for part, arguments in ((algorithm_class, spec.algorithm), (type(buffer), spec.buffer)):
         loading.add_used(part, arguments)
+    for make_logger in spec.parts.loggers:  # they are built later, in the run's folder
+        loading.add_used(make_logger, loading.bindings_of(make_logger))
     title = f"{spec.label} {spec.algo}"
     return Experiment(
         algorithm,
@@ -329,11 +333,37 @@ def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
         Loop(),
         title,
         data,
-        callbacks=[make_callback() for make_callback in spec.parts.callbacks],
+        callbacks=callbacks,
         loggers=spec.parts.loggers,
         spec=spec,
         config=loading.operative(),
     )
+
+
+def _build_callback(make_callback: Callable[[], Callback]) -> Callback:
+    """Build a callback of the user's.
+
+    Raises:
+        UserError: its constructor raises, or it is no `Callback`.
+    """
+    name = getattr(make_callback, "__name__", str(make_callback))
+    try:
+        callback = make_callback()
+    except Exception as error:  # of the user's code
+        raise UserError(f"build.callbacks: {name} cannot be built: {format_error(error)}; correct it") from error
+    if not isinstance(callback, Callback):
+        raise UserError(f"build.callbacks has {name}, which is no callback; derive it from Callback, or take it out")
+    return callback
+
+
+@contextlib.contextmanager
+def closed_on_failure(part: Any) -> Iterator[None]:
+    """Close a part if an exception passes, such as worker processes or the lock of a recording."""
+    try:
+        yield
+    except BaseException:
+        part.close()
+        raise
 
 
 @contextlib.contextmanager

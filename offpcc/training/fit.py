@@ -29,9 +29,10 @@ from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
 from offpcc.config.gin_files import text_of
-from offpcc.config.loading import check_writable, plain_values, results_folder, values
+from offpcc.config.loading import check_writable, is_writable, plain_values, results_folder, values
 from offpcc.core import is_image
 from offpcc.data import Dataset, offline
+from offpcc.data.recording.episode_log import log_path
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.rendering import backend
@@ -40,7 +41,14 @@ from offpcc.training import run_dir as run_dirs
 from offpcc.training.checkpoint import Checkpoint, Checkpoints
 from offpcc.training.comparison import Settings, check_unchanged, digest, may_change
 from offpcc.training.evaluation import frames_per_second, record_episodes
-from offpcc.training.experiment import Experiment, build_run, check_complete, check_context_length, read_data
+from offpcc.training.experiment import (
+    Experiment,
+    build_run,
+    check_complete,
+    check_context_length,
+    closed_on_failure,
+    read_data,
+)
 from offpcc.training.loggers import (
     ConsoleLogger,
     CSVLogger,
@@ -54,7 +62,7 @@ from offpcc.training.loggers import (
 )
 from offpcc.training.loggers.csv_logger import joined_columns, table_text
 from offpcc.training.plotting import plot_run, read_progress
-from offpcc.training.run_dir import Origin, RunFolder, check_origin
+from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
 from offpcc.training.run_fns import (
     check_num_envs,
     check_settings,
@@ -69,6 +77,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import DataWarning, UserError
 from offpcc.utils.files import open_regular, telling_of_faults
 from offpcc.utils.locks import FolderLock
+from offpcc.utils.paths import as_path
 from offpcc.utils.system import available_bytes
 from offpcc.utils.version import tell_changed
 
@@ -116,9 +125,11 @@ def fit(
 
     Args:
         spec: the description of the run.
-        run_dir: the run's folder; None for ``<results>/<environment>/<algorithm>/<seed>``.
+        run_dir: the run's folder; None for ``<results>/<environment>/<algorithm>/<seed>``. The folders beside a folder
+            given here do not matter. In a folder of results, all runs of an algorithm have to learn from the same.
         resume: whether to go on with a run that exists; otherwise it is refused.
-        announce: receives each line of text for the user.
+        announce: receives the text before and after training. The progress bar and the rows of epochs still go to the
+            standard output.
 
     Raises:
         RunExistsError: the folder holds a run, and `resume` is False.
@@ -128,7 +139,9 @@ def fit(
         Interrupted: the user stopped the run (Ctrl-C or SIGTERM). If training had begun, the run is saved and can be
             resumed; otherwise there is nothing new to save.
     """
-    folder = run_folder(spec) if run_dir is None else RunFolder.at(Path(run_dir))
+    if run_dir is not None and not str(run_dir):
+        raise UserError('run_dir is "", which would be the current folder; give the name of a folder for the run')
+    folder = run_folder(spec) if run_dir is None else RunFolder.at(as_path(run_dir, "run_dir"))
     with signals.handled(), closing(FolderLock(folder.path)) as lock:
         lock.take_if_there()
         return _fit_locked(spec, folder, lock, resume, announce)
@@ -176,24 +189,27 @@ def _check_place(folder: RunFolder, origin: Origin, resume: bool) -> str | None:
 def _fit_locked(spec: RunSpec, folder: RunFolder, lock: FolderLock, resume: bool, announce: Announce) -> RunResult:
     plan = plan_run(spec, folder, resume)
     if plan is None:
-        announce(f"run {folder.run_id} is finished; there is nothing left to do")
+        announce(f"run {spec.seed} is finished; there is nothing left to do")
         tell_result(folder, announce)
         if not folder.has_checkpoint():
             announce(f"it cannot be gone on with, as {folder.checkpoint} is gone")
         return RunResult(folder.path, was_finished=True)
-    with telling_of_faults(folder.path):
-        folder.path.mkdir(parents=True, exist_ok=True)
-        lock.take()
-        if (now := folder.status()) != plan.status:
-            raise RunExistsError(folder, now or "unfinished")
-    experiment, messages = plan.experiment, [*plan.messages, *start(spec, folder, plan, resume)]
-    if lock.message:
-        messages.append(lock.message)
+    experiment = plan.experiment
+    with closed_on_failure(experiment):
+        with telling_of_faults(folder.path):
+            folder.path.mkdir(parents=True, exist_ok=True)
+            lock.take()
+            if (now := folder.status()) != plan.status:
+                raise RunExistsError(folder, now or "unfinished")
+        messages = [*plan.messages, *start(spec, folder, plan, resume)]
+        if lock.message:
+            messages.append(lock.message)
     with signals.deferred(), telling_of_faults(folder.path):
-        if plan.status and plan.checkpoint is None:
-            messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
-        announce("\n".join([*describe_config(spec, experiment.config, folder.config), *messages]))
-        folder.create(experiment.config, run_dirs.facts(spec, folder.run_id, experiment))
+        with closed_on_failure(experiment):
+            if plan.status and plan.checkpoint is None:
+                messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
+            announce("\n".join([*describe_config(spec, experiment.config, folder.config), *messages]))
+            folder.create(experiment.config, run_dirs.facts(spec, experiment))
         _train(spec, folder, experiment, plan.bound, announce)
     return RunResult(folder.path)
 
@@ -219,10 +235,18 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
     """
     origin = origin_of(spec.env, spec.dataset)
     status = _check_place(folder, origin, resume)
+    if status and resume:
+        check_same_record(folder, spec)
+    if status is None and not folder.is_in_results and os.path.lexists(folder.config):
+        raise UserError(
+            f"{folder.config} is there, but no run: it would be overwritten; move it, or name another folder"
+        )
     check_complete(spec.training)
     check_writable(spec.algo, spec.algorithm)
     check_writable("the buffer", spec.buffer)
-    check_writable("build", {name: getattr(spec.parts, name) for name in spec.given_parts if name == "buffer_class"})
+    check_writable("environments", {name: spec.environments[name] for name in spec.given_environments})
+    own = {name: loading.with_names(getattr(spec.parts, name)) for name in spec.given_parts if name != "loggers"}
+    check_writable("build", own)  # loggers of the user's may change
     checkpoint, faults = read_checkpoint(folder) if status and resume else (None, [])
     is_over = (
         resume
@@ -230,22 +254,24 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
         and (checkpoint is None or checkpoints.is_over(checkpoint, spec.training["num_epochs"]))
     )
     config = checkpoint["config"] if checkpoint else text_of(folder.config) if folder.config.is_file() else ""
-    if is_over and spec.dataset is not None and is_known_to_be_same(spec, plain_values(config)):
+    has_file = spec.dataset is not None and not isinstance(spec.dataset, Dataset)
+    if is_over and has_file and is_known_to_be_same(spec, plain_values(config)):
         return None
     experiment = _build(spec, folder, origin, status, resume)
-    bound: str | None = bound_text(spec, experiment)
-    messages = [*describe_data(spec, experiment), *_warnings(spec, experiment), *faults]
-    if is_over:
-        experiment.close()
-        new = plain_values(experiment.config) if config else {}
-        _check_unchanged(checkpoint, plain_values(config), new, plain_values(bound_text(spec, experiment)))
-        return None
-    if checkpoint is not None:
-        messages += check_same_run(spec, experiment, checkpoint, bound_text(spec, experiment))
-        if spec.config.file == folder.config:  # which binds all values
-            bound = checkpoint.get("bound")
-    if spec.save_dataset is not None:
-        experiment.check_recording(spec.save_dataset, resume)
+    with closed_on_failure(experiment):
+        bound: str | None = bound_text(spec, experiment)
+        messages = [*describe_data(spec, experiment), *_warnings(spec, experiment), *faults]
+        if is_over:
+            new = plain_values(experiment.config) if config else {}
+            _check_unchanged(checkpoint, plain_values(config), new, plain_values(bound_text(spec, experiment)))
+            experiment.close()
+            return None
+        if checkpoint is not None:
+            messages += check_same_run(spec, experiment, checkpoint, bound_text(spec, experiment))
+            if is_own_config(spec, folder.config):  # which binds all values
+                bound = checkpoint.get("bound")
+        if spec.save_dataset is not None:
+            experiment.check_recording(spec.save_dataset, resume)
     return RunPlan(experiment, status, checkpoint, bound, messages)
 
 
@@ -265,6 +291,17 @@ def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None,
             if status and not resume:
                 raise RunExistsError(folder, status)
         experiment = build_run(spec, data)
+    with closed_on_failure(experiment):
+        _check_built(spec, experiment)
+    return experiment
+
+
+def _check_built(spec: RunSpec, experiment: Experiment) -> None:
+    """Check the settings of a run that is built.
+
+    Raises:
+        UserError: an argument or a binding is invalid or has no effect.
+    """
     algorithm, buffer = experiment.algorithm, experiment.buffer
     check_settings(**spec.training)
     check_num_envs(experiment.interaction, spec.training["num_steps_per_epoch"])
@@ -278,7 +315,6 @@ def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None,
     given = [*loading.add_used(type(algorithm), spec.algorithm), *loading.add_used(type(buffer), spec.buffer)]
     check_unused_bindings([*spec.config.bindings, *given], idle)
     algorithm.actor_file()  # raise now, not after an epoch, if the actor cannot be saved
-    return experiment
 
 
 def bound_text(spec: RunSpec, experiment: Experiment) -> str:
@@ -286,6 +322,8 @@ def bound_text(spec: RunSpec, experiment: Experiment) -> str:
     parts = {type(experiment.algorithm): spec.algorithm, type(experiment.buffer): spec.buffer}
     given = {f"{part.__name__}.{name}": value for part, values in parts.items() for name, value in values.items()}
     given |= {f"environments.{name}": spec.environments[name] for name in spec.given_environments}
+    own = {name: loading.with_names(getattr(spec.parts, name)) for name in spec.given_parts}
+    given |= {f"build.{name}": value for name, value in own.items() if is_writable(value)}
     return "\n".join([spec.config.text, *(f"{name} = {value!r}" for name, value in given.items())])
 
 
@@ -356,19 +394,24 @@ def start(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: bool) -> list
         UserError: the checkpoint belongs to another run, or the recording cannot start.
     """
     experiment, messages = plan.experiment, []
-    if spec.save_dataset is not None:  # this creates files next to the output file
-        experiment.record(spec.save_dataset, spec.seed, resume)
-    recorder, loop = experiment.recorder, experiment.loop
-    if recorder is not None and recorder.message:
-        messages.append(recorder.message)
-    if plan.checkpoint is not None:
-        messages += checkpoints.resume(plan.checkpoint, experiment)
-        if loop.best_return is not None and not folder.actor_best.is_file():
-            loop.best_return = None
-            messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the tests to come")
-        messages.append(f"going on in {folder.path} after epoch {loop.epoch}, step {loop.step:,}")
-    elif recorder is not None:  # without a checkpoint, record again from the first step
-        recorder.keep(0)
+    with ExitStack() as undo:
+        if spec.save_dataset is not None:  # this creates files next to the output file
+            had_log = log_path(spec.save_dataset).exists()
+            experiment.record(spec.save_dataset, spec.seed, resume)
+            if experiment.recorder is not None and not had_log:
+                undo.callback(experiment.recorder.log.remove)
+        recorder, loop = experiment.recorder, experiment.loop
+        if recorder is not None and recorder.message:
+            messages.append(recorder.message)
+        if plan.checkpoint is not None:
+            messages += checkpoints.resume(plan.checkpoint, experiment)
+            if loop.best_return is not None and not folder.actor_best.is_file():
+                loop.best_return = None
+                messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the tests to come")
+            messages.append(f"going on in {folder.path} after epoch {loop.epoch}, step {loop.step:,}")
+        elif recorder is not None:  # without a checkpoint, record again from the first step
+            recorder.keep(0)
+        undo.pop_all()
     if resume and not plan.status:
         messages.append(f"there is no run in {folder.path} to go on with, so one is begun")
     return messages
@@ -380,7 +423,7 @@ def start(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: bool) -> list
 def _train(spec: RunSpec, folder: RunFolder, experiment: Experiment, bound: str | None, announce: Announce) -> None:
     """Train to the end and announce the result; if the user stops the run, save a checkpoint and stop."""
     num_epochs, loop = spec.training["num_epochs"], experiment.loop
-    console = ConsoleLogger(f"{experiment.title} run {folder.run_id}")
+    console = ConsoleLogger(f"{experiment.title} run {spec.seed}")
     saving = Checkpoints(folder, experiment, experiment.config, num_epochs, bound, **spec.checkpoints._asdict())
     started = time.monotonic()
     with ExitStack() as stack:
@@ -449,7 +492,7 @@ def open_loggers(spec: RunSpec, folder: RunFolder, experiment: Experiment, conso
                 algorithm=spec.algo,
                 # Weights & Biases averages over a group, so runs with other settings need another group.
                 config_name=f"{details['config_name']} {digest(plain_values(experiment.config))}",
-                run_id=folder.run_id,
+                run_id=spec.seed,
                 wandb_id=details["wandb_id"],
                 config=values(experiment.config),
                 announce=console.print,
@@ -502,6 +545,11 @@ def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Lo
 # Text for the user ----------------------------------------------------------------------------------------------------
 
 
+def is_own_config(spec: RunSpec, file: Path) -> bool:
+    """Check whether the bindings come from the run's own config, however its path is written."""
+    return spec.config.file is not None and Path(spec.config.file).resolve() == file.resolve()
+
+
 def describe_config(spec: RunSpec, config: str, file: Path) -> list[str]:
     """Return the bindings in use, one line per class, and the file with all values.
 
@@ -510,7 +558,7 @@ def describe_config(spec: RunSpec, config: str, file: Path) -> list[str]:
         config: all values in use, as gin writes them.
         file: the file that stores them.
     """
-    if spec.config.file == file:  # the run resumes with its own config, which binds every value
+    if is_own_config(spec, file):  # the run resumes with its own config, which binds every value
         return [*spec.config.given, f"all values are as the run was begun with; they are in {file}"]
     used, bound = values(config), values(spec.config.text)
     settings = defaultdict[str, list[str]](list)

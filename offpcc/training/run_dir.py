@@ -30,14 +30,19 @@ TOLD = ("config_name", "wandb_id")  # strings in run.json that later code reads
 
 
 class RunFolder:
-    """The folder of a run: `results/<env>/<algo>/<run_id>/`.
+    """The folder of a run: `results/<env>/<algo>/<run_id>/`, or any folder; see `at`.
 
     Args:
         results: the folder of all runs.
         env: the environment's id or another label of the run. Characters that are not safe in a path become "-".
         algo: the algorithm's name.
         run_id: the run's number.
+
+    Attributes:
+        is_in_results: whether the folders beside it are runs with other seeds.
     """
+
+    is_in_results = True
 
     def __init__(self, results: Path, env: str, algo: str, run_id: int) -> None:
         self._set(results / path_part(env) / path_part(algo) / str(run_id), run_id)
@@ -46,6 +51,7 @@ class RunFolder:
     def at(cls, path: Path) -> RunFolder:
         """Return the folder at `path`, also if it was moved or copied there."""
         folder = cls.__new__(cls)
+        folder.is_in_results = False
         folder._set(path, int(path.name) if path.name.isdecimal() else 0)
         return folder
 
@@ -179,7 +185,7 @@ def path_part(name: str) -> str:
     return part
 
 
-def facts(spec: RunSpec, run_id: int, experiment: Experiment) -> dict[str, Any]:
+def facts(spec: RunSpec, experiment: Experiment) -> dict[str, Any]:
     """Return the provenance of a run for run.json."""
     device = experiment.algorithm.device
     return {
@@ -188,8 +194,9 @@ def facts(spec: RunSpec, run_id: int, experiment: Experiment) -> dict[str, Any]:
         "dataset": experiment.recording and experiment.recording.facts(),
         "algo": spec.algo,
         "config_name": Path(spec.config.file or "").stem,
-        "run_id": run_id,
+        "run_id": spec.seed,
         "seed": spec.seed,
+        "dataset_fraction": spec.dataset_fraction,
         "device": str(device),
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor(),
         "threads": torch.get_num_threads(),
@@ -230,7 +237,7 @@ class Origin(NamedTuple):
 
 
 def check_origin(folder: RunFolder, origin: Origin) -> None:
-    """Raise if another run in the same algorithm folder, or this run before a resume, has a different origin.
+    """Raise if this run before a resume, or a run beside it in a folder of results, has a different origin.
 
     Two runs that act in their environment need no check, because the folder's name is that of the environment. A
     missing or damaged `run.json` passes the check.
@@ -242,13 +249,34 @@ def check_origin(folder: RunFolder, origin: Origin) -> None:
     Raises:
         UserError: the origins differ. The message names the other run and its origin.
     """
-    numbers = [int(path.name) for path in folder.siblings.glob("*") if path.name.isdecimal()]
-    for number in sorted(numbers, key=lambda number: (number != folder.run_id, number)):  # this run first
-        other = _origin_of(RunFolder.at(folder.siblings / str(number)).details())
+    found = folder.siblings.glob("*") if folder.is_in_results else ()
+    numbers = sorted(int(path.name) for path in found if path.name.isdecimal())
+    paths = [folder.path, *(folder.siblings / str(number) for number in numbers)]  # this run first
+    for path in paths:
+        other = _origin_of(RunFolder.at(path).details())
         if other is None or (other.source is None and origin.source is None):
             continue
         if (fault := _difference(other, origin)) is not None:
-            raise UserError(f"run {number} in {folder.siblings} {fault}")
+            name = f"run {path.name} in {folder.siblings}" if folder.is_in_results else f"the run in {path}"
+            raise UserError(f"{name} {fault}")
+
+
+def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
+    """Raise if a run that is resumed was started with another environment, algorithm, seed or part of the data.
+
+    A fact that is missing in `run.json`, or damaged, passes the check.
+
+    Raises:
+        UserError: the message names the first fact that differs.
+    """
+    details = folder.details()
+    for name, kind in (("env", str), ("algo", str), ("seed", int), ("dataset_fraction", float)):
+        known, given = details.get(name), getattr(spec, name)
+        if isinstance(known, kind) and known != given:
+            raise UserError(
+                f"the run in {folder.path} was made with {name} {shown(str(known))}, but this one has "
+                f"{shown(str(given))}: a resumed run keeps it; give the same, or name another folder"
+            )
 
 
 def _origin_of(details: dict[str, Any]) -> Origin | None:

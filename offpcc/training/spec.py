@@ -11,12 +11,21 @@ from typing import Annotated, Any, NamedTuple
 
 import gin
 import gymnasium
+import numpy as np
 import torch
 
 from offpcc.algorithms import find_algorithm, short_name
 from offpcc.config import loading
 from offpcc.config.loading import Config
-from offpcc.config.validation import PositiveInteger, PositiveNumber, Rule, check, rules_of
+from offpcc.config.validation import (
+    Fraction,
+    NonnegativeInteger,
+    PositiveInteger,
+    PositiveNumber,
+    Rule,
+    check,
+    rules_of,
+)
 from offpcc.data import Dataset
 from offpcc.data.buffers.base import BufferBuilder
 from offpcc.data.datasets.load import MINARI
@@ -105,6 +114,8 @@ def part_options(**given: Any) -> PartOptions:
         ) from error
     parts = parts._replace(**{name: value for name, value in given.items() if value is not None})
     check("build", rules_of(chosen_parts), parts._asdict())
+    own = {name: loading.with_names(value) for name, value in given.items() if value is not None}
+    loading.add_used(chosen_parts, own)
     return parts
 
 
@@ -171,9 +182,9 @@ class RunSpec:
         env: str | None,
         algo: str,
         *,
-        seed: int = 0,
+        seed: NonnegativeInteger = 0,
         device: str | torch.device = "cpu",
-        threads: int | None = 1,
+        threads: PositiveInteger | None = 1,
         algorithm: Mapping[str, Any] | None = None,
         buffer: Mapping[str, Any] | None = None,
         buffer_class: BufferBuilder | None = None,
@@ -181,7 +192,7 @@ class RunSpec:
         loggers: OwnLoggers | None = None,
         environments: Mapping[str, Any] | None = None,
         dataset: str | Path | Dataset | None = None,
-        dataset_fraction: float = 1.0,
+        dataset_fraction: Fraction = 1.0,
         results: str | Path | None = None,
         save_dataset: str | Path | None = None,
         track: bool = False,
@@ -210,6 +221,7 @@ class RunSpec:
         Raises:
             UserError: a name is unknown, or an argument or a binding is invalid.
         """
+        check("build", rules_of(cls.make), {"seed": seed, "threads": threads, "dataset_fraction": dataset_fraction})
         if tracking_wanted(track) and importlib.util.find_spec("wandb") is None:
             raise UserError(
                 "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
@@ -218,21 +230,26 @@ class RunSpec:
         env, dataset = resolve_env_and_dataset(env, dataset)
         if env is None and dataset is None:
             raise UserError("there is neither an environment nor a data set to learn from; name one of them")
+        if dataset is None and dataset_fraction != 1.0:
+            raise UserError(f"dataset_fraction {dataset_fraction} has no effect without a data set; leave it out")
+        used_device = check_device(device, "device")
         loading.take_used()
         own = {"buffer_class": buffer_class, "callbacks": callbacks, "loggers": loggers}
         return cls(
             env=env,
             dataset=dataset,
-            dataset_fraction=dataset_fraction,
+            dataset_fraction=float(dataset_fraction),
             algo=short_name(algo),
-            seed=seed,
-            device=torch.device(device),
+            seed=int(seed),
+            device=used_device,
             threads=threads,
-            algorithm=dict(algorithm or {}),
-            buffer=dict(buffer or {}),
+            algorithm=_plain(algorithm or {}),
+            buffer=_plain(buffer or {}),
             parts=part_options(**own),
             given_parts=tuple(name for name, value in own.items() if value is not None),
-            environments=loading.resolve_bindings(build_environments, environments) if dataset is None else {},
+            environments=loading.resolve_bindings(build_environments, _plain(environments or {}))
+            if dataset is None
+            else {},
             given_environments=tuple(environments or ()),
             env_options=env_options() if env else EnvOptions(),
             longest_episode=episode_options(),
@@ -257,6 +274,15 @@ class RunSpec:
         return make(self.env, **self.env_options._asdict(), **given)
 
 
+def _plain(value: Any) -> Any:
+    """Return a value with numbers of Python in place of NumPy's, which gin cannot write."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
+
+
 def configured_make(env: str) -> functools.partial[gymnasium.Env[Any, Any]]:
     """Return `make` for an environment, with gin's bindings as they are now, for a command that trains nothing."""
     return functools.partial(make, env, **env_options()._asdict())
@@ -269,7 +295,21 @@ def choose_device(name: str | None, threads: int = 1) -> torch.device:
         UserError: the device does not exist.
     """
     torch.set_num_threads(threads)
-    name = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = check_device(name or ("cuda" if torch.cuda.is_available() else "cpu"), "--device")
+    make_deterministic(device)
+    return device
+
+
+def check_device(name: str | torch.device, option: str) -> torch.device:
+    """Return the named device.
+
+    Args:
+        name: the name.
+        option: what gave the name, for messages.
+
+    Raises:
+        UserError: the device does not exist.
+    """
     try:
         device = torch.device(name)
         if device.type not in ("cpu", "cuda"):
@@ -277,14 +317,18 @@ def choose_device(name: str | None, threads: int = 1) -> torch.device:
         if device.type == "cpu" and device.index:
             raise RuntimeError("there is one cpu, whatever its cores")
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise UserError(
-            f"--device {name} cannot be used here ({str(error).splitlines()[0]}); choose cpu"
+            f"{option} {name} cannot be used here ({str(error).splitlines()[0]}); choose cpu"
             + (f" or cuda:0 to cuda:{torch.cuda.device_count() - 1}" if torch.cuda.is_available() else "")
         ) from error
-    if device.type == "cuda":  # the same seed gives the same bytes
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     return device
+
+
+def make_deterministic(device: torch.device) -> None:
+    """Make cuDNN deterministic if the device is a GPU, so that the same seed gives the same bytes."""
+    if device.type == "cuda":
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 
 
 def resolve_env_and_dataset(

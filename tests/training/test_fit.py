@@ -17,14 +17,18 @@ from test_resume import assert_same
 
 import offpcc
 from offpcc.config.loading import plain_values
+from offpcc.data import ReplayBuffer
+from offpcc.data.recording.recorder import Recorder
+from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.training import fit as module
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.comparison import check_unchanged, used_by
-from offpcc.training.experiment import build_run
+from offpcc.training.experiment import Experiment, build_run
 from offpcc.training.fit import RunExistsError, fit
 from offpcc.training.metrics import Loop
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.spec import RunSpec
+from offpcc.training.run_fns import Callback
+from offpcc.training.spec import RunSpec, make_deterministic
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.system import is_shortage
@@ -220,6 +224,143 @@ def test_tables_that_are_kept_are_numbered(tmp_path):
     assert [file.read_text() for file in kept] == [f"step\n{number}\n" for number in range(3)]
 
 
+@pytest.mark.parametrize("name", ["favourite", "1"])
+def test_a_run_goes_on_only_with_its_own_environment_seed_and_algorithm(tmp_path, name):
+    folder = tmp_path / name
+    fit(spec(algo="sac"), folder, announce=silent)
+    record = json.loads((folder / "run.json").read_text())
+    assert (record["run_id"], record["seed"]) == (1, 1), "that of the run, whatever the folder is called"
+    before = (folder / "checkpoint.pt").read_bytes()
+    for given, words in (
+        (("pendulum-v0", "sac", 1), "env pendulum-p-v0.*pendulum-v0"),
+        (("pendulum-p-v0", "sac", 2), "seed 1.* 2"),
+        (("pendulum-p-v0", "td3", 1), "algo sac.*td3"),
+    ):
+        env, algo, seed = given
+        with pytest.raises(UserError, match=f"was made with {words}") as error:
+            fit(RunSpec.make(env, algo, seed=seed), folder, resume=True, announce=silent)
+        assert "name another folder" in error.value.message
+    assert (folder / "checkpoint.pt").read_bytes() == before
+    assert fit(spec(algo="sac"), folder, resume=True, announce=silent).was_finished
+
+
+def test_runs_beside_a_folder_of_ones_own_do_not_matter(unit_file, tmp_path):
+    fit(spec(algo="sac"), tmp_path / "1", announce=silent)
+    offline = {"algo": "bc", "env": None, "dataset": unit_file, "file": "test/offline_short.gin"}
+    fit(spec(**offline), tmp_path / "2", announce=silent)
+    with pytest.raises(UserError, match=r"the run in \S+ learned in pendulum-p-v0, not from recorded data"):
+        fit(spec(**offline), tmp_path / "1", resume=True, announce=silent)
+
+
+def test_numbers_of_numpy_are_written_and_a_run_with_them_goes_on(tmp_path):
+    given = {"algo": "sac", "algorithm": {"hidden_dims": (np.int64(8),)}, "environments": {"num_envs": np.int64(2)}}
+    folder = tmp_path / "numbers"
+    fit(spec(**given), folder, announce=silent)
+    values = plain_values((folder / "config.gin").read_text())
+    assert (values["SAC.hidden_dims"], values["environments.num_envs"]) == ("(8)", "2")
+    assert fit(spec(**given), folder, resume=True, announce=silent).was_finished
+    given["environments"] = {"num_envs": np.arange(2)}
+    with pytest.raises(UserError, match=r"environments.num_envs is .*, which cannot be written"):
+        fit(spec(**given), tmp_path / "other", announce=silent)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"seed": -1}, "build.seed is -1"),
+        ({"threads": 0}, "build.threads is 0"),
+        ({"dataset_fraction": 2.0}, "build.dataset_fraction is 2.0"),
+        ({"dataset_fraction": 0.5}, "dataset_fraction 0.5 has no effect without a data set"),
+        ({"device": "abacus"}, "device abacus cannot be used here"),
+        ({"device": "meta"}, "device meta cannot be used here"),
+    ],
+)
+def test_a_spec_checks_its_arguments(given, words):
+    with pytest.raises(UserError, match=words):
+        RunSpec.make("pendulum-p-v0", "sac", **given)
+
+
+def test_a_folder_without_a_name_or_with_a_config_of_the_user_is_refused(tmp_path):
+    with pytest.raises(UserError, match="run_dir is"):
+        fit(spec(algo="sac"), "", announce=silent)
+    (tmp_path / "config.gin").write_text("mine")
+    with pytest.raises(UserError, match=r"config.gin is there, but no run"):
+        fit(spec(algo="sac"), tmp_path, announce=silent)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"config.gin": "mine"}
+
+
+def test_the_config_of_a_run_is_known_by_any_path(tmp_path, monkeypatch):
+    fit(spec(algo="sac"), tmp_path / "one", announce=silent)
+    monkeypatch.chdir(tmp_path)
+    offpcc.configure("one/config.gin", "train.num_epochs = 3")
+    lines = []
+    fit(RunSpec.make("pendulum-p-v0", "sac", seed=1), tmp_path / "one", resume=True, announce=lines.append)
+    assert any("all values are as the run was begun with" in line for line in lines)
+    assert plain_values(read_checkpoint(tmp_path / "one" / "checkpoint.pt")["bound"])["train.update_after"] == "150"
+    assert "ReplayBuffer.capacity" in plain_values((tmp_path / "one" / "config.gin").read_text())
+
+
+def test_a_refused_start_closes_what_was_built_and_leaves_no_log(tmp_path, monkeypatch):
+    closed = []
+    original = Experiment.close
+    monkeypatch.setattr(Experiment, "close", lambda self: closed.append(self) or original(self))
+
+    def fail(*given):
+        raise UserError("a refusal")
+
+    for owner, name in ((module, "describe_data"), (module, "check_settings"), (Recorder, "keep")):
+        with monkeypatch.context() as patch, pytest.raises(UserError, match="a refusal"):
+            patch.setattr(owner, name, lambda *given, **more: fail())
+            fit(spec(algo="sac", save_dataset=tmp_path / "played.hdf5"), tmp_path / "one", announce=silent)
+        assert len(closed) == 1, name
+        closed.clear()
+    assert not list(tmp_path.glob("played*"))
+
+
+def test_environments_of_a_refused_build_are_closed(monkeypatch):
+    closed = []
+    monkeypatch.setattr(LocalEnvironments, "close", lambda self: closed.append(self))
+    with pytest.raises(UserError, match="capacity"):
+        build_run(spec(algo="sac", buffer={"capacity": 0}))
+    assert len(closed) == 1
+
+
+def test_a_gpu_is_made_deterministic(monkeypatch):
+    devices = []
+    monkeypatch.setattr("offpcc.training.experiment.make_deterministic", devices.append)
+    build_run(spec(algo="sac"))
+    assert devices == [torch.device("cpu")]
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
+    make_deterministic(torch.device("cuda"))
+    assert torch.backends.cudnn.deterministic
+
+
+@offpcc.configurable
+class Watching(Callback):
+    """A callback that is registered."""
+
+
+class Unregistered(Callback):
+    """One that is not."""
+
+
+class PlainBuffer(ReplayBuffer):
+    """A buffer that is not registered."""
+
+
+def test_classes_of_python_are_bindings_of_the_run(tmp_path):
+    folder = tmp_path / "watched"
+    fit(spec(algo="sac", callbacks=[Watching]), folder, announce=silent)
+    assert "Watching" in plain_values((folder / "config.gin").read_text())["build.callbacks"]
+    with pytest.raises(UserError, match=r"build.callbacks is \(\), but the run was made with \(@.*Watching"):
+        fit(spec(algo="sac"), folder, resume=True, announce=silent)
+    assert fit(spec(algo="sac", callbacks=[Watching]), folder, resume=True, announce=silent).was_finished
+    for given in ({"callbacks": [Unregistered]}, {"buffer_class": PlainBuffer}):
+        with pytest.raises(UserError, match=r"build\..*cannot be written into the config of a run; decorate"):
+            fit(spec(algo="sac", **given), tmp_path / "other", announce=silent)
+    assert isinstance(offpcc.build("pendulum-p-v0", "sac", buffer_class=PlainBuffer).buffer, PlainBuffer)
+
+
 # What is not done -----------------------------------------------------------------------------------------------------
 
 
@@ -274,3 +415,13 @@ def test_gin_is_not_read_by_what_runs(monkeypatch):
         monkeypatch.setattr(gin, name, lambda *given, **more: pytest.fail("gin was asked"))
     experiment.train(module.Loggers([]), num_epochs=1)
     assert re.search("num_epochs = 2", experiment.config)
+
+
+def test_data_in_memory_of_a_finished_run_are_compared(unit_file, tmp_path):
+    data = offpcc.data.load(unit_file)
+    run = {"algo": "bc", "env": None, "file": "test/offline_short.gin"}
+    fit(spec(dataset=data, **run), tmp_path / "one", announce=silent)
+    assert fit(spec(dataset=data, **run), tmp_path / "one", resume=True, announce=silent).was_finished
+    data.rewards[0] += 1.0
+    with pytest.raises(UserError, match="learned from"):
+        fit(spec(dataset=data, **run), tmp_path / "one", resume=True, announce=silent)

@@ -40,6 +40,12 @@ class Lines:
 
     def close(self):
         self.file.close()
+
+
+@gin.configurable
+class Broken(Callback):
+    def __init__(self):
+        raise ValueError("no sensor")
 """
 BINDINGS = "build.callbacks = [@Counting]", "Counting.word = 'mine'", "build.loggers = [@Lines]", "Lines.name = 'l.txt'"
 
@@ -65,6 +71,27 @@ def test_a_gin_file_names_callbacks_and_loggers(launch, tmp_path):
     assert code == 0 and "mine: 25 rounds, 85 updates" in out, err
     code, out, err = launch(*written(tmp_path, "train.num_epochs = 5"), "--resume")
     assert code == 2 and "build.callbacks is (), but the run was made with" in err
+
+
+def test_bindings_of_a_logger_are_taken_from_the_command_line_and_kept(launch, tmp_path):
+    words = written(tmp_path, *BINDINGS[:3])
+    code, _, err = launch(*words, "--gin", "Lines.name='given.txt'")
+    assert code == 0, err
+    folder = run_folder(tmp_path)
+    assert (folder / "given.txt").is_file() and "Lines.name = 'given.txt'" in (folder / "config.gin").read_text()
+    more = ("--import", "my_parts", "--resume", "--gin", "train.num_epochs=3")
+    code, _, err = launch(*words[:4], *more)
+    assert code == 0 and "3 750" in (folder / "given.txt").read_text(), err
+    code, _, err = launch(*words[:4], *more[:-1], "train.num_epochs=4", "Lines.name='other.txt'")
+    assert code == 0 and "4 1000" in (folder / "other.txt").read_text(), err
+
+
+@pytest.mark.parametrize("name, words", [("Broken", "no sensor; correct it"), ("Lines", "folder")])
+def test_a_callback_that_cannot_be_built_is_one_message(launch, tmp_path, name, words):
+    code, _, err = launch(*written(tmp_path, f"build.callbacks = [@{name}]"))
+    assert code == 2 and len(err.splitlines()) == 1 and "--resume" not in err
+    assert f"build.callbacks: {name} cannot be built" in err and words in err
+    assert not run_folder(tmp_path).exists()
 
 
 @pytest.mark.parametrize(
