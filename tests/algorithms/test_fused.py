@@ -335,7 +335,7 @@ class Learned(Encoder):
         (CQL, {}, "CQL has its own update_critics"),
         (OwnCloning, {}, "OwnCloning has its own actor_loss"),
         (OwnLoss, {}, "OwnLoss has its own critic_loss"),
-        (OwnUpdate, {}, "OwnUpdate has its own update_networks"),
+        (OwnUpdate, {}, "OwnUpdate has its own inner_update"),
         (OwnError, {}, "OwnError has its own td_loss"),
         (OtherActor, {}, "the fused update is of a SquashedGaussianActor with its plain perceptron"),
         (OtherActivation, {}, "the fused update is of a DeterministicActor with its plain perceptron"),
