@@ -155,14 +155,15 @@ def test_a_model_of_the_algorithms_class_is_resumed_exactly(launch, tmp_path):
 
 
 def test_an_algorithm_that_overrides_update_networks_is_one_message(launch, tmp_path):
-    (tmp_path / "my_overriding.py").write_text(MY_MODEL + OVERRIDING)
+    (tmp_path / "my_overriding.py").write_text(OVERRIDING)
     (tmp_path / "mine.gin").write_text("import my_overriding\ninclude 'configs/test/template_short.gin'\n")
     code, _, err = launch("--env", "pendulum-p-v0", "--algo", "Overriding", "--config", "mine.gin")
     assert code == 2 and "Traceback" not in err
     assert "Overriding overrides update_networks" in err and "rename the method to inner_update" in err
 
 
-OVERRIDING = """
+OVERRIDING = """import offpcc
+from offpcc.algorithms import SAC
 
 @offpcc.configurable
 class Overriding(SAC):
