@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import logging
 import os
 import sys
 import textwrap
@@ -58,6 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
     # NumPy's matrix products are small (one step of a few environments); its threads would compete with torch's. NumPy
     # reads this variable when it is imported, later.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    logging.raiseExceptions = False  # a log file of W&B on a full disk would print a traceback beside our message
     with signals.handled(to_the_end=words is None):
         try:
             check_variables()
