@@ -42,7 +42,7 @@ def find_algorithm(name: str) -> type[ActorCritic]:
     found = ALGORITHMS.get(name) or REGISTRY.get(name)
     if found is None or not _learns(found):
         known = [*ALGORITHMS, *(key for key, cls in REGISTRY.items() if _learns(cls))]
-        near = difflib.get_close_matches(name, known, 3, 0.4)
+        near = difflib.get_close_matches(name, known, 3, 0.55)
         plain = [short for short, entry in variants.TABLE.items() if short == entry.algorithm]
         advice = (
             f"did you mean {', '.join(near)}?"

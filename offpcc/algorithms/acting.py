@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
-from offpcc.algorithms.components import RunningNormalization
-from offpcc.algorithms.execution import Execution
-from offpcc.algorithms.nonfinite import NonFiniteGuard, why_no_action
+from offpcc.algorithms.nonfinite import why_no_action
 from offpcc.algorithms.numpy_policy import MOST_MIRRORED, NumpyPolicy
 from offpcc.config.registry import specification
 from offpcc.core import Batch, Memory, Step, Summaries, channels_first
-from offpcc.networks import Encoder, Inputs
+from offpcc.networks import Inputs
 from offpcc.networks.encoders import rebuilds
-from offpcc.networks.noise import Noise
 from offpcc.networks.states import keep_rows, map_state
 from offpcc.utils.errors import UserError
+
+if TYPE_CHECKING:  # where an agent's attributes are set
+    from offpcc.algorithms.construction import Construction
+else:
+    Construction = object
 
 ACTOR_FORMAT = 3
 AT_BOUND = 0.99  # where |tanh| is above this, less than 2% of a gradient passes
@@ -32,12 +33,13 @@ LEARNING_ONLY = {
 }
 
 
-class Acting:
+class Acting(Construction):
     """Parent of `ActorCritic` that acts, and that saves and loads state.
 
     Attributes:
         device: device of the networks.
         space_shape: shape of one observation, as the environment returns it.
+        packed: the space of packed observations if the environment's space is a Dict, else None.
         action_space: the environment's action space, in its own units. It has no bounds if an older offpcc wrote the
             actor file.
         memoryless: whether the agent has no hidden state.
@@ -47,20 +49,7 @@ class Acting:
         normalization: normalisation of observations, or None.
     """
 
-    device: torch.device
-    space_shape: tuple[int, ...]
-    action_space: spaces.Box
-    memoryless: bool
-    shared_encoder: Encoder
-    actor_encoder: Encoder
-    actor: nn.Module
-    normalization: RunningNormalization | None
-    noise: Noise
-    nonfinite_guard: NonFiniteGuard
-    action_dim: int
-    execution: Execution
     noise_scale: float = 1.0  # standard deviation of the exploration noise that the actor gets
-    _train_mode_layers: list[nn.Module]
     prepare: Any  # methods of `ActorCritic`
     summarize: Any
     _arguments: dict[str, Any]
@@ -170,6 +159,8 @@ class Acting:
                 f"act got observations of shape {observation.shape}, but this agent sees (N, "
                 f"{', '.join(map(str, self.space_shape))}): N environments side by side"
             )
+        if self.packed is not None:
+            observation = self.packed.unpack(observation)
         observation = channels_first(observation, self.space_shape)
         dtype = np.uint8 if observation.dtype == np.uint8 else np.float32
         return Inputs(
@@ -181,18 +172,13 @@ class Acting:
     def _mirrored(self, num_envs: int, any_begins: bool) -> NumpyPolicy | None:
         """Return the NumPy mirror for few environments on the CPU, or None if a part of the actor has no mirror.
 
-        The mirror is rebuilt when an episode begins, as a user may have changed the networks. It is also rebuilt when
-        the weights have moved to other memory.
+        The mirror is rebuilt when an episode begins, as a user may have changed the networks.
         """
         if num_envs > MOST_MIRRORED:
             return None
-        mirror = self._mirror
-        if mirror is None and not any_begins:
-            return None
-        if mirror is None or mirror == "unknown" or any_begins or mirror.is_stale:
-            mirror = NumpyPolicy.of(self.actor_parts(), self.memoryless) if self.acts_by_actor else None
-            self._mirror = mirror
-        return mirror
+        if any_begins or self._mirror == "unknown":
+            self._mirror = NumpyPolicy.of(self.actor_parts(), self.memoryless) if self.acts_by_actor else None
+        return self._mirror
 
     # Saving -------------------------------------------------------------------------------------------------
 
@@ -203,7 +189,7 @@ class Acting:
             NonFiniteError: a recent update had NaN or infinity.
         """
         self.nonfinite_guard.synchronize(self)
-        return {name: part.state_dict() for name, part in vars(self).items() if hasattr(part, "state_dict")}
+        return {name: part.state_dict() for name, part in self.stateful_parts().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the result of `state_dict`.
@@ -211,12 +197,28 @@ class Acting:
         Raises:
             ValueError: the state is from an algorithm with other parts.
         """
-        own = {name for name, part in vars(self).items() if hasattr(part, "state_dict")}
-        if differing := sorted(own ^ state.keys()):
+        own = self.stateful_parts()
+        if differing := sorted(own.keys() ^ state.keys()):
             whose = "this algorithm" if differing[0] in own else "the state"
             raise ValueError(f"only {whose} has {differing[0]}")
         for name, part in state.items():
-            getattr(self, name).load_state_dict(part)
+            own[name].load_state_dict(part)
+
+    def stateful_parts(self) -> dict[str, Any]:
+        """Return the attributes that have a `state_dict`, and those in lists, tuples and dicts, such as "heads.0"."""
+        found = {}
+
+        def look(name: str, part: Any) -> None:
+            if hasattr(part, "state_dict"):
+                found[name] = part
+            elif isinstance(part, list | tuple | dict):
+                for key, item in part.items() if isinstance(part, dict) else enumerate(part):
+                    look(f"{name}.{key}", item)
+
+        for name, part in vars(self).items():
+            if name not in ("_arguments", "_train_mode_layers"):  # their modules are parts of others
+                look(name, part)
+        return found
 
     def actor_parts(self) -> dict[str, nn.Module]:
         """Return the modules that `act` uses, by name."""

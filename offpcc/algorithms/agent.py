@@ -1,19 +1,23 @@
-"""`Agent`: an actor for one environment, and actor files.
+"""`Agent`: an actor for one environment or several side by side, and actor files.
 
 agent = Agent.load("actor.pt")  # returns actions in the units of its training environment
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
+from numpy.typing import ArrayLike
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import ACTOR_FORMAT
 from offpcc.config.registry import from_specification
+from offpcc.config.validation import NumEnvs, check, rules_of
 from offpcc.core import Memory, Step
 from offpcc.envs.wrappers import ActionScale
 from offpcc.utils.errors import UserError, first_line
@@ -23,7 +27,7 @@ BEST = "actor_best.pt"  # in a run's folder
 
 
 class Agent:
-    """An actor for one environment, which keeps its hidden state and previous action between calls.
+    """An actor, which keeps its hidden state and previous action between calls.
 
     Args:
         algorithm: the algorithm that acts.
@@ -55,41 +59,103 @@ class Agent:
         self._reads_rewards = any(getattr(module, "use_previous_reward", False) for module in read)
         self.reset()
 
-    def reset(self) -> None:
-        """Reset the hidden state; call it when an episode begins."""
-        self._memory: Memory = None
-        self._is_first = True
-        self._previous_action = np.zeros((1, self.algorithm.action_dim), np.float32)  # in [-1, 1], as in training
-
-    def act(
-        self, observation: np.ndarray, previous_reward: float | None = None, *, deterministic: bool = True
-    ) -> np.ndarray:
-        """Return the next action of the episode that began with `reset`.
+    def reset(self, num_envs: NumEnvs | None = None) -> None:
+        """Reset the hidden state; call it when an episode begins.
 
         Args:
-            observation: (*obs), as the environment returns it.
-            previous_reward: reward of the last action. An agent trained with ``use_previous_reward`` needs it from an
-                episode's second step on; others ignore it.
+            num_envs: number N of environments side by side, for which `act` takes and returns a batch; None for one
+                environment, without the axis of a batch.
+
+        Raises:
+            UserError: `num_envs` is not a whole number above 0.
+        """
+        check("reset", rules_of(Agent.reset), {"num_envs": num_envs})
+        self._num_envs, rows = num_envs, num_envs or 1
+        self._memory: Memory = None
+        self._is_first = np.ones(rows, np.bool_)
+        self._previous_action = np.zeros((rows, self.algorithm.action_dim), np.float32)  # in [-1, 1], as in training
+
+    def act(
+        self,
+        observation: np.ndarray | Mapping[str, Any],
+        previous_reward: ArrayLike | None = None,
+        *,
+        is_first: ArrayLike | None = None,
+        deterministic: bool = True,
+    ) -> np.ndarray:
+        """Return the next action of the episode that began with `reset`, or of N episodes side by side.
+
+        Args:
+            observation: (*obs), as the environment returns it; (N, *obs) after ``reset(num_envs=N)``. If its space is
+                a Dict, a mapping from the keys to such arrays.
+            previous_reward: reward of the last action, a number or (N,). An agent trained with ``use_previous_reward``
+                needs it from an episode's second step on; others ignore it.
+            is_first: (N,), True where the observation begins an episode, so that the hidden state of its row starts
+                anew. It is what a vector environment returned before as terminated or truncated.
             deterministic: True for the policy's mode, False for a sample.
 
         Returns:
             The action in the units, shape and dtype of `action_space`, for `env.step` of `gymnasium.make` and of
-            `offpcc.make`.
+            `offpcc.make`; N of them after ``reset(num_envs=N)``.
 
         Raises:
             UserError: the previous reward is missing, or the action is NaN or infinite.
-            ValueError: the observation has another shape than the agent's observations.
+            ValueError: the observation or `is_first` has another shape than it should.
         """
-        if previous_reward is None and self._reads_rewards and not self._is_first:
+        rows, packed = len(self._is_first), getattr(self.algorithm, "packed", None)
+        if isinstance(observation, Mapping):
+            if packed is None:
+                raise ValueError(
+                    f"act got a Dict observation, but this agent sees arrays of shape {self.algorithm.space_shape}"
+                )
+            try:
+                observation = packed.pack(observation, () if self._num_envs is None else (self._num_envs,))
+            except ValueError as error:
+                raise ValueError(f"act got an observation that does not fit: {error}") from None
+        observation = np.asarray(observation)
+        self._check_shape(observation)
+        if is_first is not None:
+            begins = np.asarray(is_first, np.bool_).reshape(-1)
+            if len(begins) != rows:
+                raise ValueError(f"act got {len(begins)} flags is_first, but there are {rows} environments")
+            self._is_first = self._is_first | begins
+            self._previous_action = np.where(begins[:, None], np.float32(0.0), self._previous_action)
+        if previous_reward is None and self._reads_rewards and not self._is_first.all():
             raise UserError(
                 "act got no previous_reward, which is an input of this agent (use_previous_reward); give what the last "
                 "action brought, act(observation, reward), or call reset() where an episode begins"
             )
-        reward = np.full((1, 1), 0.0 if previous_reward is None else previous_reward, np.float32)
-        step = Step(np.asarray(observation)[None], self._previous_action, reward, np.array([self._is_first]))
+        reward = np.zeros((rows, 1), np.float32)
+        if previous_reward is not None:
+            given = np.asarray(previous_reward, np.float32).reshape(-1)
+            if len(given) != rows:
+                raise ValueError(f"act got {len(given)} previous rewards, but there are {rows} environments")
+            reward[:, 0] = np.where(self._is_first, 0.0, given)  # at a start there was no action before
+        seen = observation[None] if self._num_envs is None else observation
+        step = Step(seen, self._previous_action, reward, self._is_first)
         action, self._memory = self.algorithm.act(step, self._memory, deterministic=deterministic)
-        self._previous_action, self._is_first = action, False
-        return self._scale.stretch(action[0].reshape(self.action_space.shape))
+        self._previous_action, self._is_first = action, np.zeros(rows, np.bool_)
+        if self._num_envs is None:
+            return self._scale.stretch(action[0].reshape(self.action_space.shape))
+        return self._scale.stretch(action.reshape(rows, *self.action_space.shape))
+
+    def _check_shape(self, observation: np.ndarray) -> None:
+        one = getattr(self.algorithm, "space_shape", None)
+        if one is None:  # an algorithm with the members of `core.Algorithm` alone, which checks by itself
+            return
+        wanted = one if self._num_envs is None else (self._num_envs, *one)
+        if observation.shape == wanted:
+            return
+        if (packed := getattr(self.algorithm, "packed", None)) is not None:
+            raise ValueError(f"act got an array, but this agent sees a Dict: {packed.unpacked_shape!r}")
+        remedy = "give one observation"
+        if observation.shape[1:] == one and len(observation):
+            remedy = f"for {len(observation)} environments side by side, call reset(num_envs={len(observation)}) first"
+        elif self._num_envs is not None:
+            remedy = f"give those of {self._num_envs} environments" + (
+                ", or call reset() for one" if observation.shape == one else ""
+            )
+        raise ValueError(f"act got observations of shape {observation.shape}, but wants {wanted}; {remedy}")
 
     def save(self, file: str | Path) -> None:
         """Write the actor to one self-contained file."""
@@ -132,7 +198,10 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
         is_normalized, name = "normalization" in content["weights"], "normalize_observations"
         arguments = content["algorithm"]["arguments"]
         differing = {name: is_normalized} if name in arguments and arguments[name] is not is_normalized else {}
-        algorithm: ActorCritic = from_specification(content["algorithm"], device=device, **differing)
+        try:
+            algorithm: ActorCritic = from_specification(content["algorithm"], device=device, **differing)
+        except UserError as error:
+            raise UserError(f"{file}: {error.message}") from error
         if is_normalized:  # a class without this argument may normalise recorded data alone
             algorithm.expect_recorded_data()
         for name, part in algorithm.actor_parts().items():

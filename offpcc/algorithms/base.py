@@ -20,7 +20,7 @@ from offpcc.networks.sequences import encode
 
 
 @configurable
-class ActorCritic(Construction, Acting):
+class ActorCritic(Acting, Construction):
     """Base class of all algorithms: how an update runs. Arguments: see `Construction`.
 
     Every network reads a summary of the history, made by two encoders in a row. All networks have one `shared_encoder`.
@@ -39,18 +39,17 @@ class ActorCritic(Construction, Acting):
         Raises:
             NonFiniteError: this update, or on a GPU a recent one, has NaN or infinity.
         """
-        self.nonfinite_guard.begin(self, batch)
-        try:
-            if self._fused is not None and batch.weights is None and self._fused.fits(self):
-                return self.nonfinite_guard.finish(self._fused(self, batch))
-            if self.execution.compile:
-                compile_losses(self)
-            with self.execution.autocast(self.device):
-                return self.nonfinite_guard.finish(self.inner_update(batch))
-        except SkippedUpdate:
-            return self.nonfinite_guard.stats_of_skipped(self, batch)
-        finally:
-            self.nonfinite_guard.end()
+        guard = self.nonfinite_guard
+        with guard.update(self, batch):
+            try:
+                if self._fused is not None and batch.weights is None and self._fused.fits(self):
+                    return guard.finish(self._fused(self, batch))
+                if self.execution.compile:
+                    compile_losses(self)
+                with self.execution.autocast(self.device):
+                    return guard.finish(self.inner_update(batch))
+            except SkippedUpdate:
+                return guard.stats_of_skipped(self, batch)
 
     def inner_update(self, batch: Batch) -> Stats:
         """Make one step of each optimizer, and return statistics; each algorithm implements it."""
@@ -60,12 +59,12 @@ class ActorCritic(Construction, Acting):
         """Return the batch with zeros in padding, and observations augmented (images) and normalised (vectors)."""
         for module in self._train_mode_layers:
             module.train(learns)
-        batch = batch.to(self.device).without_padding()
+        batch = self.unpack(batch.to(self.device).without_padding())
         observations = batch.observations
         if learns:  # else no statistics change
             self.nonfinite_guard.check_batch(*[getattr(batch, name) for name in self.checked_fields])
             if self.augmentation is not None:
-                observations = self.augmentation(observations, self.noise, one_per_row=not self.memoryless)
+                observations = self.augment(observations)
             if self.normalization is not None:
                 self.normalization.update(batch.observations[:, :-1].flatten(0, 1), batch.loss_mask.flatten())
         if self.normalization is not None:

@@ -23,7 +23,7 @@ class Temperature(nn.Module):
         target_entropy: target entropy in nats.
     """
 
-    def __init__(self, initial: float, learned: bool, target_entropy: float) -> None:
+    def __init__(self, initial: float, learned: bool, target_entropy: float = 0.0) -> None:
         super().__init__()
         log_alpha = torch.tensor(float(initial)).log()
         self.log_alpha = nn.Parameter(log_alpha, requires_grad=learned)
@@ -42,7 +42,7 @@ class Temperature(nn.Module):
         return self.log_alpha * (entropy.detach() - self.target_entropy)
 
 
-class LagrangeMultiplier(nn.Module):
+class LagrangeMultiplier(Temperature):
     """CQL's Lagrange multiplier alpha', learned if there is a threshold, else 1 (Kumar et al. 2020, arXiv:2006.04779).
 
     Args:
@@ -50,17 +50,12 @@ class LagrangeMultiplier(nn.Module):
     """
 
     def __init__(self, threshold: float | None) -> None:
-        super().__init__()
-        self.log_alpha = nn.Parameter(torch.zeros(()), requires_grad=threshold is not None)
+        super().__init__(1.0, threshold is not None)
         self.threshold = 0.0 if threshold is None else threshold
 
     def forward(self) -> Tensor:
         """Return alpha', 0-d, without gradient: only `loss` trains it."""
-        return self._alpha().detach()
-
-    def learned_parameters(self) -> list[Tensor]:
-        """Return the parameters for an optimizer; none if this is fixed."""
-        return [self.log_alpha] if self.log_alpha.requires_grad else []
+        return super().forward().clamp(max=LARGEST_MULTIPLIER)
 
     def loss(self, excess: Tensor) -> Tensor:
         """Return the loss; minimising it raises alpha' while `excess` is above 0.
@@ -68,15 +63,13 @@ class LagrangeMultiplier(nn.Module):
         Args:
             excess: the constrained quantity minus the threshold, 0-d.
         """
-        return -self._alpha() * excess.detach()
-
-    def _alpha(self) -> Tensor:
-        return self.log_alpha.exp().clamp(max=LARGEST_MULTIPLIER)
+        return -self.log_alpha.exp().clamp(max=LARGEST_MULTIPLIER) * excess.detach()
 
 
 class RunningNormalization(nn.Module):
     """Normalises observations by the running mean and standard deviation of those in updates.
 
+    Of unpacked Dict observations it normalises the vectors, which come first; the pixels after them stay.
     `forward` applies the statistics and `update` changes them. Only training calls `update`, so tests see frozen
     statistics. After `set_statistics`, the statistics of a whole dataset stay constant.
     """
@@ -94,13 +87,21 @@ class RunningNormalization(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         """Return normalised `observations` (..., *shape), clipped to +/- `limit` standard deviations."""
-        scaled = (observations - self.mean) * (self.variance + EPSILON).rsqrt()
-        return scaled.clamp(-self.limit, self.limit)
+        num = self.mean.shape[-1] if self.mean.dim() == 1 else observations.shape[-1]
+        scaled = (observations[..., :num] - self.mean) * (self.variance + EPSILON).rsqrt()
+        scaled = scaled.clamp(-self.limit, self.limit)
+        return scaled if num == observations.shape[-1] else torch.cat([scaled, observations[..., num:]], -1)
 
     def mirror(self) -> Callable[[Any], Any]:
         """Return `forward` in NumPy, see `offpcc.networks.numpy_inference`."""
         mean, variance, limit = self.mean.numpy(), self.variance.numpy(), self.limit
-        return lambda observations: ((observations - mean) / np.sqrt(variance + EPSILON)).clip(-limit, limit)
+
+        def normalize(observations: Any) -> Any:
+            num = mean.shape[-1]
+            scaled = ((observations[..., :num] - mean) / np.sqrt(variance + EPSILON)).clip(-limit, limit)
+            return scaled if num == observations.shape[-1] else np.concatenate([scaled, observations[..., num:]], -1)
+
+        return normalize
 
     @torch.no_grad()
     def set_statistics(self, mean: Any, std: Any, margin: float = 1e-3) -> None:
@@ -124,6 +125,7 @@ class RunningNormalization(nn.Module):
 
         `weights` (M,) are 1 for observations that count, and 0 for padding.
         """
+        observations = observations[..., : self.mean.shape[-1]]
         weights = weights.reshape(-1, *(1,) * self.mean.dim())
         added = weights.sum()
         mean = (observations * weights).sum(0) / added.clamp(min=1.0)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, get_type_hints
 import numpy as np
 import torch
 from gymnasium import spaces
-from torch import nn
+from torch import Tensor, nn
 
 from offpcc.algorithms.components import RunningNormalization
 from offpcc.algorithms.execution import Execution
@@ -19,14 +19,14 @@ from offpcc.algorithms.nonfinite import NonFiniteGuard
 from offpcc.algorithms.optim import Optimizer, PolyakAverage, Rate
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Flag, Fraction, NonnegativeNumber, Number, NumParts, PositiveNumber, Size, Sizes
-from offpcc.core import channels_first_shape, is_image
+from offpcc.core import Batch, PackedDict, channels_first_shape, has_images
 from offpcc.networks import Critics, DeterministicActor, Identity, InputShape, PassThrough
 from offpcc.networks.augmentation import Augmentation, RandomShift
 from offpcc.networks.encoders import Builder, EncoderBuilder, built_encoder
 from offpcc.networks.noise import Noise
 from offpcc.networks.sequences import is_empty
 from offpcc.utils.errors import UserError
-from offpcc.utils.system import keep_freed_memory
+from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.torch_private import TRAIN_MODE_LAYERS
 
 CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
@@ -34,7 +34,7 @@ CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "rewar
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """Sizes and parts of the networks.
+    """Sizes and parts of the networks, and what an update does to observations before networks see them.
 
     Args:
         hidden_dims: widths of the actor's and the critics' MLPs.
@@ -42,6 +42,10 @@ class NetworkOptions:
         layer_norm: whether critics use layer norm in their hidden layers.
         encoder: builds each network's own encoder; default: the class's.
         shared_encoder: builds the shared encoder; default: the class's.
+        normalize_observations: whether to normalise observations, by the mean and standard deviation of the dataset, or
+            online by running ones. By default, offline algorithms (BC, TD3+BC, IQL, CQL, BCQ) normalise vectors of a
+            dataset; online, only TD3+BC normalises. The statistics are saved with the actor.
+        augmentation: augmentation of images in updates; default: the class's.
     """
 
     hidden_dims: Sizes = (256, 256)
@@ -49,19 +53,6 @@ class NetworkOptions:
     layer_norm: Flag = False
     encoder: Builder | None = None
     shared_encoder: Builder | None = None
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """What an update does to observations before networks see them.
-
-    Args:
-        normalize_observations: whether to normalise observations, by the mean and standard deviation of the dataset, or
-            online by running ones. By default, offline algorithms (BC, TD3+BC, IQL, CQL, BCQ) normalise vectors of a
-            dataset; online, only TD3+BC normalises. The statistics are saved with the actor.
-        augmentation: augmentation of images in updates; default: the class's.
-    """
-
     normalize_observations: Flag | None = None
     augmentation: Augmentation | None = None
 
@@ -96,7 +87,8 @@ class Construction:
     """Parent of `ActorCritic` that builds networks, optimizers and targets from class attributes and arguments.
 
     Args:
-        observation_space: space of one environment; images may have channels first or last.
+        observation_space: space of one environment; images may have channels first or last. Batches of a Dict space
+            hold its packed observations, see `PackedDict`.
         action_space: space of one environment, in its own units. Its bounds map to -1 and 1: networks, batches and
             `act` use actions in [-1, 1]. Actor files store the bounds.
         device: device of the networks.
@@ -110,7 +102,7 @@ class Construction:
         n_step: number of rewards that a target sums before it bootstraps.
         reward_scale: factor on rewards in targets. Reported returns and rewards as network inputs are not scaled.
         reward_shift: added to rewards after scaling.
-        options: arguments of `NetworkOptions`, `Preprocessing` and `Execution`.
+        options: arguments of `NetworkOptions` and `Execution`.
     """
 
     default_encoder: ClassVar[EncoderBuilder] = Identity
@@ -128,11 +120,12 @@ class Construction:
     fused_update: ClassVar[Any] = None
     fused_methods: ClassVar[dict[str, Callable[..., Any] | None]]
     stat_names: tuple[str, ...] = ()
+    memoryless: bool
 
-    @with_options(NetworkOptions, Preprocessing, Execution)
+    @with_options(NetworkOptions, Execution)
     def __init__(
         self,
-        observation_space: spaces.Box,
+        observation_space: spaces.Box | spaces.Dict,
         action_space: spaces.Box,
         *,
         device: str | torch.device = "cpu",
@@ -154,21 +147,23 @@ class Construction:
                 f"{type(self).__name__} overrides update_networks, which checks for NaN and applies fused, precision "
                 f"and compile; rename the method to inner_update, which may call super().inner_update(batch)"
             )
-        sizes, preprocessing = pick(NetworkOptions, options), pick(Preprocessing, options)
-        self.execution = pick(Execution, options)
+        networks, self.execution = pick(NetworkOptions, options), pick(Execution, options)
         self.device = torch.device(device)
-        if self.device.type == "cpu":
-            keep_freed_memory()
         self.gamma, self.n_step = gamma, n_step
         self.reward_scale, self.reward_shift = reward_scale, reward_shift
+        if isinstance(observation_space, spaces.Dict):
+            observation_space = PackedDict(observation_space)
+        self.packed = observation_space if isinstance(observation_space, PackedDict) else None
         self.space_shape = observation_space.shape
-        self.observation_shape = channels_first_shape(observation_space.shape)
+        self.observation_shape = (
+            channels_first_shape(observation_space.shape) if self.packed is None else self.packed.unpacked_shape
+        )
         self.action_space, self.action_dim = action_space, int(np.prod(action_space.shape))
         self.noise = Noise(seed, self.device)
         self.lr, self.max_grad_norm = lr, max_grad_norm
-        with torch.random.fork_rng(devices=[]):
+        with forked_torch_generators():
             torch.manual_seed(seed)
-            self._build_networks(sizes)
+            self._build_networks(networks)
         # Dropout and batch norm: train mode in updates, eval mode in `act`.
         self._train_mode_layers = [
             m for part in self.networks() for m in part.modules() if isinstance(m, TRAIN_MODE_LAYERS)
@@ -177,30 +172,31 @@ class Construction:
         self.encoders_are_empty = is_empty(self.shared_encoder) and is_empty(self.actor_encoder) and self.memoryless
         self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
         self.nonfinite_guard = NonFiniteGuard(self.device, skips=self.execution.nonfinite == "skip")
-        self._set_preprocessing(preprocessing)
+        self._set_preprocessing(networks)
         if self.nonfinite_guard.skips:
             self.stat_names = (*self.stat_names, "skipped")
-        fused = self.execution.fused
+        fused, name = self.execution.fused, type(self).__name__
         if fused and self.fused_update is None:
-            name = type(self).__name__
             remedy = "leave fused out, which updates any agent"
             raise UserError(f"{name}.fused is True, but {name} has no fused update; {remedy}")
-        self._fused = None if self.fused_update is None or fused is False else self.fused_update.of(self, bool(fused))
+        self._fused = None if self.fused_update is None or fused is False else self.fused_update(self, bool(fused))
 
-    def _set_preprocessing(self, options: Preprocessing) -> None:
-        sees_images, is_wanted = is_image(self.observation_shape), options.normalize_observations
+    def _set_preprocessing(self, options: NetworkOptions) -> None:
+        sees_images, is_wanted = has_images(self.observation_shape), options.normalize_observations
         augmentation = options.augmentation
         if augmentation is None and self.default_augmentation is not None:
             augmentation = self.default_augmentation()
         self.augmentation = augmentation if sees_images else None
-        if is_wanted and sees_images:
+        has_vectors = not sees_images if self.packed is None else self.packed.unpacked_shape.num_numbers > 0
+        if is_wanted and not has_vectors:
             raise UserError("normalize_observations is for vectors; images are scaled to [0, 1] already")
-        self._may_normalize = is_wanted is None and not sees_images
+        self._may_normalize = is_wanted is None and has_vectors
         self._normalize(self._may_normalize and self.default_normalize_observations if is_wanted is None else is_wanted)
 
     def _normalize(self, is_wanted: bool) -> None:
         """Create the observation normalisation, if wanted, and tell the non-finite guard what to watch over."""
-        self.normalization = RunningNormalization(self.observation_shape).to(self.device) if is_wanted else None
+        shape = self.observation_shape if self.packed is None else (self.packed.unpacked_shape.num_numbers,)
+        self.normalization = RunningNormalization(shape).to(self.device) if is_wanted else None
         statistics = [] if self.normalization is None else [*self.normalization.buffers()]
         statistics += [statistic for module in self._train_mode_layers for statistic in module.buffers()]
         if self.has_critics:
@@ -217,6 +213,24 @@ class Construction:
         if self._may_normalize and self.normalizes_recorded and self.normalization is None:
             self._normalize(True)
 
+    def unpack(self, batch: Batch) -> Batch:
+        """Return the batch with unpacked observations, if they are packed Dict observations."""
+        if self.packed is None:
+            return batch
+        return batch._replace(observations=self.packed.unpack(batch.observations))
+
+    def augment(self, observations: Tensor) -> Tensor:
+        """Return augmented images (B, T, C, height, width), or Dict observations (B, T, F) with augmented images."""
+        assert self.augmentation is not None
+        one_per_row = not self.memoryless
+        if self.packed is None:
+            return self.augmentation(observations, self.noise, one_per_row=one_per_row)
+        shape = self.packed.unpacked_shape
+        lead = observations.shape[:2]
+        entries = [observations[..., part.columns].reshape(*lead, *part.shape) for part in shape.images]
+        images = [self.augmentation(entry, self.noise, one_per_row=one_per_row) for entry in entries]
+        return torch.cat([observations[..., : shape.num_numbers], *(image.flatten(2) for image in images)], -1)
+
     def build_actor(self, summary_dim: int, hidden_dims: Sequence[int]) -> nn.Module:
         """Return the policy network."""
         raise NotImplementedError
@@ -224,16 +238,12 @@ class Construction:
     def build_heads(self, summary_dim: int, hidden_dims: Sequence[int]) -> None:
         """Build networks other than actor and critics; the subclass also adds them to `networks`."""
 
-    def _build_networks(
-        self,
-        options: NetworkOptions,
-    ) -> None:
+    def _build_networks(self, options: NetworkOptions) -> None:
         encoder = type(self).default_encoder if options.encoder is None else options.encoder
         shared_encoder = type(self).default_shared_encoder if options.shared_encoder is None else options.shared_encoder
         num_critics = self.default_num_critics if options.num_critics is None else options.num_critics
-        hidden_dims = tuple(options.hidden_dims)
+        hidden_dims, owner = tuple(options.hidden_dims), type(self).__name__
         shape = InputShape(self.observation_shape, self.action_dim)
-        owner = type(self).__name__
         self.shared_encoder = built_encoder(shared_encoder, shape, f"{owner}.shared_encoder")
         own_shape = InputShape(self.shared_encoder.output_shape, self.action_dim)
         self.actor_encoder = built_encoder(encoder, own_shape, f"{owner}.encoder")
@@ -287,7 +297,7 @@ class Construction:
         reasons = {}
         if is_empty(self.shared_encoder) and is_empty(self.actor_encoder):
             reasons["encoder_lr"] = "no encoder has parameters"
-        if not is_image(self.observation_shape):
+        if not has_images(self.observation_shape):
             reasons["augmentation"] = "observations are no images"
         if not self.has_critics:
             reasons |= dict.fromkeys(CRITICS_ONLY, "there are no critics")

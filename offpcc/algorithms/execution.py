@@ -12,11 +12,6 @@ import torch
 
 from offpcc.config.validation import Flag, one_of
 
-PRECISIONS = ("float32", "bfloat16")
-NONFINITE_POLICIES = ("raise", "skip")
-Precision = Annotated[str, one_of(PRECISIONS)]
-NonFinitePolicy = Annotated[str, one_of(NONFINITE_POLICIES)]
-
 
 @dataclass(frozen=True)
 class Execution:
@@ -36,10 +31,10 @@ class Execution:
             weight changes from the first such tensor on. A resumed run may use the other setting.
     """
 
-    precision: Precision = "float32"
+    precision: Annotated[str, one_of(("float32", "bfloat16"))] = "float32"
     fused: Flag | None = None
     compile: Flag = False
-    nonfinite: NonFinitePolicy = "raise"
+    nonfinite: Annotated[str, one_of(("raise", "skip"))] = "raise"
 
     def autocast(self, device: torch.device) -> contextlib.AbstractContextManager[None]:
         """Return the context of an update. It caches no cast weights, because weights change during an update."""

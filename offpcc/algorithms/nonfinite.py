@@ -13,6 +13,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from offpcc.core import Batch, Stats
 from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.tensor_files import write_tensors
 from offpcc.utils.torch_private import find_nonfinite_
 
@@ -30,8 +32,8 @@ IN_WEIGHTS = "no update makes them so: go on from a checkpoint, or load other we
 IN_LEARNING = "a smaller learning rate, max_grad_norm or a smaller reward_scale may keep it in bounds"
 INTERVAL = 20  # updates between two reports of a GPU; a report is read when the next one is started
 LARGEST_KEPT = 2**28  # bytes of unchecked batches that the guard may keep; it reports earlier to stay below
+PENDING = ("_agent", "_batch", "_unchecked", "_before", "_stepped", "_batches", "_reported")  # left out of a copy
 MOST_SKIPPED = 100  # skipped updates in a row, at which the guard raises
-KEPT = ("skips", "is_awaited", "statistics", "found", "_one", "_count", "num_updates", "bad_in_a_row")  # by a copy
 
 
 class NonFiniteError(UserError):
@@ -76,19 +78,18 @@ class SkippedUpdate(Exception):  # noqa: N818  # no error
     """Ends an update with a bad value on a CPU, if such updates are skipped."""
 
 
-class _Updates(threading.local):
-    """The updates under way in a thread: one, or several if an update makes one of another agent."""
+class _Thread(threading.local):
+    """The guard of the update under way in this thread; an update may make one of another agent, which has its own."""
 
-    def __init__(self) -> None:
-        self.guards: list[NonFiniteGuard] = []
+    guard: NonFiniteGuard | None = None
 
 
-_updates = _Updates()
+_thread = _Thread()
 
 
 def current_guard() -> NonFiniteGuard | None:
     """Return the guard of the update under way in this thread; None outside of updates."""
-    return _updates.guards[-1] if _updates.guards else None
+    return _thread.guard
 
 
 class NonFiniteGuard:
@@ -130,21 +131,20 @@ class NonFiniteGuard:
 
     # An update ------------------------------------------------------------------------------------------------
 
-    def begin(self, agent: Any, batch: Batch) -> None:
-        """Start the checks of an update of `agent`. Call `end` afterwards in any case."""
+    @contextmanager
+    def update(self, agent: Any, batch: Batch) -> Iterator[None]:
+        """Check an update of `agent`, which the body makes. Its statistics are to be passed to `finish`."""
         self._agent, self._batch, self._unchecked, self._stepped = agent, batch, [], {}
         self._before = [statistic.clone() for statistic in self.statistics]
-        self.num_updates += not self._is_search
         if self.skips and not self.is_awaited and not self._is_search:
             self.found.zero_()
-        _updates.guards.append(self)
-
-    def end(self) -> None:
-        """End the checks. An update that another exception ended, such as a second Ctrl-C, does not count."""
-        _updates.guards.pop()
-        self.num_updates -= self._agent is not None and not self._is_search
-        self._agent = self._batch = None
-        self._unchecked = []
+        outer, _thread.guard = _thread.guard, self
+        try:
+            yield
+        finally:
+            _thread.guard = outer
+            self._agent = self._batch = None
+            self._unchecked = []
 
     def check_batch(self, *given: Tensor) -> None:
         """Register tensors of the batch, without padding, for the check before the first optimizer step."""
@@ -191,25 +191,19 @@ class NonFiniteGuard:
             SkippedUpdate: see `check_step`.
         """
         agent, batch = self._agent, self._batch
-        if self._unchecked or self.statistics:
-            self._unchecked += [statistic for statistic in self.statistics if statistic.dim()]  # no counts
-            self._check(None, None, ())
-        self._agent = self._batch = None
+        self._unchecked += [statistic for statistic in self.statistics if statistic.dim()]  # no counts
+        self._check(None, None, ())
+        self.num_updates += not self._is_search
         if self.is_awaited:
             self.bad_in_a_row = 0
-            return {**stats, "skipped": self.found.clone()} if self.skips else stats
-        for statistic, old in zip(self.statistics, self._before, strict=True):
-            statistic.copy_(torch.where(self.found > 0, old, statistic))
-        if not self._is_search:
-            self._count.add_(1.0).mul_(self.found)
-            self._batches.append((batch, self._stepped))
-            self._num_bytes += sum(part.nbytes for part in batch if isinstance(part, Tensor))
-            if self.num_updates % INTERVAL == 0 or self._num_bytes > LARGEST_KEPT // 2:
-                self._report(agent)
-        if not self.skips:
-            return stats
-        made = {name: torch.where(self.found > 0, math.nan, value) for name, value in stats.items()}
-        return {**made, "skipped": self.found.clone()}
+        else:
+            for statistic, old in zip(self.statistics, self._before, strict=True):
+                statistic.copy_(torch.where(self.found > 0, old, statistic))
+            if not self._is_search:
+                self._keep(agent, batch)
+            if self.skips:
+                stats = {name: torch.where(self.found > 0, math.nan, value) for name, value in stats.items()}
+        return {**stats, "skipped": self.found.clone()} if self.skips else stats
 
     def stats_of_skipped(self, agent: Any, batch: Batch) -> Stats:
         """Return the statistics of an update that `SkippedUpdate` ended."""
@@ -237,9 +231,9 @@ class NonFiniteGuard:
             statistic.copy_(old)
         if self._is_search:
             raise NonFiniteError(0, *find(agent, batch, optimizer, loss, gradients), batch)
+        self.num_updates += 1
         self.bad_in_a_row += 1
         if self.skips and self.bad_in_a_row < MOST_SKIPPED:
-            self._agent = self._batch = None
             raise SkippedUpdate
         raise self._error(agent, batch, self.num_updates, *find(agent, batch, optimizer, loss, gradients))
 
@@ -264,6 +258,14 @@ class NonFiniteGuard:
             NonFiniteError: a recent update was bad; if bad updates are skipped, too many in a row were.
         """
         for _ in range(2 * bool(self._batches)):
+            self._report(agent)
+
+    def _keep(self, agent: Any, batch: Batch) -> None:
+        """Keep the update's batch until the host knows whether it was bad; report from time to time."""
+        self._count.add_(1.0).mul_(self.found)
+        self._batches.append((batch, self._stepped))
+        self._num_bytes += sum(part.nbytes for part in batch if isinstance(part, Tensor))
+        if self.num_updates % INTERVAL == 0 or self._num_bytes > LARGEST_KEPT // 2:
             self._report(agent)
 
     def _report(self, agent: Any) -> None:
@@ -299,7 +301,7 @@ class NonFiniteGuard:
         self.found.fill_(1.0)  # no step has an effect
         self._is_search = True
         try:
-            with torch.random.fork_rng([self.found.device] if self.found.is_cuda else []):
+            with forked_torch_generators([self.found.device] if self.found.is_cuda else []):
                 agent.update_networks(batch)
         except NonFiniteError as error:
             return error.finding, error.remedy
@@ -325,8 +327,8 @@ class NonFiniteGuard:
         self._clear()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all attributes but pending checks, which belong to this agent's own updates."""
-        return {name: vars(self)[name] for name in KEPT}
+        """Return the attributes without pending checks, which belong to this agent's own updates."""
+        return {name: value for name, value in vars(self).items() if name not in PENDING}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a copy, with no pending checks."""
@@ -343,15 +345,16 @@ def find(
 
     The search order is the order of computation: batch, weights, then loss and gradients of the step under way.
     """
-    given = batch.without_padding()._asdict()
+    given = agent.unpack(batch.without_padding())._asdict()
     for name in GIVEN:
         if given[name] is not None and (held := bad(given[name]) or too_large(given[name])):
             return f"the batch's {name} {held}", IN_DATA
-    modules = {name: part for name, part in vars(agent).items() if isinstance(part, nn.Module)}
+    parts = agent.stateful_parts()
+    modules = {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
     for name, weight in _weights(modules):
         if held := bad(weight):
             return f"{name} {held}", IN_WEIGHTS
-    owner = next((name for name, part in vars(agent).items() if part is optimizer), "an optimizer")
+    owner = next((name for name, part in parts.items() if part is optimizer), "an optimizer")
     if loss is not None and not torch.isfinite(loss):
         return f"the loss of {owner} is {loss.item()}", IN_LEARNING
     names = {id(p): f"{name}.{key}" for name, module in modules.items() for key, p in module.named_parameters()}

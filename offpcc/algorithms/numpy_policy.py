@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from offpcc.core import Memory, State
 from offpcc.networks import Inputs
@@ -31,23 +31,12 @@ class NumpyPolicy:
         self.shared, self.own, self.choose = (mirrors[name] for name in ("shared_encoder", "actor_encoder", "actor"))
         self.normalize = mirrors.get("normalization")
         self.memoryless = memoryless
-        self.weights: list[Tensor] = []
-        self.places: list[int] = []
 
     @classmethod
     def of(cls, parts: Mapping[str, nn.Module], memoryless: bool) -> NumpyPolicy | None:
         """Return the policy for an agent's `actor_parts`, or None if one of them has no mirror."""
-        if (mirrors := mirrors_of(*parts.values())) is None:
-            return None
-        policy = cls(dict(zip(parts, mirrors, strict=True)), memoryless)
-        policy.weights = [weight for part in parts.values() for weight in part.parameters()]
-        policy.places = [weight.data_ptr() for weight in policy.weights]
-        return policy
-
-    @property
-    def is_stale(self) -> bool:
-        """True if weights have moved to other memory, as after `torch.nn.utils.vector_to_parameters`."""
-        return [weight.data_ptr() for weight in self.weights] != self.places
+        mirrors = mirrors_of(*parts.values())
+        return None if mirrors is None else cls(dict(zip(parts, mirrors, strict=True)), memoryless)
 
     def __call__(
         self, inputs: Inputs, begins: Array | None, memory: Memory, noise: Array | None
@@ -65,18 +54,12 @@ class NumpyPolicy:
             inputs = Inputs(self.normalize(observation), *past)
         if memory is None:
             memory = None, None
-        elif begins is not None:
-            memory = _kept(memory, begins)
         elif type(memory) is not NumpyState:
             memory = map_state(np.asarray, memory)
+        if begins is not None:  # zeros in the rows that begin an episode
+            memory = map_state(lambda s: np.where(begins.reshape(-1, *(1,) * (s.ndim - 1)), s.dtype.type(0), s), memory)
         shared_state, own_state = memory
         features, shared_state = self.shared(inputs, shared_state)
         summary, own_state = self.own(Inputs(features, *past), own_state)
         action = self.choose(summary, noise)
         return action, None if self.memoryless else NumpyState((shared_state, own_state))
-
-
-def _kept(memory: Memory, begins: Array) -> Memory:
-    """Return `memory` as arrays, with zeros in the rows that begin an episode."""
-    memory = map_state(np.asarray, memory)
-    return map_state(lambda s: np.where(begins.reshape(-1, *(1,) * (s.ndim - 1)), s.dtype.type(0), s), memory)

@@ -20,16 +20,9 @@ from offpcc.config.validation import (
     is_number,
     with_parentheses,
 )
-from offpcc.utils.torch_private import (
-    foreach_add_,
-    foreach_lerp_,
-    foreach_mul,
-    foreach_mul_,
-    foreach_norm,
-    foreach_sub,
-    fused_adam_,
-)
+from offpcc.utils import torch_private
 
+ADAM = {"beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8, "amsgrad": False, "maximize": False}
 CLIP_EPSILON = 1e-6  # added to norms, as PyTorch does
 Schedule = Callable[[int], float]  # learning rate as a function of the number of updates made
 
@@ -52,7 +45,13 @@ Rate = Annotated[
 
 @configurable
 class LinearDecay:
-    """Learning rate that falls linearly from `initial` to `final` in `num_updates` updates and then stays constant."""
+    """Learning rate that falls linearly from `initial` to `final` in `num_updates` updates and then stays constant.
+
+    Args:
+        initial: rate at the first update.
+        final: rate after `num_updates` updates.
+        num_updates: number of updates of the decay.
+    """
 
     def __init__(
         self,
@@ -69,7 +68,13 @@ class LinearDecay:
 
 @configurable
 class CosineDecay:
-    """Rate that falls along half a cosine from `initial` to `final` in `num_updates` updates, then stays."""
+    """Rate that falls along half a cosine from `initial` to `final` in `num_updates` updates, then stays.
+
+    Args:
+        initial: rate at the first update.
+        final: rate after `num_updates` updates.
+        num_updates: number of updates of the decay.
+    """
 
     def __init__(
         self,
@@ -182,25 +187,17 @@ class Group:
         rate: the learning rate, a number or a schedule.
     """
 
-    BETAS, EPSILON = (0.9, 0.999), 1e-8
-
     def __init__(self, parameters: Sequence[Tensor], rate: float | Schedule) -> None:
         self.parameters, self.rate = list(parameters), rate
         self.latest_rate = rate(0) if callable(rate) else rate
         self.means = [torch.zeros_like(p) for p in self.parameters]
         self.squares = [torch.zeros_like(p) for p in self.parameters]
-        self.steps = [torch.zeros((), device=p.device) for p in self.parameters]
-        self._count_together()
-
-    def _count_together(self) -> None:
-        """Put all step counts into one tensor, so that one operation increments them."""
-        self._counts = torch.stack(self.steps)
-        self.steps = [*self._counts]
+        self._counts = torch.zeros(len(self.parameters), device=self.parameters[0].device)
+        self.steps = [*self._counts]  # one operation on `_counts` increments them all
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a copy; copying may break the shared memory of the step counts."""
-        vars(self).update(state)
-        self._count_together()
+        vars(self).update(state, steps=[*state["_counts"]])
 
     @torch.no_grad()
     def step(self, num_updates: int, found_inf: Tensor | None = None) -> None:
@@ -218,25 +215,11 @@ class Group:
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         self.latest_rate = self.rate(num_updates) if callable(self.rate) else self.rate
         counts = [self._counts] if len(reached) == len(self.parameters) else steps
-        foreach_add_(counts, 1.0)
+        torch_private.foreach_add_(counts, 1.0)
         if found_inf is not None:
-            foreach_add_(counts, found_inf, alpha=-1.0)
-        fused_adam_(
-            parameters,
-            gradients,
-            means,
-            squares,
-            [],
-            steps,
-            lr=self.latest_rate,
-            beta1=self.BETAS[0],
-            beta2=self.BETAS[1],
-            weight_decay=0.0,
-            eps=self.EPSILON,
-            amsgrad=False,
-            maximize=False,
-            found_inf=found_inf,
-        )
+            torch_private.foreach_add_(counts, found_inf, alpha=-1.0)
+        options = {"lr": self.latest_rate, **ADAM, "found_inf": found_inf}
+        torch_private.fused_adam_(parameters, gradients, means, squares, [], steps, **options)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and the step count of each parameter."""
@@ -276,12 +259,12 @@ class PolyakAverage:
             return
         whole = 1.0 - self.polyak
         if found_inf is None:
-            foreach_lerp_(self.targets, self.sources, whole)
+            torch_private.foreach_lerp_(self.targets, self.sources, whole)
             return
         # With a tensor as weight, a lerp would take one operation for each target.
-        ways = foreach_sub(self.sources, self.targets)
-        foreach_mul_(ways, (found_inf * -whole).add_(whole))
-        foreach_add_(self.targets, ways)
+        ways = torch_private.foreach_sub(self.sources, self.targets)
+        torch_private.foreach_mul_(ways, (found_inf * -whole).add_(whole))
+        torch_private.foreach_add_(self.targets, ways)
 
 
 def laid_out(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:
@@ -297,8 +280,8 @@ def clip(parameters: list[Tensor], largest: float) -> None:
     gradients = [parameter.grad for parameter in reached if parameter.grad is not None]
     if not gradients:
         return
-    norm = torch.linalg.vector_norm(torch.stack(foreach_norm(gradients)))
+    norm = torch.linalg.vector_norm(torch.stack(torch_private.foreach_norm(gradients)))
     # Not in place: two parameters may share one gradient tensor.
-    scaled = foreach_mul(gradients, (largest / (norm + CLIP_EPSILON)).clamp(max=1.0))
+    scaled = torch_private.foreach_mul(gradients, (largest / (norm + CLIP_EPSILON)).clamp(max=1.0))
     for parameter, gradient in zip(reached, scaled, strict=True):
         parameter.grad = gradient

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Size, Sizes
-from offpcc.core import State, is_image
-from offpcc.networks.encoders import Encoder, Inputs, InputShape
+from offpcc.core import DictShape, State, has_images
+from offpcc.networks.encoders import Builder, Encoder, Identity, Inputs, InputShape, built_encoder
 from offpcc.utils.errors import UserError
 
 
@@ -16,14 +18,18 @@ from offpcc.utils.errors import UserError
 class Convolutional(Encoder):
     """Encoder of images (DrQ, Kostrikov et al. 2020, appendix B).
 
-    Convolutions with ReLU, then a linear layer, layer normalisation and tanh.
+    Convolutions with ReLU, then a linear layer, layer normalisation and tanh. Dict observations have such layers for
+    each image. Their features are joined with the summary of all vectors by `vector_encoder`.
 
     Args:
-        shape: input shape; observations are (channels, height, width), uint8 in [0, 255] or floats.
+        shape: input shape; observations are (channels, height, width), uint8 in [0, 255] or floats; or an unpacked Dict
+            observation with one image or more, see `PackedDict.unpack`.
         channels: number of output channels of each convolution.
         kernels: kernel size of each convolution, in pixels.
         strides: stride of each convolution, in pixels.
-        feature_dim: number of output features, without the extra inputs.
+        feature_dim: number of output features of an image, without the extra inputs.
+        vector_encoder: builds the encoder, without memory, of the vectors of a Dict observation. It gets them as one
+            vector.
         kwargs: the extra inputs, see `Encoder`.
     """
 
@@ -35,13 +41,16 @@ class Convolutional(Encoder):
         kernels: Sizes = (3, 3, 3, 3),
         strides: Sizes = (2, 1, 1, 1),
         feature_dim: Size = 50,
+        vector_encoder: Builder = Identity,
         **kwargs: bool,
     ) -> None:
         super().__init__(shape, **kwargs)
-        if not is_image(shape.observation):
+        if not has_images(shape.observation):
+            entries = isinstance(shape.observation, DictShape)
             raise UserError(
-                f"a convolutional encoder needs images, but observations have the shape {shape.observation}: "
-                f"choose an algorithm without c in front, such as sac or rsac"
+                f"a convolutional encoder needs images, but observations "
+                f"{'are a Dict without images' if entries else f'have the shape {shape.observation}'}: choose an "
+                f"algorithm without c in front, such as sac or rsac"
             )
         numbers = [len(channels), len(kernels), len(strides)]
         if len(set(numbers)) > 1:
@@ -49,27 +58,69 @@ class Convolutional(Encoder):
                 f"Convolutional.channels, kernels and strides are lists of {numbers[0]}, {numbers[1]} and {numbers[2]} "
                 f"numbers; each convolution needs one of each"
             )
-        layers: list[nn.Module] = []
-        for num_in, num_out, kernel, stride in zip(
-            [shape.observation[0], *channels[:-1]], channels, kernels, strides, strict=True
-        ):
-            layers += [nn.Conv2d(num_in, num_out, kernel, stride), nn.ReLU()]
-        self.convolutions = nn.Sequential(*layers, nn.Flatten())
-        try:
-            with torch.no_grad():
-                flat_dim = self.convolutions(torch.zeros(1, *shape.observation)).shape[-1]
-        except RuntimeError as error:
-            raise UserError(
-                f"images of shape {shape.observation} are too small for kernels {tuple(kernels)} "
-                f"with strides {tuple(strides)}: bind Convolutional.kernels and .strides to smaller ones"
-            ) from error
-        self.features = nn.Sequential(nn.Linear(flat_dim, feature_dim), nn.LayerNorm(feature_dim), nn.Tanh())
-        self.dim = feature_dim + self.extra_dim
+        self.entries = shape.observation if isinstance(shape.observation, DictShape) else None
+        images = [shape.observation] if self.entries is None else [part.shape for part in self.entries.images]
+        layers = list(zip(channels, kernels, strides, strict=True))
+        self.dim = feature_dim * len(images) + self.extra_dim
+        if self.entries is None:
+            self.convolutions, self.features = _layers(images[0], layers, feature_dim)
+        else:
+            stacks = [_layers(image, layers, feature_dim) for image in images]
+            self.images = nn.ModuleList(nn.Sequential(*stack) for stack in stacks)
+            if self.entries.vectors:
+                vectors = InputShape((self.entries.num_numbers,), shape.action_dim)
+                self.vector_encoder = built_encoder(vector_encoder, vectors, "Convolutional.vector_encoder")
+                if not self.vector_encoder.memoryless:
+                    raise UserError(
+                        "Convolutional.vector_encoder has a memory of its own, which would be lost; choose one without"
+                    )
+                self.dim += self.vector_encoder.dim
 
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
-        """(B, T, channels, height, width) -> (B, T, dim)."""
-        frames = inputs.observation
-        rows, frames = frames.shape[:2], frames.flatten(0, 1)
-        frames = frames.float() / 255.0 if frames.dtype == torch.uint8 else frames
-        features = self.features(self.convolutions(frames)).view(*rows, -1)
+        """(B, T, channels, height, width), or (B, T, F) of Dict observations -> (B, T, dim)."""
+        rows = inputs.observation.shape[:2]
+        if self.entries is None:
+            frames = inputs.observation.flatten(0, 1)
+            frames = frames.float() / 255.0 if frames.dtype == torch.uint8 else frames
+            return self.with_extras(self.features(self.convolutions(frames)).view(*rows, -1), inputs), None
+        flat = inputs.observation.flatten(0, 1)
+        read = [
+            stack(flat[:, part.columns].view(-1, *part.shape))
+            for stack, part in zip(self.images, self.entries.images, strict=True)
+        ]
+        features = torch.cat(read, -1).view(*rows, -1)
+        if self.entries.vectors:
+            vectors = inputs._replace(observation=inputs.observation[..., : self.entries.num_numbers])
+            features = torch.cat([features, self.vector_encoder(vectors)[0]], -1)
         return self.with_extras(features, inputs), None
+
+    def unused_parameters(self) -> dict[str, str]:
+        """Return the parameters that have no effect with these observations, each with the reason."""
+        has_vectors = self.entries is not None and self.entries.vectors
+        return {} if has_vectors else {"vector_encoder": "observations are no Dict with vectors"}
+
+
+def _layers(
+    shape: tuple[int, ...], sizes: Sequence[tuple[int, int, int]], feature_dim: int
+) -> tuple[nn.Sequential, nn.Sequential]:
+    """Return the convolutions of images of this shape, and the layers after them.
+
+    Raises:
+        UserError: the images are too small.
+    """
+    layers: list[nn.Module] = []
+    num_in = shape[0]
+    for num_out, kernel, stride in sizes:
+        layers += [nn.Conv2d(num_in, num_out, kernel, stride), nn.ReLU()]
+        num_in = num_out
+    convolutions = nn.Sequential(*layers, nn.Flatten())
+    try:
+        with torch.no_grad():
+            flat_dim = convolutions(torch.zeros(1, *shape)).shape[-1]
+    except RuntimeError as error:
+        _, kernels, strides = zip(*sizes, strict=True)
+        raise UserError(
+            f"images of shape {shape} are too small for kernels {kernels} with strides {strides}: bind "
+            f"Convolutional.kernels and .strides to smaller ones"
+        ) from error
+    return convolutions, nn.Sequential(nn.Linear(flat_dim, feature_dim), nn.LayerNorm(feature_dim), nn.Tanh())

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from offpcc.config.registry import configurable, specification
 from offpcc.config.validation import Flag, Rule, format_value
-from offpcc.core import Batch, State, is_image
+from offpcc.core import Batch, State, has_images
 from offpcc.networks.cells.base import Cell
 from offpcc.networks.numpy_inference import Array, Mirror
 from offpcc.utils.errors import UserError
@@ -27,7 +27,7 @@ from offpcc.utils.errors import UserError
 class InputShape(NamedTuple):
     """Shape of an encoder's input at one step."""
 
-    observation: tuple[int, ...]  # images have channels first
+    observation: tuple[int, ...]  # images have channels first; a `DictShape` for Dict observations
     action_dim: int
 
 
@@ -156,7 +156,7 @@ class PassThrough(Encoder):
     def __init__(self, shape: InputShape) -> None:
         super().__init__(shape)
         self.dim = torch.Size(shape.observation).numel()
-        self.shape = tuple(shape.observation)
+        self.shape = shape.observation
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -195,9 +195,10 @@ def vector_dim(shape: tuple[int, ...]) -> int:
     Raises:
         UserError: the observation is an image.
     """
-    if is_image(shape):
+    if has_images(shape):
+        what = f"of shape {shape} are images, which" if len(shape) == 3 else "have entries that are images; these"
         raise UserError(
-            f"observations of shape {shape} are images, which need a convolutional encoder: choose an algorithm "
+            f"observations {what} need a convolutional encoder: choose an algorithm "
             f"with c in front, such as csac, or bind an encoder, or Recurrent.feature_extractor, to @Convolutional"
         )
     return torch.Size(shape).numel()

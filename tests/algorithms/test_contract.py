@@ -667,7 +667,7 @@ def test_the_previous_action_is_the_executed_one_also_at_random(name, monkeypatc
         interaction.step(explore_at_random=t < 8)
     for number, episode in enumerate(buffer.episodes):
         steps = seen[5 * number : 5 * number + 5]
-        np.testing.assert_array_equal([step.observation[0] for step in steps], episode.observations[:-1])
+        np.testing.assert_array_equal([step.observation[0] for step in steps], episode.frames[:-1])
         np.testing.assert_array_equal([step.previous_action[0] for step in steps[1:]], episode.actions[:-1])
         np.testing.assert_array_equal([step.previous_reward[0] for step in steps[1:]], episode.rewards[:-1])
         assert [step.is_first[0] for step in steps] == [1, 0, 0, 0, 0]
@@ -911,3 +911,33 @@ def test_a_copy_is_an_agent_of_its_own():
     before = parameters(twin)
     agent.update_networks(case.batch())
     assert_equal(parameters(twin), before)
+
+
+class Heads(SAC):
+    """Optimizers and networks in a list, a tuple and a dict, one of them private."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.heads = [torch.nn.Linear(3, 1), {"last": torch.nn.Linear(3, 1)}]
+        self._head_optimizers = tuple(
+            Optimizer([(head.parameters(), 1e-2)]) for head in (self.heads[0], self.heads[1]["last"])
+        )
+
+    def inner_update(self, batch):
+        for head, optimizer in zip((self.heads[0], self.heads[1]["last"]), self._head_optimizers, strict=True):
+            optimizer.minimize(head(batch.observations).square().mean())
+        return super().inner_update(batch)
+
+
+def test_what_is_in_lists_tuples_and_dicts_is_saved_and_goes_on_exactly():
+    agent, other = (Heads(VECTORS, ACTIONS, hidden_dims=(4,), seed=seed) for seed in (1, 2))
+    given = next(case for case in CASES if case.cls is SAC and not case.cell and not case.images).batch(1)
+    agent.update_networks(given)
+    state = copy.deepcopy(agent.state_dict())
+    assert {"heads.0", "heads.1.last", "_head_optimizers.0", "_head_optimizers.1"} <= state.keys()
+    other.load_state_dict(state)
+    for one in (agent, other):
+        one.update_networks(given)
+    assert torch.equal(other.heads[0].weight, agent.heads[0].weight)
+    assert torch.equal(other.heads[1]["last"].weight, agent.heads[1]["last"].weight)
+    assert [optimizer.num_updates for optimizer in other._head_optimizers] == [2, 2]

@@ -124,7 +124,8 @@ def told(value):
 def test_updates_give_what_the_plain_ones_give(cls, options):
     fused, plain = built(cls, **options), built(cls, False, **options)
     before = weights(fused)
-    assert_same_updates(fused, plain, [batch(0)], 1e-5)
+    # Adam's first step divides each gradient by its size, so the rounding of tiny gradients shows in the weights.
+    assert_same_updates(fused, plain, [batch(0)], 3e-5)
     assert_same_updates(fused, plain, [batch(seed) for seed in range(1, 12 if options else 50)], 1e-4)
     after = weights(fused)
     assert all(not torch.equal(after[name], before[name]) for name in before if name.startswith(("actor.", "critics.")))
@@ -145,7 +146,8 @@ def test_the_log_standard_deviation_is_bounded():
     for agent in (fused, plain):
         with torch.no_grad():
             agent.actor.net[-1].bias[2:] = torch.tensor([2.0, -25.0])  # about half above, all below
-    assert_same_updates(fused, plain, [batch(0)], 1e-5)
+    # Adam's first step divides each gradient by its size, so the rounding of tiny gradients shows in the weights.
+    assert_same_updates(fused, plain, [batch(0)], 3e-5)
     gradient = fused.actor.net[-1].bias.grad
     assert gradient[2] != 0 and gradient[3] == 0
     assert_same_updates(fused, plain, [batch(seed) for seed in range(1, 20)])

@@ -150,12 +150,11 @@ def test_bytes_that_are_no_images_are_numbers(cell, shape, monkeypatch):
     np.testing.assert_allclose(ours, actions(), atol=1e-5)
 
 
-def test_weights_that_are_put_elsewhere_in_an_episode_are_found():
+def test_weights_that_are_put_elsewhere_are_found_at_the_next_episode():
     agent = built("rsac")
     step = Step(np.ones((1, 3), np.float32), np.zeros((1, 2)), np.zeros((1, 1)), [True])
-    _, memory = agent.act(step)
-    before, _ = agent.act(step._replace(is_first=[False]), memory, deterministic=True)
+    before, _ = agent.act(step, deterministic=True)
     weights = torch.nn.utils.parameters_to_vector(agent.actor.parameters())
     torch.nn.utils.vector_to_parameters(weights + 1.0, agent.actor.parameters())
-    after, _ = agent.act(step._replace(is_first=[False]), memory, deterministic=True)
+    after, _ = agent.act(step, deterministic=True)
     assert np.abs(after - before).max() > 0.01

@@ -96,7 +96,7 @@ def replayed(agent, episode):
     for t in range(len(episode.actions)):
         previous_action = episode.actions[t - 1] if t else np.zeros(1, np.float32)
         previous_reward = episode.rewards[t - 1] if t else np.zeros(1, np.float32)
-        step = Step(episode.observations[None, t], previous_action[None], previous_reward[None], np.array([t == 0]))
+        step = Step(episode.frames[None, t], previous_action[None], previous_reward[None], np.array([t == 0]))
         _, memory = agent.act(step, memory, deterministic=True)
         memories.append(memory)
     return memories

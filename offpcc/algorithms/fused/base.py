@@ -2,65 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from offpcc.algorithms.fused.eligibility import NetworkFingerprint, require_fusable, why_not_fusable
+from offpcc.algorithms.fused.eligibility import fingerprint_of, is_fusable
 from offpcc.algorithms.fused.kernels import MLPKernel
 from offpcc.core import Batch, Stats
 from offpcc.networks import Identity, Inputs, PassThrough
 from offpcc.networks.encoders import vector
 from offpcc.networks.sequences import encode
 
-if TYPE_CHECKING:
-    from offpcc.algorithms.base import ActorCritic
-
 
 class FlatBatch(NamedTuple):
     """A batch flattened to M = B T rows, one for each step, as networks without encoders read it."""
 
+    batch: Batch  # (B, T, ...)
     both: Tensor  # (2M, H): all o, then all o'
     now: Tensor  # (M, H): o
     next: Tensor  # (M, H): o'
-    batch_actions: Tensor  # (B, T, A)
     actions: Tensor  # (M, A)
-    shares: Tensor  # (M, 1): weight of each row in `Batch.mean`
+    shares: Tensor  # (M, 1): weight of each row in `mean`
 
     @classmethod
     def of(cls, agent: Any, batch: Batch) -> FlatBatch:
         """Flatten a batch that `agent.prepare` returned."""
-        h = read(agent, batch)
+        shared, own = agent.shared_encoder, agent.actor_encoder
+        if type(shared) is PassThrough and type(own) is Identity and not own.extra_dim:
+            h = vector(batch.observations)
+        else:  # all networks have this summary, as their encoders have no weights
+            inputs = Inputs.of(batch)
+            h = encode(own, inputs, batch, encode(shared, inputs, batch))
         if batch.complete:
             shares = torch.full_like(batch.loss_mask, 1.0 / batch.loss_mask.numel())
         else:
             shares = torch.where(batch.loss_mask > 0, 1.0 / batch.loss_mask.sum(), 0.0)
         both = torch.cat([h[:, :-1], h[:, 1:]]).view(-1, h.shape[-1])
-        actions = batch.actions.flatten(0, 1)
         now, following = both.chunk(2)
-        return cls(both, now, following, batch.actions, actions, shares.view(-1, 1))
-
-    def with_action(self, action: Tensor) -> Tensor:
-        """Return the critics' input for o and `action` (M, A)."""
-        return torch.cat([self.now, action], -1)
-
-    def next_with(self, action: Tensor) -> Tensor:
-        """Return the critics' input for o' and `action` (M, A)."""
-        return torch.cat([self.next, action], -1)
+        return cls(batch, both, now, following, batch.actions.flatten(0, 1), shares.view(-1, 1))
 
     def unflatten(self, x: Tensor) -> Tensor:
-        """Reshape (..., M, 1) to (..., B, T, 1)."""
-        return x.view(*x.shape[:-2], *self.batch_actions.shape[:-1], 1)
+        """Reshape (..., M, D) to (..., B, T, D)."""
+        return x.view(*x.shape[:-2], *self.batch.actions.shape[:-1], x.shape[-1])
 
-
-def read(agent: Any, batch: Batch) -> Tensor:
-    """Return the summary (B, T+1, H); all networks have the same, as their encoders have no weights."""
-    shared, own = agent.shared_encoder, agent.actor_encoder
-    if type(shared) is PassThrough and type(own) is Identity and not own.extra_dim:
-        return vector(batch.observations)
-    inputs = Inputs.of(batch)
-    return encode(own, inputs, batch, encode(shared, inputs, batch))
+    def mean(self, x: Tensor) -> Tensor:
+        """Return the `Batch.mean` of `x` (..., M, D)."""
+        return self.batch.mean(self.unflatten(x))
 
 
 class FusedUpdate:
@@ -70,7 +59,11 @@ class FusedUpdate:
     views, and so does the original when its weights have moved to other memory.
 
     Args:
+        agent: the agent.
         is_wanted: what to do with an agent that does not fit: True raises an error, False uses its plain update.
+
+    Raises:
+        UserError: `is_wanted` is True, but the agent does not fit.
     """
 
     actor_class: ClassVar[type[nn.Module]]
@@ -80,25 +73,18 @@ class FusedUpdate:
         *("update_networks", "inner_update", "update_critics", "summarize"),
         *("critic_loss", "actor_loss", "td_loss"),
     )
+    agent: Any
     actor: MLPKernel
     critics: MLPKernel
     target_critics: MLPKernel
-    _wiring: NetworkFingerprint | None = None  # at the last call of `why_not_fusable`
+    _fingerprint: Callable[[], tuple[object, ...]] | None = None
+    _seen: tuple[object, ...] = ()  # the fingerprint at the last check
     _fits = False
 
-    def __init__(self, is_wanted: bool) -> None:
+    def __init__(self, agent: Any, is_wanted: bool) -> None:
         self.is_wanted = is_wanted
-
-    @classmethod
-    def of(cls, agent: ActorCritic, is_wanted: bool) -> FusedUpdate:
-        """Return the fused update of `agent`.
-
-        Raises:
-            UserError: `is_wanted` is True, but the agent does not fit.
-        """
         if is_wanted:
-            require_fusable(agent)
-        return cls(is_wanted)
+            is_fusable(agent, is_wanted)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without views, as the copy's agent has its own weights."""
@@ -110,48 +96,42 @@ class FusedUpdate:
         Raises:
             UserError: it cannot, but `is_wanted` is True.
         """
-        if self._wiring is None or not self._wiring.is_that_of(agent):
-            if self.is_wanted:
-                require_fusable(agent)
-            self._fits = not why_not_fusable(agent)
+        seen = None if self._fingerprint is None else self._fingerprint()
+        if seen != self._seen:
+            self._fits = is_fusable(agent, self.is_wanted)
             if self._fits:
                 self.bind(agent)
-            self._wiring = NetworkFingerprint(agent)
+            self._fingerprint = fingerprint_of(agent)
+            self._seen = self._fingerprint()
         return self._fits
 
     @torch.no_grad()
     def __call__(self, agent: Any, batch: Batch) -> Stats:
         """Do what the agent's `inner_update` does. Call it only if `fits` returned True."""
-        batch = agent.prepare(batch)
-        return self.update(agent, batch, FlatBatch.of(agent, batch))
+        return self.update(FlatBatch.of(agent, agent.prepare(batch)))
 
     def bind(self, agent: Any) -> None:
         """Create the kernels over the weights of `agent`."""
+        self.agent = agent
         self.actor = MLPKernel(list(agent.actor.net.parameters()))
         if agent.has_critics:
             self.critics = MLPKernel(list(agent.critics.parameters()))
             self.target_critics = MLPKernel(list(agent.target_critics.parameters()))
 
-    def update(self, agent: Any, batch: Batch, rows: FlatBatch) -> Stats:
-        """Make one update.
-
-        Args:
-            agent: the agent.
-            batch: the result of `agent.prepare`.
-            rows: the same batch, flattened.
-        """
+    def update(self, rows: FlatBatch) -> Stats:
+        """Make one update and return its statistics."""
         raise NotImplementedError
 
-    def step_critics(self, agent: Any, batch: Batch, rows: FlatBatch, y: Tensor) -> tuple[Tensor, Tensor]:
+    def step_critics(self, rows: FlatBatch, y: Tensor) -> tuple[Tensor, Tensor]:
         """Make one step of the critics towards targets `y` (B, T, 1).
 
         Returns:
             Mean (Q(o, a) - y)^2, summed over critics, and mean Q.
         """
-        x = rows.with_action(rows.actions)
+        x = torch.cat([rows.now, rows.actions], -1)
         q = self.critics.forward(x)
         error = q - y.view(-1, 1)
         self.critics.backward(x, error * (2.0 * rows.shares))
-        loss = batch.mean(rows.unflatten(error.square())).sum()
-        agent.critic_optimizer.step(self.critics.gradients, loss=loss, flat_gradients=self.critics.flat_gradients)
-        return loss, batch.mean(rows.unflatten(q)).mean()
+        loss = rows.mean(error.square()).sum()
+        self.agent.critic_optimizer.step(self.critics.gradients, None, loss, self.critics.flat_gradients)
+        return loss, rows.mean(q).mean()

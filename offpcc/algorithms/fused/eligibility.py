@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -20,68 +21,56 @@ if TYPE_CHECKING:
     from offpcc.algorithms.base import ActorCritic
 
 
-class NetworkFingerprint:
-    """Fingerprint of the parts of an agent that a user may change; each update compares it with the current agent.
+def fingerprint_of(agent: Any) -> Callable[[], tuple[object, ...]]:
+    """Return a function that describes the parts of `agent` that a user may change; an equal result means unchanged.
 
-    After an update, these parts are no longer in the processor's caches, so the cost grows with the number of objects
-    read. It therefore reads only sizes of dictionaries, ids and types of layers, weights and optimizers, and addresses
-    and flags of weights. The lists of these objects are built once.
+    Each update compares it. After an update, these parts are no longer in the processor's caches, so the cost grows
+    with the number of objects read. It therefore reads only sizes of dictionaries, ids and types of layers, weights and
+    optimizers, and addresses and flags of weights. The lists of these objects are built once.
     """
+    own, replaced = vars(agent), agent.fused_update.replaced_methods
+    parts = {name: part for name, part in own.items() if isinstance(part, nn.Module | Optimizer)}
+    layers = [layer for part in parts.values() if isinstance(part, nn.Module) for layer in part.modules()]
+    weights = [weight for part in agent.networks() for weight in part.parameters()]
+    in_memory = [*weights, *(agent._targets.targets if agent.has_critics else [])]
+    typed = [*layers, *(part for part in parts.values() if isinstance(part, Optimizer))]
+    contents = [getattr(layer, name) for layer in layers for name in CONTENTS]
+    sized = [vars(part) for part in typed] + [getattr(layer, kind) for layer in layers for kind in HOOKS]
+    # `look` keeps these alive, so that no new object gets one of their ids.
+    kept = [*parts.values(), *chain.from_iterable(map(dict.values, contents))]
 
-    def __init__(self, agent: Any) -> None:
-        own = vars(agent)
-        self._replaced = agent.fused_update.replaced_methods
-        parts = {name: part for name, part in own.items() if isinstance(part, nn.Module | Optimizer)}
-        self._names = list(parts)
-        layers = [layer for part in modules_of(agent) for layer in part.modules()]
-        self._weights = [weight for part in agent.networks() for weight in part.parameters()]
-        targets = agent._targets.targets if agent.has_critics else []
-        self._in_memory = [*self._weights, *targets]
-        self._typed = [*layers, *(part for part in parts.values() if isinstance(part, Optimizer))]
-        self._contents = [getattr(layer, name) for layer in layers for name in CONTENTS]
-        hooks = [getattr(layer, kind) for layer in layers for kind in HOOKS]
-        self._sized = [vars(part) for part in self._typed] + hooks
-        self._seen = self._look(own)
-        contents = chain.from_iterable(map(dict.values, self._contents))
-        self._kept = [*parts.values(), *contents]  # alive, so that no new object gets one of their ids
-
-    def is_that_of(self, agent: Any) -> bool:
-        """Check whether `agent`, from which this was built, is unchanged."""
-        return self._look(vars(agent)) == self._seen
-
-    def _look(self, own: dict[str, Any]) -> tuple[object, ...]:
+    def look() -> tuple[object, ...]:
         return (
-            [*map(id, map(own.get, self._names))],
-            own.keys().isdisjoint(self._replaced),
-            [*map(type, self._typed)],
-            [*map(len, self._sized)],
-            [*map(id, chain.from_iterable(map(dict.values, self._contents)))],
-            [*map(Tensor.data_ptr, self._in_memory)],
-            [(weight.requires_grad, bool(weight._backward_hooks)) for weight in self._weights],
+            len(kept),
+            [*map(id, map(own.get, parts))],
+            own.keys().isdisjoint(replaced),
+            [*map(type, typed)],
+            [*map(len, sized)],
+            [*map(id, chain.from_iterable(map(dict.values, contents)))],
+            [*map(Tensor.data_ptr, in_memory)],
+            [(weight.requires_grad, bool(weight._backward_hooks)) for weight in weights],
         )
 
-
-def modules_of(agent: Any) -> list[nn.Module]:
-    """Return all modules of an agent, including targets."""
-    return [part for part in vars(agent).values() if isinstance(part, nn.Module)]
+    return look
 
 
-def require_fusable(agent: ActorCritic) -> None:
-    """Check that the agent can have a fused update.
+def is_fusable(agent: ActorCritic, is_wanted: bool) -> bool:
+    """Check whether an agent can have a fused update.
 
     Raises:
-        UserError: it cannot; the message has the reason.
+        UserError: it cannot, but `is_wanted` is True; the message has the reason.
     """
-    if reason := why_not_fusable(agent):
+    reason = why_not_fusable(agent)
+    if reason and is_wanted:
         raise UserError(f"{type(agent).__name__}.fused is True, but {reason}; leave fused out, which updates any agent")
+    return not reason
 
 
 def why_not_fusable(agent: ActorCritic) -> str:
     """Return why an agent cannot have a fused update, or "" if it can."""
     cls, fused = type(agent), agent.fused_update
     changed = [name for name, method in agent.fused_methods.items() if getattr(cls, name, None) is not method]
-    own = [*changed, *(name for name in fused.replaced_methods if name in vars(agent))]
-    if own:
+    if own := [*changed, *(name for name in fused.replaced_methods if name in vars(agent))]:
         return f"{cls.__name__} has its own {own[0]}, which the fused update would leave out"
     for encoder in (agent.shared_encoder, agent.actor_encoder):
         if not (is_empty(encoder) and encoder.memoryless):
@@ -98,12 +87,10 @@ def why_not_fusable(agent: ActorCritic) -> str:
     for name in fused.others:
         if type(net := getattr(agent, name)) is not MLP or not is_plain(net, nn.Linear):
             return f"{name} is no plain perceptron, and the fused update is of one"
-    layers = [layer for part in modules_of(agent) for layer in part.modules()]
-    if any("forward" in vars(layer) for layer in layers):
-        return "a network's forward was replaced, which the fused update would leave out"
-    if any(getattr(layer, kind) for layer in layers for kind in HOOKS):
-        return "a network has a hook, which the fused update would not call"
     for part in vars(agent).values():
+        layers = part.modules() if isinstance(part, nn.Module) else ()
+        if any("forward" in vars(layer) or any(getattr(layer, kind) for kind in HOOKS) for layer in layers):
+            return "a network has a hook or another forward, which the fused update would not call"
         if isinstance(part, Optimizer) and (type(part) is not Optimizer or {"minimize", "step"} & vars(part).keys()):
             return "an optimizer is one of its own, and the fused update steps offpcc's"
         if isinstance(part, Temperature) and type(part) is not Temperature:

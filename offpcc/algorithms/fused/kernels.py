@@ -34,9 +34,10 @@ class MLPKernel:
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs (N, M, out) for `x` (M, in). The next call overwrites them."""
         if self._outputs.dim() == 1 or self._outputs.shape[1] != len(x):
-            self._outputs = torch.stack([network.allocate(len(x)) for network in self._networks])
+            num_out = self._networks[0].layers[-1][0].shape[0]
+            self._outputs = x.new_empty(len(self._networks), len(x), num_out)
             for network, output in zip(self._networks, self._outputs, strict=True):
-                network.values[-1] = output
+                network.allocate(output)
         for network in self._networks:
             network.forward(x)
         return self._outputs
@@ -49,7 +50,7 @@ class MLPKernel:
             gradient: (N, M, out), the gradient of the outputs for these rows.
         """
         for network, down in zip(self._networks, gradient, strict=True):
-            network.backward(x, down)
+            network.backward(down, x)
 
     def backward_to_inputs(self, gradient: Tensor, columns: int) -> Tensor:
         """Return the gradient (M, columns) of the input's last columns, summed over networks.
@@ -60,17 +61,12 @@ class MLPKernel:
         """
         of_inputs = gradient.new_zeros(gradient.shape[1], columns)
         for network, down in zip(self._networks, gradient, strict=True):
-            network.backward_to_inputs(down, of_inputs)
+            of_inputs.addmm_(network.backward(down), network.transposed[0][:, -columns:])
         return of_inputs
 
 
 class _Network:
-    """One MLP.
-
-    Args:
-        layers: weights (in, out) and biases (out,).
-        of_layers: memory for their gradients.
-    """
+    """One MLP: its weights (in, out) and biases (out,), and memory for their gradients."""
 
     def __init__(self, layers: list[tuple[Tensor, Tensor]], of_layers: list[tuple[Tensor, Tensor]]) -> None:
         self.layers = [(bias, weight) for weight, bias in layers]
@@ -79,11 +75,10 @@ class _Network:
         self.values: list[Tensor] = []  # output of each layer, after ReLU but for the last
         self.read: list[tuple[Tensor, Tensor, Tensor]] = []  # hidden layers: first rows, transposed, gradients
 
-    def allocate(self, rows: int) -> Tensor:
-        """Allocate outputs for `rows` rows and return the memory of the last layer's."""
-        self.values = [weight.new_empty(rows, weight.shape[1]) for _, weight in self.layers]
-        self.read = []
-        return self.values[-1]
+    def allocate(self, output: Tensor) -> None:
+        """Allocate the outputs of all layers but the last, which writes to `output`."""
+        hidden = [weight.new_empty(len(output), weight.shape[1]) for _, weight in self.layers[:-1]]
+        self.values, self.read = [*hidden, output], []
 
     def forward(self, x: Tensor) -> None:
         """Compute `values` for `x`."""
@@ -93,36 +88,26 @@ class _Network:
             if number < last:
                 x.relu_()
 
-    def backward(self, x: Tensor, down: Tensor) -> None:
-        """Write the gradients of weights and biases; `down` is the gradient of the outputs."""
-        self._have_read(len(down))
-        for number in reversed(range(len(self.layers))):
-            of_weight, written, of_bias = self.of_layers[number]
-            torch.mm(self.read[number - 1][1] if number else x.t(), down, out=written)
-            if written is not of_weight:
-                of_weight.copy_(written)
-            torch.sum(down, 0, out=of_bias)
-            if number:
-                down = self._through(number, down)
+    def backward(self, down: Tensor, x: Tensor | None = None) -> Tensor:
+        """Return the gradient of the first layer's output from `down`, that of the last layer's.
 
-    def backward_to_inputs(self, down: Tensor, of_inputs: Tensor) -> None:
-        """Add the gradient of the input's last columns to `of_inputs`; `down` is the gradient of the outputs."""
-        self._have_read(len(down))
-        for number in reversed(range(1, len(self.layers))):
-            down = self._through(number, down)
-        of_inputs.addmm_(down, self.transposed[0][:, -of_inputs.shape[1] :])
-
-    def _through(self, number: int, down: Tensor) -> Tensor:
-        """Return the gradient of the hidden layer below layer `number`, before its ReLU, from that layer's `down`."""
-        values, _, below = self.read[number - 1]
-        torch.mm(down, self.transposed[number], out=below)
-        torch.ops.aten.threshold_backward.grad_input(below, values, 0, grad_input=below)
-        return below
-
-    def _have_read(self, rows: int) -> None:
-        if not self.read or len(self.read[0][0]) != rows:
-            hidden = [values[:rows] for values in self.values[:-1]]
+        With `x`, the rows that the first layer has read, also write the gradients of weights and biases.
+        """
+        if not self.read or len(self.read[0][0]) != len(down):
+            hidden = [values[: len(down)] for values in self.values[:-1]]
             self.read = [(values, values.t(), torch.empty_like(values)) for values in hidden]
+        for number in reversed(range(len(self.layers))):
+            if x is not None:
+                of_weight, written, of_bias = self.of_layers[number]
+                torch.mm(self.read[number - 1][1] if number else x.t(), down, out=written)
+                if written is not of_weight:
+                    of_weight.copy_(written)
+                torch.sum(down, 0, out=of_bias)
+            if number:  # through the weights and the ReLU below them
+                values, _, below = self.read[number - 1]
+                torch.mm(down, self.transposed[number], out=below)
+                down = torch.ops.aten.threshold_backward.grad_input(below, values, 0, grad_input=below)
+        return down
 
 
 def _side_by_side(parameters: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Fraction, PositiveNumber, Size
 from offpcc.networks.cells.linear import in_full, linear
-from offpcc.networks.cells.residual import Blocks, Layer
+from offpcc.networks.cells.residual import Blocks
 from offpcc.networks.cells.scan import constant_scan
 from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of, sigmoid, view
 from offpcc.utils.errors import UserError
@@ -65,12 +65,12 @@ class LRU(Blocks):
         if r_min > r_max:
             raise UserError(f"LRU.r_min is {r_min} but LRU.r_max is {r_max}; it has to be that or less")
         size = (hidden_dim + 1) // 2 if state_dim is None else state_dim
-        widths = [num_in, *[hidden_dim] * (num_layers - 1)]
-        layers = [LRULayer(width, hidden_dim, size, r_min, r_max, max_phase) for width in widths]
-        super().__init__(num_in, hidden_dim, layers)
+        super().__init__(
+            num_in, hidden_dim, num_layers, lambda width: LRULayer(width, hidden_dim, size, r_min, r_max, max_phase)
+        )
 
 
-class LRULayer(Layer):
+class LRULayer(nn.Module):
     """One LRU layer; see the module docstring. Adjacent pairs of real numbers store complex numbers."""
 
     def __init__(self, num_in: int, hidden_dim: int, num: int, r_min: float, r_max: float, max_phase: float) -> None:
@@ -88,7 +88,7 @@ class LRULayer(Layer):
         nn.init.normal_(self.C.weight, std=num**-0.5)
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """See `Layer.forward`."""
+        """See `Blocks`."""
         factor = torch.polar(torch.exp(-torch.exp(self.nu)), torch.exp(self.theta))
         weight = self.B.weight * torch.exp(self.gamma).repeat_interleave(2).unsqueeze(-1)
         read = in_full(linear(x, weight))  # PyTorch has no complex bfloat16

@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 from offpcc.config.registry import configurable
 from offpcc.config.validation import PositiveInteger, Size
 from offpcc.networks.cells.linear import gradient_of_weight, in_full
-from offpcc.networks.cells.residual import Blocks, Layer
+from offpcc.networks.cells.residual import Blocks
 from offpcc.networks.cells.scan import scan, scan_back
 from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of, sigmoid
 
@@ -57,11 +57,12 @@ class MinGRU(Blocks):
         expansion: Size = 1,
         horizon: PositiveInteger = 100,
     ) -> None:
-        widths = [num_in, *[hidden_dim] * (num_layers - 1)]
-        super().__init__(num_in, hidden_dim, [MinGRULayer(width, hidden_dim, expansion, horizon) for width in widths])
+        super().__init__(
+            num_in, hidden_dim, num_layers, lambda width: MinGRULayer(width, hidden_dim, expansion, horizon)
+        )
 
 
-class MinGRULayer(Layer):
+class MinGRULayer(nn.Module):
     """One minGRU layer; see the module docstring."""
 
     def __init__(self, num_in: int, hidden_dim: int, expansion: int, horizon: int) -> None:
@@ -73,7 +74,7 @@ class MinGRULayer(Layer):
             self.gates.bias[: self.state_dim].uniform_(-math.log(horizon), 0.0)
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """See `Layer.forward`."""
+        """See `Blocks`."""
         if x.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
             h = gated_scan(x, state, weight=self.gates.weight, bias=self.gates.bias)
         else:
@@ -101,25 +102,19 @@ class MinGRULayer(Layer):
 
 
 def gated_scan(
-    x: Tensor,
-    h0: Tensor | None = None,
-    chunk: int | None = None,
-    *,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
+    x: Tensor, h0: Tensor | None = None, *, weight: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
     """Return h (B, T, N), where h_t = (1 - z_t) h_{t-1} + z_t g(v_t) and z_t = sigmoid(k_t).
 
     Args:
         x: k and v, (B, T, 2N). If `weight` is given: the input (B, T, num_in) of the linear layer that gives k and v.
         h0: state before the first step, (B, N); default: zeros.
-        chunk: see `scan`.
         weight: weight of the linear layer, (2N, num_in).
         bias: bias of the linear layer, (2N,).
     """
     if h0 is None:
         h0 = x.new_zeros(len(x), (x.shape[2] if weight is None else len(weight)) // 2)
-    h: Tensor = _GatedScan.apply(x, h0, weight, bias, chunk, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    h: Tensor = _GatedScan.apply(x, h0, weight, bias, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
     return h
 
 
@@ -132,19 +127,17 @@ class _GatedScan(Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, h0: Tensor, weight: Tensor | None, bias: Tensor | None, chunk: int | None, learns: bool
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, h0: Tensor, weight: Tensor | None, bias: Tensor | None, learns: bool) -> Tensor:
         h = x.new_empty(*x.shape[:2], h0.shape[1])
         kept, by_gates = (h.new_empty(*h.shape[:2], learns * count * h.shape[2]) for count in (1, 2))
         last = h0
-        for part in blocks_of(h, chunk):
+        for part in blocks_of(h):
             gates = x[:, part] if weight is None else nn.functional.linear(x[:, part], weight, bias)
             z, c = torch.sigmoid(gates).chunk(2, -1)
             # g(v) is v + 1/2 for v >= 0, else sigmoid(v). It is the larger of the two.
             torch.maximum(c, gates.chunk(2, -1)[1] + 0.5, out=c)
             left = torch.sub(1.0, z, out=kept[:, part]) if learns else 1.0 - z
-            h_part = scan(left, torch.mul(z, c, out=h[:, part]), last, chunk)
+            h_part = scan(left, torch.mul(z, c, out=h[:, part]), last)
             if learns:
                 by_k, by_v = by_gates[:, part].chunk(2, -1)
                 torch.sub(c[:, 0], last, out=by_k[:, 0])
@@ -156,7 +149,6 @@ class _GatedScan(Function):
                 by_v.add_(torch.ops.aten.threshold_backward(torch.ones_like(c), c, 0.5), alpha=0.75).mul_(z)
             last = h_part[:, -1]
         ctx.save_for_backward(x, weight, by_gates, kept)
-        ctx.chunk = chunk
         return h
 
     @staticmethod
@@ -166,10 +158,10 @@ class _GatedScan(Function):
         of_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         of_parameters = [] if weight is None else [torch.zeros_like(weight), weight.new_zeros(len(weight))]
         of_last = torch.zeros_like(kept[:, 0])
-        for part in reversed(blocks_of(kept, ctx.chunk)):
+        for part in reversed(blocks_of(kept)):
             g = gradient[:, part].clone()
             g[:, -1] += of_last
-            g = scan_back(kept[:, part], g, ctx.chunk)
+            g = scan_back(kept[:, part], g)
             of_last = kept[:, part.start] * g[:, 0]
             of_gates = (by_gates[:, part].unflatten(2, (2, -1)) * g.unsqueeze(2)).flatten(2)
             if of_parameters:
@@ -178,14 +170,11 @@ class _GatedScan(Function):
                 of_parameters[1] += flat.sum(0)
             if of_x is not None:
                 of_x[:, part] = of_gates if weight is None else of_gates @ weight
-        return of_x, of_last, *(of_parameters or (None, None)), None, None
+        return of_x, of_last, *(of_parameters or (None, None)), None
 
 
-def blocks_of(h: Tensor, chunk: int | None) -> list[slice]:
-    """Split the steps of `h` (B, T, N) into blocks: on the CPU such that a block stays in the cache, else one block.
-
-    With an explicit `chunk` there is also one block.
-    """
+def blocks_of(h: Tensor) -> list[slice]:
+    """Split the steps of `h` (B, T, N) into blocks: on the CPU such that a block stays in the cache, else one block."""
     length = h.shape[1]
-    size = max(BLOCK // h[:, 0].numel(), 1) if h.device.type == "cpu" and chunk is None else length
+    size = max(BLOCK // h[:, 0].numel(), 1) if h.device.type == "cpu" else length
     return [slice(start, min(start + size, length)) for start in range(0, length, size)]

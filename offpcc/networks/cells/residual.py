@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,27 +15,6 @@ from offpcc.networks.cells.linear import Linear
 from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of
 
 
-class Layer(nn.Module):
-    """Base class of one layer of a memory cell.
-
-    Attributes:
-        state_dim: number of real numbers in its state.
-    """
-
-    state_dim: int
-
-    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Map (B, T, num_in) and the state (B, state_dim) to (B, T, hidden_dim) and the state after the last step."""
-        raise NotImplementedError
-
-    def mirror(self) -> Mirror | None:
-        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`.
-
-        It reads arrays (N, num_in) and (N, state_dim).
-        """
-        raise NotImplementedError
-
-
 class Blocks(Cell):
     """Cell of stacked residual layers, x + layer(norm(x)), with layer normalisation of the result.
 
@@ -42,16 +22,22 @@ class Blocks(Cell):
     and a linear layer in front would double the cost of the layer's own product. The residual connection of the first
     layer is a linear projection of the inputs instead of x.
 
+    A layer is a module with `state_dim`, the number of real numbers in its state. Its `forward` maps (B, T, width) and
+    the state (B, state_dim) or None to (B, T, hidden_dim) and the state after the last step. Its `mirror` reads arrays
+    (N, width) and (N, state_dim).
+
     Args:
         num_in: width of the inputs.
         hidden_dim: output width of each layer.
-        layers: the layers; the first reads `num_in` numbers, the others `hidden_dim`.
+        num_layers: number of layers.
+        build: builds a layer that reads inputs of this width.
     """
 
-    def __init__(self, num_in: int, hidden_dim: int, layers: Sequence[Layer]) -> None:
+    def __init__(self, num_in: int, hidden_dim: int, num_layers: int, build: Callable[[int], Any]) -> None:
         super().__init__()
+        layers = [build(width) for width in (num_in, *[hidden_dim] * (num_layers - 1))]
         self.dim = hidden_dim
-        self.state_shape = len(layers), layers[0].state_dim
+        self.state_shape = num_layers, layers[0].state_dim
         self.layers = nn.ModuleList(layers)
         self.input_projection = Linear(num_in, hidden_dim)
         self.norms = nn.ModuleList(nn.LayerNorm(hidden_dim) for _ in self.layers)

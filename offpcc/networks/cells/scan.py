@@ -15,34 +15,32 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 
-def constant_scan(a: Tensor, b: Tensor, h0: Tensor | None = None, chunk: int | None = None) -> Tensor:
+def constant_scan(a: Tensor, b: Tensor, h0: Tensor | None = None) -> Tensor:
     """Return h (B, T, N), where h_t = a h_{t-1} + b_t, with gradients.
 
     Args:
         a: factor of all steps, (N,).
         b: inputs, (B, T, N).
         h0: state before the first step, (B, N); default: zeros.
-        chunk: see `scan`.
     """
-    h: Tensor = _ConstantScan.apply(a, b, start(b) if h0 is None else h0, chunk)  # type: ignore[no-untyped-call]
+    h: Tensor = _ConstantScan.apply(a, b, start(b) if h0 is None else h0)  # type: ignore[no-untyped-call]
     return h
 
 
 class _ConstantScan(Function):
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, h0: Tensor, chunk: int | None) -> Tensor:
-        h = scan(a, b.clone(), h0, chunk)
+    def forward(ctx: Any, a: Tensor, b: Tensor, h0: Tensor) -> Tensor:
+        h = scan(a, b.clone(), h0)
         ctx.save_for_backward(a, h, h0)
-        ctx.chunk = chunk
         return h
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         a, h, h0 = ctx.saved_tensors
-        g = scan_back(a.conj().resolve_conj(), gradient.clone(), ctx.chunk)
+        g = scan_back(a.conj().resolve_conj(), gradient.clone())
         of_a = (g[:, 0] * h0.conj()).sum(0) + (g[:, 1:] * h[:, :-1].conj()).sum((0, 1))
-        return of_a, g, a.conj() * g[:, 0], None
+        return of_a, g, a.conj() * g[:, 0]
 
 
 def start(b: Tensor) -> Tensor:

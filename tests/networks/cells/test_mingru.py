@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from offpcc.networks.cells import MinGRU, mingru
+from offpcc.networks.cells import scan as scans
 from offpcc.networks.cells.mingru import MinGRULayer, gated_scan
 
 
@@ -18,14 +19,21 @@ def g(v):
     return torch.where(v >= 0.0, v + 0.5, torch.sigmoid(v))
 
 
-@pytest.mark.parametrize("chunk", [None, 4])
+@pytest.fixture
+def chunk(request, monkeypatch):
+    """The length of a scan's chunks; None for the default."""
+    if request.param is not None:
+        monkeypatch.setattr(scans, "best_chunk", lambda length, device: request.param)
+
+
+@pytest.mark.parametrize("chunk", [None, 4], indirect=True)
 def test_it_is_the_papers_logarithmic_form(chunk):
     gates, h0 = random(2, 9, 10), random(2, 5).exp()
     k, v = gates.chunk(2, -1)
     kept = logsigmoid(-k).cumsum(1)
     come = torch.cat([h0.log().unsqueeze(1), logsigmoid(k) + g(v).log() - kept], 1)
     expected = (kept + come.logcumsumexp(1)[:, 1:]).exp()
-    torch.testing.assert_close(gated_scan(gates, h0, chunk), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gated_scan(gates, h0), expected, rtol=0, atol=1e-12)
 
 
 def test_a_layer_by_hand():
@@ -39,10 +47,10 @@ def test_a_layer_by_hand():
     assert torch.equal(last, found[:, -1])
 
 
-@pytest.mark.parametrize("chunk", [None, 1, 3, 7])
+@pytest.mark.parametrize("chunk", [None, 1, 3, 7], indirect=True)
 def test_gradients(chunk):
     gates, h0 = random(2, 7, 6, scale=3.0).requires_grad_(), random(2, 3).requires_grad_()
-    assert torch.autograd.gradcheck(lambda *x: gated_scan(*x, chunk), (gates, h0))
+    assert torch.autograd.gradcheck(gated_scan, (gates, h0))
 
 
 @pytest.mark.parametrize("steps_at_once", [1, 3, 100])
@@ -68,13 +76,13 @@ def test_blocks_change_nothing(monkeypatch):
         torch.testing.assert_close(layer(x, None)[0], expected, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("chunk", [None, 32])
+@pytest.mark.parametrize("chunk", [None, 32], indirect=True)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_extreme_gates_make_no_nan(chunk, dtype):
     """Open or shut altogether, at any candidate."""
     signs = random(2, 1000, 6).sign().to(dtype)
     gates = (1e4 * signs).requires_grad_()
-    h = gated_scan(gates, None, chunk)
+    h = gated_scan(gates)
     h.sum().backward()
     assert torch.isfinite(h).all() and torch.isfinite(gates.grad).all()
     opened, candidate = (gates.detach() > 0).chunk(2, -1)

@@ -8,7 +8,7 @@ import torch
 
 from offpcc.networks.cells import LRU, MinGRU
 from offpcc.networks.cells.lru import LRULayer
-from offpcc.networks.cells.residual import Blocks, Layer
+from offpcc.networks.cells.residual import Blocks
 from offpcc.networks.numpy_inference import mirror_of
 
 CELLS = [MinGRU, functools.partial(MinGRU, expansion=2), LRU, functools.partial(LRU, state_dim=3)]
@@ -23,7 +23,7 @@ def made(build, depth=2, dtype=torch.float32, num_in=3, hidden_dim=8):
     return build(num_in, hidden_dim, depth).to(dtype)
 
 
-class Summing(Layer):
+class Summing(torch.nn.Module):
     """The least that a layer can be: h_t = h_{t-1} / 2 + W x_t."""
 
     def __init__(self, num_in, state_dim):
@@ -39,7 +39,7 @@ class Summing(Layer):
         return torch.stack(rows, 1), last
 
 
-class Silent(Layer):
+class Silent(torch.nn.Module):
     state_dim = 8
 
     def forward(self, x, state):
@@ -50,7 +50,7 @@ class Silent(Layer):
 def test_blocks_by_hand(depth):
     """x + layer(norm(x)) but for the first, beside which a linear layer stands, and a norm behind the last."""
     torch.manual_seed(0)
-    cell = Blocks(3, 5, [Summing(width, 5) for width in [3, *[5] * (depth - 1)]]).double()
+    cell = Blocks(3, 5, depth, lambda width: Summing(width, 5)).double()
     with torch.no_grad():
         for norm in cell.norms:
             norm.weight.normal_()
@@ -78,7 +78,8 @@ def test_a_layer_is_heard_past_those_that_say_nothing():
     first, x = LRULayer(3, 8, 4, 0.9, 0.99, 0.3), torch.randn(2, 20, 3)
     beside, found = None, []
     for silent in (0, 3):
-        cell = Blocks(3, 8, [first, *[Silent() for _ in range(silent)]])
+        layers = iter([first, *[Silent() for _ in range(silent)]])
+        cell = Blocks(3, 8, 1 + silent, lambda width, layers=layers: next(layers))
         beside = cell.input_projection.state_dict() if beside is None else beside
         cell.input_projection.load_state_dict(beside)
         h, _ = cell(x)
