@@ -15,11 +15,41 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offpcc.utils.spaces import (
+    DictShape,
+    PackedDict,
+    channels_first,
+    channels_first_shape,
+    channels_last,
+    entries_of,
+    has_images,
+    is_image,
+)
+
+__all__ = [
+    "Algorithm",
+    "Batch",
+    "Buffer",
+    "Chunk",
+    "DictShape",
+    "Memory",
+    "PackedDict",
+    "State",
+    "Stats",
+    "Step",
+    "Store",
+    "Summaries",
+    "channels_first",
+    "channels_first_shape",
+    "channels_last",
+    "entries_of",
+    "has_images",
+    "is_image",
+]
+
 Stats = Mapping[str, Tensor]  # detached tensors by name; all are 0-d, except "td_error"
 State = Any  # an encoder's hidden state: None, a tensor, or nested tuples of tensors; axis 0 is the batch
 Memory = Any  # the memory that `act` returns and takes at the next step; as opaque as State
-
-MINIMAL_FRAME = 8  # pixels; a smaller 3-d observation is a tensor, not an image
 
 
 class Step(NamedTuple):
@@ -220,23 +250,3 @@ class Buffer(Store, Protocol):
         `num_bytes` is the size of all saved chunks.
         """
         ...
-
-
-def is_image(shape: tuple[int, ...]) -> bool:
-    """Check whether observations of this shape are images, with channels first or last."""
-    return len(shape) == 3 and sum(size >= MINIMAL_FRAME for size in shape) >= 2
-
-
-def channels_last(shape: tuple[int, ...]) -> bool:
-    """Check whether the shape of an image is (height, width, channels)."""
-    return is_image(shape) and shape[-1] < min(shape[:2]) and shape[0] >= MINIMAL_FRAME
-
-
-def channels_first_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape in which the library stores observations and passes them to networks."""
-    return (shape[2], shape[0], shape[1]) if channels_last(shape) else tuple(shape)
-
-
-def channels_first(observation: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return `observation` (..., *shape) with the channels of an image first."""
-    return np.moveaxis(observation, -1, -3) if channels_last(shape) else observation

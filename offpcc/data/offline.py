@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
-from offpcc.core import is_image
+from offpcc.core import PackedDict, is_image
 from offpcc.data.buffers.storage import TransitionTable, bytes_per_row
 from offpcc.data.checks.env_fit import bounds_for, told_of_rewards
 from offpcc.data.checks.episodes import told_of_lengths
@@ -27,7 +27,7 @@ from offpcc.data.datasets.load import load
 from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.recorded_observations import view
-from offpcc.envs.wrapper_chain import name_of
+from offpcc.envs.wrapper_chain import name_of, observation_wrappers
 from offpcc.utils.errors import UserError
 
 SMALL_SPREAD = 0.05  # spread of returns relative to their mean; D4RL's locomotion datasets have 0.5 or more
@@ -52,6 +52,7 @@ class OfflineDataset:
         action_range: lowest and highest action of the recording, which `rows` maps to -1 and 1. None if actions were
             recorded in [-1, 1].
         identity: name, size and hashes of `rows`. It differs for other data and for another view of the same data.
+        packed: the space of Dict observations, which `rows` holds packed; else None.
         fingerprint: hash of the recorded data, without the last next observation of each episode. It does not depend on
             the environment's wrappers or their noise.
     """
@@ -70,6 +71,7 @@ class OfflineDataset:
     action_range: Range | None
     identity: str
     fingerprint: str
+    packed: PackedDict | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -79,6 +81,8 @@ class OfflineDataset:
     @property
     def observation_space(self) -> spaces.Box:
         """Return the observation space, derived from the data: shape and dtype, without real bounds."""
+        if self.packed is not None:
+            return self.packed
         shape = self.rows.observations.shape[1:]
         if self.rows.observations.dtype == np.uint8:
             return spaces.Box(0, 255, shape, np.uint8)
@@ -98,13 +102,17 @@ class OfflineDataset:
         if not algorithm.memoryless:
             notices += told_of_lengths(self.rows.stops - self.rows.starts - 1)  # the last row has only an observation
         is_raw = algorithm.normalization is None and not is_image(self.rows.observations.shape[1:])
+        is_raw &= self.packed is None or self.packed.unpacked_shape.num_numbers > 0
         if is_raw and (told := unlike_scales(*self.statistics())):
             remedy = f'--gin "{type(algorithm).__name__}.normalize_observations=True" brings them to one scale'
             notices.append(Notice("scales", f"observations are not normalised, though {told}; {remedy}"))
         return replace(self, notices=tuple(notices))
 
     def statistics(self) -> tuple[Array, Array]:
-        """Return mean and standard deviation, float64, of the observations at which transitions start."""
+        """Return mean and standard deviation, float64, of the observations at which transitions start.
+
+        Of Dict observations, these are the statistics of the vectors.
+        """
         mean = self._mean_of(lambda observations: observations)
         return mean, np.sqrt(self._mean_of(lambda observations: np.square(observations - mean)))
 
@@ -112,6 +120,8 @@ class OfflineDataset:
         """Return the mean of `function` of these observations, float64. It works in blocks to save memory."""
         observations, is_start = self.rows.observations, self.rows.is_start
         parts = (observations[rows][is_start[rows]] for rows in blocks(observations))
+        if (packed := self.packed) is not None:
+            parts = (np.ascontiguousarray(part[:, : packed.num_vector_bytes]).view(np.float32) for part in parts)
         total = sum(function(part.astype(np.float64)).sum(0) for part in parts)
         return np.asarray(total / self.num_transitions)
 
@@ -169,7 +179,15 @@ def dataset_options(
     max_episode_steps: PositiveInteger | None = None,
     action_range: Range | None = None,
 ) -> DatasetOptions:
-    """Return gin's settings of datasets, once for a run."""
+    """Return gin's settings of datasets, once for a run.
+
+    Args:
+        return_range: scale rewards, so that the largest and the smallest return of whole episodes differ by this
+            number; None to keep them.
+        max_episode_steps: time limit of the recorded environment, for data that marks no truncations.
+        action_range: lowest and highest action of the recording, which are scaled to -1 and 1; default: the bounds of
+            the environment.
+    """
     options = DatasetOptions(return_range, max_episode_steps, action_range)
     check("dataset", rules_of(dataset_options), options._asdict())
     return options
@@ -181,21 +199,12 @@ def unused_parameters(algorithm: Any) -> dict[str, str]:
 
 
 def load_unchanged(source: str | Path | Dataset, options: DatasetOptions, progress: Progress | None = None) -> Dataset:
-    """Load a dataset with its time limit and its range of actions, unchanged otherwise.
-
-    Args:
-        source: an argument or a result of `offpcc.data.load`.
-        options: settings of the dataset.
-        progress: callback for the progress of a download.
-
-    Raises:
-        UserError: the data cannot be found, are damaged, or do not fit the settings.
-    """
-    action_range = options.action_range
+    """Load a dataset with its time limit and its range of actions, unchanged otherwise; see `offpcc.data.load`."""
     if isinstance(source, Dataset):
-        return source.with_range(action_range)
-    limit = options.max_episode_steps
-    return load(source, max_episode_steps=limit, action_range=action_range, progress=progress)
+        return source.with_range(options.action_range)
+    return load(
+        source, max_episode_steps=options.max_episode_steps, action_range=options.action_range, progress=progress
+    )
 
 
 def read(
@@ -234,7 +243,16 @@ def read(
     rows = data.rows(bounds)
     if not len(rows.starts):
         raise UserError(f"{data.name}: there are no transitions in it; give longer episodes, or next_observations")
+    space = data.observation_space
     del data  # frees memory for the observations that the agent sees
+    if env is not None:
+        rows = _as_in(env, rows, space, called)
+        changing = [one for one in observation_wrappers(env) if not one.startswith("PackedObservation(")]
+        if space is not None and wrappers is None and changing:
+            raise UserError(
+                f"{called} does not say through which wrappers its Dict observations were seen, and {name_of(env)} has "
+                f"{', '.join(changing)}; record with them, as by offpcc collect, or leave make.wrappers out"
+            )
     recorded = rows.observations
     if env is not None:
         rows = rows.showing(_seen(rows, env, seed, wrappers, facts["name"]))
@@ -242,7 +260,9 @@ def read(
         if notice.kind == "unknown range":
             raise UserError(f"{called}: {notice.text}")
     facts |= {"num_transitions": int(rows.is_start.sum()), "num_episodes": len(rows.starts)}
-    return OfflineDataset(rows, **facts, identity=_identity(rows, facts, rows.observations is recorded))
+    if env is not None:
+        space = env.observation_space if isinstance(env.observation_space, PackedDict) else None
+    return OfflineDataset(rows, **facts, packed=space, identity=_identity(rows, facts, rows.observations is recorded))
 
 
 def _facts(
@@ -299,6 +319,31 @@ def _seen(
         )
     observations, actions, rewards = rows.observations, rows.actions, rows.rewards
     return view(env, observations, actions, rewards, rows.starts, rows.stops, seed=seed, recorded_wrappers=wrappers)
+
+
+def _as_in(env: gymnasium.Env[Any, Any], rows: TransitionTable, space: PackedDict | None, name: str) -> TransitionTable:
+    """Return the rows of Dict observations as the environment packs them.
+
+    Raises:
+        UserError: the data and the environment have other entries.
+    """
+    seen = env.observation_space
+    if not isinstance(seen, PackedDict):
+        if space is None:
+            return rows
+        raise UserError(
+            f"{name} holds Dict observations ({space.unpacked_shape!r}), but those of {name_of(env)} are arrays; name "
+            f"the environment it was recorded in, or leave --env out"
+        )
+    if space is None or not space.is_like(seen):
+        shape = rows.observations.shape[1:]
+        held = f"observations of shape {shape}" if space is None else f"Dict observations ({space.unpacked_shape!r})"
+        raise UserError(
+            f"{name} holds {held}, but {name_of(env)} has a Dict ({seen.unpacked_shape!r}); name the environment it "
+            f"was recorded in. Choices such as Discrete are recorded one-hot; data whose vectors are joined in one "
+            f"array need make.wrappers=[@gymnasium.FlattenObservation]"
+        )
+    return rows
 
 
 def _reward_scale(data: Dataset, return_range: float | None) -> float:

@@ -35,7 +35,10 @@ SIMULATORS = ("mujoco", "dm-control", "pybullet", "pybullet-envs-gymnasium")
 
 OWN_GENERATOR = "draw all that is random from self.np_random, after super().reset(seed=seed)"
 CARRY_NOTHING = "carry nothing over from one episode to the next"
-MEND = "mend reset(*, seed=None, options=None) and step(action), which are called as gymnasium.Env defines them"
+MEND = (
+    "mend reset(*, seed=None, options=None) and step(action), which are called as gymnasium.Env defines them; if it is "
+    f"of the old gym, {OLD_GYM}"
+)
 PROMISED = "return what observation_space promises"
 TRUNCATE = (
     "after a time limit values go on: return terminated=False, and leave the limit to max_episode_steps when "
@@ -45,7 +48,6 @@ TRUNCATE = (
 # Kinds of problems in a rollout: the check, the level and the remedy of each. A float of another precision is
 # converted, so it is only a warning. A float where the space has bytes would become 0, so it is a fault.
 TROUBLES = {
-    "old interface": ("interface", FAULT, OLD_GYM),
     "broken": ("interface", FAULT, MEND),
     "shape": ("type", FAULT, PROMISED),
     "bytes": ("type", FAULT, PROMISED),
@@ -55,11 +57,6 @@ TROUBLES = {
         "finite",
         FAULT,
         "look for a division by 0 or a simulation that diverges; end the episode before it",
-    ),
-    "overwritten": (
-        "copies",
-        WARNING,
-        "return a copy; offpcc's agents make their own, other code and wrappers may not",
     ),
     "reward no number": ("reward", FAULT, "return a number: float(reward)"),
     "reward not finite": ("reward", FAULT, "look for a division by 0 or a logarithm of 0 in the reward"),
@@ -220,31 +217,8 @@ def _event(when: str, num_values: int, call: Callable[..., Any], *args: Any, **k
         raise BrokenEnvironment(f"{when} failed with {format_error(error)}") from error
 
 
-def _difference_from_interface(env: Env) -> str:
-    """Return how a broken environment follows the interface of the old gym; an empty string if it does not."""
-    inner = env.unwrapped
-    try:
-        first: Any = inner.reset()
-        if not isinstance(first, tuple):
-            return f"reset returned {kind_of(first)} and no pair (observation, info)"
-        result: Any = inner.step(inner.action_space.sample())
-        return "step returned 4 values, not 5" if len(result) == 4 else ""
-    except signals.ANYTHING as error:  # it is broken in another way, which the caller reports
-        signals.pass_on(error)
-        return ""
-
-
 class Rollout:
     """The record of a random rollout, with the first problem of each kind.
-
-    Attributes:
-        marks: Marks of the events up to step `num_compared`.
-        ends: Ends of the finished episodes.
-        length: Steps of the last episode, which may be unfinished.
-        rewards: Rewards of all steps that returned a number.
-        lowest: Lowest finite number in the observations.
-        highest: Highest finite number in the observations.
-        troubles: When and what, by the kind in `TROUBLES`.
 
     Args:
         env: An environment whose observation and action are Boxes.
@@ -261,14 +235,13 @@ class Rollout:
     ) -> None:
         assert isinstance(env.observation_space, Box)
         self.space, self.longest_episode = env.observation_space, longest_episode
-        self.num_steps = self.length = 0
+        self.num_steps = self.length = 0  # of all episodes, and of the last one, which may be unfinished
         self.marks: list[Mark] = []
         self.ends: list[End] = []
         self.rewards: list[float] = []
-        self.lowest, self.highest = np.inf, -np.inf
-        self.troubles: dict[str, str] = {}
+        self.lowest, self.highest = np.inf, -np.inf  # finite numbers in observations
+        self.troubles: dict[str, str] = {}  # when and what, by the kind in `TROUBLES`
         self._return = 0.0
-        self._last: tuple[Event, bytes] | None = None
         try:
             for event in roll_out(env, seed, seed):
                 if self.num_steps < num_compared:
@@ -278,13 +251,12 @@ class Rollout:
                 if self.num_steps >= num_steps and has_ended:
                     break
         except BrokenEnvironment as broken:
-            old = _difference_from_interface(env)
-            self._note("old interface" if old else "broken", old or str(broken))
+            self._note("broken", str(broken))
 
     @property
     def is_broken(self) -> bool:
         """True if an error stopped the rollout."""
-        return "broken" in self.troubles or "old interface" in self.troubles
+        return "broken" in self.troubles
 
     def _note(self, kind: str, text: str) -> None:
         self.troubles.setdefault(kind, text)
@@ -311,10 +283,7 @@ class Rollout:
         self._return += reward
 
     def _add_observation(self, event: Event) -> None:
-        if self._last is not None and np.asarray(self._last[0].observation).tobytes() != self._last[1]:
-            self._note("overwritten", f"{event.when} overwrote what {self._last[0].when} had returned")
         observation = np.asarray(event.observation)
-        self._last = (event, observation.tobytes())
         if not isinstance(event.observation, np.ndarray) or observation.dtype != self.space.dtype:
             kind = "precision" if np.issubdtype(self.space.dtype, np.floating) else "bytes"
             self._note(kind, f"{event.when} gave {kind_of(event.observation)}, its space says {self.space.dtype}")
@@ -364,7 +333,6 @@ def _check_record(record: Rollout, limit: int | None) -> Iterator[Finding]:
         inside = f"observations from {record.lowest:.4g} to {record.highest:.4g}, inside their space"
         yield trouble("bounds") or Finding("bounds", OK, inside)
         yield trouble("finite") or Finding("finite", OK, "no NaN and no infinity in observations")
-        yield trouble("copies") or Finding("copies", OK, "observations stay as they were returned")
     if record.num_steps:
         yield trouble("reward") or _check_rewards(record.rewards)
     if not record.is_broken:

@@ -24,9 +24,8 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 
-from offpcc.utils.errors import UserError, format_error
+from offpcc.utils.errors import UserError
 from offpcc.utils.files import open_regular
-from offpcc.utils.foreign import MisuseError
 from offpcc.utils.signals import show_cursor
 
 FILE = "environment_faults.txt"
@@ -36,9 +35,13 @@ LIBRARIES = ("site-packages", "dist-packages")
 # Code between an environment and its caller. If a traceback has no other frames, the error is about a returned value.
 BETWEEN = (
     f"{OFFPCC / 'utils' / 'foreign.py'}",
-    *(f"{OFFPCC / 'envs' / name}" for name in ("faults.py", "guard.py", "make.py", "episode_replay.py")),
+    *(
+        f"{OFFPCC / 'envs' / name}.py"
+        for name in ("faults", "guard", "make", "episode_replay", "recorded_observations")
+    ),
 )
 WRAPPERS = OFFPCC / "envs" / "wrappers"
+SPACE = "return what observation_space promises"
 
 
 class EnvironmentFault(UserError):  # noqa: N818 (it is the environment that errs)
@@ -85,6 +88,19 @@ class EnvironmentFault(UserError):  # noqa: N818 (it is the environment that err
         return EnvironmentFault(*self.parts, self.cause)
 
 
+class UnfitError(ValueError):
+    """A returned value is unfit for learning.
+
+    Args:
+        what: what was returned, as in "returned nan at index 1 of its observation".
+        remedy: what to do about it.
+    """
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what, self.remedy = what, remedy
+
+
 class RemoteTracebackError(Exception):
     """The traceback of an error in another process, as text."""
 
@@ -102,16 +118,6 @@ def place_in(stack: Sequence[traceback.FrameSummary]) -> str | None:
     inside = [(file, place) for file, place in frames if not _is_between(file)]
     own = [place for file, place in inside if not _is_library(file)]
     return next(iter(reversed(own or [place for _, place in inside])), None)
-
-
-def fault_of(error: BaseException) -> str:
-    """Return what some code did before an exception, such as "raised ValueError: too far"."""
-    return error.what if isinstance(error, MisuseError) else f"raised {format_error(error)}"
-
-
-def remedy_of(error: BaseException) -> str:
-    """Return what to do about code that caused this exception."""
-    return error.remedy if isinstance(error, MisuseError) else "mend it"
 
 
 def kind_of(value: object) -> str:
@@ -153,12 +159,7 @@ class OverdueError(BaseException):
 
 
 def overdue(timeout: float, place: str | None) -> str:
-    """Return the message about a call that took too long.
-
-    Args:
-        timeout: maximum seconds of the call.
-        place: where it hangs, if known.
-    """
+    """Return the message about a call that took longer than `timeout` seconds, at `place` if it is known."""
     return f"did not come back within make.timeout = {timeout:g} seconds" + (f" ({place})" if place else "")
 
 

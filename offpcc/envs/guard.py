@@ -6,7 +6,7 @@ import math
 import numbers
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from traceback import StackSummary, extract_tb
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
@@ -19,39 +19,25 @@ from gymnasium.spaces import Box
 from offpcc.envs.aliases import Array, Info
 from offpcc.envs.faults import (
     SLOW,
+    SPACE,
     EnvironmentFault,
     OverdueError,
+    UnfitError,
     Watchdog,
-    fault_of,
     kind_of,
     overdue,
     place_in,
-    remedy_of,
 )
 from offpcc.envs.make import timeout_of
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error, tell
-from offpcc.utils.foreign import ForeignCall
+from offpcc.utils.foreign import ForeignCall, MisuseError
 
 Env = TypeVar("Env", bound=gym.Env[Any, Any])
 LARGEST = float(np.finfo(np.float32).max)  # buffers and networks hold float32
 
-SPACE = "return what observation_space promises"
 DIVERGES = "look for a division by 0 or a simulation that diverges, and end the episode before it"
-
-
-class UnfitError(ValueError):
-    """A returned value is unfit for learning.
-
-    Args:
-        what: what was returned, as in "returned nan at index 1 of its observation".
-        remedy: what to do about it.
-    """
-
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(what)
-        self.what, self.remedy = what, remedy
 
 
 class Inspection:
@@ -120,13 +106,9 @@ class Inspection:
         Raises:
             UnfitError: it is neither a truth value nor 0 or 1.
         """
-        if returned is True or returned is False:
-            return returned
-        is_number = isinstance(returned, numbers.Real | np.bool_) or (
-            isinstance(returned, np.ndarray) and returned.size == 1 and returned.dtype.kind in "biuf"
-        )
-        if is_number and (returned == 0 or returned == 1):
-            return bool(returned)
+        with suppress(Exception):  # the returned object may raise any exception
+            if returned == 0 or returned == 1:
+                return bool(returned)
         shown = returned if isinstance(returned, numbers.Real) else kind_of(returned)
         raise UnfitError(f"returned {shown} for {name}", f"return True or False: bool({name})")
 
@@ -204,7 +186,9 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
             with ForeignCall(), self._watchdog:
                 drawn = self.env.render()
             if self.env.render_mode == "rgb_array":
-                _check_picture(drawn)
+                picture = np.asarray(drawn)
+                if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+                    raise UnfitError(f"returned {kind_of(drawn)} for a picture", PICTURE)
             return drawn
         except signals.ANYTHING as error:
             self._refuse(error)
@@ -247,12 +231,6 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         return (fault.in_run(None) if self._which else fault).report()
 
 
-def _check_picture(drawn: Any) -> None:
-    picture = np.asarray(drawn)
-    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
-        raise UnfitError(f"returned {kind_of(drawn)} for a picture", PICTURE)
-
-
 def guarded(env: gym.Env[Any, Any], which: str = "") -> Guard:
     """Return an environment in a `Guard`, with the `timeout` that `make` was called with."""
     return Guard(env, which, timeout_of(env))
@@ -261,7 +239,7 @@ def guarded(env: gym.Env[Any, Any], which: str = "") -> Guard:
 _reported = WeakSet[type]()  # classes whose `close` failed; a run closes many environments of one class
 
 
-def close(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any], timeout: float | None = None) -> None:
+def close(env: gym.Env[Any, Any], timeout: float | None = None) -> None:
     """Close an environment. Report an error instead of raising it, once per environment class and process.
 
     If a hanging `close` does not react to the watchdog's signal, the process ends with a message.
@@ -308,7 +286,10 @@ def _explain(error: BaseException, timeout: float) -> tuple[str, str]:
     place = place_in(extract_tb(error.__traceback__))
     if isinstance(error, OverdueError):
         return overdue(timeout, place), SLOW
-    return fault_of(error) + (f" ({place})" if place else ""), remedy_of(error)
+    what, remedy = f"raised {format_error(error)}", "mend it"
+    if isinstance(error, MisuseError):
+        what, remedy = error.what, error.remedy
+    return what + (f" ({place})" if place else ""), remedy
 
 
 def _place_of_hang(stack: StackSummary) -> str | None:

@@ -7,6 +7,7 @@ import importlib.metadata
 import inspect
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from traceback import extract_tb
 from typing import Annotated, Any, NamedTuple
@@ -14,19 +15,20 @@ from typing import Annotated, Any, NamedTuple
 import gin
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict
 
 from offpcc.config.bindings import with_references
 from offpcc.config.validation import FOR_NUMBERS, above, check, format_value, has_flags, rules_of, takes_numbers
-from offpcc.envs import ENVIRONMENTS, missing_package
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import place_in
 from offpcc.envs.rendering import choose_opengl
-from offpcc.envs.wrappers import EpisodeReturn, Float32Observation, UnitAction
+from offpcc.envs.wrapper_chain import name_of
+from offpcc.envs.wrappers import EpisodeReturn, Float32Observation, PackedObservation, UnitAction
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, format_error, text_of
 from offpcc.utils.foreign import ForeignCall, MisuseError
 from offpcc.utils.paths import import_own
+from offpcc.utils.spaces import PackedDict
 
 OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
 OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score", "ref_min_score", "ref_max_score")
@@ -34,6 +36,7 @@ MOST_WRAPPERS = 50  # a step calls all of them, and Python limits the depth of c
 LONGEST_TIMEOUT = 1_000_000  # seconds; the limit of the system's clocks is not far above
 Timeout = Annotated[float, above(0.0, LONGEST_TIMEOUT)]
 Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
+EnvFunction = Callable[..., gymnasium.Env[Any, Any]]  # makes an environment; a class does, too
 
 
 class UnsuitableEnvironment(UserError, ValueError):  # noqa: N818 (a property of the environment, as users read it)
@@ -83,32 +86,39 @@ def env_options() -> EnvOptions:
 
 
 def make(
-    name: str,
+    name: str | EnvFunction,
     *,
     render_mode: str | None = None,
     wrappers: Sequence[Wrap] = (),
     kwargs: Mapping[str, Any] | None = None,
     timeout: Timeout | None = None,
     scale_actions: bool = False,
+    pack_observations: bool | None = None,
 ) -> gymnasium.Env[Any, Any]:
-    """Make the environment `name`, which may be any Gymnasium id, with the wrappers that agents need.
+    """Make the environment `name`, any Gymnasium id or a function that makes it, with the wrappers that agents need.
 
-    Observations are float32 vectors or uint8 images. The `info` of an episode's last step holds its return (see
-    `EpisodeReturn`). Actions are in the environment's own units, as in `gymnasium.make` and in `offpcc.Agent`. gin's
-    bindings of ``make`` are arguments of the environments of a run; they change nothing here.
+    Observations are float32 vectors, uint8 images, or a Dict (see `offpcc.core.PackedDict`). The `info` of an
+    episode's last step holds its return (see `EpisodeReturn`). Actions are in the environment's own units, as in
+    `gymnasium.make` and in `offpcc.Agent`. gin's bindings of ``make`` are arguments of the environments of a run; they
+    change nothing here.
 
     Args:
-        name: A registered id, or "module:id", where importing the module registers the id.
-        render_mode: A render mode of Gymnasium, such as "rgb_array" or "human".
+        name: A registered id, or "module:id", where importing the module registers the id. Or a function or a class
+            that makes a new environment at each call, such as ``lambda: gymnasium.make("Pendulum-v1")``.
+        render_mode: A render mode of Gymnasium, such as "rgb_array" or "human". A function gets it as its argument
+            ``render_mode``.
         wrappers: Wrappers to apply in this order, outside of those that the environment is registered with. They can
             make any environment partially observable, as in ``make.wrappers = [@DropIndices, @Flicker]``.
-        kwargs: Arguments of the environment's constructor, or Gymnasium's ``max_episode_steps``.
+        kwargs: Arguments of the environment's constructor, or Gymnasium's ``max_episode_steps``; or those of the
+            function.
         timeout: Maximum seconds of a reset, a step, a rendering (`render`) or the closing, in training, tests and all
             else; None for no limit. If a call takes longer, the run ends with a message; a slow closing only gives the
             message. In a worker process (`environments.worker_processes`), only that process ends, and a new one
             replaces it.
         scale_actions: Whether to take float32 actions in [-1, 1] and scale them to the environment's bounds (see
             `UnitAction`). Algorithms choose such actions, and training sets this.
+        pack_observations: Whether to pack Dict observations (see `PackedObservation`), as training does; default: as
+            `scale_actions`.
 
     Returns:
         The environment, wrapped.
@@ -119,6 +129,7 @@ def make(
     """
     choose_opengl()
     check("make", rules_of(_env_options), {"timeout": timeout})
+    check_env(name)
     if not isinstance(wrappers, list | tuple) or not all(map(callable, wrappers)):
         raise UserError(
             f"make.wrappers is {format_value(wrappers)}; it has to be a list of references, such as [@Flicker]"
@@ -132,10 +143,56 @@ def make(
             f"{{'max_episode_steps': 100}}"
         )
     given = dict(arguments_given)
-    _refuse_flags(gymnasium.make, given)
-    arguments = ", ".join(given)
+    _refuse_flags(gymnasium.make if isinstance(name, str) else name, given)
     if render_mode is not None:  # an environment without rendering may not have the argument
         given["render_mode"] = render_mode
+    if isinstance(name, str):
+        env = _make_registered(name, given)
+    else:
+        env = _call(name, given)
+        name = env_label(name, env)
+    _refuse_flags(type(env.unwrapped), given)
+    if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
+        raise UnsuitableEnvironment(
+            f"{name} cannot be drawn as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
+        )
+    for wrap in wrappers:
+        try:
+            with ForeignCall():
+                env = wrap(env)
+                if not isinstance(env, gymnasium.Env):
+                    raise TypeError(f"it gives {format_value(env)}, which is no environment")
+        except signals.ANYTHING as error:
+            signals.pass_on(error)
+            wrapper = getattr(wrap, "__name__", wrap)
+            raise UnsuitableEnvironment(
+                f"{name} cannot be wrapped by {wrapper}: {first_line(error)}; correct make.wrappers"
+            ) from error
+    _check_actions(name, env.action_space)
+    _check_observations(name, env.observation_space)
+    is_image = len(env.observation_space.shape or ()) == 3
+    if isinstance(env.observation_space, Dict):
+        is_packed = scale_actions if pack_observations is None else pack_observations
+        env = PackedObservation(env) if is_packed else env
+    elif env.observation_space.dtype != np.float32 and not is_image:
+        env = Float32Observation(env)
+    made = EpisodeReturn(UnitAction(env) if scale_actions else env, timeout)
+    for attribute in OF_RECORDED_TASKS:  # D4RL's users expect these on the outermost wrapper
+        if env.has_wrapper_attr(attribute):
+            setattr(made, attribute, env.get_wrapper_attr(attribute))
+    return made
+
+
+def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+    """Return the environment of an id.
+
+    Args:
+        name: See `make`.
+        given: Arguments of `gymnasium.make`.
+
+    Raises:
+        UnsuitableEnvironment: The id is unknown, or the environment cannot be made.
+    """
     if ":" in name:
         try:
             import_own(name.partition(":")[0], name)
@@ -146,58 +203,115 @@ def make(
     try:
         with ForeignCall(), warnings.catch_warnings():  # these cases are intended, or refused below
             warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
-            env = gymnasium.make(name, **given)
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise UnsuitableEnvironment(f"{name}: {text_of(error)}") from error
-    except ImportError as error:
-        raise UnsuitableEnvironment(
-            f"{name}: {text_of(error)}; install what is missing, or correct the name"
-        ) from error
-    except gymnasium.error.Error as error:
-        raise cannot_be_made(name, error) from error
-    except TypeError as error:
-        if render_mode is not None and (not arguments or "'render_mode'" in text_of(error)):
-            raise UnsuitableEnvironment(
-                f"{name} cannot be drawn: {text_of(error)}; give its constructor a render_mode"
-            ) from error
-        if not arguments:
-            raise cannot_be_made(name, error) from error
-        raise UnsuitableEnvironment(
-            f"{name} does not take the arguments {arguments}: {text_of(error)}; correct make.kwargs"
-        ) from error
+            return gymnasium.make(name, **given)
     except UserError:
         raise
     except signals.ANYTHING as error:
         signals.pass_on(error)
-        raise cannot_be_made(name, error) from error
-    _refuse_flags(type(env.unwrapped), given)
-    if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
-        raise UnsuitableEnvironment(
-            f"{name} cannot be drawn as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
-        )
-    for wrap in wrappers:
-        try:
-            with ForeignCall():
-                env = wrap(env)
-        except signals.ANYTHING as error:
-            signals.pass_on(error)
-            wrapper = getattr(wrap, "__name__", wrap)
-            raise UnsuitableEnvironment(f"{name} cannot be wrapped by {wrapper}: {first_line(error)}") from error
-        if not isinstance(env, gymnasium.Env):
+        raise cannot_be_made(name, error, given) from error
+
+
+_made: weakref.WeakValueDictionary[int, gymnasium.Env[Any, Any]] = weakref.WeakValueDictionary()  # by functions, by id
+
+
+def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+    """Return the environment that a function makes.
+
+    Raises:
+        UnsuitableEnvironment: The function raises, or returns no new environment.
+    """
+    label = _own_name(function) or "the function"
+    mode = given.pop("render_mode", None)
+    if mode is not None and _takes(function, "render_mode"):
+        given = {**given, "render_mode": mode}
+    try:
+        with ForeignCall():
+            env = function(**given)
+    except UserError:
+        raise
+    except signals.ANYTHING as error:
+        signals.pass_on(error)
+        if given and isinstance(error, TypeError):
             raise UnsuitableEnvironment(
-                f"{name} cannot be wrapped by {getattr(wrap, '__name__', wrap)}: it gives {format_value(env)}, which "
-                f"is no environment; correct make.wrappers"
-            )
-    _check_actions(name, env.action_space)
-    _check_observations(name, env.observation_space)
-    is_image = len(env.observation_space.shape or ()) == 3
-    if env.observation_space.dtype != np.float32 and not is_image:
-        env = Float32Observation(env)
-    made = EpisodeReturn(UnitAction(env) if scale_actions else env, timeout)
-    for attribute in OF_RECORDED_TASKS:  # D4RL's users expect these on the outermost wrapper
-        if env.has_wrapper_attr(attribute):
-            setattr(made, attribute, env.get_wrapper_attr(attribute))
-    return made
+                f"{label} does not take the arguments {', '.join(given)}: {text_of(error)}; correct make.kwargs"
+            ) from error
+        raise cannot_be_made(label, error) from error
+    if not isinstance(env, gymnasium.Env):
+        raise UnsuitableEnvironment(
+            f"{label} gives {format_value(env)}, which is no gymnasium.Env; return an environment from it"
+        )
+    if _made.get(id(env.unwrapped)) is env.unwrapped:
+        raise UnsuitableEnvironment(
+            f"{label} gives the same environment object again, but training and tests need one each; make a new one "
+            f"inside the function, as in lambda: {_recipe(env)}"
+        )
+    _made[id(env.unwrapped)] = env.unwrapped
+    if mode is not None and env.render_mode != mode:
+        raise UnsuitableEnvironment(
+            f"{label} cannot be drawn as {mode!r}: what it makes has the render_mode {env.render_mode!r}; let it take "
+            f"the argument render_mode, and pass it on"
+        )
+    return env
+
+
+def _takes(function: EnvFunction, argument: str) -> bool:
+    try:
+        declared = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some C functions have no signature
+        return False
+    return argument in declared or any(one.kind is one.VAR_KEYWORD for one in declared.values())
+
+
+def _own_name(function: EnvFunction) -> str | None:
+    """Return the name of a function or a class; None for a lambda and for an object without a name."""
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) and name.isidentifier() else None
+
+
+def env_label(function: EnvFunction, made: gymnasium.Env[Any, Any] | None = None) -> str:
+    """Return the label of an environment that a function makes: the function's name, else the id of what it makes.
+
+    Args:
+        function: The function.
+        made: What it made; None to make one here, if the label needs one, and to close it.
+
+    Raises:
+        UnsuitableEnvironment: The function makes no environment.
+    """
+    if name := _own_name(function):
+        return name
+    if made is not None:
+        return name_of(made)
+    env = _call(function, {})
+    try:
+        return name_of(env)
+    finally:
+        env.close()
+
+
+def check_env(env: Any) -> None:
+    """Raise if `env` is neither a name nor a function that makes an environment.
+
+    Raises:
+        UnsuitableEnvironment: It is something else, such as an environment that is made already.
+    """
+    if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
+        several = isinstance(env, gymnasium.vector.VectorEnv)
+        raise UnsuitableEnvironment(
+            f"the environment {name_of(env)} is made already, but offpcc makes its own, for training and for tests; "
+            f"give its name, or a function that makes one: lambda: {_recipe(env)}"
+            + (', and environments={"num_envs": N} for several' if several else "")
+        )
+    if not isinstance(env, str) and not callable(env):
+        raise UnsuitableEnvironment(
+            f'an environment cannot be {format_value(env)}; give a name such as "pendulum-p-v0", or a function that '
+            f"makes one"
+        )
+
+
+def _recipe(env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]) -> str:
+    spec = env.unwrapped.spec
+    return f'gymnasium.make("{spec.id}")' if spec is not None else f"{type(env.unwrapped).__name__}()"
 
 
 def timeout_of(env: Any) -> float | None:
@@ -224,34 +338,6 @@ def _refuse_flags(function: Callable[..., Any], given: Mapping[str, Any]) -> Non
             raise UserError(f"make.kwargs has {name!r}: {value!r}; {FOR_NUMBERS}")
 
 
-def describe(name: str) -> dict[str, Any]:
-    """Describe one of offpcc's own environments without making it.
-
-    Args:
-        name: An id of `ENVIRONMENTS`.
-
-    Returns:
-        Its name, family, observation_shape, action_size, horizon (environment steps), hidden (what an observation does
-        not show) and missing_package (the package to install before it can be made, or None).
-
-    Raises:
-        UnsuitableEnvironment: offpcc has no environment of this name.
-    """
-    rows = {environment.name: environment for environment in ENVIRONMENTS}
-    if name not in rows:
-        raise UnsuitableEnvironment(_unknown(name, rows))
-    row = rows[name]
-    return {
-        "name": name,
-        "family": row.family,
-        "observation_shape": row.observation_shape,
-        "action_size": row.action_size,
-        "horizon": row.max_episode_steps,
-        "hidden": row.hidden,
-        "missing_package": missing_package(name),
-    }
-
-
 def simulator() -> str | None:
     """Return the name and version of the simulator that this process has loaded, or None.
 
@@ -263,10 +349,24 @@ def simulator() -> str | None:
     return None
 
 
-def cannot_be_made(name: str, error: BaseException) -> UnsuitableEnvironment:
-    """Return the error for an environment whose constructor raised."""
-    remedy = "mend its constructor"
-    if "must inherit from" in text_of(error) or "incompatible with Gymnasium" in text_of(error):
+def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | None = None) -> UnsuitableEnvironment:
+    """Return the error for an environment whose constructor raised; `given` are the arguments that it got."""
+    text, remedy, arguments = (
+        text_of(error),
+        "mend its constructor",
+        [key for key in given or () if key != "render_mode"],
+    )
+    if isinstance(error, gymnasium.error.DependencyNotInstalled):
+        return UnsuitableEnvironment(f"{name}: {text}")
+    if isinstance(error, ImportError):
+        return UnsuitableEnvironment(f"{name}: {text}; install what is missing, or correct the name")
+    if isinstance(error, TypeError) and "render_mode" in (given or ()) and (not arguments or "'render_mode'" in text):
+        return UnsuitableEnvironment(f"{name} cannot be drawn: {text}; give its constructor a render_mode")
+    if isinstance(error, TypeError) and arguments:
+        return UnsuitableEnvironment(
+            f"{name} does not take the arguments {', '.join(arguments)}: {text}; correct make.kwargs"
+        )
+    if "must inherit from" in text or "incompatible with Gymnasium" in text:
         remedy = f"if it is of the old gym, {OLD_GYM}"
     place = place_in(extract_tb(error.__traceback__))
     what = format_error(error)
@@ -307,9 +407,15 @@ def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:
 
 
 def _check_observations(name: str, space: gymnasium.Space[Any]) -> None:
+    if isinstance(space, Dict):
+        try:
+            PackedDict(space)
+        except UserError as error:
+            raise UnsuitableEnvironment(f"{name}: {error.message}") from error
+        return
     if not isinstance(space, Box):
         raise UnsuitableEnvironment(
-            f"{name}: its observations are {space}, but offpcc needs a Box; "
+            f"{name}: its observations are {space}, but offpcc needs a Box or a Dict; "
             "wrap the environment in gymnasium.wrappers.FlattenObservation"
         )
     if 0 in space.shape:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import wrappers as gymnasiums
 
 from offpcc.envs.aliases import Array, Env, Info
+from offpcc.envs.faults import place_in
 from offpcc.envs.wrapper_chain import (
     ANT,
     describe,
@@ -31,12 +31,6 @@ from offpcc.utils.errors import UserError, first_line
 
 STREAM = 6  # separates these draws from others of the seed; (seed, 4, 0) would be the seed of acting, (seed, 4)
 NUM_COMPARED = 1_000  # steps of the first episode to replay, to detect a dependence on other episodes
-
-REFUSED = (
-    (gymnasiums.AddRenderObservation, "draws the environment, and there is none in a recording"),
-    (gymnasiums.MaxAndSkipObservation, "takes several steps in one, and a recording has one"),
-    (gymnasiums.NormalizeObservation, "learns as it goes, so that an episode would look different at each time"),
-)
 
 
 class OutOfStepError(Exception):
@@ -83,27 +77,13 @@ class Playback(gym.Env[Array, Array]):
         return self._observations[self.row], float(self._rewards[self.row - 1, 0]), False, is_last, {}
 
     def render(self) -> None:
-        """Raise an error.
-
-        Raises:
-            NotImplementedError: Always.
-        """
+        """Raise NotImplementedError."""
         raise NotImplementedError("a recording cannot be rendered")
 
     def _advance(self, row: int) -> None:
         if row != self.due or row == self.row:
             raise OutOfStepError
         self.row = row
-
-
-class _Episodes(NamedTuple):
-    """Recorded episodes, as `view` takes them."""
-
-    observations: Array
-    actions: Array
-    rewards: Array
-    starts: Array
-    stops: Array
 
 
 def view(
@@ -162,8 +142,7 @@ def view(
     above: list[Any] = [level for level in chain[cut + 1 :] if not is_left_out(level)]
     changing = [wrapper for wrapper in above if is_observation_wrapper(wrapper)]
     if not all(_selects(wrapper) for wrapper in changing):
-        episodes = _Episodes(observations, actions, rewards, starts, stops)
-        return _played(episodes, Playback(chain[cut]), above, seed)
+        return _played(Playback(chain[cut]), above, seed, observations, actions, rewards, starts, stops)
     if changing:
         columns = np.arange(observations.shape[1])
         for wrapper in changing:
@@ -178,77 +157,68 @@ def _selects(wrapper: Any) -> bool:
     )
 
 
-def _played(episodes: _Episodes, playback: Playback, wrappers: Sequence[Any], seed: int) -> Array:
+def _played(
+    playback: Playback,
+    wrappers: Sequence[Any],
+    seed: int,
+    observations: Array,
+    actions: Array,
+    rewards: Array,
+    starts: Array,
+    stops: Array,
+) -> Array:
     """Return what `wrappers`, from the inside out, show of recorded episodes."""
-    # Computed now, because the playback hides the real environment
-    outermost, remedy = wrappers[-1], _record_anew(wrappers[-1])
-    for wrapper in wrappers:
-        for refused, reason in REFUSED:
-            if isinstance(wrapper, refused):
-                raise UserError(f"{describe(wrapper)} {reason}; {remedy}")
+    outermost, remedy = wrappers[-1], _record_anew(wrappers[-1])  # now, because the playback hides the environment
+    suspects = [describe(wrapper) for wrapper in wrappers if is_observation_wrapper(wrapper)]
+    who = suspects[0] if len(suspects) == 1 else f"one of {', '.join(suspects)}"
 
-    def play(number: int, observations: Array) -> None:
-        """Replay an episode for as many rows as `observations` has, and write into it what `outermost` shows."""
-        start, stop = episodes.starts[number], episodes.stops[number]
+    def play(number: int, shown: Array) -> None:
+        """Replay an episode for as many rows as `shown` has, and write into it what `outermost` shows."""
+        start, stop = starts[number], stops[number]
         sequence = np.random.SeedSequence((seed, STREAM, number))
-        rewards = episodes.rewards[start : stop - 1]
-        playback.insert(episodes.observations[start:stop], rewards, np.random.default_rng(sequence))
+        playback.insert(observations[start:stop], rewards[start : stop - 1], np.random.default_rng(sequence))
         # Wrappers with their own generator take this seed. Old generators need it below 2**32.
-        observations[0], _ = outermost.reset(seed=int(sequence.generate_state(1)[0]))
-        actions = episodes.actions[start : stop - 1].copy()  # a copy, because some wrappers write into actions
-        for row in range(1, len(observations)):
+        shown[0], _ = outermost.reset(seed=int(sequence.generate_state(1)[0]))
+        executed = actions[start : stop - 1].copy()  # a copy, because some wrappers write into actions
+        for row in range(1, len(shown)):
             playback.due = row
-            observations[row], *_ = outermost.step(actions[row - 1])
+            shown[row], *_ = outermost.step(executed[row - 1])
         if playback.row != playback.due:
             raise OutOfStepError
 
     space = outermost.observation_space
-    shown = np.zeros((len(episodes.observations), *space.shape), space.dtype)
+    shown = np.zeros((len(observations), *space.shape), space.dtype)
     below = [wrapper.env for wrapper in wrappers]
     try:
         for wrapper, inner in zip(wrappers, [playback, *wrappers], strict=False):
             wrapper.env = inner
-        for number, (start, stop) in enumerate(zip(episodes.starts, episodes.stops, strict=True)):
+        for number, (start, stop) in enumerate(zip(starts, stops, strict=True)):
             play(number, shown[start:stop])
-        if len(episodes.starts):  # an episode that is replayed after all others must look the same
-            first = shown[episodes.starts[0] : min(episodes.stops[0], episodes.starts[0] + NUM_COMPARED)]
+        if len(starts):  # an episode that is replayed after all others must look the same
+            first = shown[starts[0] : min(stops[0], starts[0] + NUM_COMPARED)]
             play(0, again := np.zeros_like(first))
             if not np.array_equal(again, first, equal_nan=np.issubdtype(first.dtype, np.floating)):
                 raise UserError(
-                    f"{_among(levels(outermost))} shows an episode differently the second time, so that it depends on "
-                    f"other episodes; draw from self.np_random in it, and carry nothing over a reset"
+                    f"{who} shows an episode differently the second time, so that it depends on other episodes; draw "
+                    f"from self.np_random in it, and carry nothing over a reset"
                 )
     except OutOfStepError as error:
         raise UserError(
-            f"{_among(wrappers)} does not take one step for each that is asked of it, as a recording needs, or resets "
-            f"more than once; {remedy}"
+            f"{who} does not take one step for each that is asked of it, as a recording needs, or resets more than "
+            f"once; {remedy}"
         ) from error
     except UserError:
         raise
     except Exception as error:  # a user's wrapper may raise any exception
+        place = place_in(traceback.extract_tb(error.__traceback__))
         raise UserError(
-            f"{_who_raised(error, wrappers)} cannot be shown recorded episodes, of which there are "
-            f"observations, actions and rewards alone: {first_line(error)}; {remedy}"
+            f"{who} cannot be shown recorded episodes, of which there are observations, actions and rewards alone: "
+            f"{first_line(error)}{f' ({place})' if place else ''}; {remedy}"
         ) from error
     finally:
         for wrapper, inner in zip(wrappers, below, strict=True):
             wrapper.env = inner
     return shown
-
-
-def _who_raised(error: Exception, wrappers: Sequence[Env]) -> str:
-    """Return the innermost wrapper whose own code was running. Gymnasium's base methods only pass calls on."""
-    found = _among(wrappers)
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_globals.get("__name__") != gym.core.__name__:
-            running = frame.f_locals.get("self")
-            found = next((describe(wrapper) for wrapper in wrappers if wrapper is running), found)
-    return found
-
-
-def _among(wrappers: Sequence[Env]) -> str:
-    suspects = [describe(wrapper) for wrapper in wrappers if is_observation_wrapper(wrapper)]
-    return suspects[0] if len(suspects) == 1 else f"one of {', '.join(suspects)}"
 
 
 def _record_anew(env: Env) -> str:

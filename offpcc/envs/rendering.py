@@ -4,58 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import functools
 import os
-import re
-import socket
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-X_PORT = 6000  # of display 0
-SECONDS = 0.5
-
 
 def has_screen() -> bool:
-    """Check whether a window can be opened.
-
-    On Linux, DISPLAY and WAYLAND_DISPLAY may name a screen that no longer exists, for example in a terminal that
-    outlived its session. So this function tries to connect to it.
-    """
-    if sys.platform != "linux":
-        return True
-    return _answers_x(os.environ.get("DISPLAY", "")) or _answers_wayland(os.environ.get("WAYLAND_DISPLAY", ""))
-
-
-def _answers_x(display: str) -> bool:
-    match = re.fullmatch(r"(?P<host>.*):(?P<number>\d+)(\.\d+)?", display)
-    if match is None:
-        return False
-    host, number = match["host"], int(match["number"])
-    if host in ("", "unix"):
-        path = f"/tmp/.X11-unix/X{number}"
-        return _answers(socket.AF_UNIX, path) or _answers(socket.AF_UNIX, f"\0{path}")
-    return _answers(socket.AF_INET, (host, X_PORT + number))
-
-
-def _answers_wayland(display: str) -> bool:
-    folder = Path(os.environ.get("XDG_RUNTIME_DIR", "/run/user"))
-    return bool(display) and _answers(socket.AF_UNIX, str(folder / display))
-
-
-@functools.cache
-def _answers(family: socket.AddressFamily, address: str | tuple[str, int]) -> bool:
-    with socket.socket(family, socket.SOCK_STREAM) as asking:
-        asking.settimeout(SECONDS)
-        try:
-            asking.connect(address)
-        except OSError:
-            return False
-        return True
+    """Check whether a window can be opened. On Linux, DISPLAY or WAYLAND_DISPLAY names a screen."""
+    return sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def choose_opengl() -> None:
@@ -65,9 +25,7 @@ def choose_opengl() -> None:
     imported. Their import fails if the named backend does not work. So this function checks the backend first, and it
     must run before the import.
     """
-    if sys.platform != "linux" or "MUJOCO_GL" in os.environ:
-        return
-    if has_screen():
+    if sys.platform != "linux" or "MUJOCO_GL" in os.environ or has_screen():
         return
     if _egl_has_device():
         os.environ["MUJOCO_GL"] = "egl"

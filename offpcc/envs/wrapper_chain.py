@@ -94,7 +94,8 @@ def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequen
         UserError: The observations fit no level, or they were seen (or may have been seen) through other wrappers.
     """
     chain, name, recorded = levels(env), name_of(env), observations.shape[1:]
-    stages = _stages(chain)
+    # New observations appear at these indices
+    stages = [0, *(place for place, level in enumerate(chain) if is_observation_wrapper(level))]
     if recorded_wrappers is not None:
         _check_same(name, recorded_wrappers, observation_wrappers(env))
         stages = [stages[len(recorded_wrappers)]]
@@ -124,11 +125,6 @@ def in_words(shape: Shape) -> str:
     return f"{shape[0]} numbers" if len(shape) == 1 else f"shape {shape}"
 
 
-def _stages(chain: Sequence[Env]) -> list[int]:
-    """Return the indices of the chain at which there is a new observation."""
-    return [0, *(place for place, level in enumerate(chain) if is_observation_wrapper(level))]
-
-
 def _same_methods(wrapper: Env, parents: Sequence[Any]) -> bool:
     """Check whether a wrapper has the same `reset` and `step` methods as one of `parents`."""
     methods = (type(wrapper).reset, type(wrapper).step)
@@ -145,7 +141,7 @@ def _casts(wrapper: gym.Wrapper[Any, Any, Any, Any]) -> bool:
 
 def _records_all(wrapper: Env, given: Mapping[str, Any]) -> bool:
     """Check whether the recorded arguments are all that the constructor takes, except for the environment."""
-    parameters = inspect.signature(type(wrapper)).parameters.values()
+    parameters = list(inspect.signature(type(wrapper).__init__).parameters.values())[1:]  # without self
     named = [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
     # Arguments without a name (*args, **kwargs) belong to the parent class, which records them if it records any.
     has_unnamed = len(named) < len(parameters)

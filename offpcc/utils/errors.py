@@ -2,7 +2,10 @@
 
 import contextlib
 import os
+import re
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
 
 LONGEST_LINE = 500  # characters
 
@@ -12,12 +15,57 @@ class UserError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.message = message  # an attribute, because gin adds text to exceptions that pass through it
+        self.message = message
+
+    def __init_subclass__(cls) -> None:
+        """Let gin add no text: it makes a subclass whose message also tells which classes were being built."""
+        super().__init_subclass__()
+        if cls.__qualname__.endswith(".ExceptionProxy"):
+            cls.__str__ = UserError.__str__  # type: ignore[method-assign]
+
+    def __str__(self) -> str:
+        return self.message
 
     def report(self) -> int:
         """Print the message and return the exit code."""
         tell(self.message)
         return 2
+
+
+_is_command_line = ContextVar("is_command_line", default=False)
+PYTHON = (  # an option in a message, and what it is in Python
+    (re.compile(r"""(?<!\S)--gin ("[^"]*"|\S+?)(?=[\s;,)]|$)"""), r"offpcc.configure(FILE, \1)"),
+    (re.compile(r"(the same command with |by |and )--resume\b"), r"\1resume=True"),
+    (re.compile(r"(?<![^\s(])--(results|save_dataset|dataset|env|threads|track|dataset_fraction)\b"), r"\1="),
+)
+
+
+@contextlib.contextmanager
+def command_line() -> Iterator[None]:
+    """Leave the options of the command line in messages as they are."""
+    token = _is_command_line.set(True)
+    try:
+        yield
+    finally:
+        _is_command_line.reset(token)
+
+
+@contextlib.contextmanager
+def for_python() -> Iterator[None]:
+    """Name Python's arguments in a `UserError` that passes, in place of options, unless the command line runs."""
+    try:
+        yield
+    except UserError as error:
+        error.message = in_python(error.message)
+        raise
+
+
+def in_python(message: str) -> str:
+    """Return a message with arguments such as ``results=`` in place of options such as ``--results``."""
+    if not _is_command_line.get():
+        for option, argument in PYTHON:
+            message = option.sub(argument, message)
+    return message
 
 
 class DataWarning(UserWarning):

@@ -90,17 +90,15 @@ def check_picture(path: Path, what: str, example: str) -> None:
     Raises:
         UserError: the suffix is not supported, or the path cannot be written.
     """
-    fault = why_no_folder(path.parent)
-    if path.suffix not in SUFFIXES:
-        fault = f"a picture ends in one of {', '.join(sorted(SUFFIXES))}"
-    elif path.is_dir():
-        fault = "it is a folder"
-    if fault:
-        raise _refusal(path, what, example, fault)
+    with explain_picture_errors(path, what, example):
+        if path.suffix not in SUFFIXES:
+            raise ValueError(f"a picture ends in one of {', '.join(sorted(SUFFIXES))}")
+        if fault := "it is a folder" if path.is_dir() else why_no_folder(path.parent):
+            raise ValueError(fault)
 
 
 @contextmanager
-def telling_of_faults(path: Path, what: str, example: str) -> Iterator[None]:
+def explain_picture_errors(path: Path, what: str, example: str) -> Iterator[None]:
     """Turn errors from writing a picture into one `UserError`; see `check_picture`.
 
     Raises:
@@ -111,8 +109,4 @@ def telling_of_faults(path: Path, what: str, example: str) -> Iterator[None]:
     except UserError:
         raise
     except (OSError, ValueError) as error:
-        raise _refusal(path, what, example, error) from error
-
-
-def _refusal(path: Path, what: str, example: str, fault: object) -> UserError:
-    return UserError(f"{what} {shown(path)} cannot be written: {fault}; name a file such as {example}")
+        raise UserError(f"{what} {shown(path)} cannot be written: {error}; name a file such as {example}") from error

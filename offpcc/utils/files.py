@@ -32,10 +32,10 @@ def check_regular(path: Path) -> None:
     Raises:
         OSError: the path is something else, or is missing.
     """
-    _refuse_others(path.stat(), path)
+    _check_regular(path.stat(), path)
 
 
-def _refuse_others(found: os.stat_result, path: str | Path) -> None:
+def _check_regular(found: os.stat_result, path: str | Path) -> None:
     kind = KINDS.get(stat.S_IFMT(found.st_mode))
     # Virtual files of the kernel, such as /proc/kmsg, report that they are regular.
     if kind is None and not found.st_size and not os.statvfs(path).f_blocks:
@@ -68,7 +68,7 @@ def _open_regular(path: str, flags: int) -> int:
     opened = os.open(path, flags | os.O_NONBLOCK, 0o666)
     try:
         if not flags & os.O_CREAT:
-            _refuse_others(os.fstat(opened), path)
+            _check_regular(os.fstat(opened), path)
     except OSError:
         os.close(opened)
         raise
@@ -172,7 +172,7 @@ GOES_ON, ANEW = "and the same command with --resume goes on", "or begin anew wit
 
 
 @contextmanager
-def telling_of_faults(folder: Path) -> Iterator[None]:
+def explain_disk_errors(folder: Path) -> Iterator[None]:
     """Turn disk errors of a run's folder into one `UserError`.
 
     Files are replaced as a whole, so the folder keeps its previous contents.

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+
+# Held while networks get their initial weights, which PyTorch draws from its global generator, and by all code here
+# that seeds or restores global generators: else an agent that another thread builds would get other weights.
+GLOBAL_LOCK = threading.RLock()
 
 
 class NumpyGenerator:
@@ -47,3 +55,38 @@ def set_generator_state(generator: np.random.Generator, state: dict[str, Any]) -
         return int(value[4:]) if isinstance(value, str) and value.startswith("int:") else value
 
     generator.bit_generator.state = restored(state)
+
+
+@contextmanager
+def forked_torch_generators(devices: Sequence[Any] = ()) -> Iterator[None]:
+    """Restore torch's global generators at the end, of the CPU and of these GPUs. One thread at a time does so."""
+    import torch
+
+    with GLOBAL_LOCK, torch.random.fork_rng(devices=list(devices)):
+        yield
+
+
+@contextmanager
+def same_global_generators() -> Iterator[None]:
+    """Restore the global generators of Python, NumPy and PyTorch (CPU) at the end, for code that seeds them."""
+    import torch  # here, because worker processes do without it
+
+    with GLOBAL_LOCK:
+        of_python, of_numpy, of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        with GLOBAL_LOCK:
+            random.setstate(of_python)
+            np.random.set_state(of_numpy)
+            torch.set_rng_state(of_torch)
+
+
+def seed_global_generators(seed: int) -> None:
+    """Seed the global generators of Python, NumPy and PyTorch, which code of users may use."""
+    import torch
+
+    with GLOBAL_LOCK:
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)

@@ -6,7 +6,6 @@ BLAKE2b digest of all bytes before it. torch does not check the archive's own ch
 
 from __future__ import annotations
 
-import codecs
 import errno
 import hashlib
 import io
@@ -14,7 +13,6 @@ import math
 import os
 import pickle
 import pickletools
-import re
 import struct
 import zipfile
 from collections import OrderedDict
@@ -32,7 +30,6 @@ from offpcc.utils.system import available_bytes
 DIGEST_BYTES = 16
 WORD = b"offpcc:"
 SEAL_BYTES = len(WORD) + 2 * DIGEST_BYTES
-TEXT_BYTES = 1_000  # checked to recognize text
 PICKLE = "data.pkl"  # part of an archive: plain data, and the layout of the tensors in the other parts
 PROTOCOL = 2  # pickle protocol of torch
 MOST_SHARED = 16  # tensors may share storage; their total size may be this many times the stored size
@@ -49,14 +46,6 @@ PLAIN = {  # other names that a pickle may use; not bytearray, for example, whic
     **dict.fromkeys(("builtins.complex", "__builtin__.complex"), complex),
     **dict.fromkeys(("torch.Size", "torch.device", "_codecs.encode"), lambda *arguments: arguments),
 }
-OTHERS = (  # (first bytes, description) of other file types
-    (rb"\x89HDF\r\n\x1a\n", "HDF5, as data sets are"),
-    (rb"PK\x03\x04.{26}[\w/]{1,100}\.npy", "NPZ, as data sets are"),
-    (rb"\x89PNG|\xff\xd8\xff|GIF8", "a picture"),
-    (rb".{4}ftyp", "a video"),
-)
-
-
 OF_OLDER_VERSIONS = "commit 4e6c498 is the last that reads it; use that one, or train anew"
 
 
@@ -107,17 +96,10 @@ def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool
             memory.
     """
     try:
-        return _read_content(file, kind, format_version, needs_seal)
-    except MemoryError as error:
-        raise _too_large(file) from error
-
-
-def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) -> dict[str, Any]:
-    data = _read(file)
-    is_sealed = data[-SEAL_BYTES:].startswith(WORD)
-    if is_sealed and data != _sealed(bytearray(data[:-SEAL_BYTES])):
-        raise FileError(f"{file} is damaged (checksum)", "put it back from a copy")
-    try:
+        data = _read(file)
+        is_sealed = data[-SEAL_BYTES:].startswith(WORD)
+        if is_sealed and data != _sealed(bytearray(data[:-SEAL_BYTES])):
+            raise FileError(f"{file} is damaged (checksum)", "put it back from a copy")
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             parts = archive.infolist()
             if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
@@ -128,21 +110,18 @@ def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) 
             copied = _copied(archive)
         content = torch.load(copied, map_location="cpu", weights_only=True)
         found, version = content["kind"], content["format"]
-    except MemoryError:
+    except MemoryError as error:
+        raise _too_large(file) from error
+    except FileError:
         raise
-    except pickle.UnpicklingError as error:  # torch's own message advises to execute the file's code
-        raise FileError(f"{file} is no {kind} of offpcc, or is damaged", "give the right file") from error
-    except Exception as error:
-        fault = f"{file} is no {kind} of offpcc, or is damaged ({first_line(error)})"
-        if (other := _other_kind(data)) is not None:
-            fault = f"{file} is {other}, and no {kind} of offpcc"
-        raise FileError(fault, "give the right file") from error
+    except Exception as error:  # torch's own message about a pickle advises to execute the file's code
+        why = "" if isinstance(error, pickle.UnpicklingError) else f" ({first_line(error)})"
+        raise FileError(f"{file} is no {kind} of offpcc, or is damaged{why}", "give the right file") from error
     if found != kind:
         raise FileError(f"{file} is not of the kind {kind!r} but {shown(repr(found))}", "give the right file")
     if not isinstance(version, int):
-        raise FileError(
-            f"{file} is no {kind} of offpcc, or is damaged (its format is no number)", "give the right file"
-        )
+        fault = f"{file} is no {kind} of offpcc, or is damaged (its format is no number)"
+        raise FileError(fault, "give the right file")
     if version != format_version:
         age, remedy = ("a newer", "install that one") if version > format_version else ("an older", OF_OLDER_VERSIONS)
         raise FileError(
@@ -155,26 +134,15 @@ def _read_content(file: Path, kind: str, format_version: int, needs_seal: bool) 
 
 
 class _Declared(pickle.Unpickler):
-    """Unpickler that creates no tensor, but checks the declared size of each.
-
-    Args:
-        data: the pickle.
-        sizes: bytes of each part of the archive.
-        root: prefix of the names of the parts.
-
-    Attributes:
-        stored: number of elements in each part.
-        shown: number of elements in all tensors together.
-    """
+    """Unpickler that creates no tensor, but checks the declared size of each against the archive's parts."""
 
     def __init__(self, data: bytes, sizes: Mapping[str, int], root: str) -> None:
         super().__init__(io.BytesIO(data))
-        self._sizes, self._root = sizes, root
-        self.stored: dict[str, int] = {}
-        self.shown = 0
+        self._sizes, self._root = sizes, root  # bytes of each part, and the prefix of their names
+        self.stored: dict[str, int] = {}  # number of elements in each part
+        self.shown = 0  # number of elements in all tensors together
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a placeholder for a name in the pickle; raise ValueError if the name is not allowed."""
         named = f"{module}.{name}"
         if named in ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"):
             return self._tensor
@@ -188,7 +156,6 @@ class _Declared(pickle.Unpickler):
         return known[named]
 
     def persistent_load(self, pid: Any) -> int:
-        """Return the number of elements in the part that the pickle refers to."""
         match pid:
             case ("storage", int(num_bytes), str(key), _, int(numbers)):
                 if numbers < 0 or numbers * num_bytes != self._sizes[f"{self._root}data/{key}"]:
@@ -205,11 +172,7 @@ class _Declared(pickle.Unpickler):
 
 
 def _check_pickle(archive: zipfile.ZipFile) -> None:
-    """Raise an error if the tensors of an archive would be larger than the archive.
-
-    Raises:
-        Exception: of any type; the pickle declares more than the archive holds, or is not a pickle.
-    """
+    """Raise an exception of any type if the tensors of an archive would be larger than it, or it has no pickle."""
     sizes = {part.filename: part.file_size for part in archive.infolist()}
     name, *others = [name for name in sizes if name.endswith(f"/{PICKLE}")] or [PICKLE]
     if others or len(sizes) < len(archive.infolist()):
@@ -251,18 +214,6 @@ def _read(file: Path) -> bytes:
         return data
     except OSError as error:
         raise FileError(f"{file} cannot be read ({first_line(error)})", "mend that, or give another file") from error
-
-
-def _other_kind(data: bytes) -> str | None:
-    """Return a description of a file that is not a torch archive, or None if its type is unknown."""
-    for first_bytes, meaning in OTHERS:
-        if re.match(first_bytes, data, re.DOTALL):
-            return meaning
-    try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(data[:TEXT_BYTES])  # the last letter may be cut
-    except UnicodeDecodeError:
-        return None
-    return "text" if text.strip() and text.replace("\n", " ").replace("\t", " ").isprintable() else None
 
 
 def _too_large(file: Path) -> FileError:

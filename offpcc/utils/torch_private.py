@@ -5,28 +5,15 @@ Each is used for speed, and has no public equal. They were last seen in PyTorch 
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
 import torch
 from torch import nn
 
+from offpcc.utils.version import private_attribute
+
 LAST_SEEN = "2.13.0"
-
-
-def _private(owner: Any, name: str) -> Any:
-    """Return a private attribute of PyTorch.
-
-    Raises:
-        ImportError: this version of PyTorch has none.
-    """
-    try:
-        return getattr(owner, name)
-    except AttributeError:
-        raise ImportError(
-            f"PyTorch {torch.__version__} has no {name}, which offpcc needs; it was last seen in "
-            f'PyTorch {LAST_SEEN}: pip install "torch<={LAST_SEEN}"'
-        ) from None
-
+_private = functools.partial(private_attribute, "torch", LAST_SEEN)
 
 # One operation for a list of tensors. `torch.optim` has them as its option `foreach`.
 foreach_add_ = _private(torch, "_foreach_add_")

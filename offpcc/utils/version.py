@@ -32,6 +32,20 @@ def installed_versions() -> dict[str, str]:
     return found
 
 
+def private_attribute(package: str, last_seen: str, owner: Any, name: str) -> Any:
+    """Return a private attribute of a package's `owner`, which was last seen in the version `last_seen`.
+
+    Raises:
+        ImportError: the installed version has none.
+    """
+    if not hasattr(owner, name):
+        raise ImportError(
+            f"{package} has no {name}, which offpcc needs; it was last seen in {package} {last_seen}: "
+            f'pip install "{package}<={last_seen}"'
+        )
+    return getattr(owner, name)
+
+
 def versions() -> dict[str, str]:
     """Return the versions that this process uses, by package. A simulator counts once it is imported."""
     return {

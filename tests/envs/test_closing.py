@@ -9,13 +9,11 @@ import sys
 import gymnasium
 import pytest
 from conftest import rows, run_folder
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from misbehaving import Raises, Unclosable, Walk
 
 import offpcc
 from offpcc.algorithms.agent import load_actor
 from offpcc.envs.guard import Guard, close, opened
-from offpcc.envs.vector.local import VectorEnvironments
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.loggers import Loggers
 from offpcc.utils import signals
@@ -128,17 +126,6 @@ def test_a_worker_process_tells_of_it(env, tmp_path):
     else:
         (line,) = done.stderr.splitlines()
         assert "Shut did not come back within make.timeout = 2 seconds (" in line and "when it was closed" in line
-
-
-def test_a_vector_environment_is_told_of_too(capsys):
-    class Stuck(SyncVectorEnv):
-        def close_extras(self, **given):
-            Unclosable.close(self)
-
-    envs = Stuck([Walk], autoreset_mode=AutoresetMode.NEXT_STEP)
-    VectorEnvironments(envs, [0]).close()
-    envs.closed = True  # or it would be closed once more when it is forgotten
-    assert_told_once(capsys.readouterr().err, "Stuck")
 
 
 def test_each_class_is_told_of_and_of_each_once(capsys):

@@ -58,7 +58,7 @@ NEEDS_OPENGL = ("dm-control", "mujoco")
 OTHERS = range(4, 34)  # nearly always the first will do; in the water maze the same walk mostly looks the same
 
 
-@pytest.fixture(params=ENVIRONMENTS, ids=lambda row: row.name)
+@pytest.fixture(params=ENVIRONMENTS, ids=lambda row: row.name, scope="module")
 def row(request):
     if missing_package(request.param.name):
         pytest.skip(f"needs {request.param.package}")
@@ -67,11 +67,23 @@ def row(request):
     return request.param
 
 
-@pytest.fixture
-def made(row):
-    """Makes the row's environment as agents are given it; all are closed when the test is over."""
+@pytest.fixture(scope="module")
+def opened(row):
+    """Makes the row's environment by a function; all are closed after the row's last test."""
     with ExitStack() as stack:
-        yield lambda **kwargs: stack.enter_context(closing(make(row.name, scale_actions=True, **kwargs)))
+        yield lambda function, **kwargs: stack.enter_context(closing(function(row.name, **kwargs)))
+
+
+@pytest.fixture(scope="module")
+def bare(opened):
+    """The row's environment as Gymnasium makes it."""
+    return opened(gymnasium.make)
+
+
+@pytest.fixture(scope="module")
+def shared(opened):
+    """Two environments as agents are given them, which tests share: each begins with a reset."""
+    return [opened(make, scale_actions=True) for _ in range(2)]
 
 
 def is_slow_image(row):
@@ -145,27 +157,26 @@ def test_nothing_is_missing_for_what_needs_no_simulator():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_gymnasiums_checker_passes(row):
-    with closing(gymnasium.make(row.name)) as env:
-        check_env(env, skip_render_check=True)
+def test_gymnasiums_checker_passes(bare):
+    check_env(bare, skip_render_check=True)
 
 
-def test_the_table_tells_the_truth(row):
-    with closing(gymnasium.make(row.name)) as env:
-        assert env.observation_space.shape == row.observation_shape
-        assert env.action_space.shape == (row.action_size,)
-        assert env.spec.max_episode_steps == row.max_episode_steps
+def test_the_table_tells_the_truth(row, bare):
+    assert bare.observation_space.shape == row.observation_shape
+    assert bare.action_space.shape == (row.action_size,)
+    assert bare.spec.max_episode_steps == row.max_episode_steps
 
 
 @pytest.mark.slow
-def test_spaces_and_episodes_hold_over_random_steps(row, made):
+def test_spaces_and_episodes_hold_over_random_steps(row, opened):
     is_slow = is_slow_image(row) or row.package not in (None, "mujoco")
-    check_random_steps(row, made(), num_steps=max(row.max_episode_steps, 500) if is_slow else 2_000)
+    num_steps = max(row.max_episode_steps, 500) if is_slow else 2_000
+    check_random_steps(row, opened(make, scale_actions=True), num_steps)
 
 
 @pytest.mark.slow
-def test_spaces_and_episodes_hold_over_many_random_steps(row, made):
-    check_random_steps(row, made(), num_steps=10_000)
+def test_spaces_and_episodes_hold_over_many_random_steps(row, opened):
+    check_random_steps(row, opened(make, scale_actions=True), num_steps=10_000)
 
 
 def check_random_steps(row, env, num_steps):
@@ -189,8 +200,8 @@ def check_random_steps(row, env, num_steps):
             length = 0
 
 
-def test_a_seed_fixes_the_episode(made):
-    first, second = made(), made()
+def test_a_seed_fixes_the_episode(shared, opened):
+    first, second = opened(make, scale_actions=True), shared[1]  # one that has never been reset, and one that may have
     observations, rewards = rollout(first, 20, seed=3)
     assert any(not np.array_equal(observations, rollout(second, 20, seed=seed)[0]) for seed in OTHERS)
     for env in (second, first):  # after an episode of another seed, and after its own
@@ -199,16 +210,16 @@ def test_a_seed_fixes_the_episode(made):
         np.testing.assert_array_equal(rewards, rewards_again)
 
 
-def test_the_generators_state_fixes_the_episode(made):
+def test_the_generators_state_fixes_the_episode(shared, opened):
     """Resuming a run restores `np_random` in a new environment and resets without a seed."""
-    env = made()
+    env = shared[0]
     rollout(env, 5, seed=3)
     state = env.unwrapped.np_random.bit_generator.state
     observations, rewards = rollout(env, 20)
-    for num_steps in (7, 0):  # an environment that has been used and one that has not
-        resumed = made()
-        if num_steps:
-            rollout(resumed, num_steps, seed=8)
+    for is_used in (True, False):
+        resumed = shared[1] if is_used else opened(make, scale_actions=True)
+        if is_used:
+            rollout(resumed, 7, seed=8)
         resumed.unwrapped.np_random.bit_generator.state = state
         again, rewards_again = rollout(resumed, 20)
         np.testing.assert_array_equal(observations, again)
@@ -216,10 +227,10 @@ def test_the_generators_state_fixes_the_episode(made):
     assert any(not np.array_equal(observations, rollout(resumed, 20)[0]) for _ in OTHERS)
 
 
-def test_frames_change_as_it_moves(row, made):
+def test_frames_change_as_it_moves(row, opened):
     if row.package in NEEDS_OPENGL and rendering.backend() == "none":
         pytest.skip("no OpenGL on this machine")
-    env = made(render_mode="rgb_array")
+    env = opened(make, scale_actions=True, render_mode="rgb_array")
     env.reset(seed=0)
     frames = [env.render()]
     for _ in range(2):
@@ -245,8 +256,8 @@ def test_pickling_keeps_the_episode(row):
     np.testing.assert_array_equal(env.reset()[0], copy.reset()[0])
 
 
-def test_the_spec_rebuilds_the_environment(made):
-    env = made()
+def test_the_spec_rebuilds_the_environment(shared):
+    env = shared[0]
     spec = EnvSpec.from_json(env.spec.to_json())
     with closing(gymnasium.make(spec)) as rebuilt:
         assert str(rebuilt) == str(env)

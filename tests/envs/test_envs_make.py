@@ -6,11 +6,10 @@ import gin
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 import offpcc
-from offpcc.envs import ENVIRONMENTS
-from offpcc.envs.make import UnsuitableEnvironment, describe, env_options, make
+from offpcc.envs.make import UnsuitableEnvironment, env_options, make
 from offpcc.utils.errors import UserError
 
 VECTOR = Box(-1, 1, (3,), np.float32)
@@ -211,7 +210,7 @@ def test_actions_that_are_no_vector(register, shape):
     assert f"actions have the shape {shape}" in text and "ActionWrapper" in text
 
 
-@pytest.mark.parametrize("observations", [Dict(a=VECTOR), Tuple([VECTOR]), Discrete(3), MultiDiscrete([2, 2])], ids=str)
+@pytest.mark.parametrize("observations", [Tuple([VECTOR]), Discrete(3), MultiDiscrete([2, 2])], ids=str)
 def test_observations_that_are_no_box(register, observations):
     text = message(register(observations=observations))
     assert str(observations) in text
@@ -240,35 +239,10 @@ def test_it_is_a_value_error():
         make("CartPole-v1")
 
 
-def test_describe_reads_the_table():
-    assert describe("pendulum-va-concat10-v0") == {
-        "name": "pendulum-va-concat10-v0",
-        "family": "pendulum",
-        "observation_shape": (20,),
-        "action_size": 1,
-        "horizon": 200,
-        "hidden": "angle; last 10 velocities and torques shown",
-        "missing_package": None,
-    }
-    assert [describe(row.name)["name"] for row in ENVIRONMENTS] == [row.name for row in ENVIRONMENTS]
-
-
-def test_describe_builds_nothing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "dm_control", None)
-    assert describe("dmc-cartpole-balance-v0")["missing_package"] == "dm-control"
-    monkeypatch.setattr(gymnasium, "make", lambda *args, **kwargs: pytest.fail("an environment was made"))
-    assert describe("dmc-cartpole-balance-v0")["observation_shape"] == (5,)
-
-
 @pytest.mark.parametrize("name", ["flow-ring-random-v1", "carla-lane-v0", "waymo"])
 def test_what_of_d4rl_is_out_of_scope_is_told(name):
     text = message(name)
     assert "are out of scope" in text and "did you mean" not in text
-
-
-def test_describe_knows_its_own_only():
-    with pytest.raises(UnsuitableEnvironment, match="did you mean pendulum-v0"):
-        describe("pendulum-v1")
 
 
 def test_gin_wraps_any_environment_in_order():
@@ -304,7 +278,7 @@ def test_a_wrapper_that_does_not_fit_is_named():
 
 
 def test_a_wrapper_may_make_an_environment_fit(register):
-    name = register(observations=Dict({"x": VECTOR}))
+    name = register(observations=Tuple([VECTOR]))
     assert "FlattenObservation" in message(name)
     assert make(name, wrappers=[gymnasium.wrappers.FlattenObservation]).observation_space.shape == (3,)
 

@@ -25,6 +25,7 @@ def stack(*files):
         ENVS / "make.py",
         ENVS / "episode_replay.py",
         ENVS / "faults.py",
+        ENVS / "recorded_observations.py",
         ENVS.parent / "utils" / "foreign.py",
         Path(gymnasium.__file__).parent / "core.py",
     ],

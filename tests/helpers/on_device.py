@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pushing import ACTIONS, ENDS, KINDS, Recorded, interleaved, space_of, through_a_file
 
 from offpcc.data import Dataset
-from offpcc.data.buffers.device import DeviceRows
+from offpcc.data.buffers.device import DeviceCopy
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 ACTS = ("sample", "drop", "load", "deepcopy", "pickle")
@@ -109,12 +109,12 @@ def recorded_rows(kind="numbers"):
 @contextlib.contextmanager
 def counted():
     """A list that gets the number of rows of each copy to a device."""
-    numbers, put = [], DeviceRows.put
+    numbers, put = [], DeviceCopy.put
 
-    def counting(rows, places, arrays):
+    def counting(copy, places, *rows):
         assert len(set(places.tolist())) == len(places)
         numbers.append(len(places))
-        put(rows, places, arrays)
+        put(copy, places, *rows)
 
-    with mock.patch.object(DeviceRows, "put", counting):
+    with mock.patch.object(DeviceCopy, "put", counting):
         yield numbers

@@ -6,10 +6,12 @@ import sys
 import pytest
 
 COUNT = """
-import resource, torch
-from gymnasium import spaces
-from offpcc.algorithms import ALGORITHMS
-ALGORITHMS["sac"](spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,)), hidden_dims=(4,))
+import resource, sys, torch
+import offpcc
+from offpcc.training.spec import choose_device
+offpcc.build("pendulum-v0", "sac", algorithm={"hidden_dims": (4,)})
+if "command_line" in sys.argv:
+    choose_device("cpu")
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):
@@ -22,9 +24,12 @@ print(faults())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
-@pytest.mark.parametrize("kept", [True, False])
-def test_memory_is_kept_unless_it_is_told_not_to(kept, monkeypatch):
-    monkeypatch.setenv("OFFPCC_KEEP_MEMORY", str(int(kept)))
+@pytest.mark.parametrize(
+    ("user", "is_told", "kept"),
+    [("command_line", "1", True), ("command_line", "0", False), ("python", "1", False)],
+)
+def test_memory_is_kept_for_the_command_line_alone_and_unless_it_is_told_not_to(user, is_told, kept, monkeypatch):
+    monkeypatch.setenv("OFFPCC_KEEP_MEMORY", is_told)
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "131072")  # or glibc adapts to the first block that is freed
-    done = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", COUNT, user], capture_output=True, text=True, check=True)
     assert (int(done.stdout) < 200) == kept

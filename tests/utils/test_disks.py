@@ -17,7 +17,7 @@ from conftest import QUICK, merged, rows
 from offpcc.training.checkpoint import Checkpoints
 from offpcc.utils import files
 from offpcc.utils.errors import UserError
-from offpcc.utils.files import telling_of_faults
+from offpcc.utils.files import explain_disk_errors
 
 LAUNCH = Path(files.__file__).parents[1] / "launch.py"
 BINDINGS = [*merged(*QUICK), "train.num_epochs=3", "Checkpoints.every=1"]
@@ -130,22 +130,22 @@ def test_a_folder_that_vanishes(quick, tmp_path, monkeypatch):
 
 
 def test_what_is_no_fault_of_a_disk_is_not_called_one(tmp_path):
-    with pytest.raises(ConnectionRefusedError), telling_of_faults(tmp_path):
+    with pytest.raises(ConnectionRefusedError), explain_disk_errors(tmp_path):
         raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
-    with pytest.raises(UserError, match=r"Disk quota exceeded.*make room"), telling_of_faults(tmp_path):
+    with pytest.raises(UserError, match=r"Disk quota exceeded.*make room"), explain_disk_errors(tmp_path):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
 
 def test_a_file_elsewhere_is_named_or_left_alone(tmp_path):
     folder, other = tmp_path / "run", tmp_path / "other" / "cache"
     full, forbidden = ((code, os.strerror(code)) for code in (errno.ENOSPC, errno.EACCES))
-    with pytest.raises(UserError, match=rf"^{other} cannot be written \(No space left"), telling_of_faults(folder):
+    with pytest.raises(UserError, match=rf"^{other} cannot be written \(No space left"), explain_disk_errors(folder):
         raise OSError(*full, str(other))
-    with pytest.raises(PermissionError, match="other/cache"), telling_of_faults(folder):
+    with pytest.raises(PermissionError, match="other/cache"), explain_disk_errors(folder):
         raise OSError(*forbidden, str(other))
     for ours in (folder / "progress.csv", folder, tmp_path):
         for fault in (full, forbidden):
-            with pytest.raises(UserError, match=rf"^{folder} cannot be written"), telling_of_faults(folder):
+            with pytest.raises(UserError, match=rf"^{folder} cannot be written"), explain_disk_errors(folder):
                 raise OSError(*fault, os.fsencode(ours))
 
 
@@ -158,16 +158,16 @@ def test_what_passed_through_gin_is_told_as_it_was(tmp_path):
     def calling(file):
         writing(file)
 
-    with pytest.raises(UserError, match=rf"^{tmp_path}/run cannot be written"), telling_of_faults(tmp_path / "run"):
+    with pytest.raises(UserError, match=rf"^{tmp_path}/run cannot be written"), explain_disk_errors(tmp_path / "run"):
         calling(str(tmp_path / "run" / "table"))
-    with pytest.raises(UserError, match=r"^/elsewhere cannot be written"), telling_of_faults(tmp_path / "run"):
+    with pytest.raises(UserError, match=r"^/elsewhere cannot be written"), explain_disk_errors(tmp_path / "run"):
         calling("/elsewhere")
 
 
 @pytest.mark.parametrize("raised", [RuntimeError, OSError])
 def test_what_a_handler_of_a_full_disk_raises_is_its_own(tmp_path, raised):
     """Whoever catches an error and raises another has told what is wrong."""
-    with pytest.raises(raised, match="of my own"), telling_of_faults(tmp_path):
+    with pytest.raises(raised, match="of my own"), explain_disk_errors(tmp_path):
         try:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:

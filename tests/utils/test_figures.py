@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from offpcc.training.plotting import NoRunsError
 from offpcc.utils.errors import UserError
-from offpcc.utils.figures import check_picture, save, telling_of_faults
+from offpcc.utils.figures import check_picture, explain_picture_errors, save
 
 
 def figure(label=None):
@@ -56,11 +56,11 @@ def test_a_fault_while_it_is_written_is_told_in_the_same_words(tmp_path, monkeyp
         pytest.raises(
             UserError, match=rf"^--out {path} cannot be written: the disk is gone; name a file such as d\.png$"
         ),
-        telling_of_faults(path, "--out", "d.png"),
+        explain_picture_errors(path, "--out", "d.png"),
     ):
         raise error
 
 
 def test_a_fault_that_is_told_already_stays_as_it_is(tmp_path):
-    with pytest.raises(NoRunsError, match=r"^mend it$"), telling_of_faults(tmp_path / "c.png", "--out", "d.png"):
+    with pytest.raises(NoRunsError, match=r"^mend it$"), explain_picture_errors(tmp_path / "c.png", "--out", "d.png"):
         raise NoRunsError("mend it")  # a ValueError, too

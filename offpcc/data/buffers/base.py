@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -13,9 +13,8 @@ import torch
 from gymnasium import spaces
 
 from offpcc.config.validation import NumEnvs, NumParts, Rule
-from offpcc.core import Batch, channels_first, channels_first_shape, channels_last
+from offpcc.core import Batch, Chunk, channels_first, channels_first_shape, channels_last
 from offpcc.data.buffers.device import RowLayout, sent
-from offpcc.data.buffers.snapshot import Snapshotable
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
@@ -25,11 +24,11 @@ from offpcc.utils.rng import NumpyGenerator
 def _builds_buffers(value: Any) -> bool:
     if isinstance(value, type):
         return hasattr(value, "push") and hasattr(value, "sample")
-    return callable(value) and not isinstance(value, Snapshotable)
+    return callable(value) and not isinstance(value, BufferBase)
 
 
 def _without_parentheses(value: Any) -> str:
-    return f"write @{type(value).__name__} without parentheses" if isinstance(value, Snapshotable) else ""
+    return f"write @{type(value).__name__} without parentheses" if isinstance(value, BufferBase) else ""
 
 
 BufferBuilder = Annotated[
@@ -37,8 +36,8 @@ BufferBuilder = Annotated[
 ]
 
 
-class BufferBase(Snapshotable):
-    """Base class of both replay buffers: spaces, frames, random generator, checks and memory size.
+class BufferBase:
+    """Base class of both replay buffers: spaces, frames, random generator, checks, memory size and saving.
 
     A subclass that draws in another way overrides `draw`. It may also override `importance_weights`,
     `update_priorities`, and, to follow what is stored, `item_changed` and `items_replaced`. An item is a place
@@ -82,6 +81,7 @@ class BufferBase(Snapshotable):
         self.drawn = np.zeros(0, np.int64)  # (B,), items of the last batch
 
     batch_size: int
+    num_loaded = 0  # number of loads, each of which replaces all content; part of a chunk's version
     holds_episodes: ClassVar[bool]  # whether `sample` returns sequences, for agents with memory
     empty: ClassVar[str]  # why an empty buffer has nothing to sample
 
@@ -165,7 +165,7 @@ class BufferBase(Snapshotable):
     @property
     def layout(self) -> RowLayout:
         """Layout of a row on the device."""
-        return RowLayout(self.frame_shape, self.dtype, self.action_dim, self.frame_stack, self.num_envs)
+        return RowLayout(self.frame_shape, self.dtype, self.action_dim, self.num_envs)
 
     @property
     def bytes_per_frame(self) -> int:
@@ -192,21 +192,16 @@ class BufferBase(Snapshotable):
             )
         return observation.astype(self.dtype, copy=False).reshape(self.frame_stack, *self.frame_shape)
 
-    def read_action(self, action: np.ndarray) -> np.ndarray:
-        """Return an action in the stored format: float32, (A,).
+    def read_transition(
+        self, observation: np.ndarray, action: np.ndarray, next_observation: np.ndarray, env: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the frames of both observations and the action (A,), float32, in the stored format.
 
         Raises:
-            ValueError: The action has another number of elements than the space.
+            ValueError: A shape differs from the space's, the buffer holds recorded data, `env` does not exist, or the
+                frames of `next_observation` are not those of `observation` shifted by one frame.
         """
-        return np.asarray(action, np.float32).reshape(self.action_dim)
-
-    def check_transition(self, frames: np.ndarray, next_frames: np.ndarray, env: int) -> None:
-        """Check that the buffer can store a transition.
-
-        Raises:
-            ValueError: The buffer holds recorded data, `env` does not exist, or `next_frames` are not `frames` shifted
-                by one frame.
-        """
+        frames, next_frames = self.read(observation), self.read(next_observation)
         if self.recorded:
             raise ValueError(f"a transition pushed into a buffer of recorded data ({self.recorded}), which takes none")
         if not 0 <= env < self.num_envs:
@@ -219,6 +214,7 @@ class BufferBase(Snapshotable):
                 f"the older frames of next_observation are not the newer ones of observation, so these are no stacks "
                 f"of frame_stack = {self.frame_stack} frames, oldest first; give the buffer frame_stack = 1"
             )
+        return frames, next_frames, np.asarray(action, np.float32).reshape(self.action_dim)
 
     def _equal(self, a: np.ndarray, b: np.ndarray) -> bool:
         # Comparing bytes is several times as fast, and equal arrays nearly always have equal bytes. The exceptions are
@@ -237,11 +233,7 @@ class BufferBase(Snapshotable):
         return math.ceil(math.ceil(num_steps / self.num_envs) / longest_episode) if longest_episode else 0
 
     def _adopt(self, rows: TransitionTable, recorded: str) -> TransitionTable:
-        """Mark the buffer as filled with recorded data, and return the rows in the stored format.
-
-        Raises:
-            ValueError: The buffer has several environments or a frame stack, or is not empty, or has another dtype.
-        """
+        """Mark the buffer as filled with recorded data, and return the rows in the stored format."""
         if self.num_envs > 1 or self.frame_stack > 1 or len(self):
             raise ValueError(
                 f"recorded data fills a new buffer of num_envs = 1 and frame_stack = 1, not one of {self.num_envs} and "
@@ -260,3 +252,86 @@ class BufferBase(Snapshotable):
     def tensor(self, array: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Return `array` on the device, without waiting for the GPU. A tensor is on the device already."""
         return sent(torch.from_numpy(array), self.device) if isinstance(array, np.ndarray) else array
+
+    def chunks(self) -> list[Chunk]:
+        """Return the content as chunks; none for recorded data.
+
+        Equal metadata gives arrays of the same shapes in the same order.
+        """
+        raise NotImplementedError
+
+    def metadata(self) -> dict[str, Any]:
+        """Return everything that a checkpoint needs besides the chunks, as plain data and small tensors."""
+        return {
+            "num_envs": self.num_envs,
+            "frame_stack": self.frame_stack,
+            "recorded": self.recorded,
+            "randomness": self.randomness.state_dict(),
+        }
+
+    def _outlined_bytes(self, metadata: Mapping[str, Any]) -> int:
+        """Return the size in bytes of the chunks that `metadata` describes."""
+        raise NotImplementedError
+
+    def _allocate(self, metadata: Mapping[str, Any]) -> None:
+        """Allocate the chunks that `metadata` describes, with arbitrary content."""
+        raise NotImplementedError
+
+    def _finalize(self) -> None:
+        """Compute what depends on the content; `load` calls it after all chunks are filled."""
+        raise NotImplementedError
+
+    def load(self, metadata: Mapping[str, Any], num_bytes: int, fill: Callable[[int, Chunk], None]) -> None:
+        """Replace the content with the saved content, chunk by chunk and without a second copy.
+
+        Args:
+            metadata: Return value of `metadata` when the buffer was saved.
+            num_bytes: Total size of the saved chunks.
+            fill: Function that gets a chunk's index and the chunk, and writes the saved data into the chunk's arrays.
+
+        Raises:
+            UserError: The saved buffer has other sizes, environments or frame stacks, or other recorded data.
+        """
+        if (saved := metadata["recorded"]) != self.recorded:
+            raise UserError(
+                f"the saved buffer held {saved or 'no recorded data'}, but this one holds "
+                f"{self.recorded or 'none'}: go on with the data that the run was made with, or start another run"
+            )
+        for name in ("num_envs", "frame_stack"):
+            if metadata[name] != getattr(self, name):
+                raise UserError(
+                    f"the saved buffer's {name} is {metadata[name]}, but this one's is {getattr(self, name)}: go on "
+                    f"with {name} = {metadata[name]}, or start another run"
+                )
+        if not self.recorded:
+            outlined = self._outlined_bytes(metadata)
+            if outlined != num_bytes:  # check first, so damaged metadata cannot allocate too much memory
+                raise UserError(
+                    f"the saved buffer would be {outlined:,} bytes, but {num_bytes:,} were saved: it is damaged, or "
+                    f"of another environment; start another run"
+                )
+            self.num_loaded += 1
+            self._allocate(metadata)
+            for number, chunk in enumerate(self.chunks()):
+                fill(number, chunk)
+            self._finalize()
+            self.items_replaced()
+        self.restore(metadata)
+
+    def restore(self, metadata: Mapping[str, Any]) -> None:
+        """Restore all of `metadata` that does not describe chunks; a subclass that adds to `metadata` extends this."""
+        self.randomness.load_state_dict(metadata["randomness"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of the content and the generator's state; for recorded data, its identifier only."""
+        chunks = [[torch.from_numpy(array.copy()) for array in chunk.arrays] for chunk in self.chunks()]
+        return {**self.metadata(), "chunks": chunks}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the buffer from `state`; see `load`."""
+
+        def fill(number: int, chunk: Chunk) -> None:
+            for array, saved in zip(chunk.arrays, state["chunks"][number], strict=True):
+                array[...] = saved.numpy().reshape(array.shape)
+
+        self.load(state, sum(saved.nbytes for saved_chunk in state["chunks"] for saved in saved_chunk), fill)

@@ -1,7 +1,4 @@
-"""`ReplayBuffer`: a buffer of transitions, for agents without memory.
-
-Each environment has its own ring. Each frame of stacked observations is stored once.
-"""
+"""`ReplayBuffer`: a buffer of transitions, for agents without memory."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from offpcc.config.registry import configurable
 from offpcc.config.validation import Flag, NumEnvs, NumParts, PositiveInteger, Size
 from offpcc.core import Batch, Chunk
 from offpcc.data.buffers.base import BufferBase
-from offpcc.data.buffers.device import DeviceRings, DeviceRows, sent
+from offpcc.data.buffers.device import DeviceCopy, sent
 from offpcc.data.buffers.snapshot import CHUNK_BYTES
 from offpcc.data.buffers.storage import Ring, Storage, TransitionTable, wrap_edges
 from offpcc.data.datasets.columns import Array
@@ -27,11 +24,13 @@ from offpcc.utils.errors import UserError
 FIRST_BLOCK = 10_000  # rows of all rings at first; the storage doubles when it is full
 
 
-class InRings(BufferBase):
-    """Base class of buffers that store transitions in rings, one ring per environment.
+@configurable
+class ReplayBuffer(BufferBase):
+    """Replay buffer of transitions, for agents without memory.
 
-    A ring consists of rows ``o_t, a_t, r_t, d_t`` in order of time. ``o_{t+1}`` is in the following row. A row is a
-    start if a transition begins there. An episode's last observation has its own row, which is never a start.
+    Each environment has its own ring of rows ``o_t, a_t, r_t, d_t`` in order of time. ``o_{t+1}`` is in the following
+    row. A row is a start if a transition begins there. An episode's last observation has its own row, which is never a
+    start.
 
     With stacked observations, a row holds only the newest frame. The older frames are in the rows before it. So each
     episode begins with `frame_stack` - 1 extra rows, which are never starts. When a new row overwrites the oldest one,
@@ -45,11 +44,15 @@ class InRings(BufferBase):
         action_space: See `BufferBase`.
         capacity: Number of rows, shared evenly among the environments. A transition takes one row; each episode takes
             `frame_stack` more.
-        device: See `BufferBase`.
-        seed: See `BufferBase`.
+        batch_size: Number of transitions per batch.
+        num_steps: Length T of the windows that `sample` returns. Only the first step of a window counts in losses. 1
+            gives single transitions; n-step returns need more.
+        device: Device of the batches.
+        seed: Seed of the buffer's own generator.
         num_envs: See `BufferBase`.
         frame_stack: See `BufferBase`.
-        on_device: See `DeviceCopy`.
+        on_device: Whether to copy the rows to the device and gather batches there. None copies them if they take at
+            most half of the device's free memory. On the CPU a copy has no advantage, because the buffer is there.
 
     Attributes:
         storage: Rows of all rings.
@@ -65,12 +68,15 @@ class InRings(BufferBase):
         self,
         observation_space: spaces.Box,
         action_space: spaces.Box,
-        capacity: PositiveInteger,
-        device: str | torch.device,
-        seed: int,
-        num_envs: NumEnvs,
-        frame_stack: NumParts,
-        on_device: Flag | None,
+        *,
+        capacity: PositiveInteger = 1_000_000,
+        batch_size: Size = 256,
+        num_steps: Size = 1,
+        device: str | torch.device = "cpu",
+        seed: int = 0,
+        num_envs: NumEnvs = 1,
+        frame_stack: NumParts = 1,
+        on_device: Flag | None = None,
     ) -> None:
         super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack)
         if capacity // num_envs < frame_stack + 1:
@@ -79,12 +85,18 @@ class InRings(BufferBase):
                 f"of {num_envs} environments; it has to be {num_envs * (frame_stack + 1)} or more"
             )
         self.capacity, self.ring_rows = capacity, capacity // num_envs
+        self.batch_size, self.num_steps = batch_size, num_steps
+        # Offsets from a start's place to its previous row, itself and its next row in `with_edges`.
+        self.around = num_envs * np.arange(3)
+        # Offsets from a start's place to the places of its frames, (T+1, frame_stack).
+        self.reach = num_envs * (np.arange(num_steps + 1)[:, None] + np.arange(1 - frame_stack, 1))
         self.rings = [Ring() for _ in range(num_envs)]
         self.num_transitions = 0
         self.chunk_rows = max(CHUNK_BYTES // self.bytes_per_step, 1)
         self.revisions: Counter[int] = Counter()  # chunk number -> number of writes to the chunk
         self.appended = [0] * num_envs  # rows ever appended to each ring
-        self.device_copy = DeviceRings(on_device, type(self).__name__, self.device, self.layout)
+        self.copied = [0] * num_envs  # the same at the last copy to the device
+        self.device_copy = DeviceCopy(on_device, type(self).__name__, self.device, self.layout)
         self._set_storage(self._empty(self._first_rows()))
 
     def _first_rows(self) -> int:
@@ -102,9 +114,32 @@ class InRings(BufferBase):
         )
         self.device_copy.forget()
 
-    def _on_device(self) -> DeviceRows | None:
-        """Return the updated copy on the device; None if there is no copy."""
-        return self.device_copy.current(self.storage, self.rings, self.appended, self.ring_rows)
+    def _on_device(self) -> Storage | None:
+        """Copy all new rows to the device, and return the rows there; None if there is no copy."""
+        copy = self.device_copy
+        if is_new := not copy.num_rows:
+            copy.make_room(len(self.storage.is_start))
+        if copy.rows is None:
+            return None
+        stale = np.arange(self.size) if is_new else self._stale()
+        self.copied = list(self.appended)
+        if len(stale):
+            copy.put(stale, self.storage.contiguous, stale)
+        return copy.rows
+
+    def _stale(self) -> Array:
+        """Return the places that changed since the last copy: appended rows and two kinds of older rows.
+
+        The row before the first appended row has got its action. In a full ring, the rows ahead of the cursor whose
+        stacks reach back to an overwritten row are no longer starts, so their columns are 0 now.
+        """
+        places = [np.arange(0)]
+        for env, (ring, now, then) in enumerate(zip(self.rings, self.appended, self.copied, strict=True)):
+            if now > then:
+                ahead = self.frame_stack - 1 if ring.size == self.ring_rows else 0
+                rows = ring.cursor + ahead - np.arange(min(now - then + 1 + ahead, ring.size))
+                places.append(rows % self.ring_rows * self.num_envs + env)
+        return np.concatenate(places)
 
     def _grow(self) -> None:
         grown = self._empty(min(2 * len(self.storage.is_start) // self.num_envs, self.ring_rows))
@@ -198,8 +233,7 @@ class InRings(BufferBase):
             ValueError: A shape or `env` does not fit the buffer, the stacked observations do not follow each other, or
                 the buffer holds recorded data.
         """
-        frames, next_frames, action = self.read(observation), self.read(next_observation), self.read_action(action)
-        self.check_transition(frames, next_frames, env)
+        frames, next_frames, action = self.read_transition(observation, action, next_observation, env)
         ring = self.rings[env]
         if is_first or not ring.unfinished:
             for frame in frames:
@@ -296,47 +330,6 @@ class InRings(BufferBase):
     def _finalize(self) -> None:
         self.num_transitions = int(self.storage.is_start.sum())
 
-
-@configurable
-class ReplayBuffer(InRings):
-    """Replay buffer of transitions, for agents without memory. `InRings` documents how it stores and overwrites rows.
-
-    Args:
-        observation_space: See `BufferBase`.
-        action_space: See `BufferBase`.
-        capacity: See `InRings`.
-        batch_size: Number of transitions per batch.
-        num_steps: Length T of the windows that `sample` returns. Only the first step of a window counts in losses. 1
-            gives single transitions; n-step returns need more.
-        device: Device of the batches.
-        seed: Seed of the buffer's own generator.
-        num_envs: See `BufferBase`.
-        frame_stack: See `BufferBase`.
-        on_device: Whether to copy the rows to the device and gather batches there. None copies them if they take at
-            most half of the device's free memory. On the CPU a copy has no advantage, because the buffer is there.
-    """
-
-    def __init__(
-        self,
-        observation_space: spaces.Box,
-        action_space: spaces.Box,
-        *,
-        capacity: PositiveInteger = 1_000_000,
-        batch_size: Size = 256,
-        num_steps: Size = 1,
-        device: str | torch.device = "cpu",
-        seed: int = 0,
-        num_envs: NumEnvs = 1,
-        frame_stack: NumParts = 1,
-        on_device: Flag | None = None,
-    ) -> None:
-        super().__init__(observation_space, action_space, capacity, device, seed, num_envs, frame_stack, on_device)
-        self.batch_size, self.num_steps = batch_size, num_steps
-        # Offsets from a start's place to its previous row, itself and its next row in `with_edges`.
-        self.around = num_envs * np.arange(3)
-        # Offsets from a start's place to the places of its frames, (T+1, frame_stack).
-        self.reach = num_envs * (np.arange(num_steps + 1)[:, None] + np.arange(1 - frame_stack, 1))
-
     def draw(self) -> Array:
         """Return the places of `batch_size` transitions, drawn uniformly."""
         starts = self._draw_starts()
@@ -384,14 +377,15 @@ class ReplayBuffer(InRings):
         drawn = (numbers * self.size).astype(np.int64)  # several times as fast as `integers`
         return drawn[self.storage.is_start[drawn]]
 
-    def _transitions(self, starts: np.ndarray, copy: DeviceRows | None) -> Batch:
+    def _transitions(self, starts: np.ndarray, copy: Storage | None) -> Batch:
         """Return single transitions. A previous row that is not a start gives first action and reward 0."""
         if copy is None:
             wrap_edges(self.storage.with_edges, self.num_envs)
             rows = sent(self.near.index_select(0, torch.from_numpy(starts)), self.device)
         else:
             places = (starts[:, None] + self.around).ravel()
-            rows = copy.with_edges.index_select(0, self.tensor(places)).view(len(starts), 3, -1)
+            tensor: Any = copy.with_edges
+            rows = tensor.index_select(0, self.tensor(places)).view(len(starts), 3, -1)
         size, _, width = rows.shape
         num_actions = self.action_dim
         num_observed = width - num_actions - 2

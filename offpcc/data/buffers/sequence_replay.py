@@ -10,15 +10,14 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from gymnasium import spaces
-from numpy.lib.stride_tricks import sliding_window_view
 
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Flag, NonnegativeSize, NumEnvs, NumParts, PositiveInteger, Size, one_of
 from offpcc.core import Batch, Chunk
 from offpcc.data.buffers.base import BufferBase
-from offpcc.data.buffers.device import DeviceEpisodes
+from offpcc.data.buffers.device import DeviceCopy
 from offpcc.data.buffers.snapshot import CHUNK_BYTES
-from offpcc.data.buffers.storage import Episode, PartialEpisode, RecordedEpisodes, TransitionTable
+from offpcc.data.buffers.storage import Episode, PartialEpisode, RecordedEpisodes, Storage, TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
 
@@ -89,8 +88,9 @@ class RecurrentReplayBuffer(BufferBase):
         self.episodes: deque[Episode] | RecordedEpisodes = deque(maxlen=capacity)
         self.total_lengths = np.zeros(0, np.int64)  # cumulative lengths, to draw in proportion to length
         self.unfinished = [PartialEpisode() for _ in range(num_envs)]
-        self.device_copy = DeviceEpisodes(on_device, type(self).__name__, self.device, self.layout)
+        self.device_copy = DeviceCopy(on_device, type(self).__name__, self.device, self.layout)
         self.num_kept = self.bytes_kept = 0  # of all episodes stored so far, replaced ones included
+        self.num_copied = self.num_written = 0  # episodes and rows copied to the device so far
 
     def __len__(self) -> int:
         """Number of finished episodes."""
@@ -122,16 +122,10 @@ class RecurrentReplayBuffer(BufferBase):
         is_first: bool = False,
     ) -> None:
         """Store a transition. See `ReplayBuffer.push`."""
-        frames, next_frames, action = self.read(observation), self.read(next_observation), self.read_action(action)
-        self.check_transition(frames, next_frames, env)
+        frames, next_frames, action = self.read_transition(observation, action, next_observation, env)
         if is_first:
             self.truncate(env)
-        episode = self.unfinished[env]
-        if not episode.actions:
-            episode.frames.extend(frames.copy())
-        episode.frames.append(next_frames[-1].copy())
-        episode.actions.append(action.copy())
-        episode.rewards.append(float(reward))
+        self.unfinished[env].append(frames, action, reward, next_frames[-1])
         if terminated or truncated:
             self._finish(env, terminated)
 
@@ -147,23 +141,14 @@ class RecurrentReplayBuffer(BufferBase):
     def _finish(self, env: int, terminated: bool) -> None:
         episode, self.unfinished[env] = self.unfinished[env], PartialEpisode()
         rewards = np.array(episode.rewards, np.float32)[:, None]
-        self._append_episode(np.stack(episode.frames), np.stack(episode.actions), rewards, bool(terminated))
+        group = self.bytes_kept // CHUNK_BYTES
+        stored = Episode(np.stack(episode.frames), np.stack(episode.actions), rewards, bool(terminated), group)
+        assert isinstance(self.episodes, deque)  # a buffer of recorded data accepts no episodes
+        self.episodes.append(stored)
+        self.num_kept += 1
+        self.bytes_kept += sum(array.nbytes for array in stored.stored)
         self._count()
         self.item_changed((self.num_kept - 1) % self.max_items)
-
-    def _append_episode(self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool) -> None:
-        self._store_episode(frames, actions, rewards, terminated, self.bytes_kept // CHUNK_BYTES)
-        self.num_kept += 1
-        self.bytes_kept += frames.nbytes + actions.nbytes + rewards.nbytes
-
-    def _store_episode(
-        self, frames: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool, group: int
-    ) -> None:
-        observations = frames
-        if self.frame_stack > 1:
-            observations = np.moveaxis(sliding_window_view(frames, self.frame_stack, axis=0), -1, 1)
-        assert isinstance(self.episodes, deque)  # a buffer of recorded data accepts no episodes
-        self.episodes.append(Episode(frames, actions, rewards, terminated, observations, group))
 
     def fill(self, rows: TransitionTable, recorded: str) -> None:
         """Fill the buffer with recorded episodes, whatever its capacity. See `ReplayBuffer.fill`."""
@@ -218,48 +203,74 @@ class RecurrentReplayBuffer(BufferBase):
             starts = np.where(firsts >= self.burn_in, firsts, 0)
             skipped = firsts - starts
             lengths = np.minimum(lengths - firsts, self.segment_len) + skipped
-        copy, ends = self.device_copy, self.total_lengths
-        if copy.update(self.episodes, self.num_kept, self.num_transitions, are_all=bool(self.recorded)):
-            return copy.batch(ends, chosen, starts, lengths, skipped, self.burn_in, self.observation_shape)
-        return self._assemble(episodes, starts, lengths, skipped)
+        rows = self._copy_to_device()
+        if rows is not None:  # begins count from the newest row, because the oldest ones may be overwritten
+            ends, stack = np.append(0, self.total_lengths), self.frame_stack
+            begins = self.num_written + ends[chosen] - ends[-1] + stack * (chosen - len(self))
+        else:
+            rows, begins = self._collect(episodes, np.maximum(starts - self.burn_in - 1, 0), starts + lengths)
+        return self._assemble(rows, begins, starts, lengths, skipped)
 
-    def _assemble(self, episodes: list[Episode], starts: np.ndarray, lengths: np.ndarray, skipped: np.ndarray) -> Batch:
-        """Build a batch on the CPU from segments of `lengths` steps from `starts` on.
+    def _copy_to_device(self) -> Storage | None:
+        """Copy the new episodes to the device, and return the rows there; None if there is no copy.
+
+        The rows are one ring for all episodes, and a last row of zeros.
+        """
+        copy, episodes = self.device_copy, self.episodes
+        new = min(self.num_kept - self.num_copied, len(episodes))
+        needed = self.num_transitions + self.frame_stack * len(episodes)
+        if needed >= copy.num_rows:
+            copy.make_room((needed if self.recorded else 2 * needed) + 1)
+            new = len(episodes)
+        self.num_copied = self.num_kept
+        if copy.rows is None:
+            return None
+        for episode in itertools.islice(episodes, len(episodes) - new, None):
+            numbers = np.arange(len(episode.frames))
+            rows = Storage.of(len(numbers), *self.layout[:3])
+            episode.pack(rows, 0, 0, len(episode.actions))
+            copy.put((self.num_written + numbers) % (copy.num_rows - 1), rows.contiguous, numbers)
+            self.num_written += len(numbers)
+        return copy.rows
+
+    def _collect(self, episodes: list[Episode], starts: Array, stops: Array) -> tuple[Storage, Array]:
+        """Return rows with these steps, and where each episode would begin in them. The last row holds zeros."""
+        sizes = stops - starts + self.frame_stack
+        firsts = np.cumsum(sizes) - sizes
+        rows = Storage.of(int(sizes.sum()) + 1, *self.layout[:3])
+        for episode, first, start, stop in zip(episodes, firsts, starts, stops, strict=True):
+            episode.pack(rows, first, start, stop)
+        return rows, firsts - starts
+
+    def _assemble(self, rows: Storage, begins: Array, starts: Array, lengths: Array, skipped: Array) -> Batch:
+        """Build a batch from segments of `lengths` steps from `starts` on.
 
         Each segment begins at position `burn_in` of its batch row. The steps before it are to its left, except at an
         episode's start. The first `skipped` steps of a segment count in no loss.
         """
-        rows, prefix = len(episodes), self.burn_in
-        steps = prefix + int(lengths.max())
-        observations = np.zeros((rows, steps + 1, *episodes[0].observations.shape[1:]), self.dtype)
-        actions = np.zeros((rows, steps, self.action_dim), np.float32)
-        rewards = np.zeros((rows, steps, 1), np.float32)
-        terminations = np.zeros((rows, steps, 1), np.float32)
-        valid = np.zeros((rows, steps + 1, 1), np.float32)
-        mask = np.zeros((rows, steps, 1), np.float32)
-        first_action = np.zeros((rows, self.action_dim), np.float32)
-        first_reward = np.zeros((rows, 1), np.float32)
-        for i, (episode, start, length, skip) in enumerate(zip(episodes, starts, lengths, skipped, strict=True)):
-            begin = prefix if start == 0 else 0  # no steps exist before an episode's start
-            source, stop = start + begin - prefix, prefix + length
-            observations[i, begin : stop + 1] = episode.observations[source : start + length + 1]
-            actions[i, begin:stop] = episode.actions[source : start + length]
-            rewards[i, begin:stop] = episode.rewards[source : start + length]
-            terminations[i, stop - 1] = episode.terminated and start + length == len(episode.actions)
-            valid[i, begin : stop + 1] = 1.0
-            mask[i, prefix + skip : stop] = 1.0
-            if source > 0:
-                first_action[i], first_reward[i] = episode.actions[source - 1], episode.rewards[source - 1]
+        nothing = len(rows.rewards) - 1  # a row of zeros, for steps that do not exist
+        steps = (starts - self.burn_in)[:, None] + np.arange(-1, self.burn_in + int(lengths.max()) + 1)
+        exists = (steps >= 0) & (steps <= (starts + lengths)[:, None])
+        frames = (begins[:, None] + steps)[..., None] + np.arange(self.frame_stack)
+        places = np.where(exists[..., None], frames % nothing, nothing)
+        newest = places[..., -1]
+        during = np.where(newest[:, 2:] != nothing, newest[:, 1:-1], nothing)  # a segment may end in mid-episode
+        valid = (newest[:, 1:, None] != nothing).astype(np.float32)
+        counts = np.arange(steps.shape[1] - 2) >= self.burn_in + skipped[:, None]
+
+        def read(column: Any, places: Array) -> torch.Tensor:  # a tensor is indexed on its device
+            return self.tensor(column[places] if isinstance(column, np.ndarray) else column[self.tensor(places)])
+
         return Batch(
-            observations=self.tensor(observations.reshape(rows, steps + 1, *self.observation_shape)),
-            actions=self.tensor(actions),
-            rewards=self.tensor(rewards),
-            terminations=self.tensor(terminations),
+            observations=read(rows.observations, places[:, 1:]).reshape(*valid.shape[:2], *self.observation_shape),
+            actions=read(rows.actions, during),
+            rewards=read(rows.rewards, during),
+            terminations=read(rows.terminations, during),
             valid=self.tensor(valid),
-            loss_mask=self.tensor(mask),
-            first_action=self.tensor(first_action),
-            first_reward=self.tensor(first_reward),
-            burn_in=prefix,
+            loss_mask=self.tensor(valid[:, 1:] * counts[..., None]),
+            first_action=read(rows.actions, newest[:, 0]),
+            first_reward=read(rows.rewards, newest[:, 0]),
+            burn_in=self.burn_in,
         )
 
     def chunks(self) -> list[Chunk]:
@@ -296,7 +307,7 @@ class RecurrentReplayBuffer(BufferBase):
         for length, terminated, group in zip(*(metadata[n] for n in ("lengths", "terminated", "groups")), strict=True):
             frames = np.empty((length + self.frame_stack, *self.frame_shape), self.dtype)
             actions, rewards = (np.empty((length, width), np.float32) for width in (self.action_dim, 1))
-            self._store_episode(frames, actions, rewards, terminated, group)
+            self.episodes.append(Episode(frames, actions, rewards, terminated, group))
         self.num_kept, self.bytes_kept = metadata["num_kept"], metadata["bytes_kept"]
         for episode, saved in zip(self.unfinished, metadata["unfinished"], strict=True):
             episode.load_state_dict(saved)

@@ -1,4 +1,4 @@
-"""Incremental snapshots of buffers: checkpoints write only the chunks that changed.
+"""Files of the chunks of a buffer: checkpoints write only the chunks that changed.
 
 The name of a chunk's file is the digest of its content, and the file never changes. So checkpoints share the files of
 the chunks that they have in common.
@@ -10,145 +10,24 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from offpcc.core import Chunk
-from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.errors import first_line
 from offpcc.utils.files import open_regular, replacing
-from offpcc.utils.rng import NumpyGenerator
 from offpcc.utils.tensor_files import DIGEST_BYTES, FileError, not_as_written
 
 CHUNK_BYTES = 2**20  # larger chunks write more when little changed; smaller chunks make more files
 
 
-class Snapshotable:
-    """A buffer that is saved in chunks. Subclasses define the methods that raise NotImplementedError."""
-
-    recorded: str
-    num_envs: int
-    frame_stack: int
-    randomness: NumpyGenerator
-    num_loaded = 0  # number of loads, each of which replaces all content; part of a chunk's version
-
-    def chunks(self) -> list[Chunk]:
-        """Return the content as chunks; none for recorded data.
-
-        Equal metadata gives arrays of the same shapes in the same order.
-        """
-        raise NotImplementedError
-
-    def metadata(self) -> dict[str, Any]:
-        """Return everything that a checkpoint needs besides the chunks, as plain data and small tensors."""
-        return {
-            "num_envs": self.num_envs,
-            "frame_stack": self.frame_stack,
-            "recorded": self.recorded,
-            "randomness": self.randomness.state_dict(),
-        }
-
-    def _outlined_bytes(self, metadata: Mapping[str, Any]) -> int:
-        """Return the size in bytes of the chunks that `metadata` describes.
-
-        Raises:
-            UserError: The chunks do not fit this buffer.
-        """
-        raise NotImplementedError
-
-    def _allocate(self, metadata: Mapping[str, Any]) -> None:
-        """Allocate the chunks that `metadata` describes, with arbitrary content."""
-        raise NotImplementedError
-
-    def _finalize(self) -> None:
-        """Compute what depends on the content; `load` calls it after all chunks are filled."""
-        raise NotImplementedError
-
-    def load(self, metadata: Mapping[str, Any], num_bytes: int, fill: Callable[[int, Chunk], None]) -> None:
-        """Replace the content with the saved content, chunk by chunk and without a second copy.
-
-        Args:
-            metadata: Return value of `metadata` when the buffer was saved.
-            num_bytes: Total size of the saved chunks.
-            fill: Function that gets a chunk's index and the chunk, and writes the saved data into the chunk's arrays.
-
-        Raises:
-            UserError: The saved buffer has other sizes, environments or frame stacks, or other recorded data.
-        """
-        self._check_saved(metadata)
-        if not self.recorded:
-            self._load_content(metadata, num_bytes, fill)
-        self.restore(metadata)
-
-    def restore(self, metadata: Mapping[str, Any]) -> None:
-        """Restore all of `metadata` that does not describe chunks; a subclass that adds to `metadata` extends this."""
-        self.randomness.load_state_dict(metadata["randomness"])
-
-    def items_replaced(self) -> None:
-        """See `BufferBase.items_replaced`."""
-        raise NotImplementedError
-
-    def _load_content(self, metadata: Mapping[str, Any], num_bytes: int, fill: Callable[[int, Chunk], None]) -> None:
-        if (
-            outlined := self._outlined_bytes(metadata)
-        ) != num_bytes:  # check first, so damaged metadata cannot allocate too much memory
-            raise UserError(
-                f"the saved buffer would be {outlined:,} bytes, but {num_bytes:,} were saved: it is damaged, or of "
-                f"another environment; start another run"
-            )
-        self.num_loaded += 1
-        self._allocate(metadata)
-        for number, chunk in enumerate(self.chunks()):
-            fill(number, chunk)
-        self._finalize()
-        self.items_replaced()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return a copy of the content and the generator's state; for recorded data, its identifier only."""
-        chunks = [[torch.from_numpy(array.copy()) for array in chunk.arrays] for chunk in self.chunks()]
-        return {**self.metadata(), "chunks": chunks}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the buffer from `state`.
-
-        Raises:
-            UserError: The saved buffer has other sizes, environments or frame stacks, or other recorded data.
-        """
-
-        def fill(number: int, chunk: Chunk) -> None:
-            for array, saved in zip(chunk.arrays, state["chunks"][number], strict=True):
-                array[...] = saved.numpy().reshape(array.shape)
-
-        self.load(state, sum(saved.nbytes for saved_chunk in state["chunks"] for saved in saved_chunk), fill)
-
-    def _check_saved(self, state: Mapping[str, Any]) -> None:
-        """Check that the saved buffer has the same recorded data, environments and frame stack.
-
-        Raises:
-            UserError: Something differs; the message names it.
-        """
-        if (saved := state["recorded"]) != self.recorded:
-            raise UserError(
-                f"the saved buffer held {saved or 'no recorded data'}, but this one holds "
-                f"{self.recorded or 'none'}: go on with the data that the run was made with, or start another run"
-            )
-        for name in ("num_envs", "frame_stack"):
-            if state[name] != getattr(self, name):
-                raise UserError(
-                    f"the saved buffer's {name} is {state[name]}, but this one's is {getattr(self, name)}: go on "
-                    f"with {name} = {state[name]}, or start another run"
-                )
-
-
 NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}\.part")
-OURS = re.compile(
-    rf"{NAME.pattern}|\.[0-9a-f]+\.tmp-\d+\.part"
-)  # all our files in the folder, with temporary files of killed processes
+OURS = re.compile(rf"{NAME.pattern}|\.[0-9a-f]+\.tmp-\d+\.part")  # also temporary files of killed processes
 REMEDY = "put it back from a copy"
 
 
@@ -160,11 +39,7 @@ class ChunkFile(NamedTuple):
 
     @classmethod
     def of(cls, described: Any, where: Path) -> ChunkFile:
-        """Create it from a checkpoint's description, a list of name and size.
-
-        Args:
-            described: The description.
-            where: Path of the checkpoint, for messages.
+        """Create it from a description in the checkpoint `where`: a list of name and size.
 
         Raises:
             FileError: The description is not of such a file, or of a file in another folder.
@@ -184,15 +59,7 @@ class Manifest:
 
 
 def write_chunks(folder: Path, chunks: Iterable[Chunk], saved: Manifest) -> dict[int, tuple[Hashable, ChunkFile]]:
-    """Write the chunks that have changed to files.
-
-    Args:
-        folder: Folder of the files; created if missing.
-        chunks: All chunks of the buffer.
-        saved: The files of the last checkpoint; unchanged chunks keep their file.
-
-    Returns:
-        Chunk key -> (version, file), for all chunks.
+    """Write the chunks that changed since the last checkpoint to files; return key -> (version, file) of all chunks.
 
     Raises:
         OSError: A file cannot be written, or differs from what was written.
@@ -223,11 +90,7 @@ def _write(folder: Path, chunk: Chunk) -> ChunkFile:
 
 
 def check_chunk(folder: Path, part: ChunkFile) -> None:
-    """Check a chunk file: its type, its size and its digest.
-
-    Raises:
-        FileError: The file is missing, unreadable, a link or not a regular file, or damaged.
-    """
+    """Check a chunk file: its type, its size and its digest."""
     path = folder / part.name
     try:
         found = path.lstat()
@@ -270,7 +133,6 @@ def remove_others(folder: Path, names: Collection[str]) -> None:
 
 
 def _bytes(array: np.ndarray) -> memoryview:
-    """Return a view of the array's memory as bytes."""
     return array.reshape(-1).view(np.uint8).data
 
 

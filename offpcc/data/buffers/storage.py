@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,12 +26,19 @@ def wrap_edges(with_edges: Any, num_rings: int) -> None:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """R rows ``o_t, a_t, r_t, d_t`` in order of time: a transition's next observation is in the following row.
+DTYPES: dict[type[Any], torch.dtype] = {np.float32: torch.float32, np.uint8: torch.uint8, np.bool_: torch.bool}
 
-    A row is a start if a transition begins there. The row of an episode's last observation, for example, is not a
-    start. A row that is not a start has action, reward and termination 0.
+
+@dataclass(frozen=True, eq=False)
+class Storage:
+    """R rows ``o_t, a_t, r_t, d_t`` in order of time, as `ReplayBuffer` stores them.
+
+    A transition's next observation is in the following row. A row is a start if a transition begins there. The row of
+    an episode's last observation, for example, is not a start; its action, reward and termination are 0.
+
+    Vector observations are in the same array as the other columns, so one index operation reads a whole row. The array
+    has N extra rows at each end. They hold copies of each ring's last and first row.
+    So the neighbours of the row at place p in its ring are always at p - N and p + N. See `wrap_edges`.
     """
 
     observations: Array  # (R, *obs)
@@ -39,48 +46,46 @@ class Columns:
     rewards: Array  # (R, 1)
     terminations: Array  # (R, 1)
     is_start: Array  # (R,), bool
+    packed: Array  # (R, [O +] A + 2), float32: the columns side by side; images have their own array
+    with_edges: Array  # (N + R + N, ...), float32: `packed` is a view of its middle rows
+
+    packs_observations: bool  # whether `packed` contains the observations
+
+    @classmethod
+    def of(
+        cls,
+        num_rows: int,
+        observation_shape: tuple[int, ...],
+        dtype: np.dtype,
+        action_dim: int,
+        num_rings: int = 1,
+        device: torch.device | None = None,
+    ) -> Storage:
+        """Create `num_rows` rows of zeros for N = `num_rings` rings: arrays, or tensors on a device."""
+        packs = dtype == np.float32
+        width = math.prod(observation_shape) if packs else 0
+
+        def zeros(shape: tuple[int, ...], dtype: type[Any]) -> Any:
+            return np.zeros(shape, dtype) if device is None else torch.zeros(shape, dtype=DTYPES[dtype], device=device)
+
+        with_edges = zeros((num_rows + 2 * num_rings, width + action_dim + 2), np.float32)
+        packed = with_edges[num_rings:-num_rings]
+        shape = (num_rows, *observation_shape)
+        return Storage(
+            observations=packed[:, :width].reshape(shape) if packs else zeros(shape, np.uint8),
+            actions=packed[:, width:-2],
+            rewards=packed[:, -2:-1],
+            terminations=packed[:, -1:],
+            is_start=zeros((num_rows,), np.bool_),
+            packed=packed,
+            with_edges=with_edges,
+            packs_observations=packs,
+        )
 
     @property
     def columns(self) -> list[Array]:
         """All columns; no number appears twice."""
-        return [getattr(self, column.name) for column in fields(Columns)]
-
-
-@dataclass(frozen=True, eq=False)
-class Storage(Columns):
-    """Rows as `ReplayBuffer` stores them.
-
-    Vector observations are in the same array as the other columns, so one index operation reads a whole row. The array
-    has N extra rows at each end. They hold copies of each ring's last and first row.
-    So the neighbours of the row at place p in its ring are always at p - N and p + N. See `wrap_edges`.
-    """
-
-    packed: Array  # (R, [O +] A + 2), float32: the columns side by side; images have their own array
-    with_edges: Array  # (N + R + N, ...), float32: `packed` is a view of its middle rows
-
-    @classmethod
-    def of(
-        cls, num_rows: int, observation_shape: tuple[int, ...], dtype: np.dtype, action_dim: int, num_rings: int = 1
-    ) -> Storage:
-        """Create `num_rows` rows of zeros for N = `num_rings` rings."""
-        width = math.prod(observation_shape) if dtype == np.float32 else 0
-        with_edges = np.zeros((num_rows + 2 * num_rings, width + action_dim + 2), np.float32)
-        packed = with_edges[num_rings:-num_rings]
-        shape = (num_rows, *observation_shape)
-        return Storage(
-            observations=packed[:, :width].reshape(shape) if dtype == np.float32 else np.zeros(shape, dtype),
-            actions=packed[:, width:-2],
-            rewards=packed[:, -2:-1],
-            terminations=packed[:, -1:],
-            is_start=np.zeros(num_rows, np.bool_),
-            packed=packed,
-            with_edges=with_edges,
-        )
-
-    @property
-    def packs_observations(self) -> bool:
-        """True if `packed` contains the observations, so that one index operation reads a whole row."""
-        return self.observations.dtype == np.float32
+        return [self.observations, self.actions, self.rewards, self.terminations, self.is_start]
 
     @property
     def contiguous(self) -> list[Array]:
@@ -136,13 +141,24 @@ class Episode(NamedTuple):
     actions: np.ndarray  # (L, A)
     rewards: np.ndarray  # (L, 1)
     terminated: bool
-    observations: np.ndarray  # (L+1, *obs), or (L+1, frame_stack, *frame) for stacks: a view of `frames`
-    group: int  # episodes of the same group are saved in the same file
+    group: int = 0  # episodes of the same group are saved in the same file
 
     @property
     def stored(self) -> tuple[np.ndarray, ...]:
         """The arrays to save; no number appears twice."""
         return self.frames, self.actions, self.rewards
+
+    def pack(self, rows: Storage, at: int, start: int, stop: int) -> None:
+        """Write the steps from `start` to `stop` into rows from `at` on: a row for each frame.
+
+        The row of an observation's newest frame also holds the action taken after that observation.
+        """
+        frames = self.frames[start : stop + len(self.frames) - len(self.actions)]
+        end = at + len(frames) - 1  # row of the last observation, which has no action
+        rows.observations[at : end + 1] = frames
+        rows.actions[end - stop + start : end] = self.actions[start:stop]
+        rows.rewards[end - stop + start : end] = self.rewards[start:stop]
+        rows.terminations[end - 1] = self.terminated and stop == len(self.actions)
 
 
 class RecordedEpisodes(Sequence[Episode]):
@@ -173,7 +189,7 @@ class RecordedEpisodes(Sequence[Episode]):
         start, stop = int(self.rows.starts[number]), int(self.rows.stops[number])
         frames, steps = self.rows.observations[start:stop], slice(start, stop - 1)
         is_terminated = bool(self.rows.terminations[stop - 2, 0])
-        return Episode(frames, self.rows.actions[steps], self.rows.rewards[steps], is_terminated, frames, 0)
+        return Episode(frames, self.rows.actions[steps], self.rows.rewards[steps], is_terminated)
 
 
 @dataclass
@@ -183,6 +199,14 @@ class PartialEpisode:
     frames: list[np.ndarray] = field(default_factory=list)
     actions: list[np.ndarray] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
+
+    def append(self, frames: Iterable[np.ndarray], action: np.ndarray, reward: float, next_frame: np.ndarray) -> None:
+        """Add a step. The first step also adds its own frames."""
+        if not self.actions:
+            self.frames.extend(np.array(frame) for frame in frames)
+        self.frames.append(np.array(next_frame))
+        self.actions.append(np.array(action, np.float32))
+        self.rewards.append(float(reward))
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the episode as tensors; None for frames or actions if there are none yet."""

@@ -18,10 +18,9 @@ from offpcc.data.checks import episodes as episode_findings
 from offpcc.data.checks.episodes import BEFORE_RESET, MARK_ENDS, SHUFFLED, SINGLE_STEPS, are_shuffled, told_of_lengths
 from offpcc.data.checks.summary_stats import Motion, Spread, by_column, unlike_scales
 from offpcc.data.datasets import metadata
-from offpcc.data.datasets.actions import MUCH_OUTSIDE, checked_range, in_units
-from offpcc.data.datasets.columns import TOLERANCE, Range, SpoiledData, check_room
+from offpcc.data.datasets.columns import Range, SpoiledData, check_room
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.metadata import Kind, recorded_in
+from offpcc.data.datasets.metadata import recorded_in
 from offpcc.envs.d4rl.catalog import normalized_score, reference_returns
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils.errors import UserError
@@ -41,12 +40,17 @@ AT_BOUND, SATURATED = 0.999, 0.5
 FACTS = ("env", "algorithm", "algorithm_name", "actor", "simulator", "note")
 
 # Kind of notice -> (check, level, remedy).
-NOTICES: dict[Kind, tuple[str, str, str]] = {
+NOTICES = {
     "choices": ("actions", FAULT, "bind dataset.action_range to their bounds if they are no choices"),
     "clipped": (
         "actions",
         WARNING,
         "fine if the environment clipped them too; else bind dataset.action_range to its bounds",
+    ),
+    "off scale": (
+        "actions",
+        FAULT,
+        "they are in other units, as it seems: correct dataset.action_range, or the action_range that the data tells",
     ),
     "unknown range": ("actions", FAULT, ""),  # the text of the notice ends with the remedy
     "units": ("actions", OK, ""),
@@ -65,9 +69,6 @@ NOTICES: dict[Kind, tuple[str, str, str]] = {
     "scales": ("observed", NOTE, "bind normalize_observations = True"),
     "remark": ("remark", NOTE, ""),
 }
-OFF_SCALE = (
-    "they are in other units, as it seems: correct dataset.action_range, or the action_range that the data tells"
-)
 
 
 @dataclass(frozen=True)
@@ -102,15 +103,14 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
     of_steps = data.num_steps * (BYTES_PER_STEP + COPIES_OF_ACTIONS * data.actions[:1].nbytes)
     of_ends = data.num_episodes * COPIES_OF_ENDS * data.observations[:1].nbytes
     check_room(of_steps + of_ends, f"{data.name}: intermediate results of a check of {data.num_steps:,} steps")
-    bounds = env_fit.bounds_for(data, env)
+    bounds, recorded = env_fit.bounds_for(data, env), data
+    data = data.as_numbers()
     notices = [*data.notices, *data.action_warnings(bounds), *told_of_lengths(data.lengths)]
     if env is not None:
         notices += env_fit.told_of_rewards(env)
     noticed = defaultdict[str, list[Finding]](list)
     for kind, text in notices:
         check, level, remedy = NOTICES[kind]
-        if kind == "clipped" and _are_off_scale(data, bounds):
-            level, remedy = FAULT, OFF_SCALE
         if kind == "single steps" and are_shuffled(data):
             remedy = SHUFFLED
         if kind == "unknown range":
@@ -138,7 +138,7 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
         *_observed(data, numbers),
         *_actions(data, actions, noticed.pop("actions", []), bounds),
         episode_findings.copies(data),
-        *(env_fit.fits(data, env) if env is not None else []),
+        *(env_fit.fits(recorded, env) if env is not None else []),
         *(finding for left in noticed.values() for finding in left),
     ]
     return Examination(data.name, tuple(findings), (lengths, returns, rewards, *numbers, *actions))
@@ -243,17 +243,6 @@ def _constant(spreads: Sequence[Spread], noun: str) -> str:
     runs = [f"{i}" if i == j else f"{i} to {j}" for i, j in zip(starts, stops, strict=True)]
     some = f"{len(places):,} of {len(spreads):,} {noun}{'' if len(spreads) == 1 else 's'}"
     return f"{some} never change{'s' if len(places) == 1 else ''} ({', '.join(runs)})"
-
-
-def _are_off_scale(data: Dataset, action_bounds: Range | None) -> bool:
-    """Check whether continuous actions are in other units than their bounds.
-
-    They are if about half of their numbers or more are outside the bounds. An example is data in [-2, 2] with bounds
-    [-1, 1]. Fewer numbers outside may be noise that the recorder's environment clipped.
-    """
-    given = action_bounds if data.action_range is None else data.action_range
-    units = in_units(data.actions, None if given is None else checked_range(given, data.actions.shape[1], data.name))
-    return bool((np.abs(units) > 1.0 + TOLERANCE).mean() > MUCH_OUTSIDE)
 
 
 def _actions(

@@ -56,12 +56,7 @@ def by_column(what: str, numbers: Array) -> list[Spread]:
 
 
 def unlike_scales(mean: Array, std: Array) -> str:
-    """Describe two observation columns of very different scales; "" if there are none. Constant columns do not count.
-
-    Args:
-        mean: Mean of each column.
-        std: Standard deviation of each column; same shape as `mean`.
-    """
+    """Describe two observation columns of unlike scales; "" if there are none. Constant columns do not count."""
     moving = np.flatnonzero(std > ROUNDING * np.abs(mean))
     if not moving.size:
         return ""

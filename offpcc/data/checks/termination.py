@@ -75,11 +75,8 @@ NAMES = (  # patterns of tasks and datasets with these rules; PyBullet's tasks h
 def terminals(data: Dataset, names: Iterable[str]) -> list[Finding]:
     """Find terminals at states where the task continues, and steps into terminal states that are not terminals.
 
-    The result is empty if no name belongs to a known task, or if the observations do not contain what its rule needs.
-
-    Args:
-        data: Data recorded in one of the tasks.
-        names: Names of tasks or datasets, the most reliable first.
+    The result is empty if none of the names, the most reliable first, belongs to a known task, or if the observations
+    do not contain what its rule needs.
     """
     known = ((name, rule) for name in names if (rule := _rule(name, data.observations.shape[1:])) is not None)
     name, rule = next(known, ("", None))

@@ -53,13 +53,9 @@ def in_units(actions: Array, bounds: tuple[Array, Array] | None) -> Array:
 
 
 def action_warnings(actions: Array, recorded: Range | None, env_bounds: Range | None, name: str) -> list[Notice]:
-    """Return notices about assumed action bounds, and about actions outside their bounds.
+    """Return notices about assumed action bounds, and about actions (S, A) outside their bounds.
 
-    Args:
-        actions: (S, A), as recorded.
-        recorded: the bounds, if the data or the user gives them.
-        env_bounds: the bounds of the environment that the agent is trained for.
-        name: the name of the data, for messages.
+    `recorded` are the bounds that the data or the user gives, `env_bounds` those of the environment to train for.
 
     Raises:
         UserError: the bounds do not fit the actions.
@@ -93,7 +89,8 @@ def action_warnings(actions: Array, recorded: Range | None, env_bounds: Range | 
     if is_unknown:
         text = f"{count} {whose}{_text(bounds)}, {reach}, and their range is unknown"
         return [Notice("unknown range", f"{text}; {_remedy(actions, bounds, share)}")]
-    return [*notices, Notice("clipped", f"{count} {_text(bounds)}, {reach}, and are clipped to it")]
+    kind = "off scale" if share > MUCH_OUTSIDE else "clipped"
+    return [*notices, Notice(kind, f"{count} {_text(bounds)}, {reach}, and are clipped to it")]
 
 
 def _remedy(actions: Array, bounds: tuple[Array, Array] | None, share_outside: float) -> str:

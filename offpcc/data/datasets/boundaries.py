@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -27,12 +28,7 @@ from offpcc.data.datasets.metadata import Notice
 # may lack some of the next episodes. A smaller share is chance, for example among single steps in random order.
 HABIT = 0.1
 ENOUGH = 10  # with as many cut episodes, only these count: many recorders read before the reset only at time limits
-# Share of the observations inside episodes. A first observation that is as frequent inside episodes, such as the zeros
-# of a flickering sensor, may also be a true last observation, so it proves nothing. A rarer one is a true last
-# observation by chance in less than half of HABIT of the episodes.
-COMMON = 0.05
 NEARLY = 0.9  # share of the steps that change the observation; a recorder that reads too early does so at all of them
-SAMPLE = 10_000  # number of observations to estimate frequencies from
 
 
 class LastSteps(NamedTuple):
@@ -46,19 +42,11 @@ class LastSteps(NamedTuple):
 
 def time_limits(terminations: Array, most: int | None) -> Array:
     """Return truncations, (S,) of bool, for a time limit of `most` steps. Without a limit, all are False."""
-    if not most:
-        return np.zeros(len(terminations), np.bool_)
     limits = np.zeros(len(terminations), np.bool_)
-    first = 0  # first step of the current episode
-    for start in range(0, len(terminations), BLOCK_BYTES // 8):
-        steps = np.arange(start, min(start + BLOCK_BYTES // 8, len(terminations)))
-        ended = terminations[steps[0] : steps[-1] + 1]
-        firsts = np.where(np.concatenate([[False], ended[:-1]]), steps, 0)
-        firsts[0] = first
-        firsts = np.maximum.accumulate(firsts)
-        limits[steps[0] : steps[-1] + 1] = ((steps - firsts + 1) % most == 0) & ~ended
-        first = int(steps[-1]) + 1 if ended[-1] else int(firsts[-1])
-    return limits
+    edges = np.concatenate([[0], np.flatnonzero(terminations) + 1, [len(terminations)]])
+    for start, stop in itertools.pairwise(edges if most else []):
+        limits[start + most - 1 : stop : most] = True
+    return limits & ~terminations
 
 
 def last_steps(
@@ -71,13 +59,7 @@ def last_steps(
 ) -> LastSteps:
     """Return the last steps of all episodes. Sets `truncations` in place where `next_observations` jump.
 
-    Args:
-        observations: (S, *obs).
-        terminations: (S,), bool.
-        truncations: (S,), bool; changed in place.
-        next_observations: (S, *obs), or None.
-        name: the name of the data, for messages.
-        is_sure: True if the recorder is known to read next observations before each reset.
+    `is_sure` says that the recorder is known to read next observations before each reset.
 
     Raises:
         UserError: a next observation is NaN or infinite, or nearly all of them equal the observations of their steps.
@@ -111,12 +93,7 @@ def last_steps(
 
 
 def shows_ends(last: LastSteps, observations: Array) -> bool:
-    """Check whether `next_observations` were read before resets, so that they jump wherever an episode was cut.
-
-    Args:
-        last: the last steps, read with next observations.
-        observations: (S, *obs).
-    """
+    """Check whether `next_observations` were read before resets, so that they jump wherever an episode was cut."""
     return bool(_lead_elsewhere(last, observations, np.arange(len(last.stops) - 1)).any())
 
 
@@ -127,20 +104,13 @@ def without_resets(last: LastSteps, observations: Array, terminated: Array, trun
     `HABIT`), the recorder is assumed to do so at every truncated episode, even if the next episode is missing or is a
     different one. Terminated episodes stay as they are, because the next observation of a termination is not used.
 
-    Args:
-        last: the recorded last steps; invalid final observations are overwritten in place.
-        observations: (S, *obs).
-        terminated: (E,), bool.
-        truncated: (E,), bool.
+    `terminated` and `truncated` are (E,), bool. Invalid final observations of `last` are overwritten in place.
     """
     is_cut = truncated & ~terminated
     followed = np.flatnonzero((terminated | truncated)[:-1])
     leads_there = ~_lead_elsewhere(last, observations, followed)
     if not leads_there.any() or not is_cut.any():
         return last
-    common = _common(observations, last.stops)
-    is_rare = ~_of_each(last.stops[followed], observations, lambda starts: _are_among(observations[starts], common))
-    followed, leads_there = followed[is_rare], leads_there[is_rare]
     of_cut = is_cut[followed]
     judged = leads_there[of_cut] if of_cut.sum() >= ENOUGH else leads_there
     is_habit = bool(judged.any()) and judged.mean() >= HABIT
@@ -159,33 +129,8 @@ def without_resets(last: LastSteps, observations: Array, terminated: Array, trun
     return LastSteps(last.stops, final_observations, is_transition, [*last.notices, Notice("resets", text)])
 
 
-def _common(observations: Array, stops: Array) -> Array:
-    """Return observations that are frequent inside episodes, (C, *obs), from a sample without first observations."""
-    is_inside = np.ones(len(observations), np.bool_)
-    is_inside[0] = is_inside[stops[:-1]] = False
-    inside = np.flatnonzero(is_inside)
-    # The sample of images is smaller, but large enough to find common ones.
-    size = min(SAMPLE, max(BLOCK_BYTES // observations[0].nbytes, math.ceil(5 / COMMON)))
-    if len(inside) > size:
-        inside = np.random.default_rng(0).choice(inside, size, replace=False)
-    values, counts = np.unique(observations[inside], axis=0, return_counts=True)
-    return values[(counts > 1) & (counts >= COMMON * len(inside))]
-
-
-def _are_among(observations: Array, values: Array) -> Array:
-    """Return a mask of the observations that equal one of the values."""
-    found = np.zeros(len(observations), np.bool_)
-    for value in values:
-        found |= (observations == value).reshape(len(observations), -1).all(axis=1)
-    return found
-
-
 def _read_last(column: Column, observations: Array, ends: Array, name: str) -> tuple[Array, Array]:
-    """Return the next observations at episode ends and jumps, and the steps of the jumps.
-
-    Raises:
-        UserError: a next observation is NaN or infinite, or nearly all of them equal the observations of their steps.
-    """
+    """Return the next observations at episode ends and jumps, and the steps of the jumps."""
     kept, jumps = [], []
     num_kept = 0
     num_moving = num_standing = 0
@@ -226,15 +171,11 @@ def _parts(episodes: Array, observations: Array) -> Iterator[Array]:
         yield episodes[start : start + rows]
 
 
-def _of_each(numbers: Array, observations: Array, function: Callable[[Array], Array]) -> Array:
-    """Apply a function to the numbers block by block, and return its results, (N,) of bool."""
-    return np.concatenate([np.zeros(0, np.bool_), *(function(part) for part in _parts(numbers, observations))])
-
-
 def _lead_elsewhere(last: LastSteps, observations: Array, episodes: Array) -> Array:
     """Return a mask of the episodes whose last observation is not the first one of the next episode."""
     final = last.final_observations
-    return _of_each(episodes, observations, lambda part: _differ(final[part], observations[last.stops[part]]))
+    masks = (_differ(final[part], observations[last.stops[part]]) for part in _parts(episodes, observations))
+    return np.concatenate([np.zeros(0, np.bool_), *masks])
 
 
 def _are_unlike(some: Array, others: Array) -> Array:

@@ -64,12 +64,7 @@ def as_column(value: Any, what: str) -> Array:
 
 
 def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str] = ()) -> dict[str, Column]:
-    """Return the known columns, with D4RL's names replaced by ours.
-
-    Args:
-        columns: the columns by their names, ours or D4RL's.
-        name: the name of the data, for messages.
-        found: names of other arrays, to list in the message if a column is missing.
+    """Return the known columns, with D4RL's names replaced by ours; a message also lists the names `found`.
 
     Raises:
         UserError: a column is missing, or is given under both names.
@@ -91,11 +86,7 @@ def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str
 
 
 def check_shapes(columns: Mapping[str, Column], name: str) -> int:
-    """Check the shapes and dtypes of the columns, and return the number of steps.
-
-    Raises:
-        UserError: shapes do not fit together, or a column is not numeric.
-    """
+    """Check the shapes and dtypes of the columns, and return the number of steps."""
     for key, column in columns.items():
         if column.dtype.kind not in "fiub":
             raise UserError(f"{name}: {key} holds {column.dtype}, no numbers; every column must be an array of numbers")
@@ -121,11 +112,7 @@ def check_shapes(columns: Mapping[str, Column], name: str) -> int:
 
 
 def check_room(num_bytes: int, what: str) -> None:
-    """Raise if there is not enough free memory.
-
-    Raises:
-        UserError: `what` needs more memory than is free.
-    """
+    """Raise if there is not enough free memory."""
     available = available_bytes()
     if available is not None and num_bytes > available:
         raise UserError(
@@ -172,8 +159,9 @@ def blocks(column: Column) -> Iterator[slice]:
 
 
 def dtype_in_memory(column: Column, is_observed: bool = False) -> np.dtype[Any]:
-    """Return the dtype of a column in memory: uint8 for byte observations with several axes (images), else float32."""
-    keeps_bytes = is_observed and column.dtype == np.uint8 and len(column.shape) > 2
+    """Return the dtype of a column in memory: uint8 for images and packed Dict observations, else float32."""
+    is_packed = hasattr(column, "space")  # Dict observations
+    keeps_bytes = is_observed and column.dtype == np.uint8 and (len(column.shape) > 2 or is_packed)
     return np.dtype(np.uint8 if keeps_bytes else np.float32)
 
 
@@ -202,16 +190,7 @@ def converted(numbers: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def check_finite(numbers: Array, what: str, first: int) -> None:
-    """Raise if a number is NaN or infinite.
-
-    Args:
-        numbers: some rows of a column.
-        what: the name of the column, for messages.
-        first: the index of the first of these rows.
-
-    Raises:
-        SpoiledData: a number is NaN or infinite.
-    """
+    """Raise if a number is NaN or infinite, in rows of a column from row `first` on."""
     if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
         return
     place = np.argwhere(~np.isfinite(numbers))[0]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import ArrayLike
 
+from offpcc.core import PackedDict, entries_of
 from offpcc.data.buffers.storage import Storage, TransitionTable, bytes_per_row
 from offpcc.data.datasets.actions import action_warnings, checked_range, in_units
-from offpcc.data.datasets.boundaries import LastSteps, last_steps, shows_ends, time_limits
+from offpcc.data.datasets.boundaries import last_steps, shows_ends, time_limits
 from offpcc.data.datasets.columns import (
     REQUIRED,
     Array,
@@ -29,8 +33,13 @@ from offpcc.data.datasets.columns import (
     read_numbers,
     with_our_names,
 )
-from offpcc.data.datasets.metadata import Kind, Notice, action_range, infos_of_steps, num_whole_episodes
-from offpcc.utils.errors import UserError
+from offpcc.data.datasets.dict_columns import DictColumn, PackedRows
+from offpcc.data.datasets.metadata import Notice, action_range, infos_of_steps, num_whole_episodes, small_value
+from offpcc.data.recording.episode_log import Ending, Episode
+from offpcc.data.recording.hdf5_writer import NUM_WHOLE, check_output, write_recording
+from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.paths import as_path
+from offpcc.utils.version import __version__
 
 SAY_HOW_IT_ENDED = "Add terminated: True if the task ended the episode, False if a time limit or anything else cut it"
 
@@ -69,7 +78,8 @@ class Dataset:
     leads there. So the last step of an episode that such a recorder truncated is not a transition, either.
 
     Attributes:
-        observations: (S, *obs), float32; or uint8 for recorded bytes with more than one axis, such as images.
+        observations: (S, *obs), float32; or uint8 for recorded bytes with more than one axis, such as images; or packed
+            Dict observations, uint8.
         actions: (S, A), float32, as recorded, in the recorder's units.
         rewards: (S,), float32.
         terminations: (S,), bool: True if the task ended; False for a time limit.
@@ -85,6 +95,7 @@ class Dataset:
         source: the origin of the dataset.
         infos: other recorded arrays, usually one row per step; read on access.
         metadata: recorded facts about the whole dataset; read on access.
+        observation_space: the space of Dict observations, else None.
     """
 
     observations: Array
@@ -103,6 +114,7 @@ class Dataset:
     source: str = "arrays"
     infos: Mapping[str, Array] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    observation_space: PackedDict | None = None
 
     @property
     def num_steps(self) -> int:
@@ -183,22 +195,23 @@ class Dataset:
     @staticmethod
     def from_arrays(
         *,
-        observations: ArrayLike,
+        observations: ArrayLike | Mapping[str, ArrayLike],
         actions: ArrayLike,
         rewards: ArrayLike,
         terminations: ArrayLike | None = None,
         truncations: ArrayLike | None = None,
-        next_observations: ArrayLike | None = None,
+        next_observations: ArrayLike | Mapping[str, ArrayLike] | None = None,
         terminals: ArrayLike | None = None,
         timeouts: ArrayLike | None = None,
         max_episode_steps: int | None = None,
         action_range: Range | None = None,
+        observation_space: spaces.Dict | None = None,
         name: str = "data",
     ) -> Dataset:
         """Make a dataset from arrays of all steps, concatenated. Arrays that need no conversion are not copied.
 
         Args:
-            observations: (S, *obs).
+            observations: (S, *obs); or a mapping from the keys of Dict observations to such arrays.
             actions: (S, A).
             rewards: (S,).
             terminations: (S,), True if the task ended after the step.
@@ -209,6 +222,8 @@ class Dataset:
             max_episode_steps: the time limit of the recorded environment, if there are no truncations.
             action_range: lowest and highest action of the recording, which are scaled to -1 and 1. By default the
                 bounds of the environment that the agent is trained for.
+            observation_space: the space of Dict observations. Needed if there are choices, such as `Discrete`, that
+                are not one-hot; else it is derived from the arrays.
             name: the name for messages.
 
         Raises:
@@ -219,29 +234,45 @@ class Dataset:
             "truncations": truncations, "next_observations": next_observations, "terminals": terminals,
             "timeouts": timeouts,
         }  # fmt: skip
-        columns: dict[str, Column] = {
-            key: as_column(value, f"{name}: {key}") for key, value in given.items() if value is not None
-        }
+        columns: dict[str, Column] = {}
+        space = None if observation_space is None else PackedDict(observation_space)
+        for key, value in given.items():
+            if isinstance(value, Mapping):
+                if "observations" not in key:
+                    raise UserError(f"{name}: {key} is a mapping; give one array of all steps")
+                parts = {part: as_column(array, f"{name}: {key}/{part}") for part, array in entries_of(value)}
+                columns[key] = packed = DictColumn(parts, space, f"{name}: {key}")
+                space = packed.space
+            elif value is not None:
+                columns[key] = as_column(value, f"{name}: {key}")
+        if observation_space is not None and not isinstance(observations, Mapping):
+            raise UserError(f"{name}: observations are one array, but the observation space is a Dict; give a mapping")
         info = DatasetInfo(name, max_episode_steps=max_episode_steps, action_range=action_range)
         return Dataset.from_columns(columns, info)
 
     @staticmethod
-    def from_columns(columns: dict[str, Column], info: DatasetInfo, found: Iterable[str] = ()) -> Dataset:
+    def from_columns(
+        columns: dict[str, Column], info: DatasetInfo, found: Iterable[str] = (), *, are_episodes: bool = False
+    ) -> Dataset:
         """Check and read columns; see `from_arrays`. The reference to a column is dropped once it is read.
 
         Args:
             columns: the columns by their names, ours or D4RL's.
             info: information other than the columns.
             found: names of other arrays, for messages.
+            are_episodes: True if ends and next observations are known to be right.
 
         Raises:
             UserError: a column is missing, has the wrong shape, is not numeric, or is too large for this machine.
         """
-        name, limit = info.label, info.max_episode_steps
+        name, limit, metadata = info.label, info.max_episode_steps, info.metadata or {}
         is_integer = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
         if limit is not None and not (is_integer and limit > 0):
             raise UserError(f"{name}: max_episode_steps is {limit!r}; it has to be a whole number above 0, or None")
         columns = with_our_names(columns, name, found)
+        space: PackedDict | None = getattr(columns["observations"], "space", None)
+        if hasattr(columns.get("next_observations", columns["observations"]), "space") != (space is not None):
+            raise UserError(f"{name}: of observations and next_observations one has entries by key; give both so")
         num_steps = check_shapes(columns, name)
         needed = bytes_needed(columns)
         check_room(needed, f"{name}: {num_steps:,} steps")
@@ -255,9 +286,10 @@ class Dataset:
         has_integers = columns["actions"].dtype.kind in "iub"
         actions = read_numbers(columns.pop("actions"), f"{name}: actions").reshape(num_steps, -1)
         observations = read_numbers(columns.pop("observations"), f"{name}: observations", is_observed=True)
-        num_whole = num_whole_episodes(info.metadata or {}, name)
+        num_whole = None if are_episodes else num_whole_episodes(metadata, name)
         following = columns.pop("next_observations", None)
-        last = last_steps(observations, terminations, truncations, following, name, is_sure=num_whole is not None)
+        is_sure = are_episodes or num_whole is not None
+        last = last_steps(observations, terminations, truncations, following, name, is_sure)
         is_whole = is_end[last.stops - 1]
         is_whole[num_whole:] &= num_whole is None
         notices = [*last.notices]
@@ -265,41 +297,32 @@ class Dataset:
             text = "an episode that a time limit ended goes on in the next one, unless max_episode_steps is given"
             if limit:
                 text = f"episodes are cut after {limit} steps, which is taken to be the time limit"
-            kind: Kind = "time limit" if limit else "no time limits"
+            kind = "time limit" if limit else "no time limits"
             notices.insert(0, Notice(kind, f"there are no truncations (timeouts): {text}"))
-        steps = (observations, actions, rewards, terminations, truncations)
-        return Dataset._of(steps, last, is_whole, notices, info, has_integers)
-
-    @staticmethod
-    def _of(
-        steps: tuple[Array, Array, Array, Array, Array],
-        last: LastSteps,
-        is_whole: Array,
-        notices: Sequence[Notice],
-        info: DatasetInfo,
-        has_integers: bool,
-    ) -> Dataset:
-        """Return the dataset of checked arrays; `steps` are the first five fields."""
-        if len(steps[0]) == (~last.is_transition).sum():
+        if len(observations) == (~last.is_transition).sum():
             raise SpoiledData(
-                f"{info.label}: every episode is cut after one step, and what these steps led to is unknown; give "
+                f"{name}: every episode is cut after one step, and what these steps led to is unknown; give "
                 f"next_observations from before a reset, or longer episodes"
             )
-        metadata = info.metadata or {}
-        bounds = action_range(metadata, info.label) or info.action_range
+        bounds = action_range(metadata, name) or info.action_range
         return Dataset(
-            *steps,
+            observations,
+            actions,
+            rewards,
+            terminations,
+            truncations,
             stops=last.stops,
             final_observations=last.final_observations,
             last_is_transition=last.is_transition,
             is_whole=is_whole,
-            action_range=None if bounds is None else checked_range(bounds, steps[1].shape[1], info.label),
+            action_range=None if bounds is None else checked_range(bounds, actions.shape[1], name),
             discrete_actions=has_integers and bounds is None,
             notices=tuple(notices),
             name=info.name,
             source=info.source,
             infos=info.infos or {},
             metadata=metadata,
+            observation_space=space,
         )
 
     @staticmethod
@@ -307,6 +330,7 @@ class Dataset:
         episodes: Iterable[Mapping[str, Any] | Sequence[Any]],
         *,
         action_range: Range | None = None,
+        observation_space: spaces.Dict | None = None,
         name: str = "data",
         source: str = "episodes",
         metadata: Mapping[str, Any] | None = None,
@@ -329,6 +353,7 @@ class Dataset:
                 ``actions`` (L, A), ``rewards`` (L,) and ``terminated``; ``terminations`` or ``terminals`` (L,) may
                 replace ``terminated``. Or it is a sequence ``(observations, actions, rewards, terminated)``.
             action_range: see `from_arrays`.
+            observation_space: see `from_arrays`.
             name: the name for messages.
             source: the origin of the data.
             metadata: metadata of the whole dataset.
@@ -336,7 +361,11 @@ class Dataset:
         Raises:
             UserError: an array is missing, has the wrong shape or is not numeric.
         """
-        read = [_read_episode(episode, f"{name}, episode {number}") for number, episode in enumerate(episodes)]
+        space = None if observation_space is None else PackedDict(observation_space)
+        read: list[_Episode] = []
+        for number, episode in enumerate(episodes):
+            read.append(_read_episode(episode, f"{name}, episode {number}", space))
+            space = read[0].space
         if not read:
             raise UserError(f"{name}: there are no episodes; give one or more")
         for number, episode in enumerate(read):
@@ -348,20 +377,37 @@ class Dataset:
                         f"{first.shape[1:]} ({first.dtype}); all must be alike"
                     )
         stops = np.cumsum([len(episode.actions) for episode in read])
-        terminated, every = np.array([episode.terminated for episode in read]), np.ones(len(read), np.bool_)
         terminations, truncations = np.zeros((2, stops[-1]), np.bool_)
-        terminations[stops - 1], truncations[stops - 1] = terminated, ~terminated
-        actions = np.concatenate([episode.actions for episode in read])
-        steps = (
-            np.concatenate([episode.observations[:-1] for episode in read]),
-            read_numbers(actions, f"{name}: actions").reshape(len(actions), -1),
-            np.concatenate([episode.rewards for episode in read]),
-            terminations,
-            truncations,
-        )
-        last = LastSteps(stops, np.stack([episode.observations[-1] for episode in read]), every, [])
+        terminations[stops - 1] = [episode.terminated for episode in read]
+        truncations[stops - 1] = ~terminations[stops - 1]
+        observed: dict[str, Column] = {}
+        for key, rows in (("observations", slice(-1)), ("next_observations", slice(1, None))):
+            joined = np.concatenate([episode.observations[rows] for episode in read])
+            observed[key] = joined if space is None else PackedRows(joined, space)
+        columns: dict[str, Column] = {
+            **observed,
+            "actions": np.concatenate([episode.actions for episode in read]),
+            "rewards": np.concatenate([episode.rewards for episode in read]),
+            "terminations": terminations,
+            "truncations": truncations,
+        }
+        del read, observed
         info = DatasetInfo(name, source, action_range=action_range, metadata=metadata)
-        return Dataset._of(steps, last, every, [], info, has_integers=actions.dtype.kind in "iub")
+        return Dataset.from_columns(columns, info, are_episodes=True)
+
+    def as_numbers(self) -> Dataset:
+        """Return the data with the vectors of packed Dict observations, in float32; or else with their first image."""
+        if (space := self.observation_space) is None:
+            return self
+        shape = space.unpacked_shape
+
+        def numbers(packed: Array) -> Array:
+            if not shape.vectors:
+                return space.split(packed)[shape.images[0].key]
+            return np.ascontiguousarray(packed[:, : space.num_vector_bytes]).view(np.float32)
+
+        final = numbers(self.final_observations)
+        return replace(self, observations=numbers(self.observations), final_observations=final, observation_space=None)
 
     def select(self, episodes: Sequence[int] | Array) -> Dataset:
         """Return a dataset of the given episodes, in the given order. A contiguous range is not copied.
@@ -403,6 +449,31 @@ class Dataset:
             raise UserError(f"{self.name}: a fraction of {part} is wanted; it has to be above 0 and at most 1")
         wanted = math.ceil(part * self.num_steps - 1e-6)  # as floats, 0.1 * 30 is above 3
         return self.select(np.arange(int(np.searchsorted(self.stops, wanted)) + 1))
+
+    def __len__(self) -> int:
+        """S, the number of steps."""
+        return self.num_steps
+
+    def __add__(self, other: Dataset) -> Dataset:
+        """Return a dataset of the episodes of both, first those of this one. Infos, and metadata that differ, are lost.
+
+        Raises:
+            UserError: observations or actions are unlike.
+        """
+        if not isinstance(other, Dataset):
+            return NotImplemented
+        return joined(self, other)
+
+    def save(self, file: str | Path) -> None:
+        """Write an HDF5 file in D4RL's format, with action bounds and small metadata; `offpcc.data.load` reads it.
+
+        A step that is not a transition is left out, as what it led to is unknown. Episodes that the recording's end
+        cut come last. Infos are left out.
+
+        Raises:
+            UserError: the file exists, or cannot be written.
+        """
+        save(self, as_path(file, "file"))
 
     def with_range(self, action_range: Range | None) -> Dataset:
         """Return the dataset with these action bounds, unless it already has bounds; see `from_arrays`.
@@ -490,9 +561,10 @@ class _Episode(NamedTuple):
     actions: Array  # (L, A), with the recorder's dtype and bounds
     rewards: Array  # (L,)
     terminated: bool
+    space: PackedDict | None
 
 
-def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str) -> _Episode:
+def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space: PackedDict | None) -> _Episode:
     if isinstance(episode, Mapping):
         ends = [key for key in ("terminated", "terminations", "terminals") if key in episode]
         keys = ("observations", "actions", "rewards", ends[0] if ends else "terminated")
@@ -508,6 +580,12 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str) -> _Ep
                 f"{where}: {len(given)} parts; an episode is (observations, actions, rewards, terminated), or a "
                 f"mapping of these names. {SAY_HOW_IT_ENDED}"
             )
+    if isinstance(given[0], Mapping):
+        parts = {part: as_column(array, f"{where}: observations/{part}") for part, array in entries_of(given[0])}
+        packed = DictColumn(parts, space, f"{where}: observations")
+        space, given[0] = packed.space, packed[: packed.shape[0]]
+    elif space is not None:
+        raise UserError(f"{where}: observations are one array, but the observation space is a Dict; give a mapping")
     columns = {key: as_column(value, f"{where}: {key}") for key, value in zip(REQUIRED, given, strict=True)}
     length = len(columns["actions"]) if columns["actions"].ndim else 0
     count = len(columns["observations"]) if columns["observations"].ndim else 0
@@ -523,9 +601,96 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str) -> _Ep
     flags = read_flags(terminated, f"{where}: terminations")
     if flags[:-1].any():
         raise UserError(f"{where}: it is terminated at step {int(flags.argmax())} of {length}; only its last may be")
+    observations = columns["observations"]
     return _Episode(
-        read_numbers(columns["observations"], f"{where}: observations", is_observed=True),
+        read_numbers(observations, f"{where}: observations", is_observed=True) if space is None else observations,
         columns["actions"],
         read_numbers(columns["rewards"], f"{where}: rewards").reshape(length),
         bool(flags[-1]),
+        space,
     )
+
+
+def joined(one: Dataset, other: Dataset) -> Dataset:
+    """Return a dataset of the episodes of both; see `Dataset.__add__`.
+
+    Raises:
+        UserError: observations or actions are unlike.
+    """
+    facts = {
+        "observations": [f"{each.observations.dtype} {each.observations.shape[1:]}" for each in (one, other)],
+        "entries": [str(getattr(each.observation_space, "unpacked_shape", None)) for each in (one, other)],
+        "actions": [f"{each.actions.shape[1:]}" for each in (one, other)],
+        "action_range": [_range_text(each.action_range) for each in (one, other)],
+        "discrete_actions": [str(each.discrete_actions) for each in (one, other)],
+    }
+    for name, (ours, theirs) in facts.items():
+        if ours != theirs:
+            is_missing = name == "action_range" and "None" in (ours, theirs)
+            remedy = "give it to the other by with_range" if is_missing else "join data of one environment"
+            raise UserError(f"{one.name} has {name} {ours}, but {other.name} has {theirs}; {remedy}")
+    names = (*REQUIRED, "truncations", "final_observations", "last_is_transition", "is_whole")
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(each, name) for each in (one, other)]) for name in names}
+    both = dict(_plain_metadata(one).items() & _plain_metadata(other).items())
+    both.pop(NUM_WHOLE, None)
+    return replace(
+        one,
+        **arrays,
+        stops=np.concatenate([one.stops, other.stops + one.num_steps]),
+        notices=tuple(dict.fromkeys([*one.notices, *other.notices])),
+        name=one.name if one.name == other.name else f"{one.name}+{other.name}",
+        source=f"{one.source} + {other.source}",
+        infos={},
+        metadata=both,
+    )
+
+
+def _range_text(bounds: Range | None) -> str:
+    return "None" if bounds is None else str([np.asarray(bound).tolist() for bound in bounds])
+
+
+def _plain_metadata(data: Dataset) -> dict[str, Any]:
+    """Return texts and numbers of the metadata."""
+    known = {}
+    for key in data.metadata:
+        with contextlib.suppress(UserError):  # too large
+            known[key] = small_value(data.metadata, key)
+    plain = {key: value.decode() if isinstance(value, bytes) else value for key, value in known.items()}
+    return {key: value for key, value in plain.items() if isinstance(value, str | int | float | np.number)}
+
+
+def save(data: Dataset, file: Path) -> None:
+    """Write a dataset to an HDF5 file; see `Dataset.save`.
+
+    Raises:
+        UserError: the file exists, or cannot be written.
+    """
+    check_output(file)
+    if file.exists():
+        raise UserError(f"{file} is there and is not overwritten; give another file, or remove it")
+    lengths = data.lengths - ~data.last_is_transition
+    order = [*np.flatnonzero((lengths > 0) & data.is_whole), *np.flatnonzero((lengths > 0) & ~data.is_whole)]
+
+    def episodes() -> Iterator[Episode]:
+        for number in order:
+            start, length = int(data.starts[number]), int(lengths[number])
+            steps, last = slice(start, start + length), data.final_observations[number][None]
+            if not data.is_whole[number]:
+                ending = Ending.UNFINISHED
+            else:
+                ending = Ending.TERMINATED if data.terminations[start + length - 1] else Ending.TRUNCATED
+            actions = data.actions[steps].astype(np.int64 if data.discrete_actions else np.float32)
+            yield Episode(np.concatenate([data.observations[steps], last]), actions, data.rewards[steps], ending)
+
+    settings = {"offpcc": __version__, **_plain_metadata(data)}
+    settings.pop(NUM_WHOLE, None)
+    if data.action_range is not None:
+        low, high = (np.asarray(bound, np.float32).reshape(-1).tolist() for bound in data.action_range)
+        settings |= {"action_low": low, "action_high": high}
+    num_whole = int(data.is_whole[order].sum())
+    try:
+        file.absolute().parent.mkdir(parents=True, exist_ok=True)
+        numbers = {"num_steps": int(lengths.sum()), "num_whole": num_whole}
+        write_recording(file, episodes(), **numbers, settings=settings, space=data.observation_space)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written ({first_line(error)}); give a file elsewhere") from error

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import h5py
 
-from offpcc.data.datasets.files import DAMAGE, is_hdf5
+from offpcc.data.datasets.files import DAMAGE
 from offpcc.envs.d4rl.catalog import ADDRESS, FILES, SUFFIXES, why_not
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import replacing
@@ -80,7 +80,7 @@ def obtain(name: str, progress: Progress | None = None) -> Path:
 
 def _fault_of(path: Path) -> str | None:
     """Return what is wrong with the format of a downloaded file, or None. It is the only check for unhashed files."""
-    if not is_hdf5(path):
+    if not h5py.is_hdf5(path):
         return "what came is no HDF5 file"
     try:
         with h5py.File(path, "r") as file:

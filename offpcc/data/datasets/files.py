@@ -24,12 +24,14 @@ import numpy as np
 
 from offpcc.data.datasets.columns import OTHER_NAMES, REQUIRED, Array, Column, Range
 from offpcc.data.datasets.dataset import Dataset, DatasetInfo
+from offpcc.data.datasets.dict_columns import DictColumn
 from offpcc.data.datasets.metadata import LazyMetadata
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import check_regular, open_regular
 from offpcc.utils.system import available_bytes
 
 KEYS = (*REQUIRED, "truncations", "next_observations", *OTHER_NAMES.values())
+OBSERVED = ("observations", "next_observations")
 OTHER_FILES = {  # starts of files that users often have in place of a data file
     b"version https://git-lfs": "a pointer of Git LFS in its place; fetch the file itself with `git lfs pull`",
     b"<": "a web page; the address that it was saved from does not give the file itself",
@@ -67,16 +69,21 @@ def read_file(
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     if not start:
         raise UserError(f"{path} is empty; fetch or write it again")
-    if not (start.startswith(b"PK") or is_hdf5(path)):
+    if not (start.startswith(b"PK") or h5py.is_hdf5(path)):
         other = next((words for key, words in OTHER_FILES.items() if start.lstrip().startswith(key)), None)
         raise UserError(
             f"{path} is neither HDF5 nor NPZ{f', but {other}' if other else '; was it written to its end?'}"
         )
     with open_arrays(path) as file:
         found = file.names()
-        columns = {key: file.column(key) for key in KEYS if key in found}
+        groups = {key: names for key in OBSERVED if (names := file.names_below(key))}  # of Dict observations
+        columns = {key: file.column(key) for key in KEYS if key in found and key not in groups}
+        for key, names in groups.items():
+            space = getattr(columns.get("observations"), "space", None)
+            parts = {name: file.column(f"{key}/{name}") for name in names}
+            columns[key] = DictColumn(parts, space, f"{given or path}: {key}")
         infos, metadata = (
-            LazyMetadata(file.names_below(group), partial(_value_below, path, group), f"{path}: {group}")
+            LazyMetadata(file.names_below(group), partial(read_value, path, group), f"{path}: {group}")
             for group in ("infos", "metadata")
         )
         info = DatasetInfo(
@@ -85,31 +92,20 @@ def read_file(
         return Dataset.from_columns(columns, info, printable(found))
 
 
-def _value_below(path: Path, group: str, name: str, most_bytes: int | None) -> Any:
-    return read_value(path, f"{group}/{name}", most_bytes)
+def read_value(path: Path, group: str, name: str, most_bytes: int | None = None) -> Any:
+    """Open a file, and read a value of a group, such as ``infos``, of at most `most_bytes` bytes; texts as str.
 
-
-def read_value(path: Path, key: str, most_bytes: int | None = None) -> Any:
-    """Open a file, and read one value; texts as str.
-
-    Args:
-        path: the file's path.
-        key: a name such as ``infos/qpos``. In HDF5, ``metadata/env`` may also be an attribute of the file.
-        most_bytes: the largest size to read; None for any size.
+    In HDF5, a value of ``metadata`` may also be an attribute of the file.
 
     Raises:
         UserError: the value cannot be read, is stored elsewhere, has an unsupported type, or is too large.
     """
     with open_arrays(path) as file:
-        return file.value(key, most_bytes)
+        return file.value(f"{group}/{name}", most_bytes)
 
 
 def read_everything(path: Path) -> dict[str, Any]:
-    """Read all arrays of a file, by names such as ``infos/qpos``. Attributes are left out.
-
-    Raises:
-        UserError: the file cannot be read, or holds a value for which `read_value` raises.
-    """
+    """Read all arrays of a file, by names such as ``infos/qpos``; without attributes. Raises as `read_value` does."""
     with open_arrays(path) as file:
         sizes = file.sizes()
         check_fits(sum(sizes.values()), str(path))
@@ -125,7 +121,7 @@ def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays]:
     """
     try:
         check_regular(path)
-        if is_hdf5(path):
+        if h5py.is_hdf5(path):
             # No chunk cache: every chunk is read once as a whole, so a cache would only use memory.
             with h5py.File(path, "r", rdcc_nbytes=0) as file:
                 yield HDF5Arrays(file, path)
@@ -170,11 +166,7 @@ def printable(names: Iterable[str | bytes]) -> list[str]:
 
 
 def check_declared(declared: int, shape: tuple[int, ...], what: str, path: Path) -> None:
-    """Raise if a file is too small for the size that it declares. Call this before allocating memory.
-
-    Raises:
-        UserError: the declared size is suspicious.
-    """
+    """Raise if a file is too small for the size that it declares. Call this before allocating memory."""
     if declared > SUSPICIOUS_BYTES and declared > SUSPICIOUS_FACTOR * (size := path.stat().st_size):
         raise UserError(
             f"{path}: {what} of shape {shape} would be {declared:,} bytes, but the file has {size:,}; it is damaged or "
@@ -183,11 +175,7 @@ def check_declared(declared: int, shape: tuple[int, ...], what: str, path: Path)
 
 
 def check_fits(declared: int, what: str, most_bytes: int | None = None) -> None:
-    """Raise if a size exceeds a limit or the free memory.
-
-    Raises:
-        UserError: the size is too large.
-    """
+    """Raise if a size exceeds a limit or the free memory."""
     if most_bytes is not None and declared > most_bytes:
         raise UserError(f"{what} would be {declared:,} bytes, more than {most_bytes:,}; mend it, or leave it out")
     available = available_bytes()
@@ -196,21 +184,12 @@ def check_fits(declared: int, what: str, most_bytes: int | None = None) -> None:
 
 
 def check_count(number: int, path: Path, most: int | None = MOST_NAMES) -> None:
-    """Raise if a file has more arrays and groups than any dataset needs.
-
-    Raises:
-        UserError: `number` exceeds `most`.
-    """
+    """Raise if a file has more arrays and groups than any dataset needs."""
     if most is not None and number > most:
         raise UserError(f"{path}: it holds {number:,} or more arrays and groups, more than {most:,}; leave some out")
 
 
 # HDF5 ---------------------------------------------------------------------------------------------------------------
-
-
-def is_hdf5(path: Path) -> bool:
-    """Check whether a file has the signature of HDF5."""
-    return bool(h5py.is_hdf5(path))
 
 
 class HDF5Arrays:
@@ -282,11 +261,6 @@ class HDF5Arrays:
 
 def names_in(group: Any, path: Path, most: int | None = MOST_NAMES) -> Iterator[str]:
     """Yield the names of all arrays below an HDF5 group, and of soft and external links, which `own_item` rejects.
-
-    Args:
-        group: a group of the file.
-        path: the file's path, for messages.
-        most: the largest number of names; None for any number.
 
     Raises:
         UserError: there are too many names, or a name together with its groups is too long.
@@ -363,9 +337,6 @@ def check_chunks(item: Any, what: str) -> None:
     """Raise if a compressed chunk decompresses to more than the chunk size. HDF5 itself would not limit the memory.
 
     Only chunks that could become large are tried. The decompressed content is discarded.
-
-    Raises:
-        UserError: a chunk is too large, or the dataset is compressed twice.
     """
     if getattr(item, "chunks", None) is None or not hasattr(item.id, "chunk_iter"):
         return
@@ -442,11 +413,7 @@ class _Archive(io.FileIO):
     """A file that limits the size of one read, because a large ZIP directory needs many times its size in memory."""
 
     def read(self, size: int | None = -1, /) -> Any:
-        """Read some bytes.
-
-        Raises:
-            UserError: `size` is larger than a ZIP directory should be.
-        """
+        """Read some bytes, unless they are more than a ZIP directory should have."""
         if size is not None and size > MOST_DIRECTORY_BYTES:
             raise UserError(
                 f"{self.name}: its list of contents takes {size:,} bytes, more than {MOST_DIRECTORY_BYTES:,}; write "
@@ -500,12 +467,6 @@ class NPZColumn:
 
     An array in Fortran order is read as a whole when its first rows are accessed.
 
-    Args:
-        archive: the file.
-        item: the array's entry in the archive.
-        what: the file and the array, for messages.
-        path: the file's path.
-
     Raises:
         UserError: the entry is not an array, or does not have its declared size.
     """
@@ -554,11 +515,7 @@ class NPZColumn:
 
 
 def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read an array's header: the shape, whether it is in Fortran order, and the dtype.
-
-    Raises:
-        ValueError: the header is missing, invalid or too long.
-    """
+    """Read an array's header: the shape, whether it is in Fortran order, and the dtype."""
     version = np.lib.format.read_magic(file)
     if version not in LENGTHS:
         raise ValueError(f"version {version} of NumPy's format, which only names in other letters than Latin need")

@@ -6,6 +6,7 @@ import difflib
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +85,7 @@ def _advice(missing: Path) -> str:
     return f"did you mean {files[near[0]]}?" if near else "give one that is there, a D4RL name or minari:ID"
 
 
-def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Array]:
+def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Any]:
     """Return all transitions, with the keys of D4RL's function of this name.
 
     If a recording has ``next_observations``, they are used, and the last step of a truncated episode is included if
@@ -94,18 +95,19 @@ def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Array]:
         source: a `Dataset`, or a source for `load`.
 
     Returns:
-        ``observations`` and ``next_observations`` (N, *obs), ``actions`` (N, A) as recorded, ``rewards`` (N,),
-        ``terminals`` (N,).
+        ``observations`` and ``next_observations`` (N, *obs), of Dict observations by key; ``actions`` (N, A) as
+        recorded; ``rewards`` (N,); ``terminals`` (N,).
 
     Raises:
         UserError: see `load`.
     """
     data = source if isinstance(source, Dataset) else load(source)
-    mask = data.is_transition
+    mask, space = data.is_transition, data.observation_space
+    observations, following = data.observations[mask], data.next_observations[mask]
     return {
-        "observations": data.observations[mask],
+        "observations": observations if space is None else space.split(observations),
         "actions": data.actions[mask],
-        "next_observations": data.next_observations[mask],
+        "next_observations": following if space is None else space.split(following),
         "rewards": data.rewards[mask],
         "terminals": data.terminations[mask],
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,13 +57,7 @@ class LazyMetadata(Mapping[str, Any]):
 
 
 def infos_of_steps(infos: Mapping[str, Array], steps: slice | Array, num_steps: int) -> LazyMetadata:
-    """Return the infos of selected steps. Arrays of another length than `num_steps` are not per step: they stay whole.
-
-    Args:
-        infos: the infos of all steps.
-        steps: the selected steps.
-        num_steps: the number of all steps.
-    """
+    """Return the infos of selected steps of `num_steps`. Arrays of another length are not per step: they stay whole."""
 
     def read(name: str, most_bytes: int | None) -> Array:
         array = np.asarray(infos[name])
@@ -116,7 +110,7 @@ def num_whole_episodes(metadata: Mapping[str, Any], name: str) -> int | None:
     """Return the number of whole episodes in a recording by offpcc, whose episode ends are reliable; else None."""
     if not ("whole_episodes" in metadata and "offpcc" in metadata):
         return None
-    number = _small(metadata, "whole_episodes", 64)
+    number = small_value(metadata, "whole_episodes", 64)
     if not isinstance(number, int | np.integer):
         raise UserError(f"{name}: metadata/whole_episodes is no whole number; mend it, or leave it out")
     return max(0, int(number))
@@ -124,7 +118,7 @@ def num_whole_episodes(metadata: Mapping[str, Any], name: str) -> int | None:
 
 def text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
     """Return a text from the metadata; None if the key is missing."""
-    value = _small(metadata, key)
+    value = small_value(metadata, key)
     if value is None:
         return None
     if isinstance(value, np.ndarray) and value.size == 1:
@@ -140,7 +134,7 @@ def text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
 
 def _numbers(metadata: Mapping[str, Any], key: str, name: str) -> Array | None:
     """Return numbers from the metadata as float32, infinite where they overflow; None if the key is missing."""
-    value = _small(metadata, key)
+    value = small_value(metadata, key)
     if value is None:
         return None
     try:
@@ -153,7 +147,12 @@ def _numbers(metadata: Mapping[str, Any], key: str, name: str) -> Array | None:
         return numbers.astype(np.float32)
 
 
-def _small(metadata: Mapping[str, Any], key: str, most_bytes: int = MOST_BYTES) -> Any:
+def small_value(metadata: Mapping[str, Any], key: str, most_bytes: int = MOST_BYTES) -> Any:
+    """Return a value of the metadata; None if it is missing.
+
+    Raises:
+        UserError: it is larger than `most_bytes`.
+    """
     if key not in metadata:
         return None
     return metadata.read(key, most_bytes) if isinstance(metadata, LazyMetadata) else metadata[key]
@@ -178,26 +177,8 @@ def _fault(
     return UserError(f"{where}/{key} {fault}; {remedy}")
 
 
-Kind = Literal[
-    "choices",  # actions are integers
-    "clipped",  # actions lie outside their bounds
-    "unknown range",  # actions lie outside the assumed bounds
-    "units",  # actions are assumed to be in the environment's units
-    "scaled",  # actions may already be scaled to [-1, 1]
-    "jumps",  # next observations are not the following observations
-    "no next observations",
-    "no time limits",  # truncations by a time limit are unknown
-    "time limit",  # a time limit is assumed
-    "single steps",  # nearly all episodes have one step
-    "resets",  # last observations are the first ones of the next episodes
-    "rewards",  # rewards differ from those of the tests
-    "scales",  # observations are not normalised, and their columns have different scales
-    "remark",  # known facts about this dataset
-]
-
-
 # Counted in the whole dataset, when it is read.
-COUNTING: tuple[Kind, ...] = ("jumps", "no next observations", "resets")
+COUNTING = ("jumps", "no next observations", "resets")
 OF_WHOLE = " (counted in the whole data set, of which this is a part)"
 
 
@@ -205,11 +186,11 @@ class Notice(NamedTuple):
     """One remarkable property of a dataset.
 
     Attributes:
-        kind: the category, for programs.
+        kind: the category, a key of `offpcc.data.checks.check.NOTICES`.
         text: a sentence for users.
     """
 
-    kind: Kind
+    kind: str
     text: str
 
     def in_part(self) -> Notice:

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 from gymnasium import spaces
 
+from offpcc.core import entries_of
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.files import DAMAGE, check_chunks, check_declared, declared_bytes, names_in, own_item
@@ -32,9 +33,6 @@ def check_id(name: str, option: str) -> None:
     Args:
         name: the name.
         option: what the user wrote before the name, for messages.
-
-    Raises:
-        UserError: the name is malformed, or the Minari package is missing.
     """
     try:
         import minari.dataset.minari_dataset
@@ -61,7 +59,7 @@ def datasets_folder() -> Path:
 
 READING = (AssertionError, AttributeError, *DAMAGE)  # exceptions that Minari raises for incomplete files
 FILE = "main_data.hdf5"  # holds the steps of a dataset, unless it uses another format
-COPIES = 2  # of the data that are in memory while episodes are joined
+COPIES = 3  # of the data that are in memory while episodes are joined: episodes, observations, next observations
 AGAIN = "fetch it again, or update Minari"
 GOES_ON = "an episode goes on after the goal is reached (Minari issue 296), so rewards of one come many times"
 
@@ -69,8 +67,9 @@ GOES_ON = "an episode goes on after the goal is reached (Minari issue 296), so r
 def read_minari(name: str) -> Dataset:
     """Read a local Minari dataset.
 
-    Dictionary observations, as in the maze tasks, are concatenated in the order of the space, like in
-    ``gymnasium.wrappers.FlattenObservation``. The action range is that of the action space, if it is bounded.
+    Dict observations of vectors alone, as in the maze tasks, are concatenated in the order of the space, like in
+    ``gymnasium.wrappers.FlattenObservation``. Those with images or choices are packed, see `PackedDict`. The action
+    range is that of the action space, if it is bounded.
 
     Args:
         name: the id, such as ``D4RL/door/human-v2``.
@@ -96,10 +95,11 @@ def read_minari(name: str) -> Dataset:
     observation_space, action_space = recorded.observation_space, recorded.action_space
     if not isinstance(action_space, spaces.Box):
         raise UserError(f"{label}: its actions are {action_space}, but continuous control needs a Box of numbers")
+    packs = isinstance(observation_space, spaces.Dict) and not _is_vector(observation_space)
     bounded = bool(np.isfinite(action_space.low).all() and np.isfinite(action_space.high).all())
     episodes = (
         {
-            "observations": _joined(episode.observations, observation_space, label),
+            "observations": episode.observations if packs else _joined(episode.observations, observation_space, label),
             "actions": np.asarray(episode.actions).reshape(len(episode.rewards), -1),
             "rewards": episode.rewards,
             "terminations": episode.terminations,
@@ -111,6 +111,7 @@ def read_minari(name: str) -> Dataset:
         dataset = Dataset.from_episodes(
             _that_fit(episodes, label),
             action_range=(action_space.low.ravel(), action_space.high.ravel()) if bounded else None,
+            observation_space=observation_space if packs else None,
             name=label,
             source=str(recorded.storage.data_path),
             metadata=recorded.storage.metadata,
@@ -118,18 +119,14 @@ def read_minari(name: str) -> Dataset:
     except READING as error:
         raise UserError(f"{label} cannot be read ({error}); {AGAIN}") from None
     notices = [Notice("remark", GOES_ON)] if "antmaze" in name else []
-    if isinstance(observation_space, spaces.Dict):
+    if isinstance(observation_space, spaces.Dict) and not packs:
         joined = ", ".join(observation_space.spaces)
         notices.append(Notice("remark", f"observations are {joined} joined, as FlattenObservation does"))
     return replace(dataset, notices=(*dataset.notices, *notices))
 
 
 def _check_file(path: Path) -> None:
-    """Raise if the HDF5 file refers to other files or declares too large sizes. Only `_that_fit` limits other formats.
-
-    Raises:
-        UserError: an array is stored elsewhere, or is too large.
-    """
+    """Raise if the HDF5 file refers to other files or declares too large sizes; `_that_fit` limits other formats."""
     if not path.is_file():
         return
     with h5py.File(path, "r") as file:
@@ -141,14 +138,10 @@ def _check_file(path: Path) -> None:
 
 
 def _that_fit(episodes: Iterable[dict[str, Any]], label: str) -> Iterator[dict[str, Any]]:
-    """Yield the episodes; raise once they need more memory than is free.
-
-    Raises:
-        UserError: there is not enough memory to join the episodes.
-    """
+    """Yield the episodes; raise once they need more memory than is free."""
     available, taken = available_bytes(), 0
     for number, episode in enumerate(episodes):
-        arrays = [np.asarray(array) for array in episode.values()]
+        arrays = [np.asarray(array) for _, array in entries_of(episode)]
         # Image bytes and flags keep their size; all other numbers become float32.
         taken += COPIES * sum(array.size * (array.itemsize if array.ndim > 2 else 4) for array in arrays[:-1])
         taken += COPIES * arrays[-1].size
@@ -160,12 +153,15 @@ def _that_fit(episodes: Iterable[dict[str, Any]], label: str) -> Iterator[dict[s
         yield episode
 
 
-def _joined(observations: Any, space: spaces.Space[Any], label: str) -> Array:
-    """Return observations as one array, (L+1, *obs).
+def _is_vector(space: spaces.Space[Any]) -> bool:
+    """Check whether a space is a Box of one or two axes, or a Dict of such."""
+    if isinstance(space, spaces.Dict):
+        return all(map(_is_vector, space.values()))
+    return isinstance(space, spaces.Box) and len(space.shape) < 3
 
-    Raises:
-        UserError: the space is not a Box or a Dict of Boxes.
-    """
+
+def _joined(observations: Any, space: spaces.Space[Any], label: str) -> Array:
+    """Return observations as one array, (L+1, *obs)."""
     if isinstance(space, spaces.Dict):
         parts = [_joined(observations[key], part, label) for key, part in space.spaces.items()]
         return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)

@@ -54,17 +54,14 @@ class Episode(NamedTuple):
     @property
     def terminations(self) -> Array:
         """(L,), bool: True at a step where the task ended."""
-        return self._last & (self.ending is Ending.TERMINATED)
+        ended: Array = np.arange(len(self.rewards), 0, -1) == int(self.ending is Ending.TERMINATED)
+        return ended
 
     @property
     def truncations(self) -> Array:
         """(L,), bool: True at a step where the episode was cut."""
-        return self._last & (self.ending is not Ending.TERMINATED)
-
-    @property
-    def _last(self) -> Array:
-        last: Array = np.arange(len(self.rewards)) == len(self.rewards) - 1
-        return last
+        cut: Array = np.arange(len(self.rewards), 0, -1) == int(self.ending is not Ending.TERMINATED)
+        return cut
 
 
 class Record(NamedTuple):
@@ -143,12 +140,7 @@ class Place(NamedTuple):
 
 
 class EpisodeLog:
-    """Append-only log of episodes on disk, locked against other processes.
-
-    Args:
-        path: Path of the log; created with its folder if missing.
-        settings: Settings of a new recording.
-        layout: Layout of the episodes.
+    """Append-only log of episodes on disk, locked against other processes. It is created with its folder if missing.
 
     Attributes:
         settings: Settings of the recording, read from an existing log. The next write saves a change of them.
@@ -184,11 +176,7 @@ class EpisodeLog:
             raise
 
     def _scan(self) -> None:
-        """Find all whole records.
-
-        Raises:
-            UserError: The file is no log, or more than one interrupted write is damaged.
-        """
+        """Find all whole records."""
         with open_regular(self.path) as file:  # buffered, unlike `self._file`
             start = 0
             while (record := read_record(file)) is not None:
@@ -229,11 +217,7 @@ class EpisodeLog:
         self._saved.append((self._write(pack(0, SETTINGS, content))[1], dict(self.settings)))
 
     def _write(self, data: bytes) -> tuple[int, int]:
-        """Append bytes, and return their first position and the one after them.
-
-        Raises:
-            OSError: They cannot be written; the file is as before.
-        """
+        """Append bytes, and return their first position and the one after them."""
         start, left = self._file.seek(0, os.SEEK_END), memoryview(data)
         try:
             while left:

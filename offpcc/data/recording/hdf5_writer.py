@@ -14,7 +14,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from offpcc.data.datasets.columns import BLOCK_BYTES
+from offpcc.core import PackedDict
+from offpcc.data.datasets.columns import BLOCK_BYTES, Array, Column
+from offpcc.data.datasets.dict_columns import DictColumn
 from offpcc.data.recording.episode_log import Ending, Episode, is_unfinished, log_path
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line
@@ -27,7 +29,13 @@ NUM_WHOLE = "whole_episodes"  # in the metadata: number of episodes that ended; 
 
 
 def write_recording(
-    file: Path, episodes: Iterable[Episode], *, num_steps: int, num_whole: int, settings: Mapping[str, Any]
+    file: Path,
+    episodes: Iterable[Episode],
+    *,
+    num_steps: int,
+    num_whole: int,
+    settings: Mapping[str, Any],
+    space: PackedDict | None = None,
 ) -> list[float]:
     """Write episodes to a file, a few at a time. The file appears only when it is complete.
 
@@ -37,10 +45,11 @@ def write_recording(
 
     Args:
         file: Path of the file.
-        episodes: First the episodes that ended, then the episodes that the recording's end cut.
+        episodes: First the `num_whole` episodes that ended, then the episodes that the recording's end cut.
         num_steps: Number of steps in all episodes.
         num_whole: Number of episodes that ended.
         settings: Settings of the recording, which are saved as metadata.
+        space: The space of Dict observations, whose entries become arrays of their own, such as "observations/camera".
 
     Returns:
         The undiscounted return of each episode.
@@ -63,20 +72,29 @@ def write_recording(
                 "timeouts": [episode.truncations for episode in some],
                 "next_observations": [episode.observations[1:] for episode in some],
             }
-            for name, parts in columns.items():
-                rows = parts[0] if len(parts) == 1 else np.concatenate(parts)  # no copy of a long episode
+            for name, rows in _arrays(columns, space):
                 if not start:
                     chunk = min(max(1, CHUNK_BYTES // max(1, rows[0].nbytes)), num_steps)
                     options = {"chunks": (chunk, *rows.shape[1:]), "compression": "gzip", "compression_opts": 1}
                     shape, is_image = (num_steps, *rows.shape[1:]), rows.dtype == np.uint8
                     recorded.create_dataset(name, shape, rows.dtype, **(options if is_image else {}))
                 recorded[name][start : start + len(rows)] = rows
-            start += len(rows)
+            start += sum(len(episode.rewards) for episode in some)
             returns += [float(episode.rewards.sum(dtype=np.float64)) for episode in some]
             output.check()
         recorded.close()
         output.check()
     return returns
+
+
+def _arrays(columns: Mapping[str, list[Array]], space: PackedDict | None) -> Iterator[tuple[str, Array]]:
+    """Yield the name and the rows of each array of the file."""
+    for name, parts in columns.items():
+        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)  # no copy of a long episode
+        if space is None or "observations" not in name:
+            yield name, rows
+        else:
+            yield from ((f"{name}/{key}", part) for key, part in space.split(rows).items())
 
 
 def batches(episodes: Iterable[Episode], num_bytes: int) -> Iterator[list[Episode]]:
@@ -126,11 +144,7 @@ class _Output(io.FileIO):
         self.check()
 
     def check(self) -> None:
-        """Raise the stored error, if there is one.
-
-        Raises:
-            OSError: Some data was not written.
-        """
+        """Raise the stored error, if there is one."""
         if self._fault is not None:
             raise self._fault
 
@@ -142,15 +156,26 @@ def read_episodes(file: Path, first: int = 0) -> Iterator[Episode]:
         terminals = recorded["terminals"][:]
         stops = np.flatnonzero(terminals | recorded["timeouts"][:]) + 1
         num_whole = int(recorded[f"metadata/{NUM_WHOLE}"][()])
+        before, after = (_observed(recorded[name], file) for name in ("observations", "next_observations"))
         for number in range(first, len(stops)):
             start, stop = int(stops[number - 1]) if number else 0, int(stops[number])
             ending = Ending.TERMINATED if terminals[stop - 1] else Ending.TRUNCATED
             yield Episode(
-                np.concatenate([recorded["observations"][start:stop], recorded["next_observations"][stop - 1 : stop]]),
+                np.concatenate([before[start:stop], after[stop - 1 : stop]]),
                 recorded["actions"][start:stop],
                 recorded["rewards"][start:stop],
                 ending if number < num_whole else Ending.UNFINISHED,
             )
+
+
+def _observed(item: Any, file: Path) -> Column:
+    """Return a column of observations: an array of the file, or a group of a Dict's entries."""
+    if not isinstance(item, h5py.Group):
+        column: Column = item
+        return column
+    columns: dict[str, Column] = {}
+    item.visititems(lambda name, inside: columns.update({name: inside}) if isinstance(inside, h5py.Dataset) else None)
+    return DictColumn(columns, None, f"{file}: {item.name}")
 
 
 def read_finished(file: Path) -> tuple[dict[str, Any], int]:
@@ -175,11 +200,7 @@ def read_finished(file: Path) -> tuple[dict[str, Any], int]:
 
 
 def check_output(file: Path) -> None:
-    """Check that a file can be written, without creating anything.
-
-    Raises:
-        UserError: The file cannot be written; the message names the reason.
-    """
+    """Check that a file can be written, without creating anything."""
     if file.suffix not in SUFFIXES:
         raise UserError(f"{file} does not end in {' or '.join(SUFFIXES)}, and HDF5 is what is written; rename it")
     try:
@@ -195,11 +216,7 @@ def check_output(file: Path) -> None:
 
 
 def check_new(file: Path) -> None:
-    """Check that no recording would be overwritten.
-
-    Raises:
-        UserError: A finished or unfinished recording exists.
-    """
+    """Check that no recording would be overwritten."""
     if is_unfinished(file):
         raise UserError(
             f"{log_path(file)} holds an unfinished recording, which is not overwritten; go on with it by --resume, or "

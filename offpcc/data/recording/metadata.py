@@ -47,14 +47,11 @@ def resume_settings(
 
     Args:
         now: Settings of this run.
-        before: Settings of the existing recording.
+        before: Settings of the existing recording at `where`.
         where: Path of the existing recording, for messages.
 
     Returns:
         The settings to save, and the reason why the recording may differ from one without interruption, or None.
-
-    Raises:
-        UserError: A setting differs; the message names the first one.
     """
     compared = [name for name in {**now, **before} if name not in (*LISTED, *NOT_COMPARED, CONFIG)]
     pairs = [(name, now.get(name, "not known"), before.get(name, "no such value")) for name in compared]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import os
 import shutil
@@ -14,6 +13,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from offpcc.core import PackedDict
+from offpcc.data.datasets.dict_columns import derived_space
 from offpcc.data.datasets.minari import ROOT, datasets_folder
 from offpcc.data.recording.hdf5_writer import batches, read_episodes, read_finished
 from offpcc.data.recording.metadata import latest
@@ -25,27 +26,10 @@ BLOCK_BYTES = 2**25  # of observations, passed to Minari at a time
 
 
 def check_new(name: str) -> None:
-    """Check that a dataset can be written and overwrites nothing.
-
-    Raises:
-        UserError: A dataset of this name exists, or its folder cannot be written.
-    """
+    """Check that a dataset can be written and overwrites nothing."""
     if minari_folder(name).exists():
         raise UserError(f"--minari {name} is there already, in {minari_folder(name)}; raise its version, or remove it")
     check_folder(minari_folder(name).parent, f"--minari {name}: ${ROOT}, else ~/.minari/datasets:")
-
-
-def check_lossless(name: str, env: gymnasium.Env[Any, Any]) -> None:
-    """Check that the installed Minari stores images without change.
-
-    Raises:
-        UserError: The observations are images, and Minari would store them as JPEG.
-    """
-    import minari
-
-    keeps_images = "jpeg_encoding" in inspect.signature(minari.create_dataset_from_buffers).parameters
-    if env.observation_space.dtype == np.uint8 and not keeps_images:
-        raise UserError(f"--minari {name}: this Minari changes images (it stores them as JPEG); update it to 0.5.4")
 
 
 def minari_folder(name: str) -> Path:
@@ -54,13 +38,10 @@ def minari_folder(name: str) -> Path:
 
 
 def write_minari(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Callable[[int], int]) -> None:
-    """Write a recording as a Minari dataset. The dataset appears only when it is complete.
+    """Write the recording `file` as a Minari dataset. The dataset appears only when it is complete.
 
-    Args:
-        name: Id of the dataset.
-        file: The recording.
-        env: An environment made like the recorded one.
-        reset_seed: Function that returns the seed of an episode's reset from the episode's number. Minari stores it.
+    `env` is an environment made like the recorded one. Minari stores the seed of each episode's reset, which
+    `reset_seed` returns for the episode's number.
 
     Raises:
         UserError: The dataset cannot be written.
@@ -100,12 +81,13 @@ def _fill(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Calla
     from minari.data_collector import EpisodeBuffer
 
     dataset: Any = None
+    space = env.observation_space if isinstance(env.observation_space, PackedDict) else None
     seeds = map(reset_seed, itertools.count())
     for episodes in batches(read_episodes(file), BLOCK_BYTES):
         buffers = [
             EpisodeBuffer(
                 seed=next(seeds),
-                observations=episode.observations,
+                observations=episode.observations if space is None else space.split(episode.observations),
                 actions=episode.actions,
                 rewards=episode.rewards,
                 terminations=episode.terminations,
@@ -118,6 +100,14 @@ def _fill(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Calla
             dataset = minari.create_dataset_from_buffers(name, buffers, **_metadata(file, env))
         else:
             dataset.update_dataset_from_buffer(buffers)
+
+
+def _recorded_space(env: gymnasium.Env[Any, Any]) -> gymnasium.Space[Any]:
+    """Return the space of the recorded observations; of Dict observations, that of their parts."""
+    space = env.observation_space
+    if not isinstance(space, PackedDict):
+        return space
+    return derived_space(space.split(np.zeros((1, *space.shape), np.uint8))).dict_space
 
 
 def _metadata(file: Path, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
@@ -133,7 +123,7 @@ def _metadata(file: Path, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
         has_spec = False
     metadata = {
         "env": inner if has_spec else None,
-        "observation_space": env.observation_space,
+        "observation_space": _recorded_space(env),
         "action_space": inner.action_space,
         "algorithm_name": facts["algorithm"],
         "description": "{actor} in {env}, seed {seed}, recorded by offpcc {offpcc}".format_map(facts),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from offpcc.core import PackedDict
 from offpcc.data.buffers.storage import PartialEpisode
 from offpcc.data.datasets.columns import Array
 from offpcc.data.recording.episode_log import Ending, Episode, EpisodeLog, Layout, is_unfinished, log_path
@@ -34,7 +35,8 @@ class Recorder:
 
     The file has these columns:
 
-    - ``observations`` and ``next_observations``: float32, or uint8 for images; as an agent sees them in `env`.
+    - ``observations`` and ``next_observations``: float32, or uint8 for images; as an agent sees them in `env`. Of Dict
+      observations there is an array for each entry, such as ``observations/camera``, with choices one-hot.
     - ``actions``: float32, in the environment's own units.
     - ``rewards`` and ``terminals``.
     - ``timeouts``: True where an episode was cut, by a time limit or otherwise, and did not terminate.
@@ -73,6 +75,7 @@ class Recorder:
         assert env.observation_space.shape is not None
         self._scale = ActionScale.of(*action_bounds(env))
         dtype = np.dtype(np.uint8 if env.observation_space.dtype == np.uint8 else np.float32)
+        self._space = env.observation_space if isinstance(env.observation_space, PackedDict) else None
         self._layout = Layout(env.observation_space.shape, dtype, len(self._scale.low))
         self.file, self.message = file, None
         settings = settings_of(env, metadata)
@@ -121,18 +124,7 @@ class Recorder:
         env: int = 0,
         is_first: bool = False,
     ) -> None:
-        """Record a transition.
-
-        Args:
-            observation: Observation as the environment returned it.
-            action: (A,) in [-1, 1].
-            reward: Reward of the action.
-            next_observation: Observation after the action. At an episode's end it must be the final observation, never
-                the first one after the reset.
-            terminated: True if the task ended.
-            truncated: True if the episode was cut.
-            env: Number of the environment, from 0.
-            is_first: True if the transition begins an episode, also where the one before it had no end.
+        """Record a transition; see `ReplayBuffer.push`.
 
         Raises:
             UserError: A finished episode contains NaN or infinity, or cannot be written.
@@ -141,12 +133,7 @@ class Recorder:
         before, after = self._read(observation), self._read(next_observation)
         if is_first:
             self.truncate(env)
-        episode = self._unfinished[env]
-        if not episode.actions:
-            episode.frames.append(before)
-        episode.frames.append(after)
-        episode.actions.append(np.array(action, np.float32))
-        episode.rewards.append(float(reward))
+        self._unfinished[env].append([before], action, reward, after)
         if terminated or truncated:
             self._finish(env, Ending.TERMINATED if terminated else Ending.TRUNCATED)
 
@@ -163,7 +150,7 @@ class Recorder:
         shape, dtype, _ = self._layout
         if np.shape(observation) != shape:
             raise ValueError(f"observation of shape {np.shape(observation)} recorded, but the space has {shape}")
-        return np.array(observation, dtype)
+        return np.asarray(observation, dtype)
 
     def _finish(self, env: int, ending: Ending) -> None:
         episode, self._unfinished[env] = self._unfinished[env], PartialEpisode()
@@ -233,7 +220,12 @@ class Recorder:
             for leftover in self.file.parent.glob(f".{glob.escape(self.file.stem)}.tmp-*{self.file.suffix}"):
                 leftover.unlink()  # of a process that was killed here
             returns = write_recording(
-                self.file, self.log, num_steps=num_steps, num_whole=num_whole, settings=self.log.settings
+                self.file,
+                self.log,
+                num_steps=num_steps,
+                num_whole=num_whole,
+                settings=self.log.settings,
+                space=self._space,
             )
             self.log.remove()
         mean_return = float(np.mean(returns[:num_whole])) if num_whole else float("nan")

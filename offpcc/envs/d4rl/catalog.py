@@ -97,28 +97,19 @@ REMARKS = (
     (r"maze2d", "a reward tells of the observation beside it, not of the next one (D4RL issue 194)"),
 )
 OUT_OF_SCOPE = r"(flow|carla|waymo|minigrid)(?![a-z])"
-TASKS = (  # test environments of the datasets
-    (r"halfcheetah-", "HalfCheetah-v4"),
-    (r"hopper-", "Hopper-v4"),
-    (r"walker2d-", "Walker2d-v4"),
-    (r"ant-", "Ant-v4"),
-    (r"bullet-(halfcheetah|hopper|walker2d|ant)-", r"\1-bullet-v0"),
-    (r"pen-", "AdroitHandPen-v1"),
-    (r"hammer-", "AdroitHandHammer-v1"),
-    (r"door-", "AdroitHandDoor-v1"),
-    (r"relocate-", "AdroitHandRelocate-v1"),
-    (r"maze2d-open-v", "PointMaze_Open-v3"),
-    (r"maze2d-open-dense-", "PointMaze_OpenDense-v3"),
-    (r"maze2d-(?:eval-)?umaze-v", "PointMaze_UMaze-v3"),
-    (r"maze2d-(?:eval-)?umaze-dense-", "PointMaze_UMazeDense-v3"),
-    (r"maze2d-(?:eval-)?medium-v", "PointMaze_Medium-v3"),
-    (r"maze2d-(?:eval-)?medium-dense-", "PointMaze_MediumDense-v3"),
-    (r"maze2d-(?:eval-)?large-v", "PointMaze_Large-v3"),
-    (r"maze2d-(?:eval-)?large-dense-", "PointMaze_LargeDense-v3"),
-    (r"antmaze-umaze-", "AntMaze_UMaze-v5"),
-    (r"antmaze-medium-", "AntMaze_Medium-v5"),
-    (r"antmaze-large-", "AntMaze_Large-v5"),
-)
+TASKS = {  # test environments of the datasets; {} is a maze's size, and whether its reward is dense
+    "halfcheetah": "HalfCheetah-v4",
+    "hopper": "Hopper-v4",
+    "walker2d": "Walker2d-v4",
+    "ant": "Ant-v4",
+    "pen": "AdroitHandPen-v1",
+    "hammer": "AdroitHandHammer-v1",
+    "door": "AdroitHandDoor-v1",
+    "relocate": "AdroitHandRelocate-v1",
+    "maze2d": "PointMaze_{}-v3",
+    "antmaze": "AntMaze_{}-v5",
+}
+SIZES = {"open": "Open", "umaze": "UMaze", "medium": "Medium", "large": "Large"}
 PACKAGES = (  # pip packages of these environments
     (r"AdroitHand|PointMaze|AntMaze", "gymnasium-robotics"),
     (r".+-bullet-", "pybullet-envs-gymnasium"),
@@ -192,8 +183,13 @@ def task(name: str) -> str | None:
         The id. None if no environment matches: no package has bullet-maze2d, and the kitchen's observation had 60
         numbers, but today's has 59. None also for names that are not D4RL's.
     """
-    matches = ((re.match(pattern, name), environment) for pattern, environment in TASKS if name in FILES)
-    return next((match.expand(environment) for match, environment in matches if match), None)
+    family, *words = name.split("-")
+    if name not in FILES:
+        return None
+    if family == "bullet":
+        return f"{words[0]}-bullet-v0" if words[0] in BULLET else None
+    size = next((shown for word, shown in SIZES.items() if word in words), "")
+    return TASKS[family].format(size + "Dense" * ("dense" in words)) if family in TASKS else None
 
 
 def package(name: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,20 +25,6 @@ from offpcc.envs.tasks.pybullet_locomotion import BulletLocomotion
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path
 
-GYMNASIUMS = {
-    "halfcheetah": "half_cheetah_v4:HalfCheetahEnv",
-    "hopper": "hopper_v4:HopperEnv",
-    "walker2d": "walker2d_v4:Walker2dEnv",
-    "ant": "ant_v4:AntEnv",
-}
-ROBOTICS = {
-    "pen": "adroit_hand.adroit_pen:AdroitHandPenEnv",
-    "hammer": "adroit_hand.adroit_hammer:AdroitHandHammerEnv",
-    "door": "adroit_hand.adroit_door:AdroitHandDoorEnv",
-    "relocate": "adroit_hand.adroit_relocate:AdroitHandRelocateEnv",
-    "maze2d": "maze.point_maze:PointMazeEnv",
-    "antmaze": "maze.ant_maze_v5:AntMazeEnv",
-}
 MAZES: Mapping[str, type[Maze2D | AntMaze]] = {"maze2d": Maze2D, "antmaze": AntMaze}
 
 
@@ -56,14 +43,17 @@ def simulator(name: str, render_mode: str | None = None, **kwargs: Any) -> gym.E
     family, body = name.split("-")[:2]
     if family == "bullet":
         return BulletLocomotion(body, render_mode=render_mode, **kwargs)
-    if family in GYMNASIUMS:
-        return gymnasiums_simulator(GYMNASIUMS[family], render_mode, **kwargs)
-    choose_opengl()
+    choose_opengl()  # before the packages import MuJoCo
+    if catalog.package(name) == "gymnasium-robotics":
+        # At import, the package prints that the rewards of its hands have changed. That does not apply here.
+        with contextlib.redirect_stderr(io.StringIO()):
+            importlib.import_module("gymnasium_robotics")
+    entry_point = str(gym.spec(str(catalog.task(name))).entry_point)
+    if catalog.package(name) == "mujoco":
+        return gymnasiums_simulator(entry_point.removeprefix("gymnasium.envs.mujoco."), render_mode, **kwargs)
     if render_mode is not None:
         require_opengl(name)
-    # At import, the package prints that the rewards of its hands have changed. That does not apply here.
-    with contextlib.redirect_stderr(io.StringIO()):
-        creator: Any = load_env_creator(f"gymnasium_robotics.envs.{ROBOTICS[family]}")
+    creator: Any = load_env_creator(entry_point)
     if family in MAZES:
         kwargs["maze_map"] = MAZES[family].walls(name)
     env: gym.Env[Any, Any] = creator(render_mode=render_mode, **kwargs)

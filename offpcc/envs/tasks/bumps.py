@@ -92,7 +92,6 @@ class Bumps(gym.Env[Array, Array]):
         self._width, self._height = width, height
         self._scene = Scene()
         self._start: tuple[float, ...] = ()
-        self._actions: list[NDArray[np.float64]] = []
         self._bounds = np.array([END_OF_RAIL, MAX_ANGLE], np.float32)
         self.observation_space = Box(-self._bounds, self._bounds, dtype=np.float32)
         self.action_space = Box(-1.0, 1.0, (2,), np.float32)
@@ -100,13 +99,15 @@ class Bumps(gym.Env[Array, Array]):
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
-        self._start = self._draw_start()
-        self._begin()
+        self._start = finger, *bumps = self._draw_start()
+        self._scene.build(finger, bumps)
         return self._observe(), {}
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
         """Move the finger at constant speed for a quarter of a second."""
-        self._act(np.clip(np.asarray(action, np.float64), -1.0, 1.0))
+        length, stiffness = np.clip(np.asarray(action, np.float64), -1.0, 1.0).tolist()
+        y = float(np.clip(self._scene.finger[0] + MAX_STEP * length, -END_OF_RAIL, END_OF_RAIL))
+        self._scene.move(y, SOFT + (HARD - SOFT) * (stiffness + 1) / 2)
         reward = self._reward()
         terminated = reward != 0.0 or abs(self._scene.finger[0]) > LIMIT
         return self._observe(), reward, terminated, False, {}
@@ -121,19 +122,6 @@ class Bumps(gym.Env[Array, Array]):
         """Free the simulation."""
         self._scene.close()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_scene"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # Bullet cannot export all that it stores about a contact. Replaying the same episode restores it.
-        self.__dict__.update(state)
-        self._scene = Scene()
-        if self._start:
-            actions = self._actions
-            self._begin()
-            for action in actions:
-                self._act(action)
-
     def _draw_start(self) -> tuple[float, float, float]:
         """Draw the y of the finger and of both bumps. Draw again if the finger would start in a bump."""
         boundaries = np.linspace(-END_OF_RAIL, END_OF_RAIL, NUM_INTERVALS + 1)[1:-1]
@@ -143,17 +131,6 @@ class Bumps(gym.Env[Array, Array]):
             finger, bump_1, bump_2 = (places + self.np_random.uniform(-NOISE, NOISE, 3)).tolist()
             if min(abs(finger - bump_1), abs(finger - bump_2)) > CLEARANCE:
                 return finger, bump_1, bump_2
-
-    def _begin(self) -> None:
-        finger, *bumps = self._start
-        self._scene.build(finger, bumps)
-        self._actions = []
-
-    def _act(self, action: NDArray[np.float64]) -> None:
-        self._actions.append(action)
-        length, stiffness = action.tolist()
-        y = float(np.clip(self._scene.finger[0] + MAX_STEP * length, -END_OF_RAIL, END_OF_RAIL))
-        self._scene.move(y, SOFT + (HARD - SOFT) * (stiffness + 1) / 2)
 
     def _reward(self) -> float:
         _, *starts = self._start

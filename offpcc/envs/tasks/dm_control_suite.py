@@ -138,38 +138,24 @@ class DMControlImage(DMControl):
         action_repeat: Steps of the task per step of this environment.
         size: Size of the image, in pixels.
         shadows: Whether the image shows shadows.
-        render_mode: None or "rgb_array".
-        width: Width of a frame of `render`, in pixels.
-        height: Height of a frame of `render`, in pixels.
-        camera_id: The task's camera, for the image and for `render`.
+        kwargs: See `DMControl`; the camera of `render` is that of the image, too.
 
     Raises:
         gymnasium.error.DependencyNotInstalled: dm-control is not installed, or there is nothing to render with.
     """
 
     def __init__(
-        self,
-        domain: str,
-        task: str,
-        action_repeat: int = 1,
-        size: int = 84,
-        shadows: bool = False,
-        render_mode: str | None = None,
-        width: int = 320,
-        height: int = 240,
-        camera_id: int = 0,
+        self, domain: str, task: str, action_repeat: int = 1, size: int = 84, shadows: bool = False, **kwargs: Any
     ) -> None:
-        super().__init__(
-            domain, task, action_repeat, render_mode=render_mode, width=width, height=height, camera_id=camera_id
-        )
+        super().__init__(domain, task, action_repeat, **kwargs)
         require_opengl(f"dmc-{domain}-{task}-img")
         from dm_control.mujoco.engine import Camera
 
         physics = self._environment.physics
         # A buffer smaller than the model's is a third faster. The first camera allocates it.
         buffer = physics.model.vis.global_
-        buffer.offwidth, buffer.offheight = max(size, width), max(size, height)
-        self._camera = Camera(physics, size, size, camera_id)
+        buffer.offwidth, buffer.offheight = max(size, self._frame["width"]), max(size, self._frame["height"])
+        self._camera = Camera(physics, size, size, self._frame["camera_id"])
         self._camera_flags = {} if shadows else {"shadow": False}
         self.observation_space = Box(0, 255, (1, size, size), np.uint8)
 

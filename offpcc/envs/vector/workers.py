@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import pickle
 import random
 import signal
 import threading
@@ -22,36 +23,18 @@ from weakref import WeakSet
 import gin
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.faults import EnvironmentFault, RemoteTracebackError
 from offpcc.envs.guard import Guard
 from offpcc.envs.make import cannot_be_made
-from offpcc.envs.vector.base import (
-    MakeEnv,
-    Observations,
-    RestoredEpisodes,
-    StepResult,
-    restored_episodes,
-    resumed_seeds,
-    to_arrays,
-    to_tensors,
-)
-from offpcc.envs.wrapper_chain import name_of
+from offpcc.envs.vector.base import EnvInfo, Environments, MakeEnv, answer
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, tell
+from offpcc.utils.errors import UserError, format_error, tell
 
 CLOSE = "close"
 FAREWELL = 5.0  # seconds that a process has to end by itself
-
-
-class WorkerInfo(NamedTuple):
-    """Facts about an environment, known once it is made."""
-
-    name: str
-    action_space: gym.Space[Any]
 
 
 class Failure(NamedTuple):
@@ -65,7 +48,7 @@ class Failure(NamedTuple):
 def serve(
     pipe: Connection[Any, Any], make_env: Callable[[], gym.Env[Any, Any]], seed: int, which: str, bindings: str
 ) -> None:
-    """Make an environment, send its `WorkerInfo`, and answer commands until the close command or the end of the parent.
+    """Make an environment, send its `EnvInfo`, and answer commands until the close command or the end of the parent.
 
     The worker ignores SIGINT and SIGTERM, which reach all processes. Only the parent process decides when to stop.
 
@@ -88,9 +71,9 @@ def serve(
         _send_failure(pipe, error if isinstance(error, UserError) else cannot_be_made(which, error), error)
         return
     try:
-        pipe.send(WorkerInfo(name_of(env), env.action_space))
+        pipe.send(EnvInfo.of(env))
         while (message := pipe.recv())[0] != CLOSE:
-            pipe.send(_answer(env, *message))
+            pipe.send(answer(env, *message))
         env.close()
     except (EOFError, ConnectionError):  # the parent process has ended
         return
@@ -105,14 +88,6 @@ def _send_failure(pipe: Connection[Any, Any], fault: UserError, cause: BaseExcep
     pipe.send(Failure(fault.message, parts, "".join(traceback.format_exception(cause))))
 
 
-def _answer(env: EpisodeReplay, command: str, given: Any) -> Any:
-    if command == "reset":
-        return env.reset()[0]
-    if command == "step":
-        return env.step(given)[:4]
-    return env.snapshot() if command == "snapshot" else getattr(env, command)(given)  # restore or begin_anew
-
-
 def _end_with_parent() -> None:
     """End this process when its parent ends. Otherwise, a process that hangs in a step would outlive the parent."""
     if (parent := multiprocessing.parent_process()) is not None:
@@ -125,14 +100,7 @@ class DeadWorkerError(Exception):
 
 
 class Worker:
-    """A process that runs one environment.
-
-    Args:
-        make_env: see `serve`.
-        seed: see `serve`.
-        which: see `serve`.
-        bindings: see `serve`.
-    """
+    """A process that runs one environment, by `serve`."""
 
     def __init__(self, make_env: Callable[[], gym.Env[Any, Any]], seed: int, which: str, bindings: str) -> None:
         # No fork of this process: forking a process with torch's threads may hang.
@@ -234,7 +202,7 @@ def end(workers: list[Worker], timeout: float | None = None) -> None:
 MOST_RESTARTS = 3  # of one environment, without a finished step between them
 
 
-class WorkerEnvironments:
+class WorkerEnvironments(Environments):
     """Environments in worker processes.
 
     Args:
@@ -248,79 +216,37 @@ class WorkerEnvironments:
     """
 
     loses_episodes = True
-    replay_on_resume = True
 
     def __init__(
         self, make_env: MakeEnv, seeds: Sequence[int], timeout: float | None = None, bindings: str = ""
     ) -> None:
-        self.make_env, self.seeds, self.num_envs = make_env, list(seeds), len(seeds)
+        try:
+            pickle.dumps(CloudpickleWrapper(make_env))
+        except Exception as error:  # objects of users raise anything
+            raise UserError(
+                f"the environment cannot be sent to worker processes: pickling what makes it fails "
+                f"({format_error(error)}); use a function at the top of a module, which makes all that it needs, or "
+                f"leave environments.worker_processes out"
+            ) from error
+        super().__init__(make_env, seeds)
         self.timeout, self.bindings = timeout, bindings
         multiprocessing.set_forkserver_preload(["offpcc.envs.vector.workers"])
         self.workers: list[Worker] = []
         weakref.finalize(self, end, self.workers, timeout)  # also at exit, before multiprocessing waits for them
         self.workers += [self._new(number) for number in range(self.num_envs)]
         try:
-            made: list[WorkerInfo] = [worker.answer() for worker in self.workers]
+            self._infos: list[EnvInfo] = [worker.answer() for worker in self.workers]
         except DeadWorkerError as death:
             raise UserError(
                 f"the worker processes did not start: one {death}; a script of yours starts them below "
                 f"`if __name__ == '__main__':`, and registers its environments above it"
             ) from death
-        self.name = made[0].name
-        assert isinstance(made[0].action_space, spaces.Box)
-        self.action_space = made[0].action_space
         self._restarts = [0] * self.num_envs  # per environment, since its last finished step
-        # First observations of episodes that a restart began
-        self._firsts: Observations = [np.empty(0)] * self.num_envs
-        self._lost = np.zeros(self.num_envs, np.bool_)  # lost episodes that no step has reported yet
 
-    def start(self, over: np.ndarray, observations: Observations) -> np.ndarray:
-        """See `Environments.start`."""
-        numbers = np.flatnonzero(over).tolist()
-        firsts = self._ask("reset", dict.fromkeys(numbers), self.timeout)
-        for number in numbers:
-            observations[number] = firsts.get(number, self._firsts[number])
-        self._lost[over] = False
-        return np.ones(self.num_envs, np.bool_)
-
-    def step(self, actions: np.ndarray) -> StepResult:
-        """See `Environments.step`."""
-        shape = self.action_space.shape
-        given = {number: actions[number].reshape(shape) for number in np.flatnonzero(~self._lost).tolist()}
-        answers = self._ask("step", given, self.timeout)
-        for number in answers:
-            self._restarts[number] = 0
-        crashed, self._lost = ~np.isin(np.arange(self.num_envs), list(answers)), np.zeros(self.num_envs, np.bool_)
-        results = [answers.get(number, (self._firsts[number], 0.0, False, False)) for number in range(self.num_envs)]
-        return StepResult.of(results, crashed)
-
-    def snapshot(self) -> list[dict[str, Any] | None]:
-        """See `Environments.snapshot`."""
-        answers: dict[int, dict[str, Any] | None] = {}
-        while missing := [number for number in range(self.num_envs) if number not in answers]:
-            answers |= self._ask("snapshot", dict.fromkeys(missing))
-            self._lost[[number for number in missing if number not in answers]] = True
-        snapshots = [to_tensors(answers[number]) for number in range(self.num_envs)]
-        return [
-            {**snapshot, "is_lost": True} if snapshot and is_lost else snapshot
-            for snapshot, is_lost in zip(snapshots, self._lost, strict=True)
-        ]
-
-    def restore(self, snapshots: list[dict[str, Any] | None]) -> RestoredEpisodes:
-        """See `Environments.restore`."""
-        arrays = dict(enumerate(map(to_arrays, snapshots)))
-        self.seeds = [snapshot["seed"] for snapshot in arrays.values()]
-        self._lost = np.array([snapshot.get("is_lost", False) for snapshot in arrays.values()], np.bool_)
-        answers = self._ask("restore", arrays)
-        self._lost[[number for number in arrays if number not in answers]] = True
-        found = restored_episodes([answers.get(number, (self._firsts[number], False, False)) for number in arrays])
-        self._firsts = list(found.observations)  # a lost episode was replaced by a new one
-        return found
-
-    def begin_anew(self, num_steps: int) -> None:
-        """See `Environments.begin_anew`."""
-        self.seeds = resumed_seeds(self.seeds, num_steps)
-        self._ask("begin_anew", dict(enumerate(self.seeds)))
+    @property
+    def info(self) -> EnvInfo:
+        """See `Environments`."""
+        return self._infos[0]
 
     def close(self) -> None:
         """See `Environments.close`."""
@@ -329,10 +255,10 @@ class WorkerEnvironments:
     def _new(self, number: int) -> Worker:
         return Worker(self.make_env, self.seeds[number], f"environment {number}", self.bindings)
 
-    def _ask(self, command: str, given: Mapping[int, Any], timeout: float | None = None) -> dict[int, Any]:
-        """Send a command to several environments at once, and return the answers of those that did not die."""
+    def _ask(self, command: str, given: Mapping[int, Any]) -> dict[int, Any]:
         for number, what in given.items():
             self.workers[number].send(command, what)
+        timeout = self.timeout if command in ("reset", "step") else None
         deadline = time.monotonic() + (timeout or 0.0)
         answers = {}
         for number in given:
@@ -341,6 +267,8 @@ class WorkerEnvironments:
                 answers[number] = self.workers[number].answer(left)
             except DeadWorkerError as death:
                 self._restart(number, death)
+            else:
+                self._restarts[number] *= command != "step"
         return answers
 
     def _restart(self, number: int, death: DeadWorkerError) -> None:

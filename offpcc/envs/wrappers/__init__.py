@@ -17,7 +17,14 @@ from __future__ import annotations
 import gin
 from gymnasium import wrappers as gymnasiums
 
-from offpcc.envs.wrappers.base import ActionScale, EpisodeReturn, Float32Observation, UnitAction, action_bounds
+from offpcc.envs.wrappers.base import (
+    ActionScale,
+    EpisodeReturn,
+    Float32Observation,
+    PackedObservation,
+    UnitAction,
+    action_bounds,
+)
 from offpcc.envs.wrappers.observations import (
     Concatenate,
     DropIndices,
@@ -38,6 +45,7 @@ __all__ = [
     "Float32Observation",
     "KeepIndices",
     "ObservationNoise",
+    "PackedObservation",
     "PreviousAction",
     "UnitAction",
     "action_bounds",

@@ -1,15 +1,18 @@
-"""Wrappers that every environment gets: float32 observations, scaled actions, episode returns."""
+"""Wrappers that `make` applies: float32 or packed observations, scaled actions, episode returns."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict
 from gymnasium.utils import RecordConstructorArgs
 
 from offpcc.envs.aliases import Array, Info
+from offpcc.envs.faults import SPACE, UnfitError, kind_of
+from offpcc.utils.spaces import PackedDict
 
 
 def box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) -> Box:
@@ -42,6 +45,37 @@ class Float32Observation(gym.ObservationWrapper[Array, Any, Array], RecordConstr
     def observation(self, observation: Array) -> Array:
         """Return the same numbers in float32."""
         return np.asarray(observation, dtype=np.float32)
+
+
+class PackedObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstructorArgs):
+    """Packs Dict observations into bytes, as buffers, recordings and data sets store them; see `PackedDict`.
+
+    Args:
+        env: An environment whose observation space is a Dict.
+
+    Raises:
+        UserError: An entry of the Dict cannot be packed.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gym.ObservationWrapper.__init__(self, env)
+        assert isinstance(env.observation_space, Dict)
+        self._packed = PackedDict(env.observation_space)
+        self.observation_space = self._packed
+
+    def observation(self, observation: Any) -> Array:
+        """Return the bytes (D,) of an observation.
+
+        Raises:
+            UnfitError: It is not of the Dict space, or a number is NaN or infinite.
+        """
+        if not isinstance(observation, Mapping):
+            raise UnfitError(f"returned {kind_of(observation)} for an observation, its space is a Dict,", SPACE)
+        try:
+            return self._packed.pack(observation)
+        except ValueError as error:
+            raise UnfitError(f"returned an observation in which {error}", SPACE) from None
 
 
 class ActionScale(NamedTuple):

@@ -54,4 +54,4 @@ def test_only_new_episodes_go_over(frame_stack):
             assert copied == [length + frame_stack for length in new]
             del copied[:]
     assert 2 <= copies_again <= 4
-    assert buffer.device_copy.written > 2 * buffer.device_copy.num_rows, "the tape began anew"
+    assert buffer.num_written > 2 * buffer.device_copy.num_rows, "the tape began anew"

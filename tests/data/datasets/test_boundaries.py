@@ -11,7 +11,6 @@ from recordings import flags, following, recorded, texts
 
 import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, load, qlearning_dataset
-from offpcc.data.datasets import boundaries
 from offpcc.data.datasets.dataset import Dataset, DatasetInfo
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.wrappers import Flicker
@@ -270,61 +269,11 @@ def test_terminations_alone_lose_nothing():
     assert (data.last_is_transition.all(), data.notices) == (True, ())
 
 
-def blind(given, seed=0, chance=0.5):
-    """What a sensor that flickers shows of a recording: next observations are still the following ones."""
-    draws = np.random.default_rng(seed).uniform(size=(2, len(given["observations"]))) < chance
-    is_end = given["timeouts"] | given["terminals"]
-    given["observations"][draws[0]] = 0.0
-    shown = np.concatenate([given["observations"][1:], np.zeros((1, 1), np.float32)])
-    given["next_observations"] = np.where(is_end[:, None], given["next_observations"], shown)
-    given["next_observations"][is_end & draws[1]] = 0.0
-    return given
-
-
-def test_what_is_common_inside_episodes_tells_nothing():
-    given = blind(episodes(*[20] * 30, looks_late=False))
-    data = Dataset.from_arrays(**given)
-    last_and_first = given["next_observations"][19:-1:20], given["observations"][20::20]
-    assert (last_and_first[0] == last_and_first[1]).sum() > 3, "both zero"
-    assert data.last_is_transition.all() and data.notices == ()
-
-
-def test_a_late_recorder_is_found_out_behind_a_sensor_that_flickers():
-    """By starts that are seen; then steps to those that are not seen are lost, too."""
-    given = blind(episodes(*[20] * 30))
-    last = np.flatnonzero(given["timeouts"])[:-1]
-    given["next_observations"][last] = given["observations"][last + 1]
-    data = Dataset.from_arrays(**given)
-    assert not data.last_is_transition.any()
-
-
-@pytest.mark.parametrize("images", [False, True])
-def test_observations_that_are_always_the_same_tell_nothing(images):
-    given = episodes(*[20] * 30)
-    shape, dtype = ((600, 3, 64, 64), np.uint8) if images else ((600, 2), np.float32)
-    given["observations"] = given["next_observations"] = np.full(shape, 7, dtype)
-    data = Dataset.from_arrays(**given)
-    assert data.last_is_transition.all() and data.notices == ()
-
-
 def test_a_start_that_is_always_the_same_tells_a_late_recorder():
     given = episodes(*[20] * 30)
     given["observations"][::20] = -5.0
     given["next_observations"][19::20] = -5.0
     assert not Dataset.from_arrays(**given).last_is_transition.any()
-
-
-def test_once_is_not_common():
-    """Of nine observations inside, two are each as a start that is led to."""
-    given = episodes(4, 4, 4)
-    given["observations"][[2, 6]] = given["next_observations"][[1, 5]] = given["observations"][[4, 8]]
-    assert not Dataset.from_arrays(**given).last_is_transition.any()
-
-
-def test_frequencies_are_taken_from_a_sample(monkeypatch):
-    given = blind(episodes(*[20] * 30, looks_late=False))
-    monkeypatch.setattr(boundaries, "SAMPLE", 50)
-    assert Dataset.from_arrays(**given).last_is_transition.all()
 
 
 @pytest.mark.parametrize("own", [True, False])

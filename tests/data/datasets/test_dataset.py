@@ -230,7 +230,7 @@ def test_rows_are_what_buffers_hold_after_every_transition_was_pushed(recording)
         assert stored.dtype == getattr(rows, name).dtype and stored.tolist() == getattr(rows, name).tolist(), name
     assert len(whole) == len(rows.starts)
     for kept, a, b in zip(whole.episodes, rows.starts, rows.stops, strict=True):
-        assert kept.observations.tolist() == rows.observations[a:b].tolist()
+        assert kept.frames.tolist() == rows.observations[a:b].tolist()
         assert kept.actions.tolist() == rows.actions[a : b - 1].tolist()
         assert kept.rewards.tolist() == rows.rewards[a : b - 1].tolist()
         assert kept.terminated == rows.terminations[b - 2, 0]

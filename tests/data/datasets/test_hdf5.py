@@ -240,13 +240,13 @@ def test_objects_are_refused_and_never_unpickled(tmp_path):
 
 @pytest.mark.parametrize("item, message", [("group", "a group of several"), ("scalar", "a single value")])
 def test_what_is_no_array_is_refused(tmp_path, item, message):
-    path = write(tmp_path / "data.hdf5", without(arrays(), "observations"))
+    path = write(tmp_path / "data.hdf5", without(arrays(), "actions"))
     with h5py.File(path, "a") as file:
         if item == "group":
-            file["observations/state"] = np.zeros((250, 3))
+            file["actions/arm"] = np.zeros((250, 3))
         else:
-            file["observations"] = 1.0
-    with pytest.raises(UserError, match=f"observations is {message}"):
+            file["actions"] = 1.0
+    with pytest.raises(UserError, match=f"actions is {message}"):
         read_file(path)
 
 

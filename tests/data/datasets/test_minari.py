@@ -200,11 +200,11 @@ def test_a_file_that_lies_is_refused(minari, tmp_path, key, change, message):
 def test_more_than_there_is_room_for_is_refused(minari, tmp_path, monkeypatch):
     recorded_file(minari, tmp_path)
     # 5 observations of 3, 4 actions and rewards of 4 bytes, and 4 terminations of one, twice
-    monkeypatch.setattr(minari_source, "available_bytes", lambda: 2 * 2 * (60 + 16 + 16 + 4))
+    monkeypatch.setattr(minari_source, "available_bytes", lambda: 3 * 2 * (60 + 16 + 16 + 4))
     assert load("minari:mine/here-v0").num_steps == 8
-    monkeypatch.setattr(minari_source, "available_bytes", lambda: 2 * 2 * (60 + 16 + 16 + 4) - 1)
+    monkeypatch.setattr(minari_source, "available_bytes", lambda: 3 * 2 * (60 + 16 + 16 + 4) - 1)
     with pytest.raises(
-        UserError, match="minari:mine/here-v0: its first 2 episodes take 384 bytes while they are joined"
+        UserError, match="minari:mine/here-v0: its first 2 episodes take 576 bytes while they are joined"
     ):
         load("minari:mine/here-v0")
 

@@ -107,13 +107,6 @@ def test_without_minari_the_remedy_is_told(here, monkeypatch):
     assert left(here) == []
 
 
-def test_a_minari_that_changes_images_is_refused_for_them(minari, here, monkeypatch):
-    monkeypatch.setattr(minari, "create_dataset_from_buffers", lambda dataset_id, buffer: None)
-    with pytest.raises(UserError, match="changes images"):
-        run(env="pendulum-img-v0", minari="mine-v0")
-    assert left(here) == []
-
-
 def test_the_id_may_be_given_as_data_sets_are_named(minari, capsys):
     run(steps=20, minari="minari:mine-v0")
     assert "Minari's minari:mine-v0\n" in capsys.readouterr().out

@@ -6,22 +6,17 @@ import re
 import resource
 from pathlib import Path
 
-import gymnasium
 import h5py
 import numpy as np
 import pytest
 import torch
 from collected import unit_actions
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from played import HIGH, IMAGE, LOW, VECTOR, recorder, transitions, whole
 
 from offpcc.data.datasets.load import load
 from offpcc.data.recording.episode_log import EpisodeLog, is_unfinished, log_path
 from offpcc.data.recording.hdf5_writer import read_episodes
-from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.make import make
-from offpcc.envs.vector.local import LocalEnvironments, VectorEnvironments, environment_seed
-from offpcc.training.interaction import Interaction
 from offpcc.utils.errors import UserError
 
 
@@ -169,81 +164,6 @@ def test_another_shape_is_an_error(tmp_path):
 def test_merging_nothing_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="no episode has ended"):
         recorder(tmp_path / "data.hdf5").merge()
-
-
-# Gymnasium's vector environments ----------------------------------------------------------------------------------
-
-
-class Wander(gymnasium.Env):
-    """A walk whose episodes are of random lengths, some ended by the task, some cut, some of one step."""
-
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-
-    def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place, self.left = self.np_random.normal(), int(self.np_random.integers(1, 8))
-        return self.seen(), {}
-
-    def step(self, action):
-        self.place += float(action[0]) + self.np_random.normal()
-        self.left -= 1
-        over, cut = self.left == 0, bool(self.place > 0)
-        return self.seen(), self.place, over and not cut, over and cut, {}
-
-    def seen(self):
-        return np.array([self.place, self.left], np.float32)
-
-
-gymnasium.register("wandering-v0", entry_point=Wander)
-SEEDS = [environment_seed(5, number) for number in range(3)]
-
-
-class AtRandom:
-    """Needs no agent: only its memory is asked for."""
-
-    memoryless = True
-
-
-def wandered(file, side_by_side, num_steps):
-    """The file of at least `num_steps` of random exploration in all environments together."""
-    one = Recorder(file, make("wandering-v0"), metadata={"seed": 5}, num_envs=side_by_side.num_envs)
-    interaction = Interaction(side_by_side, AtRandom(), one, seed=5)
-    while num_steps > 0:
-        num_steps -= interaction.step(explore_at_random=True)
-    side_by_side.close()
-    one.cut()
-    one.merge()
-    return file
-
-
-def vector(num_envs, mode):
-    return VectorEnvironments(SyncVectorEnv([Wander] * num_envs, autoreset_mode=mode), SEEDS[:num_envs])
-
-
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_a_vector_environment_gives_the_file_of_a_single_one(tmp_path, mode):
-    """However it starts anew: no step that only resets is in it, and each episode's last observation is its own."""
-    expected = wandered(tmp_path / "alone.hdf5", LocalEnvironments(Wander, SEEDS[:1]), 100)
-    file = wandered(tmp_path / "vector.hdf5", vector(1, mode), 100)
-    assert load(expected).num_steps == 100 and load(expected).num_episodes > 20
-    assert file.read_bytes() == expected.read_bytes()
-
-
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_three_side_by_side_give_the_episodes_of_single_ones(tmp_path, mode):
-    expected = wandered(tmp_path / "local.hdf5", LocalEnvironments(Wander, SEEDS), 300)
-    file = wandered(tmp_path / "vector.hdf5", vector(3, mode), 300)
-    if mode != AutoresetMode.NEXT_STEP:  # a step in which one of them only resets changes the order of ends
-        assert file.read_bytes() == expected.read_bytes()
-    wanted, recorded = ([one for one in read_episodes(f) if one.ending < 2] for f in (expected, file))
-    by_observations = {one.observations.tobytes(): one for one in recorded}
-    pairs = [(one, by_observations.get(one.observations.tobytes())) for one in wanted]
-    shared = [pair for pair in pairs if pair[1] is not None]
-    assert len(shared) >= len(wanted) - 20 > 50  # steps are shared out otherwise where some only reset
-    for one, other in shared:
-        assert one.ending is other.ending
-        assert np.array_equal(one.actions, other.actions) and np.array_equal(one.rewards, other.rewards)
 
 
 # Stopped and gone on with -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Environments side by side: what is stored does not depend on what runs them, nor on how they start anew."""
+"""Environments side by side: what is stored does not depend on what runs them, nor on how many they are."""
 
 import copy
 import functools
@@ -12,14 +12,12 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.episode_replay import EpisodeReplay
-from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.make import make
-from offpcc.envs.vector.local import LocalEnvironments, VectorEnvironments, environment_seed, environments
+from offpcc.envs.vector.local import LocalEnvironments, environment_seed, environments
 from offpcc.envs.vector.workers import serve
 from offpcc.training.experiment import build
 from offpcc.training.interaction import Interaction
@@ -59,11 +57,10 @@ class AtRandom:
 
 
 SEEDS = [environment_seed(5, number) for number in range(3)]
-MODES = list(AutoresetMode)
 
 
 def episodes(buffer):
-    return [(e.observations.tolist(), e.actions.tolist(), e.rewards.tolist(), e.terminated) for e in buffer.episodes]
+    return [(e.frames.tolist(), e.actions.tolist(), e.rewards.tolist(), e.terminated) for e in buffer.episodes]
 
 
 def wander(side_by_side, num_steps, kind=RecurrentReplayBuffer):
@@ -80,40 +77,7 @@ def starting_with(buffer, seen):
     return [episode for episode in episodes(buffer) if episode[0][0] in seen]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
-def test_one_environment_stores_the_same_in_all_modes(mode, kind):
-    alone, _ = wander(LocalEnvironments(Wander, [5]), 100)
-    envs = kind([Wander], autoreset_mode=mode)
-    steps = 100 if mode != AutoresetMode.NEXT_STEP else 100 + len(alone) - 1  # a step for each reset
-    several, _ = wander(VectorEnvironments(envs, [5]), steps)
-    envs.close()
-    assert len(alone) > 20
-    assert episodes(several)[: len(alone)] == episodes(alone)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("algo", ["sac", "rsac"])
-def test_an_agent_that_acts_stores_the_same_in_all_modes(mode, algo):
-    """Its noise included: a step that only starts anew draws none."""
-    stored = []
-    for side_by_side in (
-        LocalEnvironments(Wander, [5]), VectorEnvironments(SyncVectorEnv([Wander], autoreset_mode=mode), [5])
-    ):  # fmt: skip
-        agent = small(algo).algorithm
-        agent = type(agent)(Wander.observation_space, BOX, seed=1, hidden_dims=(8,), encoder=agents_encoder(algo))
-        buffer = RecurrentReplayBuffer(Wander.observation_space, BOX)
-        interaction = Interaction(side_by_side, agent, buffer, seed=5)
-        for _ in range(100):
-            interaction.step(explore_at_random=False)
-        stored.append(episodes(buffer))
-    number = min(map(len, stored))
-    assert number > 10
-    assert stored[0][:number] == stored[1][:number]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_each_of_three_environments_stores_the_same_in_all_modes(mode):
+def test_each_of_three_environments_stores_what_it_stores_alone():
     alone = []
     for number, seed in enumerate(SEEDS):
         interaction = wander(LocalEnvironments(Wander, [seed]), 0)[1]
@@ -121,7 +85,7 @@ def test_each_of_three_environments_stores_the_same_in_all_modes(mode):
         for _ in range(60):
             interaction.step(explore_at_random=True)
         alone.append(episodes(interaction.stores[0]))
-    together, _ = wander(VectorEnvironments(SyncVectorEnv([Wander] * 3, autoreset_mode=mode), SEEDS), 100)
+    together, _ = wander(LocalEnvironments(Wander, SEEDS), 100)
     for mine in alone:
         firsts = [episode[0][0] for episode in mine]
         assert len(mine) > 10
@@ -283,76 +247,6 @@ def test_a_memory_rests_while_others_go_on():
     learner.algorithm.update_networks = lambda batch: (over.append(learner.interaction.over.any()), update(batch))[1]
     learner.train(num_epochs=1, num_steps_per_epoch=120, update_after=60, num_test_episodes_per_epoch=0)
     assert len(over) == 60 and all(over)
-
-
-def test_a_vector_environment_has_to_say_how_it_resets():
-    envs = SyncVectorEnv([Wander])
-    del envs.metadata["autoreset_mode"]
-    with pytest.raises(UserError, match="autoreset_mode"):
-        VectorEnvironments(envs, [0])
-
-
-def test_a_vector_environment_of_ones_own_is_not_found_back():
-    buffer, interaction = wander(VectorEnvironments(SyncVectorEnv([Wander] * 2), [0, 1]), 5)
-    again = Interaction(VectorEnvironments(SyncVectorEnv([Wander] * 2), [0, 1]), AtRandom(), buffer)
-    assert "not exact" in again.load_state_dict(interaction.state_dict())
-    again.step(explore_at_random=True)
-
-
-class Worse(Wander):
-    """Ends badly, each episode's end in the way of its class."""
-
-    def step(self, action):
-        observation, reward, *others = super().step(action)
-        return (observation, reward, *others) if self.left > 1 else self.worsen(observation, reward, *others)
-
-
-class Failing(Worse):
-    def worsen(self, *returned):
-        raise ValueError("too far")
-
-
-class Diverging(Worse):
-    def worsen(self, observation, *others):
-        return observation * np.float32(np.nan), *others
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        (Failing, r"raised ValueError: too far in a step, step \d+ of the run"),
-        (Diverging, r"\(environment 1\) returned nan at"),
-    ],
-)
-def test_a_vector_environment_of_ones_own_that_misbehaves_is_told(kind, words):
-    envs = SyncVectorEnv([Wander, kind])
-    with pytest.raises(EnvironmentFault, match=words):
-        wander(VectorEnvironments(envs, [0, 1]), 100)
-
-
-def test_actions_are_scaled_to_a_vector_environments_bounds():
-    class Torque(Wander):
-        action_space = gymnasium.spaces.Box(-2.0, 6.0, (1,), np.float32)
-
-        def step(self, action):
-            given.append(float(action[0]))
-            return super().step(action)
-
-    given = []
-    envs = VectorEnvironments(SyncVectorEnv([Torque]), [0])
-    envs.start(np.array([True]), [np.empty(0)])
-    for unit in (-1.0, 0.0, 1.0):
-        envs.step(np.array([[unit]], np.float32))
-    assert given[:1] == [-2.0] and set(given) <= {-2.0, 2.0, 6.0}
-
-
-@pytest.mark.parametrize("actions", [gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-np.inf, np.inf, (1,))])
-def test_a_vector_environment_without_bounded_actions_is_refused(actions):
-    class Odd(Wander):
-        action_space = actions
-
-    with pytest.raises(UserError, match="Box with bounds"):
-        VectorEnvironments(SyncVectorEnv([Odd]), [0])
 
 
 class Draws(Wander):
