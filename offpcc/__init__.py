@@ -6,10 +6,13 @@ offpcc.configure("configs/quickstart.gin")
 learner = offpcc.build("pendulum-p-v0", "rsac", seed=1)
 agent = learner.train()
 agent.save("actor.pt")
+
+Or without gin: `offpcc.RecurrentSAC("pendulum-p-v0", lr=1e-3, seed=1).train(num_epochs=10)`.
 """
 
 from typing import TYPE_CHECKING, Any
 
+from offpcc.training.constructors import NAMES
 from offpcc.utils.version import __version__
 
 if TYPE_CHECKING:
@@ -18,8 +21,10 @@ if TYPE_CHECKING:
     from offpcc.data.datasets.dataset import Dataset
     from offpcc.data.datasets.load import qlearning_dataset
     from offpcc.envs.make import make
+    from offpcc.training.constructors import *  # noqa: F403
     from offpcc.training.experiment import build, configure
     from offpcc.training.fit import fit
+    from offpcc.training.results import collect, evaluate, load_run, plot
     from offpcc.training.spec import RunSpec
 
 __all__ = [
@@ -28,11 +33,16 @@ __all__ = [
     "RunSpec",
     "__version__",
     "build",
+    "collect",
     "configurable",
     "configure",
+    "evaluate",
     "fit",
+    "load_run",
     "make",
+    "plot",
     "qlearning_dataset",
+    *NAMES,
 ]
 
 _HOMES = {
@@ -44,7 +54,9 @@ _HOMES = {
     "configure": "offpcc.training.experiment",
     "fit": "offpcc.training.fit",
     "make": "offpcc.envs.make",
+    **dict.fromkeys(("collect", "evaluate", "load_run", "plot"), "offpcc.training.results"),
     "qlearning_dataset": "offpcc.data.datasets.load",
+    **dict.fromkeys(NAMES, "offpcc.training.constructors"),
 }
 
 

@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import re
 import signal
 
 import gin
@@ -14,6 +15,62 @@ QUICK = (
     "train.num_test_episodes_per_epoch=2",
     "train.updates_per_step=0.1",
 )
+
+
+# Tests with many cases: `make test` runs the cases whose id has one of these, `make test-slow` runs the others.
+_AGENTS = "ddpg|rdpg-lstm|td3|rtd3_s-gru|sac|rsac-.*|rsac_s-rnn|csac|crsac-lstm|crsac_s-gru|bc|rbc-lstm|td3_bc"
+_AGENTS += "|rtd3_bc-lru|iql|riql_s-lstm|crtd3-gpt|cql|rcql-lstm|crcql-mingru|bcq|rbcq-lstm|cbcq|rdpg|rsac_s"
+_BODIES = "pendulum-p-v0|img|balance-p-v0|pomdp-v0|hopper-bullet-p-v0|ant-p-v0|walker2d-mujoco-p-v0|bumps"
+_BODIES += "|corridor-10-v0"
+FAST_CASES = {
+    "algorithms/test_compiled.py::test_importance_weights": None,
+    "algorithms/test_contract.py": rf"^(\d-)?({_AGENTS})(-None)?$|^[a-z0-9_]+-\d+$",
+    "algorithms/test_pitfalls.py::test_a_time_limit_is_no_end": "^sac|^rdpg",
+    "algorithms/test_pitfalls.py::test_episodes_of_any_length": "rsac|rdpg|riql",
+    "algorithms/test_reading.py::test_a_new_algorithm_is_a_page_and_a_row": "SAC|CQL",
+    "cli/test_main.py::test_bad_input_to_other_commands_gets_one_clear_message": "[025]$",
+    "config/test_limits.py::test_a_bomb_is_refused_in_one_message": "^[^-]*[aeiou][^-]*$",
+    "data/buffers/test_prioritized_replay.py::test_a_gin_file_chooses_the_buffer": "^sac",
+    "data/datasets/test_dtypes.py::test_every_type_and_shape": "bc|sac",
+    "data/test_offline.py::test_a_run_learns_from_the_data": "rbc",
+    "data/test_offline.py::test_resuming_is_exact": "rbc|riql|rcql",
+    "envs/tasks/test_bumps.py::test_feeling_solves_it": None,
+    "envs/test_env_check.py::test_an_episode_without_end": None,
+    "envs/test_envs.py::test_a_seed_fixes_the_episode": _BODIES,
+    "envs/test_envs.py::test_frames_change_as_it_moves": _BODIES,
+    "envs/test_envs.py::test_gymnasiums_checker_passes": _BODIES,
+    "envs/test_envs.py::test_the_generators_state_fixes_the_episode": _BODIES,
+    "envs/test_envs.py::test_the_spec_rebuilds_the_environment": _BODIES,
+    "learning/test_memory_tasks.py::test_agents_remember_a_cue_by_any_memory": "lru",
+    "learning/test_memory_tasks.py::test_agents_with_memory_remember_a_cue": None,
+    "networks/cells/test_residual.py::test_every_depth_learns": "^2-",
+    "test_hostile_folders.py::test_an_import_that_is_asked_for": "beside",
+    "test_hostile_folders.py::test_nothing_is_executed": "^(import|include|run.json is|config.gin is|tensors)",
+    "test_real_hardware.py::test_a_resume_begins_a_new_episode": "rsac",
+    "test_regular_files.py::test_only_regular_files": "^fifo",
+    "test_resume.py::test_a_damaged_checkpoint_is_named": "nonsense",
+    "test_resume.py::test_a_table_that_was_removed_or_changed": "removed|damaged|fifo",
+    "test_resume.py::test_what_a_killed_process_left": None,
+    "test_resume.py::test_where_the_checkpoint_is_larger": None,
+    "test_two_halves.py::test_a_clock_that_jumps_by_years": None,
+    "test_two_halves.py::test_a_run_goes_on_under_another_version": "torch|pygame|mujoco|dm-|pybullet",
+    "test_two_halves.py::test_nor_does_one_that_is_set": "2026",
+    "test_untrusted_files.py::test_what_a_runs_config_names": "evil$",
+    "training/test_own_parts.py::test_bindings_of_a_logger": None,
+    "utils/test_allocation.py::test_memory_is_kept_unless": "True",
+}  # None: the whole test is slow
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the cases that are not in `FAST_CASES` as slow."""
+    for item in items:
+        name, _, case = item.nodeid.removeprefix("tests/").rstrip("]").partition("[")
+        test = next((test for test in FAST_CASES if name.startswith(test)), None)
+        if test is not None:
+            pattern = FAST_CASES[test]
+            if pattern is None or (case and not re.search(pattern, case)):
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_configure():

@@ -90,9 +90,10 @@ PARSING = {"cli/main.py", "cli/arguments.py"}  # only they know argparse
 ASKS_GIN = {"query_parameter", "get_bindings", "config_str", "operative_config_str", "parse_config"}
 READS = {"env_options", "dataset_options", "checkpoint_options", "episode_options", "part_options", "resolve_bindings"}
 READS_ALL = {"loading.operative", "loading.current"}
-MAY_READ = {  # what makes a spec, what builds from it, and commands that train nothing
+MAY_READ = {  # what makes a spec, what builds from it, and commands and functions that train nothing
     "training/spec.py",
     "training/experiment.py",
+    "training/results.py",
     "cli/messages.py",
     "cli/commands.py",
     "cli/train.py",
@@ -149,7 +150,8 @@ NOT_IN_UPDATES = {"numpy_inference.py", "numpy_policy.py", "testing.py", "agent.
 LEARNING = [file for file in FILES if layer(module_name(file)) in LEARNS and file.name not in NOT_IN_UPDATES]
 MAY_WAIT = {  # not part of an update
     "__init__", "__getstate__", "act", "_act", "_inputs", "_mirrored", "mirror", "array", "state_dict",
-    "load_state_dict", "actor_file", "compile_losses", "why_not_fusable", "_look",
+    "load_state_dict", "actor_file", "compile_losses", "why_not_fusable", "look",
+    "fingerprint_of",
 }  # fmt: skip
 WAITING_METHODS = {"item", "cpu", "tolist", "numpy", "nonzero", "any", "all"}
 WAITING_FUNCTIONS = {"float", "int", "bool", "print"}

@@ -14,6 +14,7 @@ from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path, shown
 
 MOST_THREADS = 1024
+MOST_JOBS = 1024
 
 
 def _whole(text: str, least: int, most: int) -> int | None:
@@ -43,6 +44,11 @@ def num_envs(text: str) -> int:
 def num_threads(text: str) -> int:
     """Convert a number of threads."""
     return _refuse_none(_whole(text, 1, MOST_THREADS), text, f"from 1 to {MOST_THREADS}")
+
+
+def num_jobs(text: str) -> int:
+    """Convert a number of processes."""
+    return _refuse_none(_whole(text, 1, MOST_JOBS), text, f"from 1 to {MOST_JOBS}")
 
 
 def _refuse_none(number: int | None, text: str, words: str) -> int:

@@ -22,7 +22,7 @@ from offpcc.envs.guard import opened
 from offpcc.training import experiment  # noqa: F401 (registers all that gin configures, before configs are read)
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.spec import configured_make
-from offpcc.utils.figures import COLORS, STYLE, check_picture, save, telling_of_faults
+from offpcc.utils.figures import COLORS, STYLE, check_picture, explain_picture_errors, save
 from offpcc.utils.findings import FAULT, WARNING, Finding
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _row_of_its_own(spread: Spread) -> object:
 
 
 def _draw_into(data: Dataset, file: Path) -> None:
-    with telling_of_faults(file, "--output", "returns.png"):
+    with explain_picture_errors(file, "--output", "returns.png"):
         file.parent.mkdir(parents=True, exist_ok=True)
         draw(data, file)
 

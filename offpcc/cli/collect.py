@@ -21,14 +21,14 @@ from offpcc.algorithms.agent import load_actor
 from offpcc.cli.commands import env_label, find_actor
 from offpcc.cli.messages import program
 from offpcc.config import loading
-from offpcc.core import is_image
+from offpcc.core import PackedDict, has_images
 from offpcc.data.datasets.load import MINARI
 from offpcc.data.datasets.minari import check_id
 from offpcc.data.recording.episode_log import is_unfinished
 from offpcc.data.recording.hdf5_writer import check_new, check_output, read_finished
 from offpcc.data.recording.metadata import resume_settings, settings_of
-from offpcc.data.recording.minari_writer import check_lossless, minari_folder, write_minari
 from offpcc.data.recording.minari_writer import check_new as check_new_minari
+from offpcc.data.recording.minari_writer import minari_folder, write_minari
 from offpcc.data.recording.recorder import Merged, Recorder
 from offpcc.envs import ENVIRONMENTS
 from offpcc.envs.faults import EnvironmentFault
@@ -93,8 +93,6 @@ def collect(
         facts |= about_actor
     make_env = configured_make(name)
     with opened(open_environment(make_env, agent) if agent else make_env(scale_actions=True)) as played_in:
-        if minari:
-            check_lossless(minari, played_in)
         if there == steps:
             resume_settings(settings_of(played_in, facts), read_finished(file)[0], file)
             print(f"{file} is finished, with {there:,} steps; there is nothing left to record")
@@ -265,7 +263,9 @@ def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) 
     """
     is_partial = any(row.name == name and row.hidden != "nothing" for row in ENVIRONMENTS)
     needs_memory = is_partial if actor is None else not actor.memoryless
-    return f"{'c' * is_image(env.observation_space.shape or ())}{'r' * needs_memory}iql"
+    space = env.observation_space
+    sees_images = has_images(space.unpacked_shape if isinstance(space, PackedDict) else space.shape or ())
+    return f"{'c' * sees_images}{'r' * needs_memory}iql"
 
 
 def counted(number: int, noun: str) -> str:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,19 +21,21 @@ from offpcc.cli.check_dataset import check_dataset, tell
 from offpcc.cli.gallery import gallery as draw_gallery
 from offpcc.config import loading
 from offpcc.data.offline import format_score
-from offpcc.envs import ENVIRONMENTS
+from offpcc.envs import ENVIRONMENTS, missing_package
 from offpcc.envs.check import examine
-from offpcc.envs.make import describe, env_options, simulator
+from offpcc.envs.make import env_options, simulator
 from offpcc.training.evaluation import evaluate_actor, overview
 from offpcc.training.interaction import EpisodeResult, episode_options
-from offpcc.training.plotting import find_runs, plot_runs
+from offpcc.training.plotting import find_runs
+from offpcc.training.results import plot as plot_runs
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils.errors import UserError
-from offpcc.utils.figures import check_picture, telling_of_faults
+from offpcc.utils.figures import check_picture, explain_picture_errors
 from offpcc.utils.findings import FAULT
 from offpcc.utils.paths import as_path, shown
 
+RESAMPLES = 10_000  # of the bootstrap for the interval of `evaluate --json`
 STEPS = 2_000  # environment steps of the longest walk of `check`
 
 
@@ -42,10 +50,9 @@ def envs(gallery: Path | None) -> int:
     for title in ("environment", "observation", "actions", "steps", "hidden", "to install"):
         table.add_column(title, no_wrap=title == "environment")
     for environment in ENVIRONMENTS:
-        row = describe(environment.name)
-        size = " x ".join(map(str, row["observation_shape"]))
-        numbers = (size, str(row["action_size"]), str(row["horizon"]))
-        table.add_row(row["name"], *numbers, row["hidden"], row["missing_package"] or "")
+        size = " x ".join(map(str, environment.observation_shape))
+        numbers = (size, str(environment.action_size), str(environment.max_episode_steps))
+        table.add_row(environment.name, *numbers, environment.hidden, missing_package(environment.name) or "")
     console.print(table)
     console.print("Any Gymnasium id with a Box action space works as well.", highlight=False)
     return 0
@@ -54,7 +61,7 @@ def envs(gallery: Path | None) -> int:
 def _gallery(file: Path) -> int:
     picture = (file, "--gallery", "gallery.png")
     check_picture(*picture)
-    with telling_of_faults(*picture):
+    with explain_picture_errors(*picture):
         file.parent.mkdir(parents=True, exist_ok=True)
         left_out = draw_gallery(file)
     print(*left_out, file, sep="\n")
@@ -93,16 +100,7 @@ def check(
 
 def plot(folder: Sequence[Path], output: Path, metric: str) -> int:
     """Draw learning curves and print their final values."""
-    picture = (output, "--output", "curves.png")
-    check_picture(*picture)
-    try:
-        with telling_of_faults(*picture):
-            for one in folder:
-                find_runs(one)
-            output.parent.mkdir(parents=True, exist_ok=True)
-            summaries = plot_runs(folder, output, metric=metric, announce=print)
-    except KeyError as error:
-        raise UserError(str(error.args[0])) from error
+    summaries = plot_runs(folder, output, metric, option="--output", announce=print)
     runs = [run.resolve() for one in folder for run in find_runs(one)]
     versions: dict[str, set[str]] = {}
     for run in runs:
@@ -130,8 +128,31 @@ def evaluate(
     modules: Sequence[str],
     device: str | None,
     threads: int,
+    json_output: bool = False,
 ) -> int:
-    """Print the returns of a saved actor."""
+    """Print the returns of a saved actor; with `json_output`, as JSON and with nothing else on the standard output."""
+    with _printing_to_stderr() if json_output else contextlib.nullcontext():
+        env, file, results = _evaluate(folder, episodes, env, seed, num_envs, config, modules, device, threads)
+    if json_output:
+        print(json.dumps(summary(env, file, results, range(seed, seed + episodes)), indent=2))
+        return 0
+    print(f"{file} in {env_label(env)}")
+    tell_returns(env, results)
+    return 0
+
+
+def _evaluate(
+    folder: Path,
+    episodes: int,
+    env: str | None,
+    seed: int,
+    num_envs: int,
+    config: str | None,
+    modules: Sequence[str],
+    device: str | None,
+    threads: int,
+) -> tuple[str, Path, list[EpisodeResult]]:
+    """Return the environment's name, the actor's file and the episodes."""
     run, file = find_actor(folder, config, modules)
     actor = load_actor(file, choose_device(device, threads))
     if not env and folder.is_dir():
@@ -142,10 +163,53 @@ def evaluate(
             raise UserError(f"{run.path} was trained without an environment: add --env, the one to evaluate it in")
     if env is None:
         raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
-    results = evaluate_actor(actor, configured_make(env), episodes, num_envs, seed, episode_options())
-    print(f"{file} in {env_label(env)}")
-    tell_returns(env, results)
-    return 0
+    return env, file, evaluate_actor(actor, configured_make(env), episodes, num_envs, seed, episode_options())
+
+
+@contextlib.contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+    """Send what is printed to the standard error stream, also by simulators in C, such as PyBullet's greeting."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # what code in C has printed, and not written yet
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def summary(env: str, file: Path, results: Sequence[EpisodeResult], seeds: Sequence[int]) -> dict[str, Any]:
+    """Return the episodes of an actor, and their statistics, as plain data.
+
+    Args:
+        env: name of the environment.
+        file: the actor's file.
+        results: the episodes.
+        seeds: seeds of their resets.
+    """
+    returns = np.array([result.episode_return for result in results], np.float64)
+    interval = None
+    if len(returns) > 1:
+        generator = np.random.default_rng(0)
+        means = [returns[generator.integers(len(returns), size=len(returns))].mean() for _ in range(RESAMPLES)]
+        low, high = np.quantile(means, (0.025, 0.975))
+        method = f"percentile bootstrap of the mean, {RESAMPLES} resamples"
+        interval = {"low": float(low), "high": float(high), "level": 0.95, "method": method}
+    return {
+        "env": env,
+        "simulator": simulator() or None,
+        "actor": str(file),
+        "num_episodes": len(results),
+        "mean": float(returns.mean()),
+        "std": float(returns.std()),
+        "interval": interval,
+        "seeds": list(seeds),
+        "returns": returns.tolist(),
+        "lengths": [int(result.length) for result in results],
+    }
 
 
 def find_actor(

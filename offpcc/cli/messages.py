@@ -12,12 +12,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from offpcc.algorithms import find_algorithm
+from offpcc.cli.params import default_encoders
 from offpcc.config import loading
-from offpcc.config.gin_files import has_imports
+from offpcc.config.gin_files import CONFIGS, has_imports
+from offpcc.networks import Convolutional
 from offpcc.training.comparison import Settings, are_same, name_settings, settings_of, used_by
 from offpcc.training.run_dir import RunFolder, path_part
+from offpcc.training.spec import resolve_env_and_dataset
 from offpcc.utils.errors import UserError
+from offpcc.utils.paths import import_own
 
+DEFAULTS = CONFIGS / "defaults"  # the configs that are used if none is given; never of the working directory
 LONGEST_FOLDER = 60  # letters of a folder name that a message proposes
 
 
@@ -35,6 +40,7 @@ class TrainOptions:
     gin: Sequence[str] = ()
     device: str | None = None
     threads: int = 1
+    jobs: int = 1
     resume: bool = False
     render: bool = False
     record: bool = False
@@ -90,19 +96,55 @@ def _settings(options: TrainOptions, folder: RunFolder) -> tuple[Settings, Setti
 
 
 def load_config(options: TrainOptions, folder: RunFolder) -> None:
-    """Load the given config, else the config that the run was started with.
+    """Load the given config, else the config that the run was started with, else that of `default_config`.
 
     Raises:
-        UserError: there is no config, no run to resume, or a fault in a config.
+        UserError: there is no run to resume, or a fault in a config or a name.
     """
     file: str | Path | None = options.config
+    if file == "":
+        raise UserError("--config is empty; name a file, or leave it out for the defaults")
     if not file and folder.config.exists():
-        file = folder.config
-    elif not file:
-        if options.resume and not folder.status():
-            raise UserError(nothing_there(options, folder))
-        raise UserError("training needs --config FILE.gin, such as --config configs/quickstart.gin; see configs/")
-    loading.load(file, options.gin, modules=options.modules, is_trusted=options.config is not None)
+        loading.load(folder.config, options.gin, modules=options.modules, is_trusted=False)
+        return
+    if not file:
+        if options.resume:
+            missing = f"{folder.config} is missing; give the config that the run began with, by --config FILE.gin"
+            raise UserError(missing if folder.status() else nothing_there(options, folder))
+        file, _ = default_config(options)
+    loading.load(file, options.gin, modules=options.modules)
+
+
+def default_note(options: TrainOptions, folder: RunFolder) -> str:
+    """Return what to say about the default config of a new run, and how to change it; "" if it is not used."""
+    if options.config or folder.config.exists():
+        return ""
+    file, kind = default_config(options)
+    longer = command(options, folder, folder.run_id, "--resume", "--gin", "train.num_epochs=N", by_own_config=True)
+    return (
+        f"no --config is given, so these are the defaults for {kind}: {file}\n"
+        f"  to change them, copy that file and name the copy with --config\n"
+        f"  `offpcc params {options.algo}` explains all names\n"
+        f"  to train on afterwards, to a larger number N of epochs:\n    {longer}"
+    )
+
+
+def default_config(options: TrainOptions) -> tuple[Path, str]:
+    """Return the config to train with if none is given, and what it is for.
+
+    Raises:
+        UserError: no algorithm has this name.
+    """
+    for module in options.modules:  # so that an algorithm of the user's is known
+        import_own(module, loading.IMPORT)
+    encoders = default_encoders(find_algorithm(options.algo))
+    if resolve_env_and_dataset(options.env, options.dataset)[1] is not None:
+        return DEFAULTS / "recorded.gin", "learning from recorded data"
+    if Convolutional in encoders:
+        return DEFAULTS / "images.gin", "agents that see images"
+    if not all(getattr(encoder, "memoryless", True) for encoder in encoders):
+        return DEFAULTS / "memory.gin", "agents with a memory"
+    return DEFAULTS / "vectors.gin", "agents without a memory"
 
 
 def nothing_there(options: TrainOptions, folder: RunFolder) -> str:
@@ -115,7 +157,7 @@ def nothing_there(options: TrainOptions, folder: RunFolder) -> str:
     fault = f"there is no run in {folder.path} to go on with"
     if found:
         return f"{fault}, but in {' and '.join(found[:3])}: {missing} is missing; add it"
-    return f"{fault}; to begin one, leave --resume out and add --config FILE.gin, such as configs/quickstart.gin"
+    return f"{fault}; to begin one, leave --resume out"
 
 
 def command(
@@ -151,6 +193,7 @@ def command(
     words += ["--run_id", *map(str, run_ids)]
     for name, value in (("device", options.device), ("threads", options.threads), ("results", options.results)):
         words += [f"--{name}", str(value)] if value not in (None, 1) else []
+    words += ["--jobs", str(options.jobs)] if options.jobs > 1 and len(run_ids) > 1 else []
     words += ["--track"] if options.track else []
     if options.save_dataset and folder.run_id in run_ids:
         words += ["--save_dataset", str(options.save_dataset)]

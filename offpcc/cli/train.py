@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 from offpcc.algorithms import short_name
 from offpcc.algorithms.agent import load_actor
 from offpcc.cli.commands import env_label, reject_unused_options, tell_returns
-from offpcc.cli.messages import TrainOptions, command, load_config, refusal
+from offpcc.cli.jobs import run_in_processes
+from offpcc.cli.messages import TrainOptions, command, default_note, load_config, refusal
 from offpcc.config import gin_files, loading
 from offpcc.envs.rendering import has_screen
 from offpcc.training.evaluation import lines, record_episodes, watch_episodes
@@ -46,6 +48,8 @@ def train(**given: Any) -> int:
         check_folder(loading.results_folder(options.results), "the folder of results")
     options = replace(options, algo=short_name(options.algo))  # all names of an algorithm use the same folder
     run = show if is_shown else train_one
+    if options.jobs > 1 and not is_shown and len(options.run_id) > 1:
+        return _train_side_by_side(options)
     codes: list[int] = []
     told: set[str] = set()  # print an error that all runs share only once
     for run_id in options.run_id:
@@ -65,6 +69,24 @@ def train(**given: Any) -> int:
     return next((code for code in codes if code), 0)
 
 
+def _train_side_by_side(options: TrainOptions) -> int:
+    """Train the run ids in processes of their own; return the worst exit code.
+
+    Raises:
+        Interrupted: the user asked the command to stop; all runs are saved.
+    """
+    runs = [(f"run {one}", vars(replace(options, run_id=(one,), jobs=1))) for one in options.run_id]
+    try:
+        return run_in_processes(train, runs, options.jobs)
+    except signals.Interrupted as stop:
+        status = {one: find_folder(options, one).status() for one in options.run_id}
+        left = [one for one in options.run_id if status[one] != "finished"]
+        if left:
+            folder = find_folder(options, left[0])
+            stop.message += f"; to go on: {command(options, folder, left, '--resume')}"
+        raise
+
+
 def find_folder(options: TrainOptions, run_id: int) -> RunFolder:
     """Return the folder of a run."""
     label = run_label(*resolve_env_and_dataset(options.env, options.dataset), options.dataset_fraction)
@@ -82,7 +104,8 @@ def train_one(options: TrainOptions, run_id: int) -> None:
     folder = find_folder(options, run_id)
     try:
         check_startable(folder, *resolve_env_and_dataset(options.env, options.dataset), options.resume)
-        result = fit(make_spec(options, folder), resume=options.resume)
+        note = default_note(options, folder)
+        result = fit(make_spec(options, folder), resume=options.resume, announce=_announcing(note))
     except RunExistsError as error:
         raise UserError(refusal(options, folder, error.status)) from error
     except signals.Interrupted as stop:
@@ -93,6 +116,17 @@ def train_one(options: TrainOptions, run_id: int) -> None:
         raise
     if result.was_finished:
         print(f"to train another:\n  {command(options, folder, folder.next_free_id())}")
+
+
+def _announcing(note: str) -> Callable[[str], None]:
+    """Return a function that prints texts, and before the first one a note, unless it is ""."""
+    notes = [note] if note else []
+
+    def announce(text: str) -> None:
+        print(*notes, text, sep="\n", flush=True)
+        notes.clear()
+
+    return announce
 
 
 def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
@@ -122,6 +156,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
 def show(options: TrainOptions, run_id: int) -> None:
     """Show or record a saved actor."""
     given = {"gin": options.gin and options.gin[0], "resume": options.resume, "track": options.track}
+    given["jobs"] = options.jobs if options.jobs > 1 else None
     for name, value in (given | {"save_dataset": options.save_dataset}).items():
         if value:
             words = f"--{name}" if value is True else f"--{name} {str(value)!r}"

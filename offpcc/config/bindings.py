@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import gin
 
 from offpcc.config import gin_private
 from offpcc.config.limits import DEEPEST, MOST_VALUES, parts_of, too_deep, too_many
+from offpcc.config.synonyms import binding_hint
 from offpcc.config.validation import FOR_NUMBERS, format_value, has_flags, takes_numbers
 from offpcc.utils.errors import UserError
 
@@ -46,19 +47,26 @@ def configurables() -> dict[str, Any]:
     return {name: entry.wrapped for name, entry in registry.items() if not name.startswith("gin.")}
 
 
-def parameters(function: Any) -> set[str]:
-    """Return the parameter names of `function`, or of a class; ``**kwargs`` adds those of the next base class."""
+def declarations(function: Any) -> dict[str, inspect.Parameter]:
+    """Return the parameters of `function`, or of a class, by name; ``**kwargs`` adds those of the next base class."""
     if not inspect.isclass(function):
-        return {p.name for p in inspect.signature(function).parameters.values() if p.kind not in VARIADIC}
-    names: set[str] = set()
+        return {p.name: p for p in inspect.signature(function).parameters.values() if p.kind not in VARIADIC}
+    found: dict[str, inspect.Parameter] = {}
     for cls in function.__mro__:
         if "__init__" not in cls.__dict__ or cls is object:
             continue
         signature = inspect.signature(cls.__dict__["__init__"])
-        names |= {p.name for p in list(signature.parameters.values())[1:] if p.kind not in VARIADIC}
+        for parameter in list(signature.parameters.values())[1:]:
+            if parameter.kind not in VARIADIC:
+                found.setdefault(parameter.name, parameter)
         if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
             break
-    return names
+    return found
+
+
+def parameters(function: Any) -> set[str]:
+    """Return the names of `declarations`."""
+    return set(declarations(function))
 
 
 def passed_by_us(function: Any) -> set[str]:
@@ -74,8 +82,35 @@ def passed_by_us(function: Any) -> set[str]:
 
 def nearest(name: str, known: Any) -> str:
     """Return a hint with the known names that are similar to `name`."""
-    near = difflib.get_close_matches(name, list(known), 3, 0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(list(known)[:40])}."
+    known = list(known)
+    if alike := [word for word in known if word.lower() == name.lower()]:  # such as sac for SAC
+        return f"did you mean {' or '.join(alike)}?"
+    near = difflib.get_close_matches(name, known, 3, 0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known[:40])}."
+
+
+def nearest_parameter(name: str, function: Any) -> str:
+    """Return a hint for an unknown parameter: its name here if it is one of another library, else similar names."""
+    known = sorted(parameters(function) - passed_by_us(function))
+    families = [cls.__name__ for cls in function.__mro__] if inspect.isclass(function) else [function.__name__]
+    return binding_hint(name, families, known) or nearest(name, known)
+
+
+def refuse_unknown(owner: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise for the first argument that does not exist.
+
+    Args:
+        owner: what takes the arguments.
+        given: names of arguments.
+        known: names of all arguments that exist.
+
+    Raises:
+        UserError: the message has the names that are most similar.
+    """
+    for name in given:
+        if name not in known:
+            hint = binding_hint(name, [owner], known) or nearest(name, known)
+            raise UserError(f"{owner} takes no argument {name!r}; {hint}")
 
 
 def nearest_configurable(selector: str) -> str:
@@ -265,7 +300,8 @@ def check_unused_bindings(
             if binding.where == COMMAND_LINE or (binding.scope, MACRO) not in referenced:
                 near = [f"{name.split('.')[-1]}.{binding.given}" for name in sorted(taking_part - {MACRO})]
                 near = [name for name in near if _is_parameter(name)]
-                hint = f"did you mean {' or '.join(near)}?" if near else "a binding names its class, as in SAC.lr"
+                hint = f"did you mean {' or '.join(near)}?" if near else binding_hint(binding.given)
+                hint = hint or "a binding names its class, as in SAC.lr"
                 raise UserError(f"{binding.where}: {binding.given} has no effect: it names no class; {hint}")
             continue
         if binding.where != COMMAND_LINE and (

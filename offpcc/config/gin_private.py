@@ -5,27 +5,14 @@ gin has no public way to list what is configurable, bound or used. They were las
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
 import gin
 
+from offpcc.utils.version import private_attribute
+
 LAST_SEEN = "0.5.0"
-
-
-def _private(owner: Any, name: str) -> Any:
-    """Return a private attribute of gin.
-
-    Raises:
-        ImportError: this version of gin has none.
-    """
-    try:
-        return getattr(owner, name)
-    except AttributeError:
-        raise ImportError(
-            f"gin has no {name}, which offpcc needs; it was last seen in gin-config {LAST_SEEN}: "
-            f"pip install gin-config=={LAST_SEEN}"
-        ) from None
-
+_private = functools.partial(private_attribute, "gin-config", LAST_SEEN)
 
 CONFIG = _private(gin.config, "_CONFIG")  # all bindings: {(scope, selector): {parameter: value}}
 CONSTANTS = _private(gin.config, "_CONSTANTS")

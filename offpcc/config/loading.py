@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +23,8 @@ from offpcc.config.bindings import (
     check_references,
     configurables,
     is_known_value,
-    nearest,
     nearest_configurable,
+    nearest_parameter,
     parameters,
     passed_by_us,
 )
@@ -32,6 +33,7 @@ from offpcc.config.limits import Amount
 from offpcc.config.validation import format_value
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import as_path, import_own, shown
+from offpcc.utils.rng import GLOBAL_LOCK
 
 __all__ = [
     "Config",
@@ -51,6 +53,7 @@ __all__ = [
 
 Used = dict[tuple[str, str], dict[str, Any]]  # values in use, by scope and configurable
 
+LOCK = GLOBAL_LOCK  # gin has one record of used values, too, so threads build one after the other
 IMPORT = "--import"
 IN_PYTHON = "offpcc.configure"
 LONGEST_VALUE = 1_000  # letters of a value; a longer value is compared by a digest
@@ -77,6 +80,13 @@ class Config(NamedTuple):
 
 
 _loaded = Config("")  # by the last call of `load`
+
+
+@contextmanager
+def exclusive() -> Iterator[None]:
+    """Hold `LOCK`; also a decorator."""
+    with LOCK:
+        yield
 
 
 def current() -> Config:
@@ -220,8 +230,7 @@ def _bind(statement: Any, where: str) -> Binding:
         raise UserError(f"{where}: {given}: {parameter} is passed by offpcc itself, not by gin; take it out")
     if parameter not in allowed:
         raise UserError(
-            f"{where}: {given}: {selector} has no parameter {parameter!r}; "
-            f"{nearest(parameter, sorted(allowed - passed))}"
+            f"{where}: {given}: {selector} has no parameter {parameter!r}; {nearest_parameter(parameter, function)}"
         )
     try:
         gin.bind_parameter((scope, selector, parameter), statement.value)

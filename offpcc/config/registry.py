@@ -13,10 +13,12 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from offpcc.config.bindings import nearest_parameter
+from offpcc.config.hyperparameters import ClassSignature, Documentation
 from offpcc.config.validation import check, format_value, rules_of
 from offpcc.utils.errors import UserError
+from offpcc.utils.spaces import LARGEST_BOX
 
-LARGEST_BOX = 2**26  # largest number of elements of an observation
 REGISTRY: dict[str, type] = {}
 C = TypeVar("C", bound=type)
 
@@ -27,6 +29,7 @@ def configurable(cls: C) -> C:
     A subclass must not declare a parameter of its parent again, nor pass a fixed value for one; use class attributes
     such as ``default_num_critics`` for that. It takes ``**kwargs`` and passes them on. Arguments that break a rule of
     `offpcc.config.validation` in the signature are refused. Each instance stores its arguments for `specification`.
+    The signature and the docstring of the class, which `help` shows, list inherited parameters, too.
 
     Raises:
         UserError: another class has the same name.
@@ -50,7 +53,11 @@ def configurable(cls: C) -> C:
 
     @functools.wraps(original)
     def remembering(self: Any, *args: Any, **kwargs: Any) -> None:
-        bound = signature.bind(self, *args, **kwargs)
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError as error:  # such as "got an unexpected keyword argument 'learning_rate'"
+            unknown = next((name for name in kwargs if name not in signature.parameters), "")
+            raise TypeError(f"{error}; {nearest_parameter(unknown, type(self))}" if unknown else str(error)) from None
         bound.apply_defaults()
         given: dict[str, Any] = {}
         for name, parameter in list(signature.parameters.items())[1:]:
@@ -67,6 +74,8 @@ def configurable(cls: C) -> C:
 
     remembering.__signature__ = signature  # type: ignore[attr-defined]  # gin reads defaults from it
     cls.__init__ = remembering  # type: ignore[misc]
+    cls.__signature__ = ClassSignature()  # type: ignore[attr-defined]
+    cls.__doc__ = Documentation(cls.__doc__)  # type: ignore[assignment]
     REGISTRY[cls.__name__] = cls
     return gin.configurable(cls)  # type: ignore[no-any-return]
 
@@ -87,6 +96,15 @@ def specification(value: Any) -> Any:
         return {str(key): specification(item) for key, item in value.items()}
     if isinstance(value, torch.device):
         return str(value)
+    value = getattr(value, "dict_space", value)  # a PackedDict is described by its Dict space
+    if isinstance(value, spaces.Dict):
+        return {"dict": {key: specification(space) for key, space in value.items()}}
+    if isinstance(value, spaces.Discrete):
+        return {"discrete": [int(value.n), int(value.start)]}
+    if isinstance(value, spaces.MultiDiscrete):
+        return {"multidiscrete": value.nvec.tolist(), "start": value.start.tolist()}
+    if isinstance(value, spaces.MultiBinary):
+        return {"multibinary": list(value.shape)}
     if isinstance(value, spaces.Box):
         box: dict[str, Any] = {"box": list(value.shape), "dtype": str(value.dtype)}
         if value.dtype.kind == "f" and value.is_bounded():
@@ -110,6 +128,16 @@ def from_specification(spec: Any, **overrides: Any) -> Any:
         return tuple(from_specification(item) for item in spec)
     if not isinstance(spec, dict):
         return spec
+    if "dict" in spec:
+        if (size := _declared_size(spec)) > LARGEST_BOX:
+            raise UserError(f"it declares Dict observations of {size:,} numbers; it is damaged")
+        return spaces.Dict({key: from_specification(item) for key, item in spec["dict"].items()})
+    if "discrete" in spec:
+        return spaces.Discrete(spec["discrete"][0], start=spec["discrete"][1])
+    if "multidiscrete" in spec:
+        return spaces.MultiDiscrete(spec["multidiscrete"], start=spec["start"])
+    if "multibinary" in spec:
+        return spaces.MultiBinary(spec["multibinary"])
     if "box" in spec:
         dtype = np.dtype(spec["dtype"])
         if math.prod(spec["box"]) > LARGEST_BOX:
@@ -128,6 +156,13 @@ def from_specification(spec: Any, **overrides: Any) -> Any:
         arguments = {key: from_specification(item) for key, item in spec["arguments"].items()}
         return _registered(spec["class"])(**{**arguments, **overrides})
     return {key: from_specification(item) for key, item in spec.items()}
+
+
+def _declared_size(spec: Any) -> int:
+    """Return how many numbers the description of a space declares, before anything is allocated."""
+    if "dict" in spec:
+        return sum(map(_declared_size, spec["dict"].values()))
+    return math.prod(spec.get("box", spec.get("multibinary", ()))) or 1
 
 
 def _registered(name: str) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ from offpcc.training.experiment import Experiment
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import Callback, Run
 from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.rng import GLOBAL_LOCK
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 from offpcc.utils.version import tell_changed, versions
 
@@ -227,7 +228,8 @@ def _resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
     if experiment.interaction and (message := experiment.interaction.load_state_dict(checkpoint["interaction"])):
         messages.append(message)
     try:
-        set_global_generators(checkpoint["global_generators"])
+        with GLOBAL_LOCK:
+            set_global_generators(checkpoint["global_generators"])
     except NOT_A_STATE as error:
         raise UserError(
             f"{checkpoint.file} does not fit the run that is put together here (no states of the global random "

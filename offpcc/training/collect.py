@@ -8,13 +8,11 @@ keeps no state from one episode to the next; `offpcc check` reports whether it d
 from __future__ import annotations
 
 import functools
-import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-import torch
 
 from offpcc.algorithms import ActorCritic
 from offpcc.core import Memory, Step
@@ -22,6 +20,7 @@ from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.networks.noise import Noise
 from offpcc.training.interaction import refuse_endless
+from offpcc.utils.rng import seed_global_generators
 
 STREAM = 5  # separates these generators from others with the same seed
 
@@ -71,9 +70,7 @@ def play(
     Raises:
         UserError: the episode does not end.
     """
-    random.seed(seeds.others)
-    np.random.seed(seeds.others)
-    torch.manual_seed(seeds.others)
+    seed_global_generators(seeds.others)
     draws = np.random.default_rng(seeds.actions)
     if actor is not None:
         actor.noise = Noise(seeds.noise, actor.device)

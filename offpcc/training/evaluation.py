@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 
 from offpcc.algorithms import ActorCritic
-from offpcc.core import Algorithm, Memory, Step
+from offpcc.core import Algorithm, Memory, PackedDict, Step
 from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import close, guarded
@@ -164,6 +164,13 @@ def open_environment(
     """
     made = make_env(render_mode=render_mode, scale_actions=True)
     shape, action_dim = made.observation_space.shape, int(np.prod(made.action_space.shape or (1,)))
+    packed, seen = getattr(algorithm, "packed", None), made.observation_space
+    if isinstance(seen, PackedDict) and packed is not None and not seen.is_like(packed):
+        close(made)
+        raise UserError(
+            f"{name_of(made)} has Dict observations ({seen.unpacked_shape!r}), but the actor was trained with "
+            f"({packed.unpacked_shape!r}); name the environment of its training with --env"
+        )
     if shape != algorithm.space_shape or action_dim != algorithm.action_dim:
         close(made)
         raise UserError(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import sysconfig
 import tempfile
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
+from offpcc.config.bindings import refuse_unknown
 from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBuilder
@@ -29,7 +32,7 @@ from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import opened
-from offpcc.envs.make import make
+from offpcc.envs.make import EnvFunction, make
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.envs.wrappers import num_stacked
@@ -38,10 +41,11 @@ from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Loop
-from offpcc.training.run_fns import Callback, train
+from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, train
 from offpcc.training.saturation import Saturation
-from offpcc.training.spec import Callbacks, OwnLoggers, RunSpec, make_deterministic
-from offpcc.utils.errors import DataWarning, UserError, first_line, format_error
+from offpcc.training.spec import Callbacks, OwnLoggers, RunSpec, torch_settings
+from offpcc.utils.errors import DataWarning, UserError, first_line, for_python, format_error
+from offpcc.utils.paths import PACKAGE
 from offpcc.utils.system import is_shortage
 
 
@@ -75,34 +79,60 @@ class Experiment:
     loggers: Sequence[Callable[[Path | None], Logger]] = ()  # of the user; built with the run's folder, or None
     spec: RunSpec | None = None  # None for parts that were put together by hand
     config: str = ""  # all values in use, as a gin file that binds them
+    asked: tuple[Any, Any] | None = None  # num_epochs and stop_return of the last `train`
 
-    def train(self, logger: Logger | None = None, callbacks: Sequence[Callback] = (), **settings: Any) -> Agent:
-        """Train with `run_fns.train` and return the trained agent. Call again with more epochs to continue.
+    def train(
+        self,
+        logger: Logger | None = None,
+        callbacks: Sequence[Callback | Callable[[Run], Any]] = (),
+        **settings: Any,
+    ) -> Agent:
+        """Train with `run_fns.train` and return the trained agent.
+
+        Call it again with more epochs to continue. A run that came to `stop_return` goes on if the number of epochs or
+        `stop_return` is another one than before.
 
         Args:
             logger: by default a `ConsoleLogger`, which shows the progress, and the loggers given to `build`;
                 ``Loggers([])`` shows nothing.
             callbacks: see `run_fns.train`.
-            settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec.
+            settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec. Without
+                num_epochs, neither here nor bound, there are `DEFAULT_EPOCHS`, and a line says so.
 
         Raises:
             NonFiniteError: an update met NaN or infinity.
             EnvironmentFault: an environment misbehaves; ``__cause__`` is the exception that it raised, if any.
             UserError: a setting is invalid or missing, or there is not enough memory.
         """
-        if self.spec is not None:
-            settings = {**self.spec.training, **settings}
-            check_complete(settings)
+        note = ""
+        if logger is not None and not hasattr(logger, "epoch"):
+            raise UserError(f"train got {logger!r} for a logger; for the length of a run, give num_epochs=N")
+        refuse_unknown("train", settings, TRAIN_SETTINGS)
+        bound = loading.resolve_bindings(train, may_lack=True) if self.spec is None else self.spec.training
+        settings = {**bound, **settings}
+        if "num_epochs" not in settings:
+            settings["num_epochs"] = DEFAULT_EPOCHS
+            note = describe_default(settings, self.interaction is not None)
+        asked = settings.get("num_epochs"), settings.get("stop_return")
+        if self.asked not in (None, asked):
+            self.loop.stopped = False
+        self.asked = asked
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
         callbacks = [*self.callbacks, *callbacks]
         if isinstance(self.algorithm, ActorCritic):
             callbacks.append(Saturation(self.algorithm, self.buffer))
         with contextlib.ExitStack() as stack:
+            stack.enter_context(for_python())
+            if self.spec is not None:
+                stack.enter_context(torch_settings(self.spec.device, self.spec.threads))
             if logger is None:
-                logs = [ConsoleLogger(self.title), *(make_logger(None) for make_logger in self.loggers)]
+                console = ConsoleLogger(self.title)
+                if note:
+                    console.print(note)
+                logs = [console, *(make_logger(None) for make_logger in self.loggers)]
                 logger = stack.enter_context(contextlib.closing(Loggers(logs)))
             try:
-                train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
+                _train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
                 if isinstance(self.algorithm, ActorCritic):
                     self.algorithm.nonfinite_guard.synchronize(self.algorithm)
             except NonFiniteError as error:
@@ -169,6 +199,22 @@ class Experiment:
                 raise UserError(f"{file} cannot be written ({fault}); name a file elsewhere") from error
 
 
+# Without gin, which has no more to give here: it would write into its record of used values, and add to messages.
+_train = inspect.unwrap(train)
+DEFAULT_EPOCHS = 100
+
+
+def describe_default(settings: Mapping[str, Any], is_online: bool) -> str:
+    """Return a line that tells the length of a run without num_epochs, and how to choose another one."""
+    num_steps = settings["num_epochs"] * settings["num_steps_per_epoch"]
+    random = f", the first {settings['update_after']:,} at random" if is_online else ""
+    return (
+        f"num_epochs is not given, so the run has {settings['num_epochs']} epochs of "
+        f"{settings['num_steps_per_epoch']:,} steps: {num_steps:,} steps{random}; train(num_epochs=N) chooses another "
+        f"length"
+    )
+
+
 def check_complete(settings: Mapping[str, Any]) -> None:
     """Raise if an argument of `train` is missing: without a default, or bound to ``gin.REQUIRED``.
 
@@ -181,10 +227,10 @@ def check_complete(settings: Mapping[str, Any]) -> None:
 
 
 def build(
-    env: str | None,
+    env: str | EnvFunction | None,
     algo: str,
     *,
-    seed: NonnegativeInteger = 0,
+    seed: NonnegativeInteger | None = 0,
     device: str | torch.device = "cpu",
     threads: PositiveInteger | None = 1,
     algorithm: Mapping[str, Any] | None = None,
@@ -199,14 +245,15 @@ def build(
     """Build a run from names. Arguments that are not given come from gin's bindings, else from the defaults.
 
     Args:
-        env: a Gymnasium id, or a D4RL name such as "hopper-medium-v2", which also selects the dataset. None to learn
-            from a dataset without tests.
+        env: a Gymnasium id, or a D4RL name such as "hopper-medium-v2", which also selects the dataset. Or a function or
+            a class that makes the environment, such as ``lambda: gymnasium.make("Pendulum-v1")``: each call has to make
+            a new one. None to learn from a dataset without tests.
         algo: a name in `ALGORITHMS`, or the name of a class with its own update that is registered with
             `offpcc.configurable`.
-        seed: the seed of everything random.
+        seed: the seed of everything random. None draws one, and prints it.
         device: the device of the networks.
-        threads: number of CPU threads of torch, for the whole process. More threads are faster only on an idle
-            machine. None keeps torch's number.
+        threads: number of CPU threads of torch while this run is built and trained; then torch's own number holds
+            again. More threads are faster only on an idle machine. None keeps torch's number.
         algorithm: arguments of the algorithm's class.
         buffer: arguments of the buffer's class.
         buffer_class: class of the buffer, or gin's ``build.buffer_class = @MyBuffer``. By default `ReplayBuffer`, or
@@ -223,10 +270,8 @@ def build(
         UserError: a name is unknown, or the environment or dataset is unsuitable.
 
     Note:
-        Two things change for the whole process. First, torch uses `threads` threads from now on, unless `threads` is
-        None. Second, for an agent on the CPU the allocator keeps freed memory. This saves up to a third of the time of
-        an update, but costs memory. The environment variable ``OFFPCC_KEEP_MEMORY=0`` turns it off (see
-        `offpcc.utils.system`).
+        This changes no setting of the process. `offpcc.utils.system.keep_freed_memory`, which the command line calls,
+        saves up to a third of the time of an update on the CPU, but then the process keeps its peak memory.
     """
     spec = RunSpec.make(
         env,
@@ -273,10 +318,12 @@ def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
     """
     if loading.current().text != spec.config.text:
         raise UserError("other bindings were loaded after this spec was made; make it anew by RunSpec.make")
+    with for_python(), loading.LOCK, torch_settings(spec.device, spec.threads):
+        return _build_run(spec, data)
+
+
+def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     loading.recall_used(spec.used)
-    if spec.threads is not None:
-        torch.set_num_threads(spec.threads)
-    make_deterministic(spec.device)
     algorithm_class = find_algorithm(spec.algo)
     callbacks = [_build_callback(make_callback) for make_callback in spec.parts.callbacks]
     data = data or read_data(spec)
@@ -296,7 +343,7 @@ def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
     given = {"frame_stack": frames, "device": spec.device, "seed": spec.seed, **spec.buffer}
     tests = None
     if spec.env is not None:
-        make_env = functools.partial(make, spec.env, **spec.env_options._asdict(), scale_actions=True)
+        make_env = functools.partial(make, spec.env_source, **spec.env_options._asdict(), scale_actions=True)
         tests = Evaluation(make_env, catalog.reference_returns(spec.env), spec.longest_episode)
     interaction = None
     if data is not None:
@@ -306,7 +353,7 @@ def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
         data = data.for_agent(algorithm)
         notices = [notice.text for notice in data.notices]
         for text in [*notices, *filter(None, [data.told_of_scale() if algorithm.has_critics else ""])]:
-            warnings.warn(f"{data.name}: {text}", DataWarning, stacklevel=3)
+            warnings.warn(f"{data.name}: {text}", DataWarning, stacklevel=4)
         buffer = build_buffer(algorithm, observations, actions, {"num_envs": 1, **given}, spec.parts.buffer_class)
         _learn_from(data, algorithm, buffer)
     else:
@@ -375,7 +422,8 @@ def explain_failure(part: str, sizes: str) -> Iterator[None]:
         sizes: the arguments to lower in order to save memory.
 
     Raises:
-        UserError: a binding has the wrong type, refers to itself, or needs more memory than there is.
+        UserError: a binding has the wrong type, refers to itself, or needs more memory than there is; or a line of the
+            user's own classes raises a TypeError.
     """
     try:
         yield
@@ -384,11 +432,24 @@ def explain_failure(part: str, sizes: str) -> Iterator[None]:
             remedy = f"that is more memory than there is: lower its sizes, such as {sizes}"
         elif isinstance(error, TypeError):  # a value of the wrong type, such as a function for @Recurrent
             remedy = "correct its bindings"
+            if line := _line_of_user(error):
+                raise UserError(f"{part} cannot be built: {format_error(error)} ({line}); mend this line") from error
         elif isinstance(error, RecursionError):
             remedy = "a binding refers to itself; correct it"
         else:
             raise
         raise UserError(f"{part} cannot be built: {first_line(error)}; {remedy}") from error
+
+
+def _line_of_user(error: Exception) -> str:
+    """Return the last line of an error's traceback outside offpcc and installed packages, or ""."""
+    libraries = PACKAGE, Path(sysconfig.get_path("stdlib"))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        is_installed = not {"site-packages", "dist-packages"}.isdisjoint(file.parts) or frame.filename.startswith("<")
+        if not is_installed and not any(map(file.is_relative_to, libraries)):
+            return f"{frame.filename}:{frame.lineno}"
+    return ""
 
 
 def build_buffer(
@@ -415,7 +476,7 @@ def build_buffer(
     with explain_failure(name, "capacity or batch_size" + ", or n_step of the algorithm" * algorithm.memoryless):
         buffer: ReplayBuffer | RecurrentReplayBuffer = buffer_class(observations, actions, **steps, **arguments)
     if warning := check_context_length(algorithm, buffer):
-        warnings.warn(warning, DataWarning, stacklevel=4)
+        warnings.warn(warning, DataWarning, stacklevel=5)
     return buffer
 
 

@@ -6,9 +6,9 @@ The command line calls it, and so may a user of Python.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import math
 import os
-import random
 import re
 import sys
 import time
@@ -30,7 +30,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
 from offpcc.config.gin_files import text_of
 from offpcc.config.loading import check_writable, is_writable, plain_values, results_folder, values
-from offpcc.core import is_image
+from offpcc.core import has_images
 from offpcc.data import Dataset, offline
 from offpcc.data.recording.episode_log import log_path
 from offpcc.envs.d4rl import catalog
@@ -61,7 +61,7 @@ from offpcc.training.loggers import (
     tracking_wanted,
 )
 from offpcc.training.loggers.csv_logger import joined_columns, table_text
-from offpcc.training.plotting import plot_run, read_progress
+from offpcc.training.plotting import Curve, curve_of, plot_run, read_progress
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
 from offpcc.training.run_fns import (
     check_num_envs,
@@ -72,12 +72,13 @@ from offpcc.training.run_fns import (
     train,
     unused_parameters,
 )
-from offpcc.training.spec import RunSpec
+from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
-from offpcc.utils.errors import DataWarning, UserError
-from offpcc.utils.files import open_regular, telling_of_faults
+from offpcc.utils.errors import DataWarning, UserError, for_python, in_python
+from offpcc.utils.files import explain_disk_errors, open_regular
 from offpcc.utils.locks import FolderLock
 from offpcc.utils.paths import as_path
+from offpcc.utils.rng import same_global_generators, seed_global_generators
 from offpcc.utils.system import available_bytes
 from offpcc.utils.version import tell_changed
 
@@ -103,11 +104,11 @@ class RunExistsError(UserError):
 
 @dataclass(frozen=True)
 class RunResult:
-    """The end of a run.
+    """A run in its folder, from `fit` or `load_run`.
 
     Attributes:
         folder: the run's folder.
-        was_finished: whether the run was finished before, so that nothing was left to do.
+        was_finished: whether the run was finished already when `fit` or `load_run` was called.
     """
 
     folder: Path
@@ -116,6 +117,24 @@ class RunResult:
     def agent(self, device: str | torch.device = "cpu") -> Agent:
         """Return the best agent of the run, else the last one."""
         return Agent.load(RunFolder.at(self.folder).actor(), device=device)
+
+    @property
+    def table(self) -> Any:
+        """The rows of `progress.csv`: a ``pandas.DataFrame`` if pandas is installed, else a dictionary of arrays."""
+        columns = {name: np.array(column) for name, column in read_progress(self.folder / "progress.csv").items()}
+        if importlib.util.find_spec("pandas") is None:
+            return columns
+        return importlib.import_module("pandas").DataFrame(columns)
+
+    @property
+    def config(self) -> dict[str, str]:
+        """All settings of the run by name, such as "SAC.lr", each as gin writes it."""
+        return dict(values(text_of(RunFolder.at(self.folder).config)))
+
+    @property
+    def curve(self) -> Curve:
+        """The test returns: environment steps, with mean and standard deviation over the episodes of each test."""
+        return curve_of(read_progress(self.folder / "progress.csv"), "test/return")
 
 
 def fit(
@@ -142,9 +161,21 @@ def fit(
     if run_dir is not None and not str(run_dir):
         raise UserError('run_dir is "", which would be the current folder; give the name of a folder for the run')
     folder = run_folder(spec) if run_dir is None else RunFolder.at(as_path(run_dir, "run_dir"))
-    with signals.handled(), closing(FolderLock(folder.path)) as lock:
+
+    def announce_for_python(text: str) -> None:
+        announce(in_python(text))
+
+    with ExitStack() as stack:
+        for part in (
+            for_python(),
+            signals.handled(),
+            torch_settings(spec.device, spec.threads),
+            same_global_generators(),
+        ):
+            stack.enter_context(part)
+        lock = stack.enter_context(closing(FolderLock(folder.path)))
         lock.take_if_there()
-        return _fit_locked(spec, folder, lock, resume, announce)
+        return _fit_locked(spec, folder, lock, resume, announce_for_python)
 
 
 def run_folder(spec: RunSpec) -> RunFolder:
@@ -196,7 +227,7 @@ def _fit_locked(spec: RunSpec, folder: RunFolder, lock: FolderLock, resume: bool
         return RunResult(folder.path, was_finished=True)
     experiment = plan.experiment
     with closed_on_failure(experiment):
-        with telling_of_faults(folder.path):
+        with explain_disk_errors(folder.path):
             folder.path.mkdir(parents=True, exist_ok=True)
             lock.take()
             if (now := folder.status()) != plan.status:
@@ -204,7 +235,7 @@ def _fit_locked(spec: RunSpec, folder: RunFolder, lock: FolderLock, resume: bool
         messages = [*plan.messages, *start(spec, folder, plan, resume)]
         if lock.message:
             messages.append(lock.message)
-    with signals.deferred(), telling_of_faults(folder.path):
+    with signals.deferred(), explain_disk_errors(folder.path):
         with closed_on_failure(experiment):
             if plan.status and plan.checkpoint is None:
                 messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
@@ -245,6 +276,7 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
     check_writable(spec.algo, spec.algorithm)
     check_writable("the buffer", spec.buffer)
     check_writable("environments", {name: spec.environments[name] for name in spec.given_environments})
+    check_writable("train", {name: spec.training[name] for name in spec.given_training})
     own = {name: loading.with_names(getattr(spec.parts, name)) for name in spec.given_parts if name != "loggers"}
     check_writable("build", own)  # loggers of the user's may change
     checkpoint, faults = read_checkpoint(folder) if status and resume else (None, [])
@@ -282,17 +314,17 @@ def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None,
         RunExistsError: the folder holds a run from the same data, and `resume` is False.
         UserError: an argument or a binding is invalid or has no effect.
     """
-    for seed in (random.seed, np.random.seed, torch.manual_seed):
-        seed(spec.seed)  # for environments and networks of users; the parts of offpcc have their own generators
+    seed_global_generators(spec.seed)  # for the user's code; the parts of offpcc have their own generators
     with warnings.catch_warnings(action="ignore", category=DataWarning):  # they are announced
         data = read_data(spec)
         if data is not None:
             check_origin(folder, origin._replace(fingerprint=data.fingerprint))
             if status and not resume:
                 raise RunExistsError(folder, status)
-        experiment = build_run(spec, data)
-    with closed_on_failure(experiment):
-        _check_built(spec, experiment)
+        with loading.LOCK:  # `_check_built` reads gin's record of used values
+            experiment = build_run(spec, data)
+            with closed_on_failure(experiment):
+                _check_built(spec, experiment)
     return experiment
 
 
@@ -322,6 +354,7 @@ def bound_text(spec: RunSpec, experiment: Experiment) -> str:
     parts = {type(experiment.algorithm): spec.algorithm, type(experiment.buffer): spec.buffer}
     given = {f"{part.__name__}.{name}": value for part, values in parts.items() for name, value in values.items()}
     given |= {f"environments.{name}": spec.environments[name] for name in spec.given_environments}
+    given |= {f"train.{name}": spec.training[name] for name in spec.given_training}
     own = {name: loading.with_names(getattr(spec.parts, name)) for name in spec.given_parts}
     given |= {f"build.{name}": value for name, value in own.items() if is_writable(value)}
     return "\n".join([spec.config.text, *(f"{name} = {value!r}" for name, value in given.items())])
@@ -599,7 +632,9 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
         return messages + _describe_frames(spec, experiment)
     assert spec.env is not None
     num_steps = spec.training["num_epochs"] * spec.training["num_steps_per_epoch"]
-    planned = buffer.planned_bytes(num_steps, gymnasium.spec(spec.env.rsplit(":", 1)[-1]).max_episode_steps)
+    is_registered = spec.env_function is None
+    longest = gymnasium.spec(spec.env.rsplit(":", 1)[-1]).max_episode_steps if is_registered else None
+    planned = buffer.planned_bytes(num_steps, longest)
     if available is not None and planned > available:
         raise UserError(
             f"the replay buffer can come to {planned:,} bytes, but {available:,} bytes of memory are free; lower "
@@ -613,7 +648,7 @@ def _describe_frames(spec: RunSpec, experiment: Experiment) -> list[str]:
     """Return how the simulator draws images, if it does."""
     if experiment.tests is None or experiment.tests.shared is not None:
         return []  # measuring the speed needs a second environment, which must not exist
-    if is_image(experiment.algorithm.observation_shape) and "mujoco" in sys.modules:
+    if has_images(experiment.algorithm.observation_shape) and "mujoco" in sys.modules:
         return [f"frames are drawn by {backend()}, {frames_per_second(spec.make_env):,.0f} a second"]
     return []
 

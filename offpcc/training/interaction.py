@@ -41,9 +41,7 @@ class EpisodeResult(NamedTuple):
 class Interaction:
     """N parallel environments, their unfinished episodes, and the agent's hidden states for these.
 
-    The agent's noise is drawn for all environments at once. A vector environment with NEXT_STEP autoreset takes an
-    extra step for each reset, so with several environments its noise differs from that of one without. Both are
-    reproducible from the seed.
+    The agent's noise is drawn for all environments at once.
 
     Args:
         environments: the environments to act in.
@@ -85,39 +83,34 @@ class Interaction:
             UserError: an episode of an agent with memory does not end.
         """
         try:
-            ready = self._start() if self.over.any() else np.ones(self.num_envs, np.bool_)
-            actions = self._choose(explore_at_random, ready)
+            if self.over.any():
+                self._start()
+            actions = self._choose(explore_at_random)
             result = self.environments.step(actions)
         except EnvironmentFault as fault:
             raise fault.in_run(self.num_steps) from fault.cause
         for number in range(self.num_envs):
-            if result.crashed is not None and result.crashed[number]:
+            if result.crashed[number]:
                 self._drop(number, result.observations[number])
-                ready[number] = False
-            elif ready[number]:
-                self._take(number, actions[number], result)
             else:
-                self.observations[number] = result.observations[number]
-        num_steps = int(ready.sum())
+                self._take(number, actions[number], result)
+        num_steps = int((~result.crashed).sum())
         self.num_steps += num_steps
         return num_steps
 
-    def _start(self) -> np.ndarray:
-        ready = self.environments.start(self.over, self.observations)
+    def _start(self) -> None:
+        self.environments.start(self.over, self.observations)
         if self.actions is None:
             self.actions = np.zeros((self.num_envs, int(np.prod(self.environments.action_space.shape))), np.float32)
         self.actions[self.over], self.rewards[self.over] = 0.0, 0.0
         self.returns[self.over], self.lengths[self.over] = 0.0, 0
         self.over[:] = False
-        return ready
 
-    def _choose(self, explore_at_random: bool, ready: np.ndarray) -> np.ndarray:
-        if not ready.any():  # no environment needs an action, so draw no noise
-            return np.zeros_like(self.actions)
+    def _choose(self, explore_at_random: bool) -> np.ndarray:
         if explore_at_random:
             random = np.zeros_like(self.actions)
-            for number in np.flatnonzero(ready):
-                random[number] = self.randomness[number].generator.uniform(-1.0, 1.0, random.shape[1])
+            for number, randomness in enumerate(self.randomness):
+                random[number] = randomness.generator.uniform(-1.0, 1.0, random.shape[1])
             if self.algorithm.memoryless:
                 return random
         is_first = (self.lengths == 0).astype(np.float32)
@@ -198,12 +191,10 @@ class Interaction:
         self.truncate()
         self.environments.begin_anew(self.num_steps)
         steps = f" after {' and '.join(map(str, unfinished))} steps" if unfinished else ""
-        why = (
-            "environments.replay_on_resume is False"
-            if state["notes"] is not None
-            else "a vector environment of your own cannot find its unfinished episodes back"
+        return (
+            f"this resume is not exact: environments.replay_on_resume is False, so unfinished episodes are "
+            f"truncated{steps}, and new ones begin"
         )
-        return f"this resume is not exact: {why}, so unfinished episodes are truncated{steps}, and new ones begin"
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Restore the unfinished episodes; return a message if this is not exact, else None."""
@@ -213,7 +204,7 @@ class Interaction:
         self.num_steps, self.num_dropped = state["num_steps"], state["num_dropped"]
         if state["actions"] is None:  # no step was taken before the checkpoint
             return None
-        if state["notes"] is None or not self.environments.replay_on_resume:
+        if not self.environments.replay_on_resume:
             return self._begin_anew(state)
         recalled = self.environments.restore(state["notes"])
         self.observations, self.over = recalled.observations, recalled.over | state["over"].numpy()

@@ -191,6 +191,7 @@ def facts(spec: RunSpec, experiment: Experiment) -> dict[str, Any]:
     return {
         "command": sys.argv,
         "env": spec.env,
+        **({"env_made": spec.env_made} if spec.env_function is not None else {}),
         "dataset": experiment.recording and experiment.recording.facts(),
         "algo": spec.algo,
         "config_name": Path(spec.config.file or "").stem,
@@ -270,7 +271,8 @@ def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
         UserError: the message names the first fact that differs.
     """
     details = folder.details()
-    for name, kind in (("env", str), ("algo", str), ("seed", int), ("dataset_fraction", float)):
+    of_function = [("env_made", str)] if spec.env_function is not None else []
+    for name, kind in (("env", str), *of_function, ("algo", str), ("seed", int), ("dataset_fraction", float)):
         known, given = details.get(name), getattr(spec, name)
         if isinstance(known, kind) and known != given:
             raise UserError(

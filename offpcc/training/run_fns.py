@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import gin
@@ -18,6 +19,7 @@ from offpcc.config.validation import (
     PositiveInteger,
     at_least,
     check,
+    format_value,
     rules_of,
 )
 from offpcc.core import Algorithm, Buffer
@@ -79,6 +81,35 @@ class Callback:
         """Called after the last update."""
 
 
+class EpochCallback(Callback):
+    """Callback that calls a function at the end of each epoch.
+
+    Args:
+        function: gets the `Run`.
+    """
+
+    def __init__(self, function: Callable[[Run], Any]) -> None:
+        self.function = function
+
+    def on_epoch(self, run: Run) -> None:
+        """Call the function."""
+        self.function(run)
+
+
+def as_callback(given: Any) -> Callback:
+    """Return a callback; a function of the run becomes one that is called at the end of each epoch.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if isinstance(given, Callback):
+        return given
+    if isinstance(given, type) or not callable(given):
+        remedy = f"write {given.__name__}() with parentheses" if isinstance(given, type) else "give a function of a run"
+        raise UserError(f"callbacks has {format_value(given)}, which is no callback; {remedy}, or derive from Callback")
+    return EpochCallback(given)
+
+
 @gin.configurable(  # type: ignore[untyped-decorator]
     denylist=["algorithm", "buffer", "interaction", "tests", "logger", "callbacks", "loop"]
 )
@@ -88,7 +119,7 @@ def train(
     interaction: Interaction | None,
     tests: Evaluation | None,
     logger: Logger,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback | Callable[[Run], Any]] = (),
     loop: Loop | None = None,
     *,
     num_epochs: PositiveInteger = gin.REQUIRED,
@@ -115,7 +146,8 @@ def train(
         interaction: takes the environment steps; None to learn only from the buffer.
         tests: the test episodes at each epoch's end; None for no tests.
         logger: receives one row per epoch. Its exceptions are reported once and do not end the run; see `Logger`.
-        callbacks: callbacks, called in this order.
+        callbacks: callbacks, called in this order. A function of the `Run` is called at the end of each epoch, after
+            its row was logged: ``lambda run: print(run.loop.rows[-1])``.
         loop: the state to start from, in order to continue a run.
         num_epochs: total number of epochs.
         num_steps_per_epoch: environment steps per epoch.
@@ -150,10 +182,11 @@ def train(
         planned = planned_updates(interaction, num_epochs * num_steps_per_epoch, update_after, updates_per_step)
         if told := algorithm.about_updates(planned):
             warnings.warn(told, DataWarning, stacklevel=2)
+    called = [as_callback(given) for given in callbacks]
     loop, logger = loop or Loop(), Loggers([logger])
     run = Run(algorithm, buffer, interaction, tests, loop)
     clock = Clock(loop, num_epochs * num_steps_per_epoch, updates_per_step, logger)
-    for callback in callbacks:
+    for callback in called:
         callback.on_start(run)
 
     def take_step() -> None:
@@ -170,7 +203,7 @@ def train(
     def begin_round() -> None:
         """Call `before_updates` once a round: in the iteration that starts it, so also in a run that resumes within."""
         if loop.pending_updates >= ALMOST_ONE and len(buffer):
-            for callback in callbacks:
+            for callback in called:
                 callback.before_updates(run)
 
     def update() -> None:
@@ -221,7 +254,7 @@ def train(
         clock.latest(row)
         loop.rows.append(row)
         logger.epoch(row)
-        for callback in callbacks:
+        for callback in called:
             callback.on_epoch(run)
 
     # All state is in `loop`, so a run can stop and resume after any iteration. The exception are the updates at the end
@@ -244,14 +277,17 @@ def train(
             take_step()
         if is_last:  # no checkpoint here: a resume with more epochs starts before these updates
             continue
-        for callback in callbacks:
+        for callback in called:
             callback.on_progress(run)
     report_skipped_updates(loop.stats, None, type(algorithm).__name__)
     if interaction is not None and not loop.num_updates:
         warn_no_updates(loop, update_after, updates_per_step, has_data=len(buffer) > 0)
-    for callback in callbacks:
+    for callback in called:
         callback.on_end(run)
     return loop
+
+
+TRAIN_SETTINGS = [name for name, one in inspect.signature(train).parameters.items() if one.kind is one.KEYWORD_ONLY]
 
 
 def check_settings(**settings: Any) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-import torch
-
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import AT_BOUND
-from offpcc.core import Batch, Buffer, is_image
+from offpcc.core import Batch, Buffer
 from offpcc.training.loggers import going_on_without
 from offpcc.training.run_fns import Callback, Run
+from offpcc.utils.rng import forked_torch_generators
+from offpcc.utils.spaces import has_vectors
 
 NEARLY_ALL = 0.95  # share of the outputs; good bang-bang policies reach 0.7
 FEWER_BETWEEN = 0.25  # share between the bounds, relative to that of the actions in the batch
@@ -38,7 +38,7 @@ class Saturation(Callback):
     def _look(self, run: Run) -> None:
         if self.is_told or not run.loop.num_updates or not len(self.buffer):
             return
-        with torch.random.fork_rng(devices=[]):  # a user's encoder may draw random numbers, for example in dropout
+        with forked_torch_generators():  # a user's encoder may draw random numbers, for example in dropout
             batch = self._peek()
             shares = None if batch is None else self.algorithm.shares_at_bounds(batch)
         if shares is None:
@@ -62,7 +62,7 @@ class Saturation(Callback):
     def _told(self, epoch: int, made: float, recorded: float) -> str:
         name = type(self.algorithm).__name__
         remedies = [f"lower {name}.lr"]
-        if self.algorithm.normalization is None and not is_image(self.algorithm.observation_shape):
+        if self.algorithm.normalization is None and has_vectors(self.algorithm.observation_shape):
             remedies.insert(0, f'normalise observations (--gin "{name}.normalize_observations=True")')
         return (
             f"after epoch {epoch:,}, {made:.1%} of {name}'s outputs of tanh lie beyond +/- {AT_BOUND}, but only "

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -16,6 +19,7 @@ import torch
 
 from offpcc.algorithms import find_algorithm, short_name
 from offpcc.config import loading
+from offpcc.config.bindings import refuse_unknown
 from offpcc.config.loading import Config
 from offpcc.config.validation import (
     Fraction,
@@ -31,12 +35,16 @@ from offpcc.data.buffers.base import BufferBuilder
 from offpcc.data.datasets.load import MINARI
 from offpcc.data.offline import DatasetOptions, dataset_options
 from offpcc.envs.d4rl import catalog
-from offpcc.envs.make import EnvOptions, env_options, make
+from offpcc.envs.guard import opened
+from offpcc.envs.make import EnvFunction, EnvOptions, check_env, env_label, env_options, make
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.training.interaction import episode_options
 from offpcc.training.loggers import Logger, tracking_wanted
-from offpcc.training.run_fns import Callback, train
-from offpcc.utils.errors import UserError, first_line
+from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, train
+from offpcc.utils.errors import UserError, first_line, for_python, tell
+from offpcc.utils.system import keep_freed_memory
+
+MOST_DRAWN = 1_000_000  # seeds that are drawn are below this; episodes of tests and videos have larger ones
 
 
 class CheckpointOptions(NamedTuple):
@@ -127,13 +135,15 @@ class RunSpec:
     `build_run` refuses a spec after other bindings were loaded.
 
     Attributes:
-        env: the environment's name; None to learn from a dataset without tests.
+        env: the environment's name, or the label of the function that makes it; None to learn from a dataset without
+            tests.
+        env_function: the function that makes the environment; None to make it by its name.
         dataset: the dataset to learn from; None to learn from interaction.
         dataset_fraction: the part of the dataset's steps to use.
         algo: the algorithm's short name.
         seed: the seed of everything random. In a folder of results, it is the run's id.
         device: the device of the networks.
-        threads: number of CPU threads of torch, for the whole process; None keeps torch's number.
+        threads: number of CPU threads of torch while the run is built and trained; None keeps torch's number.
         algorithm: arguments of the algorithm's class; gin gives the others.
         buffer: arguments of the buffer's class; gin gives the others.
         parts: the class of the buffer, and callbacks and loggers of the user's.
@@ -143,7 +153,8 @@ class RunSpec:
         env_options: arguments of `make`.
         longest_episode: environment steps after which an episode counts as endless.
         dataset_options: settings of the dataset.
-        training: arguments of `offpcc.training.run_fns.train`; without num_epochs if it is not bound.
+        training: arguments of `offpcc.training.run_fns.train`; without num_epochs if it is not known.
+        given_training: names of those that gin did not give.
         checkpoints: intervals between checkpoints.
         config: gin's bindings and their source.
         used: values in use, which `build_run` adds to.
@@ -153,6 +164,7 @@ class RunSpec:
     """
 
     env: str | None
+    env_function: EnvFunction | None
     dataset: str | Path | Dataset | None
     dataset_fraction: float
     algo: str
@@ -169,6 +181,7 @@ class RunSpec:
     longest_episode: int
     dataset_options: DatasetOptions
     training: Mapping[str, Any]
+    given_training: tuple[str, ...]
     checkpoints: CheckpointOptions
     config: Config = field(repr=False)
     used: loading.Used = field(repr=False)
@@ -177,12 +190,14 @@ class RunSpec:
     track: bool = False
 
     @classmethod
+    @for_python()
+    @loading.exclusive()
     def make(
         cls,
-        env: str | None,
+        env: str | EnvFunction | None,
         algo: str,
         *,
-        seed: NonnegativeInteger = 0,
+        seed: NonnegativeInteger | None = 0,
         device: str | torch.device = "cpu",
         threads: PositiveInteger | None = 1,
         algorithm: Mapping[str, Any] | None = None,
@@ -193,6 +208,7 @@ class RunSpec:
         environments: Mapping[str, Any] | None = None,
         dataset: str | Path | Dataset | None = None,
         dataset_fraction: Fraction = 1.0,
+        training: Mapping[str, Any] | None = None,
         results: str | Path | None = None,
         save_dataset: str | Path | None = None,
         track: bool = False,
@@ -200,10 +216,11 @@ class RunSpec:
         """Make the description of a run. Arguments that are not given come from gin's bindings, else the defaults.
 
         Args:
-            env: a Gymnasium id, or a D4RL name such as "hopper-medium-v2", which also selects the dataset. None to
-                learn from a dataset without tests.
+            env: a Gymnasium id, or a D4RL name such as "hopper-medium-v2", which also selects the dataset. Or a
+                function or a class that makes the environment, such as ``lambda: gymnasium.make("Pendulum-v1")``: each
+                call has to make a new one. None to learn from a dataset without tests.
             algo: a name in `ALGORITHMS`, or the name of a registered class with its own update.
-            seed: see `RunSpec`, likewise all others.
+            seed: see `RunSpec`, likewise all others. None draws one, and prints it.
             device: see `RunSpec`.
             threads: see `RunSpec`.
             algorithm: see `RunSpec`.
@@ -214,6 +231,8 @@ class RunSpec:
             environments: see `RunSpec`.
             dataset: see `RunSpec`.
             dataset_fraction: see `RunSpec`.
+            training: arguments of `offpcc.training.run_fns.train`, such as ``{"num_epochs": 10}``; gin gives the
+                others.
             results: the folder of all runs; None for ``$OFFPCC_RESULTS``, else ``results/``.
             save_dataset: see `RunSpec`.
             track: see `RunSpec`.
@@ -226,8 +245,18 @@ class RunSpec:
             raise UserError(
                 "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
             )
+        refuse_unknown("train", training or (), TRAIN_SETTINGS)
         find_algorithm(algo)
-        env, dataset = resolve_env_and_dataset(env, dataset)
+        if seed is None:
+            seed = secrets.randbelow(MOST_DRAWN)
+            tell(f"the seed {seed} was drawn; seed={seed} repeats this run")
+        function = None
+        if env is not None:
+            check_env(env)
+        if env is None or isinstance(env, str):
+            env, dataset = resolve_env_and_dataset(env, dataset)
+        else:
+            function, env = env, env_label(env)
         if env is None and dataset is None:
             raise UserError("there is neither an environment nor a data set to learn from; name one of them")
         if dataset is None and dataset_fraction != 1.0:
@@ -237,6 +266,7 @@ class RunSpec:
         own = {"buffer_class": buffer_class, "callbacks": callbacks, "loggers": loggers}
         return cls(
             env=env,
+            env_function=function,
             dataset=dataset,
             dataset_fraction=float(dataset_fraction),
             algo=short_name(algo),
@@ -254,7 +284,8 @@ class RunSpec:
             env_options=env_options() if env else EnvOptions(),
             longest_episode=episode_options(),
             dataset_options=dataset_options() if dataset is not None else DatasetOptions(),
-            training=loading.resolve_bindings(train, may_lack=True),
+            training=loading.resolve_bindings(train, _plain(training or {}), may_lack=True),
+            given_training=tuple(training or ()),
             checkpoints=checkpoint_options(),
             config=loading.current(),
             used=loading.take_used(),
@@ -269,9 +300,25 @@ class RunSpec:
         return run_label(self.env, self.dataset, self.dataset_fraction)
 
     def make_env(self, **given: Any) -> gymnasium.Env[Any, Any]:
-        """Make an environment of the run; `given` are further arguments of `make`."""
+        """Make an environment of the run; `given` are further arguments of `make`. Dict observations are packed."""
+        return make(self.env_source, **self.env_options._asdict(), **{"pack_observations": True, **given})
+
+    @property
+    def env_made(self) -> str:
+        """The environment that the function makes, as text: its class, its id and the arguments of its spec."""
+        with opened(self.make_env()) as env:
+            made = env.unwrapped
+            spec = env.spec
+            arguments = {} if spec is None else {**spec.kwargs, "max_episode_steps": spec.max_episode_steps}
+            given = ", ".join(f"{name}={value!r}" for name, value in sorted(arguments.items()))
+            text = f"{type(made).__module__}.{type(made).__qualname__} {'' if spec is None else spec.id}({given})"
+        return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+    @property
+    def env_source(self) -> str | EnvFunction:
+        """What `make` makes the environment from: its name, or the function."""
         assert self.env is not None
-        return make(self.env, **self.env_options._asdict(), **given)
+        return self.env_function or self.env
 
 
 def _plain(value: Any) -> Any:
@@ -283,13 +330,16 @@ def _plain(value: Any) -> Any:
     return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
 
 
-def configured_make(env: str) -> functools.partial[gymnasium.Env[Any, Any]]:
+def configured_make(env: str | EnvFunction) -> functools.partial[gymnasium.Env[Any, Any]]:
     """Return `make` for an environment, with gin's bindings as they are now, for a command that trains nothing."""
-    return functools.partial(make, env, **env_options()._asdict())
+    return functools.partial(make, env, **env_options()._asdict(), pack_observations=True)
 
 
 def choose_device(name: str | None, threads: int = 1) -> torch.device:
-    """Return the named device, else CUDA if available, else the CPU; also set the number of torch's threads.
+    """Return the named device, else CUDA if available, else the CPU; also set this process up for it.
+
+    Torch gets its number of threads, cuDNN is deterministic, and on the CPU the allocator keeps freed memory. The
+    command line calls this; in Python, these settings are those of the user's process.
 
     Raises:
         UserError: the device does not exist.
@@ -297,6 +347,8 @@ def choose_device(name: str | None, threads: int = 1) -> torch.device:
     torch.set_num_threads(threads)
     device = check_device(name or ("cuda" if torch.cuda.is_available() else "cpu"), "--device")
     make_deterministic(device)
+    if device.type == "cpu":
+        keep_freed_memory()
     return device
 
 
@@ -329,6 +381,22 @@ def make_deterministic(device: torch.device) -> None:
     """Make cuDNN deterministic if the device is a GPU, so that the same seed gives the same bytes."""
     if device.type == "cuda":
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+
+
+@contextlib.contextmanager
+def torch_settings(device: torch.device, threads: int | None) -> Iterator[None]:
+    """Give torch a run's number of threads, and cuDNN the flags of `make_deterministic`; restore both at the end."""
+    cudnn = torch.backends.cudnn
+    before = torch.get_num_threads(), cudnn.deterministic, cudnn.benchmark
+    if threads is not None:
+        torch.set_num_threads(threads)
+    make_deterministic(device)
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before[0]:
+            torch.set_num_threads(before[0])
+        _, cudnn.deterministic, cudnn.benchmark = before
 
 
 def resolve_env_and_dataset(

@@ -291,7 +291,7 @@ def test_what_is_at_fault_is_told_and_nothing_is_made(here):
         ("there is no such environment; did you mean pendulum-", {"env": "pendulum-q-v0"}),
         ("there is no actor nowhere; give a run's folder", {"actor": "nowhere"}),
         ("there is no saved actor in", {"actor": "folder"}),
-        ("text.pt is text, and no actor of offpcc", {"actor": "text.pt"}),
+        ("text.pt is no actor of offpcc", {"actor": "text.pt"}),
         (r"observations of shape \(3,\) .* was trained with \(2,\)", {"actor": actor, "env": "pendulum-v0"}),
         ("--deterministic has no effect on random actions", {"deterministic": True}),
         ("--device cuda has no effect on random actions; leave it out", {"device": "cuda"}),

@@ -191,7 +191,10 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
         ("collect --env e", "missing: --actor, --steps, --out; see `offpcc collect --help`"),
         ("evaluate", "missing: FOLDER; see `offpcc evaluate --help`"),
         ("colect --env e", "there is no command 'colect'; did you mean collect?"),
-        ("pendulum-v0", "there is no command 'pendulum-v0'; there are train, evaluate, plot, envs, check, collect;"),
+        (
+            "pendulum-v0",
+            "there is no command 'pendulum-v0'; there are train, evaluate, plot, params, envs, check, collect;",
+        ),
         ("--algo sac --enw e", "`offpcc train` does not take --enw; did you mean --env?"),
         ("--algo sac --env e --dataset-fractoin=0.5", "--dataset_fractoin=0.5; did you mean --dataset_fraction?"),
         ("--actor results/e/sac/1 --env e", "does not take --actor; training does not begin from a saved actor (fine"),
@@ -225,17 +228,56 @@ def test_segments_and_burn_in_must_fit(quick):
     assert len(err.strip().splitlines()) == 1
 
 
-def test_training_without_a_config_names_one(launch):
-    code, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac")
-    assert code == 2
-    assert "configs/quickstart.gin" in err
-
-
 def test_help_lists_algorithms_and_environments():
     told = subprocess.run([sys.executable, "-m", "offpcc.launch", "--help"], capture_output=True, text=True, cwd=ROOT)
     assert told.returncode == 0
     for name in ("rsac_s", "crtd3", "pendulum-p-v0", "dmc-cartpole-balance-p-v0"):
         assert name in told.stdout
+
+
+def test_the_names_of_help_are_those_of_the_tables():
+    from offpcc.algorithms import ALGORITHMS
+    from offpcc.cli import names
+    from offpcc.envs import ENVIRONMENTS
+
+    assert list(ALGORITHMS) == names.ALGORITHMS.split()
+    assert [environment.name for environment in ENVIRONMENTS] == names.ENVIRONMENTS.split()
+
+
+@pytest.mark.parametrize("script", ["-m offpcc.launch", "offpcc/launch.py"])
+@pytest.mark.parametrize("command", ["", "train", "evaluate", "plot", "params", "envs", "check", "collect"])
+def test_help_imports_nothing_that_takes_long(script, command):
+    words = script.removeprefix("-m ")
+    way = "run_module" if script.startswith("-m") else "run_path"
+    code = f"""
+import runpy, sys
+sys.argv = [{words!r}, *{command.split()!r}, "--help"]
+try:
+    runpy.{way}({words!r}, run_name="__main__")
+finally:
+    heavy = {{"torch", "gymnasium", "numpy", "gin", "rich", "matplotlib", "h5py"}}
+    print("imported:", *sorted(heavy & {{*sys.modules}}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert f"usage: offpcc{f' {command}' if command else ''}" in done.stdout
+    assert done.stdout.splitlines()[-1].strip() == "imported:"
+
+
+def options_of_all_commands():
+    from offpcc.cli.main import parser
+
+    commands = parser()._actions[-1].choices
+    return [(name, one) for name, command in commands.items() for one in command._actions if one.dest != "help"]
+
+
+@pytest.mark.parametrize(("command", "option"), options_of_all_commands(), ids=lambda one: getattr(one, "dest", one))
+def test_help_of_every_option_is_in_sentences(command, option):
+    text = option.help
+    assert re.fullmatch(r"[A-Z].*\.", text) and "  " not in text
+    if option.default not in (None, False, []):
+        value = option.default[0] if isinstance(option.default, list) else option.default
+        assert f"The default is {value}" in text
 
 
 def test_envs_tells_sizes_and_what_is_hidden(launch, monkeypatch):

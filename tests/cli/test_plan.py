@@ -82,7 +82,7 @@ def test_an_actor_that_will_only_imitate_is_told_of(begin, unit_file, algo):
         ({"status": "finished"}, (*CONFIG, *UNKNOWN), "is finished and is not overwritten"),
         ({"status": "running"}, UNKNOWN, "is unfinished and is not overwritten"),
         (None, ("--resume", *UNKNOWN), "to go on with; to begin one"),
-        (None, UNKNOWN, "training needs --config"),
+        (None, UNKNOWN, "has no parameter 'alfa'"),
         ({"status": "finished"}, ("--resume", *CONFIG, *UNKNOWN), "has no parameter 'alfa'"),
         (None, (*CONFIG, "--save_dataset", "played.txt", *UNKNOWN), "has no parameter 'alfa'"),
         (None, (*CONFIG, "--save_dataset", "played.txt"), "played.txt"),

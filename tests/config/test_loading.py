@@ -30,7 +30,8 @@ def refused(file, *command_line):
     ("binding", "words"),
     [
         ("SAK.lr = 1", ["'SAK'", "SAC"]),
-        ("SAC.learning_rate = 1", ["no parameter 'learning_rate'", "autotune"]),
+        ("SAC.learning_rate = 1", ["no parameter 'learning_rate'", "SAC.lr"]),
+        ("SAC.qqqq = 1", ["no parameter 'qqqq'", "autotune"]),
         ("RecurrentSAC.gama = 0.9", ["'gama'", "gamma"]),
         ("RecurrentTD3.alpha = 0.9", ["'alpha'"]),
         ("SAC.device = 'cpu'", ["device is passed by offpcc itself"]),

@@ -166,6 +166,7 @@ REFUSED = [
         "PassThrough(); write @PassThrough without parentheses",
     ),
     (Recurrent, "feature_extractor", None, f"None; {ENCODER}"),
+    (Convolutional, "vector_encoder", None, f"None; {ENCODER}"),
     (MinGRU, "expansion", 1.5, f"1.5; {COUNT}"),
     (MinGRU, "horizon", 0, f"0; {COUNT}"),
     (LRU, "state_dim", 0, f"0; {COUNT}{OR_NONE}"),

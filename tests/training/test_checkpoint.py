@@ -264,7 +264,7 @@ def _rewrite(**changes):
 
 DAMAGE = {
     "empty": (lambda file, part: file.write_bytes(b""), "is no checkpoint of offpcc, or is damaged"),
-    "foreign": (lambda file, part: file.write_bytes(b"nonsense"), "is text, and no checkpoint of offpcc"),
+    "foreign": (lambda file, part: file.write_bytes(b"nonsense"), "is no checkpoint of offpcc, or is damaged"),
     "noise": (lambda file, part: file.write_bytes(bytes(range(256))), "is no checkpoint of offpcc, or is damaged"),
     "cut": (lambda file, part: file.write_bytes(file.read_bytes()[:-500]), "or is damaged"),
     "an actor": (_rewrite(kind="actor"), "not of the kind 'checkpoint' but 'actor'"),

@@ -109,7 +109,7 @@ def test_any_function_may_be_a_learning_rate_or_build_an_encoder(tmp_path):
 
 def test_observations_of_another_shape_are_refused():
     agent = offpcc.Agent(offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm)
-    with pytest.raises(ValueError, match=r"\(1, 3\), but this agent sees \(N, 2\)"):
+    with pytest.raises(ValueError, match=r"\(3,\), but wants \(2,\); give one observation"):
         agent.act(np.zeros(3, np.float32))
 
 
@@ -387,3 +387,25 @@ def test_an_actor_of_a_class_without_kwargs_is_loaded(normalizes, tmp_path, monk
     loaded = offpcc.Agent.load(tmp_path / "actor.pt").algorithm
     assert type(loaded) is Plain and loaded.gamma == 0.45
     assert (loaded.normalization is None) == (normalizes is False)
+
+
+class Faulty(Identity):
+    """A network of a user's, whose code is at fault."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.dim = len(shape.action_dim)
+
+
+def test_a_type_error_in_a_users_network_is_told_with_its_line_and_not_as_a_bindings():
+    with pytest.raises(UserError) as caught:
+        build("pendulum-v0", "sac", algorithm={"encoder": Faulty})
+    line = Faulty.__init__.__code__.co_firstlineno + 2
+    assert f"SAC cannot be built: TypeError: object of type 'int' has no len() ({__file__}:{line})" in str(caught.value)
+    assert "bindings" not in str(caught.value) and isinstance(caught.value.__cause__, TypeError)
+
+
+@pytest.mark.parametrize("encoder", [lambda: None, 3.0, functools.partial(Identity, no_such=1)])
+def test_a_type_error_of_a_binding_is_told_as_a_bindings(encoder):
+    with pytest.raises(UserError, match=r"SAC cannot be built: .*correct its bindings$|SAC\.encoder is 3\.0"):
+        build("pendulum-v0", "sac", algorithm={"encoder": encoder})

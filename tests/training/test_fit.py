@@ -327,7 +327,7 @@ def test_environments_of_a_refused_build_are_closed(monkeypatch):
 
 def test_a_gpu_is_made_deterministic(monkeypatch):
     devices = []
-    monkeypatch.setattr("offpcc.training.experiment.make_deterministic", devices.append)
+    monkeypatch.setattr("offpcc.training.spec.make_deterministic", devices.append)
     build_run(spec(algo="sac"))
     assert devices == [torch.device("cpu")]
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)

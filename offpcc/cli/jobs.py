@@ -1,0 +1,133 @@
+"""Several runs at a time, each in a process of its own: `--jobs`."""
+
+from __future__ import annotations
+
+import io
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from typing import Any, TextIO
+
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError, command_line, tell
+
+
+class PrefixedStream(io.TextIOBase):
+    """A text stream that writes whole lines to another one, each with a prefix. It is no terminal.
+
+    Args:
+        stream: the other stream.
+        prefix: written before each line.
+    """
+
+    def __init__(self, stream: TextIO, prefix: str) -> None:
+        self._stream, self._prefix, self._rest = stream, prefix, ""
+
+    def write(self, text: str) -> int:
+        """Write the lines that `text` completes; keep the rest. A line goes out at once, never mixed with others'."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._stream.write(f"{self._prefix}{line}\n" if line else "\n")
+        if lines:
+            self._stream.flush()
+        return len(text)
+
+    def close_line(self) -> None:
+        """Write what has no end of line yet."""
+        if self._rest:
+            self.write("\n")
+
+    def fileno(self) -> int:
+        """Return the other stream's file descriptor."""
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The other stream's encoding."""
+        return self._stream.encoding
+
+
+def run_in_processes(function: Callable[..., int], runs: Sequence[tuple[str, dict[str, Any]]], num_jobs: int) -> int:
+    """Call a function for each run, in processes of their own, at most `num_jobs` at a time.
+
+    The processes are spawned, so each is as a program of its own: with its own threads, and without torch's state of
+    this one. Their lines begin with the run's name. A run that fails does not stop the others.
+
+    Args:
+        function: called in the process with the run's keyword arguments; its result is the exit code.
+        runs: the name and the arguments of each run.
+        num_jobs: the most processes at a time.
+
+    Returns:
+        The worst, that is the largest, of the exit codes; 128 + N for a process that signal N ended.
+
+    Raises:
+        Interrupted: the user asked to stop (Ctrl-C or SIGTERM); all processes have saved their runs and ended.
+    """
+    context, waiting, codes = multiprocessing.get_context("spawn"), list(runs), list[int]()
+    active: list[BaseProcess] = []
+    try:
+        while waiting or active:
+            while waiting and len(active) < num_jobs:
+                with signals.deferred():  # a signal between the start and the list would leave the process alone
+                    name, arguments = waiting.pop(0)
+                    process = context.Process(target=_child, args=(function, name, arguments), name=name)
+                    process.start()
+                    active.append(process)
+            connection.wait([one.sentinel for one in active])
+            for ended in [one for one in active if not one.is_alive()]:
+                active.remove(ended)
+                codes.append(_exit_code(ended))
+    except signals.Interrupted as stop:
+        for one in active:
+            one.terminate()
+        for one in active:
+            one.join()
+        stop.message = f"stopped; {len(active)} of {len(runs)} runs were training" + (
+            f", and {len(waiting)} had not begun" if waiting else ""
+        )
+        raise
+    return max(codes, default=0)
+
+
+def _exit_code(process: BaseProcess) -> int:
+    """Return the exit code of a process that has ended, and say so if a signal ended it."""
+    code = process.exitcode or 0
+    if code >= 0:
+        return code
+    tell(f"{process.name} was ended by signal {-code}; --resume goes on from its last checkpoint, if there is one")
+    return 128 - code
+
+
+def _stop_with_parent() -> None:
+    """Ask this process to save its run and to end when its parent has ended, also by SIGKILL."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _child(function: Callable[..., int], name: str, arguments: dict[str, Any]) -> None:
+    """Call the function and end this process with its exit code."""
+    os.setpgrp()  # Ctrl-C in a terminal reaches the parent alone, which then sends one SIGTERM
+    out, err = PrefixedStream(sys.stdout, f"{name}: "), PrefixedStream(sys.stderr, f"{name}: ")
+    sys.stdout, sys.stderr = out, err
+    logging.raiseExceptions = False
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    with command_line(), signals.handled(to_the_end=True):
+        try:
+            code = function(**arguments)
+        except (UserError, signals.Interrupted) as error:
+            code = error.report()
+    out.close_line()
+    err.close_line()
+    sys.exit(code)

@@ -1,0 +1,23 @@
+"""Names that --help lists, written by docs/generate.py: the tables of the names import torch."""
+
+ALGORITHMS = (  # separated by spaces
+    "ddpg rdpg rdpg_s cddpg crdpg crdpg_s td3 rtd3 rtd3_s ctd3 crtd3 crtd3_s sac rsac rsac_s csac crsac crsac_s bc "
+    "rbc rbc_s cbc crbc crbc_s td3_bc rtd3_bc rtd3_bc_s ctd3_bc crtd3_bc crtd3_bc_s iql riql riql_s ciql criql "
+    "criql_s cql rcql rcql_s ccql crcql crcql_s bcq rbcq rbcq_s cbcq crbcq crbcq_s "
+)
+
+ENVIRONMENTS = (  # separated by spaces
+    "pendulum-v0 pendulum-p-v0 pendulum-v-v0 pendulum-va-v0 pendulum-p-concat5-v0 pendulum-v-concat10-v0 "
+    "pendulum-va-concat10-v0 pendulum-img-v0 dmc-cartpole-balance-v0 dmc-cartpole-balance-p-v0 "
+    "dmc-cartpole-balance-va-v0 dmc-cartpole-balance-p-concat5-v0 dmc-cartpole-balance-va-concat10-v0 "
+    "dmc-cartpole-swingup-v0 dmc-cartpole-swingup-p-v0 dmc-cartpole-swingup-va-v0 dmc-cartpole-swingup-p-concat5-v0 "
+    "dmc-cartpole-swingup-va-concat10-v0 dmc-cartpole-balance-img-v0 dmc-cartpole-balance-mdp-img-concat3-v0 "
+    "dmc-walker-walk-img-v0 dmc-walker-walk-mdp-img-concat3-v0 reacher-mdp-v0 reacher-pomdp-v0 hopper-bullet-v0 "
+    "hopper-bullet-p-v0 hopper-bullet-v-v0 walker2d-bullet-v0 walker2d-bullet-p-v0 walker2d-bullet-v-v0 "
+    "halfcheetah-bullet-v0 halfcheetah-bullet-p-v0 halfcheetah-bullet-v-v0 halfcheetah-p-v0 ant-bullet-v0 "
+    "ant-bullet-p-v0 ant-bullet-v-v0 ant-p-v0 hopper-mujoco-v0 hopper-mujoco-p-v0 hopper-mujoco-v-v0 "
+    "walker2d-mujoco-v0 walker2d-mujoco-p-v0 walker2d-mujoco-v-v0 halfcheetah-mujoco-v0 halfcheetah-mujoco-p-v0 "
+    "halfcheetah-mujoco-v-v0 ant-mujoco-v0 ant-mujoco-p-v0 ant-mujoco-v-v0 water-maze-simple-mdp-v0 "
+    "water-maze-simple-pomdp-v0 water-maze-simple-pomdp-concat10-v0 bumps-normal-test-v0 corridor-10-v0 "
+    "corridor-30-v0 corridor-100-v0 corridor-300-v0 corridor-1000-v0 "
+)

@@ -1,0 +1,210 @@
+"""The commands and their options: what each takes, and what --help says about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from offpcc.cli import arguments
+
+COMMANDS = {  # where each command is, and its help
+    "train": ("offpcc.cli.train:train", "Train an agent, resume a run, or show what it learned. This is the default."),
+    "evaluate": ("offpcc.cli.commands:evaluate", "Print the returns of a saved actor over many episodes."),
+    "plot": (
+        "offpcc.cli.commands:plot",
+        "Draw learning curves: mean and spread over run ids, a line for each setting.",
+    ),
+    "params": ("offpcc.cli.params:params", "Print all hyper-parameters of an algorithm: default, meaning, range."),
+    "envs": ("offpcc.cli.commands:envs", "List the environments, their sizes and what they hide."),
+    "check": (
+        "offpcc.cli.commands:check",
+        "Print what would spoil learning in an environment or in recorded data. The exit code is 1 if anything does.",
+    ),
+    "collect": ("offpcc.cli.collect:collect", "Record a data set in D4RL's HDF5 format, and in Minari's."),
+}
+OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
+    "--actor": {
+        "required": True,
+        "metavar": "FOLDER|random",
+        "help": "Take the actions of this actor: a run's folder, an actor's file, or `random` for random actions.",
+    },
+    "--algo": {
+        "required": True,
+        "metavar": "NAME",
+        "help": "Train with this algorithm: a name of the list below, or a class of your own.",
+    },
+    "--config": {
+        "metavar": "FILE.gin",
+        "help": "Read this gin file first, whose imports or wrappers make the environment.",
+    },
+    "--dataset": {
+        "metavar": "DATA",
+        "help": "Check recorded data: an HDF5 file, D4RL's name of a data set, or minari:ID.",
+    },
+    "--dataset_fraction": {
+        "type": arguments.fraction,
+        "default": 1.0,
+        "metavar": "F",
+        "help": "Use this part of the data's steps: the first episodes that hold it. The default is 1.0, all of them.",
+    },
+    "--deterministic": {"action": "store_true", "help": "Act without exploration."},
+    "--device": {
+        "metavar": "cpu|cuda|cuda:N",
+        "help": "Compute on this device. The default is CUDA if there is a GPU, else the CPU.",
+    },
+    "--env": {"metavar": "NAME", "help": "Use this environment: a name of `offpcc envs`, or any Gymnasium id."},
+    "--episodes": {"type": arguments.positive, "metavar": "N", "help": "Play this many episodes."},
+    "--gallery": {
+        "type": arguments.file,
+        "metavar": "FILE.png",
+        "help": "Draw a picture with a frame of each family of environments, in place of the list.",
+    },
+    "--gin": {
+        "nargs": "+",
+        "action": "extend",
+        "default": [],
+        "metavar": "BINDING",
+        "help": 'Set hyper-parameters, as in --gin "SAC.lr=1e-4" "train.num_epochs=50". They override those of the '
+        "config. `offpcc params` lists them all.",
+    },
+    "--import": {
+        "dest": "modules",
+        "type": arguments.module,
+        "action": "append",
+        "default": [],
+        "metavar": "MODULE",
+        "help": "Import this module, which defines parts of your own. A run's folder does not import by itself. The "
+        "option may be given again.",
+    },
+    "--jobs": {
+        "type": arguments.num_jobs,
+        "metavar": "N",
+        "default": 1,
+        "help": "Train this many run ids at a time, each in a process of its own. The default is 1.",
+    },
+    "--json": {
+        "dest": "json_output",
+        "action": "store_true",
+        "help": "Print JSON, and nothing else, to the standard output.",
+    },
+    "--longest_episode": {
+        "type": arguments.positive,
+        "metavar": "N",
+        "help": "Report an episode of more steps than this as a fault. The default is 27000.",
+    },
+    "--metric": {
+        "default": "test/return",
+        "metavar": "COLUMN",
+        "help": "Draw this column of progress.csv. The default is test/return.",
+    },
+    "--minari": {"metavar": "ID", "help": "Also write the steps as a Minari data set with this id."},
+    "--num_envs": {
+        "type": arguments.num_envs,
+        "default": 20,
+        "metavar": "N",
+        "help": "Play at most this many episodes side by side. The default is 20.",
+    },
+    "--out": {
+        "type": arguments.file,
+        "required": True,
+        "metavar": "FILE.hdf5",
+        "help": "Write the steps into this file.",
+    },
+    "--output": {"type": arguments.file, "metavar": "FILE.png", "help": "Write the picture into this file."},
+    "--record": {"action": "store_true", "help": "Do not train; record the saved actor as MP4 files."},
+    "--render": {
+        "action": "store_true",
+        "help": "Do not train; show the saved actor in a window, or record it if there is no screen.",
+    },
+    "--results": {
+        "metavar": "DIR",
+        "help": "Keep the runs in this folder. The default is $OFFPCC_RESULTS, else results/ of the checkout, else "
+        "results/ of the working directory.",
+    },
+    "--resume": {
+        "action": "store_true",
+        "help": "Go on from the last checkpoint of the run, exactly as if it had not stopped.",
+    },
+    "--run_id": {
+        "type": arguments.run_id,
+        "nargs": "+",
+        "default": [1],
+        "metavar": "N",
+        "help": "Train a run for each of these ids. An id is the run's seed and the name of its folder. The default is "
+        "1.",
+    },
+    "--save_dataset": {
+        "type": arguments.file,
+        "metavar": "FILE.hdf5",
+        "help": "Record every step of training into this file, as a data set.",
+    },
+    "--seed": {"type": arguments.run_id, "metavar": "N", "help": "Use this seed."},
+    "--steps": {"type": arguments.positive, "metavar": "N", "help": "Take this many environment steps."},
+    "--threads": {
+        "type": arguments.num_threads,
+        "metavar": "N",
+        "default": 1,
+        "help": "Use this many CPU threads of torch. The default is 1, which is fastest on a busy machine.",
+    },
+    "--track": {"action": "store_true", "help": "Also log the run to Weights & Biases."},
+    "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
+    "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
+}
+TAKES = {  # the options of each command
+    "train": "--env --dataset --dataset_fraction --algo --config --import --run_id --jobs --gin --device --threads "
+    "--resume --render --record --save_dataset --episodes --track --results",
+    "evaluate": "folder --episodes --env --seed --num_envs --json --config --import --device --threads",
+    "plot": "folder --output --metric",
+    "params": "name --json --import",
+    "envs": "--gallery",
+    "check": "--env --dataset --dataset_fraction --output --steps --longest_episode --seed --config --import",
+    "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --config --import --device "
+    "--threads",
+}
+OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above
+    "train --env": {
+        "help": "Learn in this environment: a name of `offpcc envs`, any Gymnasium id, MODULE:ID of your own, or "
+        "D4RL's name of a data set, which names both data and environment."
+    },
+    "train --dataset": {
+        "help": "Learn from recorded data and not from interaction: an HDF5 file, D4RL's name of a data set, or "
+        "minari:ID. Then --env is only for tests."
+    },
+    "train --config": {
+        "help": "Read the settings from this gin file. It is searched for as given, from the repository's root, and "
+        "below configs/. The default is a file of configs/defaults/, by the kind of agent and data; for a run that "
+        "exists, its own config."
+    },
+    "train --episodes": {"help": "Show or record this many episodes with --render or --record. The default is 3."},
+    "evaluate folder": {"help": "Evaluate the actor in this folder of a run, or in this actor's file."},
+    "evaluate --episodes": {"default": 100, "help": "Play this many episodes. The default is 100."},
+    "evaluate --env": {"help": "Play in this environment. The default is that of the run."},
+    "evaluate --seed": {
+        "default": 2_000_000,
+        "help": "Use this seed for the first episode, and the numbers after it for the others. The default is 2000000.",
+    },
+    "evaluate --config": {"help": "Read this gin file first, whose imports define classes of your own."},
+    "plot folder": {"nargs": "+", "help": "Draw the runs in these folders: of runs, algorithms or environments."},
+    "plot --output": {
+        "default": Path("curves.png"),
+        "help": "Write the picture into this file: PNG, PDF or SVG. The default is curves.png.",
+    },
+    "params name": {
+        "help": "Explain this one: an algorithm as for --algo, a memory such as lstm, or a class or function of gin "
+        "such as ReplayBuffer or train. Without it, the command lists all names."
+    },
+    "check --env": {
+        "help": "Check this environment: a name of `offpcc envs`, any Gymnasium id, or MODULE:ID of your own. With "
+        "--dataset, compare the data with it."
+    },
+    "check --output": {"help": "Draw the returns and lengths of the data's episodes into this file."},
+    "check --steps": {"help": "Walk through the environment for at most this many steps. The default is 2000."},
+    "check --seed": {"help": "Use this seed for the environment and the actions. The default is 0."},
+    "collect --env": {"required": True},
+    "collect --steps": {"required": True, "help": "Record this many environment steps."},
+    "collect --seed": {
+        "default": 0,
+        "help": "Use this seed for the environment, the noise and the random actions. The default is 0.",
+    },
+    "collect --resume": {"help": "Go on with a recording that was stopped."},
+}

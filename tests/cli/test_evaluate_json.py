@@ -1,0 +1,76 @@
+"""`offpcc evaluate --json`: all episodes and their statistics, and nothing else on the standard output."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from conftest import run_folder
+
+import offpcc
+from offpcc.cli.commands import summary
+from offpcc.training.interaction import EpisodeResult
+
+ROOT = Path(offpcc.__file__).parents[1]
+NOISY = """
+import os
+import gymnasium
+from gymnasium.envs.classic_control import PendulumEnv
+
+class Noisy(PendulumEnv):
+    def reset(self, **kwargs):
+        print("hello from Python", flush=True)
+        os.write(1, b"hello from C\\n")
+        return super().reset(**kwargs)
+
+gymnasium.register("noisy-v0", entry_point=Noisy, max_episode_steps=9)
+"""
+
+
+def test_json_has_all_episodes_and_their_statistics(quick, launch, tmp_path):
+    quick("sac", bindings=["train.num_epochs=1"])
+    run = run_folder(tmp_path)
+    code, out, err = launch("evaluate", run, "--episodes", 5, "--seed", 7, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    returns = np.array(found["returns"])
+    assert found["env"] == "pendulum-p-v0" and found["actor"] == str(run / "actor_best.pt")
+    assert found["seeds"] == [7, 8, 9, 10, 11] and found["lengths"] == [200] * 5
+    assert len(returns) == found["num_episodes"] == 5 and len(set(returns)) == 5
+    assert found["mean"] == returns.mean() and found["std"] == returns.std()
+    assert returns.min() <= found["interval"]["low"] < found["mean"] < found["interval"]["high"] <= returns.max()
+    assert "bootstrap" in found["interval"]["method"] and found["interval"]["level"] == 0.95
+    plain = launch("evaluate", run, "--episodes", 5, "--seed", 7)[1]
+    assert f"mean {returns.mean():.1f}, s.d. {returns.std():.1f}" in plain
+    code, out, _ = launch("evaluate", run, "--episodes", 1, "--json")
+    assert code == 0 and json.loads(out)["interval"] is None
+
+
+def test_the_interval_is_that_of_a_mean():
+    """For many normal returns it is the mean +- 1.96 standard errors."""
+    returns = np.random.default_rng(1).normal(100.0, 10.0, 400)
+    found = summary("e", Path("a.pt"), [EpisodeResult(one, 3) for one in returns], range(400))["interval"]
+    error = returns.std() / 20.0
+    assert abs(found["low"] - (returns.mean() - 1.96 * error)) < 0.1 * error
+    assert abs(found["high"] - (returns.mean() + 1.96 * error)) < 0.1 * error
+
+
+def test_what_an_environment_prints_does_not_reach_the_standard_output(quick, tmp_path):
+    quick("sac", env="pendulum-v0", bindings=["train.num_epochs=1"])
+    (tmp_path / "lab_noisy.py").write_text(NOISY)
+    run = run_folder(tmp_path, "pendulum-v0")
+    words = ["evaluate", str(run), "--env", "lab_noisy:noisy-v0", "--episodes", "2", "--json"]
+    done = subprocess.run(
+        [sys.executable, ROOT / "offpcc" / "launch.py", *words], cwd=tmp_path, capture_output=True, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["lengths"] == [9, 9]
+    assert "hello from C" in done.stderr and "hello from Python" in done.stderr
+
+
+def test_a_refusal_leaves_the_standard_output_empty(launch):
+    code, out, err = launch("evaluate", "NOWHERE", "--json")
+    assert (code, out) == (2, "") and "there is no actor" in err

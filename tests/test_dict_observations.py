@@ -1,0 +1,607 @@
+"""Dict observations: packing, networks, environments, buffers, actors, resuming and learning."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import dict_task
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import offpcc
+from offpcc.algorithms.agent import load_actor
+from offpcc.config import loading
+from offpcc.config.registry import from_specification, specification
+from offpcc.core import DictShape, PackedDict
+from offpcc.envs.faults import EnvironmentFault
+from offpcc.envs.guard import guarded
+from offpcc.envs.make import UnsuitableEnvironment, make
+from offpcc.networks import Convolutional, InputShape
+from offpcc.networks.encoders import Inputs
+from offpcc.training.fit import fit
+from offpcc.training.spec import RunSpec
+from offpcc.utils.errors import UserError
+
+# Packing --------------------------------------------------------------------------------------------------------------
+
+ENTRIES = st.one_of(
+    st.builds(spaces.Box, st.just(-5.0), st.just(5.0), st.sampled_from([(), (3,), (2, 2)]), st.just(np.float32)),
+    st.builds(spaces.Box, st.just(0), st.just(255), st.sampled_from([(8, 9, 3), (1, 8, 8), (4,)]), st.just(np.uint8)),
+    st.builds(spaces.Box, st.just(-7), st.just(7), st.just((2,)), st.just(np.int64)),
+    st.builds(spaces.Discrete, st.integers(1, 4), start=st.integers(-2, 2)),
+    st.builds(spaces.MultiBinary, st.integers(1, 3)),
+    st.builds(spaces.MultiDiscrete, st.lists(st.integers(1, 3), min_size=1, max_size=3)),
+)
+DICTS = st.recursive(
+    st.dictionaries(st.sampled_from("abcd"), ENTRIES, min_size=1, max_size=4).map(spaces.Dict),
+    lambda inner: st.builds(lambda one, two: spaces.Dict({"in": one, **dict(two)}), inner, inner),
+    max_leaves=2,
+)
+
+
+def flat(observation, prefix=""):
+    for key, value in observation.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}/")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def plain(space, value):
+    """An entry as the networks should see it: numbers, one-hot choices, pixels in [0, 1] with channels first."""
+    value = np.asarray(value)
+    if isinstance(space, spaces.Discrete):
+        return [float(place == value - space.start) for place in range(space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        return [float(place == one) for one, n in zip(value, space.nvec, strict=True) for place in range(n)]
+    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
+        value = value if space.shape[0] == 1 else np.moveaxis(value, -1, 0)
+        return (value / np.float32(255)).astype(np.float32).ravel().tolist()
+    return value.astype(np.float32).ravel().tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(DICTS, st.integers(0, 2**31))
+def test_packed_observations_hold_every_entry(space, seed):
+    space.seed(seed)
+    packed, samples = PackedDict(space), [space.sample() for _ in range(3)]
+    rows = np.stack([packed.pack(sample) for sample in samples])
+    assert rows.dtype == np.uint8 and rows.shape == (3, *packed.shape) and all(packed.contains(row) for row in rows)
+    unpacked = packed.unpack(rows)
+    torch.testing.assert_close(packed.unpack(torch.from_numpy(rows)), torch.from_numpy(unpacked))
+    assert unpacked.dtype == np.float32 and unpacked.shape[1:] == packed.unpacked_shape
+    shape, kinds = packed.unpacked_shape, kinds_of(space)
+    for sample, row in zip(samples, unpacked, strict=True):
+        entries = dict(flat(sample))
+        for part in (*shape.vectors, *shape.images):
+            np.testing.assert_allclose(row[part.columns], plain(kinds[part.key], entries[part.key]), rtol=1e-6)
+    assert {part.key for part in (*shape.vectors, *shape.images)} == set(kinds)
+    many = {key: np.stack([dict(flat(sample))[key] for sample in samples]) for key in kinds}
+    np.testing.assert_array_equal(packed.pack(many, (3,)), rows)
+
+
+def kinds_of(space, prefix=""):
+    found = {}
+    for key, entry in space.items():
+        found |= kinds_of(entry, f"{prefix}{key}/") if isinstance(entry, spaces.Dict) else {f"{prefix}{key}": entry}
+    return found
+
+
+def test_the_parts_can_be_split_and_packed_again():
+    packed = PackedDict(dict_task.DictTarget.observation_space)
+    env = dict_task.DictTarget()
+    observation, _ = env.reset(seed=1)
+    parts = packed.split(packed.pack(observation)[None])
+    assert parts["camera"].shape == (1, 3, 16, 16) and parts["camera"].dtype == np.uint8
+    np.testing.assert_array_equal(parts["camera"][0], np.moveaxis(observation["camera"], -1, 0))
+    np.testing.assert_array_equal(parts["place"][0], observation["place"].astype(np.float32))
+    np.testing.assert_array_equal(parts["mirrored"][0], np.eye(2)[observation["mirrored"] - 1])
+
+
+def test_spaces_and_shapes_can_be_copied_and_written():
+    space = PackedDict(dict_task.DictTarget.observation_space)
+    for again in (copy.deepcopy(space), pickle.loads(pickle.dumps(space))):
+        assert again == space and again.unpacked_shape == space.unpacked_shape
+        assert again.unpacked_shape.images == space.unpacked_shape.images
+    assert isinstance(copy.deepcopy(space.unpacked_shape), DictShape)
+    assert PackedDict(from_specification(specification(space))) == space
+    assert space != PackedDict(spaces.Dict(place=spaces.Box(-1, 1, (space.shape[0],))))
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (spaces.Dict(name=spaces.Text(5)), "entry 'name' of a Dict observation is Text"),
+        (spaces.Dict(), "no numbers"),
+        (spaces.Dict(x=spaces.Box(-1, 1, (0,))), "no numbers"),
+        (spaces.Dict(x=spaces.MultiBinary(2**27)), "more than 67,108,864"),
+    ],
+)
+def test_a_dict_that_cannot_be_packed_is_refused(space, words):
+    with pytest.raises(UserError, match=words):
+        PackedDict(space)
+
+
+# Environments ---------------------------------------------------------------------------------------------------------
+
+
+def test_make_gives_the_dict_and_packs_it_for_training():
+    observation, _ = make(dict_task.NAME).reset(seed=3)
+    env = make(dict_task.NAME, scale_actions=True)
+    packed, _ = env.reset(seed=3)
+    assert set(observation) == {"camera", "place", "mirrored"}
+    np.testing.assert_array_equal(packed, env.observation_space.pack(observation))
+
+
+def broken(change):
+    class Broken(dict_task.DictTarget):
+        def _observation(self):
+            return change(super()._observation())
+
+    return Broken
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda seen: {**seen, "place": [np.nan]}, "returned an observation in which 'place' holds nan"),
+        (lambda seen: {**seen, "place": np.zeros(2)}, r"'place' is float64 of shape \(2,\), but its space is Box"),
+        (lambda seen: {**seen, "camera": seen["camera"] / 255}, r"'camera' is float64 of shape \(16, 16, 3\), but"),
+        (lambda seen: {**seen, "mirrored": 0}, "'mirrored' holds a choice outside of its space, Discrete"),
+        (lambda seen: {"camera": seen["camera"], "place": seen["place"]}, "'mirrored' is missing"),
+        (lambda seen: seen["place"], "returned .* for an observation, its space is a Dict"),
+    ],
+)
+def test_an_observation_that_does_not_fit_is_named(change, words):
+    name = "BrokenDict-v0"
+    gymnasium.register(name, entry_point=broken(change), max_episode_steps=10, disable_env_checker=True)
+    try:
+        env = guarded(make(name, scale_actions=True))
+        with pytest.raises(EnvironmentFault, match=words):
+            env.reset(seed=1)
+    finally:
+        del gymnasium.registry[name]
+
+
+def test_an_unsuitable_entry_is_named():
+    class Texts(dict_task.DictTarget):
+        observation_space = spaces.Dict(name=spaces.Text(5))
+
+    gymnasium.register("Texts-v0", entry_point=Texts)
+    try:
+        with pytest.raises(UnsuitableEnvironment, match="Texts-v0: the entry 'name' of a Dict observation"):
+            make("Texts-v0")
+    finally:
+        del gymnasium.registry["Texts-v0"]
+
+
+# Networks -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_convolutional_encoder_joins_images_and_vectors():
+    packed = PackedDict(dict_task.DictTarget.observation_space)
+    encoder = Convolutional(InputShape(packed.unpacked_shape, 2), use_previous_action=True)
+    alone = Convolutional(InputShape((3, 16, 16), 2))
+    alone.convolutions, alone.features = encoder.images[0]
+    env = dict_task.DictTarget()
+    seen = [env.reset(seed=seed)[0] for seed in range(6)]
+    rows = torch.from_numpy(np.stack([packed.pack(one) for one in seen])).view(2, 3, -1)
+    frames = torch.from_numpy(np.stack([one["camera"] for one in seen])).movedim(-1, 1).view(2, 3, 3, 16, 16)
+    actions, rewards = torch.randn(2, 3, 2), torch.zeros(2, 3, 1)
+    h, _ = encoder(Inputs(packed.unpack(rows), actions, rewards))
+    assert h.shape == (2, 3, encoder.dim) and encoder.dim == 50 + 3 + 2
+    torch.testing.assert_close(h[..., :50], alone(Inputs(frames, actions, rewards))[0])
+    torch.testing.assert_close(h[..., 50:53], packed.unpack(rows)[..., :3])
+    torch.testing.assert_close(h[..., 53:], actions)
+
+
+@pytest.mark.parametrize(
+    ("algo", "space", "words"),
+    [
+        ("sac", dict_task.DictTarget.observation_space, "entries that are images.*choose an algorithm with c in front"),
+        ("csac", spaces.Dict(x=spaces.Box(-1, 1, (3,))), "a Dict without images.*without c in front"),
+    ],
+)
+def test_an_encoder_that_does_not_suit_is_refused(algo, space, words):
+    with pytest.raises(UserError, match=words):
+        offpcc.algorithms.find_algorithm(algo)(space, spaces.Box(-1, 1, (1,)))
+
+
+def batch_of(agent, seed=0):
+    """A batch of two sequences of three steps from the task."""
+    env, rows = dict_task.DictTarget(), []
+    for number in range(8):
+        rows.append(agent.packed.pack(env.reset(seed=seed + number)[0]))
+    observations = torch.from_numpy(np.stack(rows)).view(2, 4, -1)
+    one = torch.ones(2, 4, 1)
+    from offpcc.core import Batch
+
+    actions = torch.rand(2, 3, 2) * 2 - 1
+    return Batch(
+        observations, actions, torch.rand(2, 3, 1), torch.zeros(2, 3, 1), one, one[:, 1:], actions[:, 0], one[:, 0]
+    )
+
+
+def test_normalisation_is_for_the_vectors_and_shifts_are_for_the_images():
+    space, actions = dict_task.DictTarget.observation_space, dict_task.DictTarget.action_space
+    agent = offpcc.algorithms.find_algorithm("crsac")(space, actions, normalize_observations=True, seed=1)
+    batch = batch_of(agent)
+    raw, prepared = agent.packed.unpack(batch.observations), agent.prepare(batch).observations
+    counted = raw[:, :-1, :3].flatten(0, 1)
+    expected = (raw[..., :3] - counted.mean(0)) / (counted.var(0, unbiased=False) + 1e-8).sqrt()
+    torch.testing.assert_close(prepared[..., :3], expected.clamp(-10, 10), rtol=1e-3, atol=1e-3)
+    images, shifted = (x[..., 3:].view(2, 4, 3, 16, 16) for x in (raw, prepared))
+    assert not torch.equal(images, shifted)
+    # The stripe is vertical, so a shift moves its column only; the pixels' values stay.
+    assert set(shifted.unique().tolist()) <= set(images.unique().tolist())
+    calm = agent.prepare(batch, learns=False).observations
+    torch.testing.assert_close(calm[..., 3:], raw[..., 3:])
+
+
+@pytest.mark.parametrize("algo", ["csac", "crtd3", "crsac_s", "cddpg", "cbc", "ccql", "criql", "cbcq", "ctd3_bc"])
+def test_every_algorithm_updates_from_dict_observations(algo):
+    space, actions = dict_task.DictTarget.observation_space, dict_task.DictTarget.action_space
+    agent = offpcc.algorithms.find_algorithm(algo)(space, actions, hidden_dims=(16, 16), seed=1)
+    batch = batch_of(agent)
+    if agent.memoryless:
+        batch = batch._replace(
+            observations=batch.observations[:, :2], actions=batch.actions[:, :1], rewards=batch.rewards[:, :1],
+            terminations=batch.terminations[:, :1], valid=batch.valid[:, :2], loss_mask=batch.loss_mask[:, :1],
+        )  # fmt: skip
+    before = [p.clone() for p in agent.actor.parameters()]
+    for _ in range(3):
+        stats = agent.update_networks(batch)
+    assert all(torch.isfinite(value).all() for value in stats.values())
+    assert any(not torch.equal(a, b) for a, b in zip(before, agent.actor.parameters(), strict=True))
+
+
+def test_vectors_alone_need_no_convolutions():
+    space = spaces.Dict(x=spaces.Box(-1, 1, (3,)), choice=spaces.Discrete(3))
+    agent = offpcc.algorithms.find_algorithm("rsac")(space, spaces.Box(-1, 1, (1,)), seed=1)
+    assert agent.observation_shape == (6,)
+    acting = offpcc.Agent(agent)
+    first = acting.act({"x": np.zeros(3), "choice": 0})
+    acting.reset()
+    assert not np.array_equal(acting.act({"x": np.zeros(3), "choice": 1}), first)
+
+
+# Buffers, actors and runs ---------------------------------------------------------------------------------------------
+
+QUICK = {
+    "num_epochs": 2, "num_steps_per_epoch": 60, "update_after": 30, "updates_per_step": 0.2,
+    "num_test_episodes_per_epoch": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algo", ["csac", "crsac"])
+def test_storage_takes_what_the_entries_take(algo):
+    experiment = offpcc.build(dict_task.NAME, algo, seed=1)
+    entries = 16 * 16 * 3 + 4 * (1 + 2)
+    assert experiment.buffer.bytes_per_frame == entries
+    assert experiment.buffer.bytes_per_step <= 1.05 * (entries + 4 * 2 + 4 + 4)
+
+
+@pytest.mark.parametrize("algo", ["csac", "crsac"])
+def test_a_run_resumes_exactly_and_its_actor_acts_alike(algo, tmp_path):
+    def spec(epochs):
+        bindings = [f"train.{key} = {value}" for key, value in {**QUICK, "num_epochs": epochs}.items()]
+        buffer = {"csac": "ReplayBuffer", "crsac": "RecurrentReplayBuffer"}[algo]
+        loading.load(None, [*bindings, f"{buffer}.batch_size = 4"])
+        return RunSpec.make(dict_task.NAME, algo, seed=2, algorithm={"hidden_dims": (16, 16)})
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    fit(spec(3), whole, announce=lambda text: None)
+    fit(spec(1), parts, announce=lambda text: None)
+    fit(spec(3), parts, resume=True, announce=lambda text: None)
+    for name in ("actor_last.pt", "actor_best.pt"):
+        assert (whole / name).read_bytes() == (parts / name).read_bytes()
+    timeless = [line.split(",")[:-2] for line in (whole / "progress.csv").read_text().splitlines()]
+    assert timeless == [line.split(",")[:-2] for line in (parts / "progress.csv").read_text().splitlines()]
+
+    env = gymnasium.make(dict_task.NAME)
+    agent, again = offpcc.Agent.load(whole / "actor_last.pt"), load_actor(whole / "actor_last.pt")
+    observation, _ = env.reset(seed=4)
+    action = agent.act(observation)
+    assert env.action_space.contains(action.astype(np.float32))
+    agent.reset()
+    np.testing.assert_array_equal(agent.act(again.packed.pack(observation)), action)
+
+
+def test_an_agent_of_arrays_refuses_a_dict():
+    agent = offpcc.Agent(offpcc.algorithms.find_algorithm("sac")(spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,))))
+    with pytest.raises(ValueError, match=r"act got a Dict observation, but this agent sees arrays of shape \(2,\)"):
+        agent.act({"x": np.zeros(2)})
+
+
+@pytest.mark.slow
+@pytest.mark.learning
+@pytest.mark.parametrize("algo", ["csac", "crsac"])
+def test_a_task_that_needs_image_vector_and_flag_is_learned(algo):
+    """Blind agents lose 1 a step: 0.5 for each coordinate they do not know."""
+    experiment = offpcc.build(dict_task.NAME, algo, seed=1, algorithm={"hidden_dims": (64, 64)})
+    experiment.train(
+        num_epochs=6, num_steps_per_epoch=500, update_after=500, updates_per_step=1, num_test_episodes_per_epoch=20
+    )
+    returns = [row["test/return"] for row in experiment.loop.rows]
+    assert max(returns) > -4.0, returns
+
+
+# Recorded data --------------------------------------------------------------------------------------------------------
+
+
+def recorded(tmp_path, name="target.hdf5", steps=300):
+    """A recording of random actions in the task, and the arrays that a user would have of it."""
+    from offpcc.cli.main import main
+
+    file = tmp_path / name
+    arguments = ["collect", "--env", dict_task.NAME, "--actor", "random", "--steps", str(steps), "--out", str(file)]
+    assert main([*arguments, "--import", "dict_task"]) == 0
+    return file
+
+
+def played(num_episodes=30, seed=0):
+    """Episodes of random actions, with observations by key, as a user's own loop makes them."""
+    env, generator, episodes = gymnasium.make(dict_task.NAME), np.random.default_rng(seed), []
+    for number in range(num_episodes):
+        seen, actions, rewards, over = [env.reset(seed=seed + number)[0]], [], [], False
+        while not over:
+            actions.append(generator.uniform(-3, 3, 2).astype(np.float32))
+            observation, reward, _, over, _ = env.step(actions[-1])
+            seen.append(observation)
+            rewards.append(reward)
+        observations = {key: np.stack([one[key] for one in seen]) for key in seen[0]}
+        episodes.append({"observations": observations, "actions": actions, "rewards": rewards, "terminated": False})
+    return episodes
+
+
+def test_a_recording_has_an_array_for_each_entry_and_is_read_again(tmp_path):
+    import h5py
+
+    file = recorded(tmp_path)
+    space = PackedDict(dict_task.DictTarget.observation_space)
+    with h5py.File(file) as content:
+        assert content["observations/camera"].shape == (300, 3, 16, 16)
+        assert content["observations/mirrored"].shape == (300, 2) and content["observations/place"].shape == (300, 1)
+        parts = {key: content[f"observations/{key}"][:] for key in content["observations"]}
+    data = offpcc.data.load(file)
+    assert data.observation_space.is_like(space) and data.num_transitions == 300
+    for key, part in space.split(data.observations).items():
+        np.testing.assert_array_equal(part, parts[key])
+    whole = offpcc.qlearning_dataset(data)
+    np.testing.assert_array_equal(whole["observations"]["camera"], parts["camera"])
+
+
+def test_a_recording_can_be_gone_on_with(tmp_path):
+    from offpcc.cli.main import main
+
+    arguments = ["collect", "--env", dict_task.NAME, "--actor", "random", "--import", "dict_task", "--out"]
+    whole, parts = tmp_path / "whole.hdf5", tmp_path / "parts.hdf5"
+    assert main([*arguments, str(whole), "--steps", "120"]) == 0
+    for extra in (["--steps", "55"], ["--steps", "120", "--resume"]):
+        assert main([*arguments, str(parts), *extra]) == 0
+    assert whole.read_bytes() == parts.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["hdf5", "npz", "arrays", "episodes"])
+def test_data_of_the_users_are_read_alike(kind, tmp_path):
+    import h5py
+
+    episodes, space = played(), dict_task.DictTarget.observation_space
+    hot = [
+        {**one, "observations": {**one["observations"], "mirrored": np.eye(2)[one["observations"]["mirrored"] - 1]}}
+        for one in episodes
+    ]
+    columns = {
+        f"observations/{key}": np.concatenate([one["observations"][key][:-1] for one in hot]) for key in space
+    } | {f"next_observations/{key}": np.concatenate([one["observations"][key][1:] for one in hot]) for key in space}
+    columns |= {key: np.concatenate([one[key] for one in hot]) for key in ("actions", "rewards")}
+    columns["terminals"], columns["timeouts"] = np.zeros((2, 300), bool)
+    columns["timeouts"][9::10] = True
+    expected = offpcc.Dataset.from_episodes(episodes, observation_space=space)
+    if kind == "episodes":
+        data = offpcc.Dataset.from_episodes(hot)
+    elif kind == "arrays":
+        given = {key: value for key, value in columns.items() if "/" not in key}
+        for name in ("observations", "next_observations"):
+            given[name] = {key: columns[f"{name}/{key}"] for key in space}
+        data = offpcc.Dataset.from_arrays(**given)
+    elif kind == "npz":
+        np.savez(tmp_path / "data.npz", **columns)
+        data = offpcc.data.load(tmp_path / "data.npz")
+    else:
+        with h5py.File(tmp_path / "data.hdf5", "w") as file:
+            for key, value in columns.items():
+                file[key] = value
+        data = offpcc.data.load(tmp_path / "data.hdf5")
+    np.testing.assert_array_equal(data.observations, expected.observations)
+    np.testing.assert_array_equal(data.final_observations, expected.final_observations)
+    assert data.num_transitions == expected.num_transitions == 300
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda seen: {**seen, "place": np.full_like(seen["place"], np.nan)},
+            r"episode 0: observations.*'place' holds",
+        ),
+        (lambda seen: {**seen, "place": seen["place"][:-1]}, "all entries are to be of one length"),
+        (lambda seen: {key: value for key, value in seen.items() if key != "camera"}, "'camera' is missing"),
+        (lambda seen: {**seen, "mirrored": seen["mirrored"] + 5}, "'mirrored' holds a choice outside of its space"),
+        (lambda seen: {**seen, "place": seen["place"].astype(str)}, "holds <U.*no numbers"),
+        (lambda seen: seen["place"], "one array, but the observation space is a Dict"),
+    ],
+)
+def test_unfit_data_are_refused_in_one_message(change, words):
+    episodes = played(2)
+    episodes[0]["observations"] = change(episodes[0]["observations"])
+    with pytest.raises(UserError, match=words):
+        offpcc.Dataset.from_episodes(episodes, observation_space=dict_task.DictTarget.observation_space)
+
+
+def test_data_and_environment_must_have_the_same_entries():
+    space = dict_task.DictTarget.observation_space
+    data = offpcc.Dataset.from_episodes(played(12), observation_space=space)
+    with pytest.raises(UserError, match=r"Dict observations \(mirrored \(2,\), .*\), but those of pendulum-p"):
+        offpcc.build("pendulum-p-v0", "cbc", dataset=replace_actions(data))
+    fewer = [{**one, "observations": {"place": one["observations"]["place"]}} for one in played(12)]
+    with pytest.raises(UserError, match=r"holds Dict observations \(place \(1,\)\), but DictTarget-v0 has a Dict"):
+        offpcc.build(dict_task.NAME, "cbc", dataset=offpcc.Dataset.from_episodes(fewer))
+
+
+def replace_actions(data):
+    import dataclasses
+
+    return dataclasses.replace(data, actions=data.actions[:, :1])
+
+
+@pytest.mark.parametrize("algo", ["cbc", "crcql"])
+def test_agents_learn_from_data_with_and_without_the_environment(algo, tmp_path):
+    file = recorded(tmp_path)
+    small = {"algorithm": {"hidden_dims": (16, 16)}, "buffer": {"batch_size": 8}}
+    settings = {"num_epochs": 1, "num_steps_per_epoch": 3, "num_test_episodes_per_epoch": 1}
+    for env in (dict_task.NAME, None):
+        experiment = offpcc.build(env, algo, dataset=file, seed=1, **small)
+        normalization = experiment.algorithm.normalization
+        assert normalization is not None and normalization.mean.shape == (3,)
+        numbers = experiment.recording.rows.observations[experiment.recording.rows.is_start][:, :12].copy()
+        expected = numbers.view(np.float32).astype(np.float64).mean(0)
+        np.testing.assert_allclose(normalization.mean.numpy(), expected, rtol=1e-5, atol=1e-6)
+        agent = experiment.train(**settings)
+        observation, _ = gymnasium.make(dict_task.NAME).reset(seed=3)
+        if env is None:  # then choices are known as they are recorded, one-hot
+            observation["mirrored"] = np.eye(2)[observation["mirrored"] - 1]
+            observation["camera"] = np.moveaxis(observation["camera"], -1, 0)
+        assert np.isfinite(agent.act(observation)).all()
+
+
+def test_the_doctors_read_dict_observations(tmp_path, capsys):
+    from offpcc.cli.main import main
+
+    file = recorded(tmp_path, steps=3_000)
+    capsys.readouterr()
+    assert main(["check", "--dataset", str(file), "--env", dict_task.NAME, "--import", "dict_task"]) == 0
+    assert "the agent in DictTarget-v0 sees uint8 of shape (780,)" in capsys.readouterr().out
+    assert main(["check", "--env", dict_task.NAME, "--import", "dict_task"]) == 0
+    assert "no fault" in capsys.readouterr().out
+
+
+def test_minari_keeps_the_entries(tmp_path, monkeypatch):
+    pytest.importorskip("minari")
+    from offpcc.cli.main import main
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    (tmp_path / "minari").mkdir()
+    arguments = ["collect", "--env", dict_task.NAME, "--actor", "random", "--steps", "40", "--import", "dict_task"]
+    assert main([*arguments, "--out", str(tmp_path / "a.hdf5"), "--minari", "dicts/target-v0"]) == 0
+    data, own = offpcc.data.load("minari:dicts/target-v0"), offpcc.data.load(tmp_path / "a.hdf5")
+    assert data.observation_space.is_like(own.observation_space)
+    np.testing.assert_array_equal(data.observations, own.observations)
+
+
+def test_wrappers_see_the_dict():
+    gymnasium_filter = gymnasium.wrappers.FilterObservation
+    env = make(dict_task.NAME, wrappers=[lambda env: gymnasium_filter(env, ["camera", "place"])], scale_actions=True)
+    assert set(env.observation_space.entries) == {"camera", "place"}
+
+
+@pytest.mark.slow
+@pytest.mark.learning
+def test_a_task_that_needs_image_vector_and_flag_is_learned_from_data():
+    data = offpcc.Dataset.from_episodes(played(400), observation_space=dict_task.DictTarget.observation_space)
+    experiment = offpcc.build(dict_task.NAME, "crcql", dataset=data, seed=1, algorithm={"hidden_dims": (64, 64)})
+    experiment.train(num_epochs=4, num_steps_per_epoch=1_000, num_test_episodes_per_epoch=20)
+    returns = [row["test/return"] for row in experiment.loop.rows]
+    assert max(returns) > -5.0, returns
+
+
+# What reviewers found -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)}), "a/b": spaces.Discrete(3)}), "cannot name an entry"),
+        (spaces.Dict({"a": spaces.Discrete(2), "a/b": spaces.Discrete(3)}), "begins with another entry's key"),
+        (spaces.Dict({"": spaces.Discrete(2)}), "cannot name an entry"),
+        (spaces.Dict({"frames": spaces.Box(0, 255, (4, 16, 16, 3), np.uint8)}), "put stacked images into the channels"),
+        (spaces.Dict({"many": spaces.MultiDiscrete([2**62] * 4 + [5])}), "numbers, more than"),
+    ],
+)
+def test_keys_and_sizes_that_would_go_wrong_are_refused(space, words):
+    with pytest.raises(UserError, match=words):
+        PackedDict(space)
+
+
+def test_a_file_that_declares_a_huge_dict_is_refused_before_memory_is_taken():
+    spec = {"dict": {str(number): {"box": [2**25], "dtype": "float32"} for number in range(100)}}
+    with pytest.raises(UserError, match="Dict observations of 3,355,443,200 numbers"):
+        from_specification(spec)
+
+
+def test_data_without_its_wrappers_are_refused_where_the_environment_has_some():
+    data = offpcc.Dataset.from_episodes(played(12), observation_space=dict_task.DictTarget.observation_space)
+    loading.load(
+        None,
+        [
+            "make.wrappers = [@gymnasium.FilterObservation]",
+            "gymnasium.FilterObservation.filter_keys = ['camera', 'place', 'mirrored']",
+        ],
+    )
+    with pytest.raises(UserError, match="does not say through which wrappers"):
+        offpcc.build(dict_task.NAME, "cbc", dataset=data)
+
+
+def test_mappings_are_for_observations_and_for_both_of_them():
+    steps = {"rewards": np.zeros(4), "terminations": np.zeros(4, bool), "truncations": np.zeros(4, bool)}
+    vectors, entries = np.zeros((4, 12), np.float32), {"x": np.zeros((4, 3), np.float32)}
+    from_arrays = offpcc.Dataset.from_arrays
+    with pytest.raises(UserError, match="actions is a mapping"):
+        from_arrays(observations=vectors, actions={"arm": np.zeros((4, 2))}, **steps)
+    with pytest.raises(UserError, match="one has entries by key"):
+        from_arrays(observations=vectors, next_observations=entries, actions=np.zeros((4, 2)), **steps)
+    with pytest.raises(UserError, match="one array, but the observation space is a Dict"):
+        space = spaces.Dict(x=spaces.Box(-1, 1, (12,)))
+        from_arrays(observations=vectors, actions=np.zeros((4, 2)), observation_space=space, **steps)
+
+
+def test_an_actor_of_other_entries_is_refused_though_their_bytes_are_as_many():
+    from offpcc.training.evaluation import open_environment
+
+    class Other(dict_task.DictTarget):
+        observation_space = spaces.Dict(a=spaces.Box(-1, 1, (192,)), b=spaces.Box(-1, 1, (3,)))
+
+    gymnasium.register("Other-v0", entry_point=Other)
+    try:
+        agent = offpcc.algorithms.find_algorithm("csac")(dict_task.DictTarget.observation_space, Other.action_space)
+        assert agent.space_shape == PackedDict(Other.observation_space).shape
+        with pytest.raises(
+            UserError, match=r"has Dict observations \(a \(192,\), b \(3,\)\), but the actor was trained"
+        ):
+            open_environment(lambda **given: make("Other-v0", **given), agent)
+    finally:
+        del gymnasium.registry["Other-v0"]
+
+
+def test_an_agent_acts_in_several_environments():
+    agent = offpcc.Agent(
+        offpcc.algorithms.find_algorithm("crsac")(
+            dict_task.DictTarget.observation_space, dict_task.DictTarget.action_space
+        )
+    )
+    seen = [dict_task.DictTarget().reset(seed=seed)[0] for seed in range(3)]
+    agent.reset(num_envs=3)
+    together = agent.act({key: np.stack([one[key] for one in seen]) for key in seen[0]})
+    for observation, action in zip(seen, together, strict=True):
+        agent.reset()
+        np.testing.assert_allclose(agent.act(observation), action, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="act got an observation that does not fit: 'camera' is missing"):
+        agent.act({"place": seen[0]["place"], "mirrored": 1})
+    with pytest.raises(ValueError, match="act got an array, but this agent sees a Dict: mirrored"):
+        agent.act(np.zeros(3))

@@ -1,0 +1,608 @@
+"""What Python users call, beyond the README: functions for environments, constructors, and what a process keeps."""
+
+import concurrent.futures
+import functools
+import importlib.util
+import inspect
+import json
+import pydoc
+import random
+import threading
+
+import gin
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from test_resume import assert_same
+
+import offpcc
+from offpcc.algorithms import ALGORITHMS
+from offpcc.data.datasets.load import load
+from offpcc.envs.faults import EnvironmentFault
+from offpcc.networks import Recurrent
+from offpcc.training import constructors
+from offpcc.training import fit as fit_module
+from offpcc.training.fit import fit
+from offpcc.training.loggers import Loggers
+from offpcc.training.run_fns import Callback
+from offpcc.training.spec import RunSpec, torch_settings
+from offpcc.utils.errors import UserError
+
+SMALL = {"hidden_dims": (8,)}
+SHORT = {"num_steps_per_epoch": 210, "update_after": 200, "num_test_episodes_per_epoch": 1}
+
+
+class Drift(gymnasium.Env):
+    """A point that drifts, for 40 steps."""
+
+    observation_space = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-3.0, 3.0, (1,), np.float32)
+
+    def __init__(self, start=0.0):
+        self.start = start
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.t = self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32) + np.float32(self.start), 0
+        return self.x.copy(), {}
+
+    def step(self, action):
+        self.t += 1
+        self.x = np.clip(self.x + 0.1 * float(action[0]), -10.0, 10.0).astype(np.float32)
+        return self.x.copy(), -float(np.abs(self.x).sum()), False, self.t == 40, {}
+
+
+def make_drift(start=0.0):
+    return Drift(start)
+
+
+def weights(experiment):
+    return {name: value.clone() for name, value in experiment.algorithm.actor.state_dict().items()}
+
+
+def assert_same_weights(one, two):
+    assert one.keys() == two.keys()
+    for name in one:
+        assert torch.equal(one[name], two[name]), name
+
+
+def train(experiment, **given):
+    experiment.train(Loggers([]), **{"num_epochs": 1, **SHORT, **given})
+    return experiment
+
+
+# Functions for environments ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env", "label"),
+    [
+        (lambda: gymnasium.make("pendulum-p-v0"), "pendulum-p-v0"),
+        (functools.partial(Drift, start=0.5), "Drift"),
+        (Drift, "Drift"),
+        (make_drift, "make_drift"),
+    ],
+    ids=["lambda", "partial", "class", "function"],
+)
+def test_a_function_or_a_class_makes_the_environment(env, label):
+    learner = train(offpcc.build(env, "sac", algorithm=SMALL))
+    assert learner.title == f"{label} sac"
+    assert learner.loop.num_updates == 10
+    assert learner.loop.rows[0]["test/return"] is not None
+
+
+def test_a_function_trains_with_the_bytes_of_the_name():
+    by_name = train(offpcc.build("pendulum-p-v0", "sac", seed=3, algorithm=SMALL))
+    by_function = train(offpcc.build(lambda: gymnasium.make("pendulum-p-v0"), "sac", seed=3, algorithm=SMALL))
+    assert_same_weights(weights(by_name), weights(by_function))
+
+
+@pytest.mark.parametrize("algo", ["sac", "rsac"])
+def test_a_run_of_a_function_resumes_exactly(tmp_path, monkeypatch, algo):
+    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+
+    def run(folder, num_epochs, resume=False):
+        offpcc.configure("test/template_short.gin", f"train.num_epochs = {num_epochs}", "train.update_after = 100",
+                         "train.num_steps_per_epoch = 110", "train.num_test_episodes_per_epoch = 1")  # fmt: skip
+        fit(RunSpec.make(Drift, algo, seed=1), tmp_path / folder, resume=resume, announce=lambda line: None)
+        return tmp_path / folder
+
+    straight = run("straight", 2)
+    run("halves", 1)
+    halves = run("halves", 2, resume=True)
+    assert json.loads((halves / "run.json").read_text())["env"] == "Drift"
+    assert (straight / "actor_last.pt").read_bytes() == (halves / "actor_last.pt").read_bytes()
+    with pytest.raises(UserError, match=r"was made with env Drift, but this one has make_drift"):
+        fit(RunSpec.make(make_drift, algo, seed=1), halves, resume=True)
+
+
+def test_the_folder_of_a_function_has_its_name(tmp_path):
+    spec = RunSpec.make(make_drift, "sac", seed=4, results=tmp_path)
+    assert fit_module.run_folder(spec).path == tmp_path / "make_drift" / "sac" / "4"
+
+
+def test_worker_processes_make_what_a_function_makes():
+    four = {"num_envs": 2, "worker_processes": True}
+    workers = offpcc.build(make_drift, "sac", seed=3, algorithm=SMALL, environments=four)
+    local = offpcc.build(make_drift, "sac", seed=3, algorithm=SMALL, environments={"num_envs": 2})
+    try:
+        assert_same_weights(weights(train(workers)), weights(train(local)))
+    finally:
+        workers.close()
+
+
+def test_a_function_that_cannot_be_pickled_is_refused_for_worker_processes():
+    lock = threading.Lock()
+    with pytest.raises(UserError, match=r"cannot be sent to worker processes.*at the top of a module"):
+        offpcc.build(lambda: Drift(lock.locked()), "sac", environments={"worker_processes": True})
+
+
+@pytest.mark.parametrize("call", [offpcc.make, lambda env: offpcc.build(env, "sac")], ids=["make", "build"])
+def test_a_made_environment_is_refused_with_the_function_that_makes_it(call):
+    with pytest.raises(UserError, match=r'Pendulum-v1 is made already.*lambda: gymnasium.make\("Pendulum-v1"\)'):
+        call(gymnasium.make("Pendulum-v1"))
+    with pytest.raises(UserError, match=r"Drift is made already.*lambda: Drift\(\)"):
+        call(Drift())
+    with pytest.raises(UserError, match=r'environments=\{"num_envs": N\}'):
+        call(gymnasium.make_vec("Pendulum-v1", 2))
+    with pytest.raises(UserError, match=r"an environment cannot be 3; give a name"):
+        call(3)
+
+
+def test_a_function_that_makes_no_new_environment_is_refused():
+    made = Drift()
+    with pytest.raises(UserError, match=r"the same environment object again.*lambda: Drift\(\)"):
+        offpcc.build(lambda: gymnasium.wrappers.TimeLimit(made, 9), "sac")
+    with pytest.raises(UserError, match=r"the function gives 7, which is no gymnasium.Env"):
+        offpcc.build(lambda: 7, "sac")
+
+    def broken():
+        raise ValueError("no such body")
+
+    with pytest.raises(UserError, match=r"broken cannot be made: ValueError: no such body"):
+        offpcc.build(broken, "sac")
+    with pytest.raises(UserError, match=r"make_drift does not take the arguments stop"):
+        offpcc.make(make_drift, kwargs={"stop": 1})
+    with pytest.raises(UserError, match=r"make_drift cannot be drawn as 'rgb_array'.*take the argument render_mode"):
+        offpcc.make(make_drift, render_mode="rgb_array")
+
+
+def test_a_run_of_a_function_records_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+    offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 80")
+    spec = RunSpec.make(Drift, "sac", save_dataset=tmp_path / "drift.hdf5")
+    fit(spec, tmp_path / "run", announce=lambda line: None)
+    assert len(offpcc.qlearning_dataset(tmp_path / "drift.hdf5")["rewards"]) == 80
+
+
+# Defaults -------------------------------------------------------------------------------------------------------------
+
+
+def test_training_without_settings_has_a_default_length_and_says_so(capsys, monkeypatch):
+    monkeypatch.setattr("offpcc.training.experiment.DEFAULT_EPOCHS", 1)
+    learner = offpcc.build("pendulum-v0", "sac", algorithm=SMALL)
+    learner.train(num_steps_per_epoch=20, num_test_episodes_per_epoch=0, update_after=10)
+    told = capsys.readouterr().out
+    assert "num_epochs is not given, so the run has 1 epochs of 20 steps: 20 steps, the first 10 at random" in told
+    assert learner.loop.num_updates == 10
+    train(learner, num_epochs=2, num_steps_per_epoch=20)
+    assert learner.loop.epoch == 2 and "not given" not in capsys.readouterr().out
+
+
+def test_a_seed_is_drawn_and_printed(capsys):
+    one, other = (offpcc.build("pendulum-v0", "sac", seed=None, algorithm=SMALL).spec.seed for _ in range(2))
+    assert one != other
+    assert f"the seed {one} was drawn; seed={one} repeats this run" in capsys.readouterr().err
+
+
+def test_a_setting_of_train_that_does_not_exist_is_named():
+    with pytest.raises(UserError, match=r"train takes no argument 'num_epoch'; did you mean num_epochs"):
+        offpcc.build("pendulum-v0", "sac", algorithm=SMALL).train(num_epoch=3)
+
+
+def test_training_goes_on_after_stop_return_when_asked_for_more():
+    learner = train(offpcc.build(Drift, "sac", algorithm=SMALL), num_epochs=3, stop_return=-1e6)
+    assert learner.loop.epoch == 1 and learner.loop.stopped
+    assert train(learner, num_epochs=3, stop_return=-1e6).loop.epoch == 1, "nothing else is asked for"
+    assert train(learner, num_epochs=4, stop_return=-1e6).loop.epoch == 2, "until the next test"
+    assert train(learner, num_epochs=4).loop.epoch == 4
+    once = train(offpcc.build(Drift, "sac", algorithm=SMALL), num_epochs=4)
+    assert_same_weights(weights(learner), weights(once))
+
+
+# What a process keeps -------------------------------------------------------------------------------------------------
+
+
+class Broken(Drift):
+    def step(self, action):
+        if self.t == 30:
+            raise ValueError("worn out")
+        return super().step(action)
+
+
+@pytest.fixture
+def three_threads():
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(1)
+
+
+def test_building_and_training_keep_the_settings_of_the_process(three_threads, monkeypatch):
+    offpcc.configure(None, "SAC.gamma = 0.9")
+    bindings, seen = gin.config_str(), []
+    learner = offpcc.build(Drift, "sac", algorithm=SMALL)
+    assert torch.get_num_threads() == 3
+    learner.train(Loggers([]), num_epochs=1, callbacks=[lambda run: seen.append(torch.get_num_threads())], **SHORT)
+    assert seen == [1], "while it trains"
+    assert torch.get_num_threads() == 3
+    with pytest.raises(EnvironmentFault, match="worn out"):
+        train(offpcc.build(Broken, "sac", algorithm=SMALL))
+    assert torch.get_num_threads() == 3
+    assert gin.config_str() == bindings
+
+
+def test_fit_keeps_threads_and_global_generators(three_threads, tmp_path, monkeypatch):
+    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+    offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 30")
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+    fit(RunSpec.make(Drift, "sac"), tmp_path / "run", announce=lambda line: None)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["threads"] == 1
+    with pytest.raises(EnvironmentFault, match="worn out"):
+        fit(RunSpec.make(Broken, "sac"), tmp_path / "broken", announce=lambda line: None)
+    assert torch.get_num_threads() == 3
+    assert before[0] == random.getstate() and before[1] == np.random.get_state()[1].tolist()
+    assert torch.equal(before[2], torch.get_rng_state())
+
+
+def test_cudnn_is_deterministic_for_a_run_alone(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    with pytest.raises(KeyError), torch_settings(torch.device("cuda"), None):
+        assert torch.backends.cudnn.deterministic and not torch.backends.cudnn.benchmark
+        raise KeyError
+    assert not torch.backends.cudnn.deterministic and torch.backends.cudnn.benchmark
+
+
+# Messages -------------------------------------------------------------------------------------------------------------
+
+
+def test_messages_carry_no_text_of_gin_and_name_arguments_of_python(tmp_path, monkeypatch):
+    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+    with pytest.raises(UserError) as caught:
+        offpcc.build("pendulum-v0", "sac", algorithm={"gamma": 2.0})
+    assert str(caught.value) == caught.value.message and "In call to" not in str(caught.value)
+    with pytest.raises(UserError) as caught:
+        offpcc.build("pendulum-v0", "sac", algorithm=SMALL).train(num_epochs=0)
+    assert str(caught.value) == "train.num_epochs is 0; it has to be a whole number, 1 or more"
+    with pytest.raises(UserError, match=r'num_epochs is not set.*add offpcc.configure\(FILE, "train.num_epochs=..."\)'):
+        fit(RunSpec.make(Drift, "sac"), tmp_path / "run")
+    offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 30")
+    fit(RunSpec.make(Drift, "sac"), tmp_path / "run", announce=lambda line: None)
+    with pytest.raises(UserError, match=r"^save_dataset= .*: the run did not record its first steps"):
+        offpcc.configure("test/template_short.gin", "train.num_epochs = 2", "train.num_steps_per_epoch = 30")
+        fit(RunSpec.make(Drift, "sac", save_dataset=tmp_path / "all.hdf5"), tmp_path / "run", resume=True)
+    offpcc.configure("test/template_short.gin", "train.num_epochs = 2", "SAC.gamma = 0.5")
+    with pytest.raises(UserError, match=r"in another folder by results=$"):
+        fit(RunSpec.make(Drift, "sac"), tmp_path / "run", resume=True)
+
+
+# Constructors ---------------------------------------------------------------------------------------------------------
+
+
+def test_there_is_a_constructor_for_each_name_of_an_algorithm():
+    names = {name for short, cls in ALGORITHMS.items() for name in (short.upper(), cls.__name__)}
+    assert names == {*constructors.NAMES}
+    assert names <= {*dir(offpcc)} and names <= {*offpcc.__all__}
+    assert offpcc.RSAC is offpcc.RecurrentSAC and offpcc.TD3_BC is offpcc.TD3BC
+    signature = inspect.signature(offpcc.RecurrentSAC)
+    assert next(iter(signature.parameters)) == "env" and {"lr", "gamma", "encoder", "autotune", "seed"} <= {
+        *signature.parameters
+    }
+    assert "observation_space" not in signature.parameters and signature.parameters["gamma"].default == 0.99
+    assert "gamma" in pydoc.render_doc(offpcc.RecurrentSAC)
+    with pytest.raises(AttributeError, match="SAK"):
+        offpcc.SAK
+
+
+@pytest.mark.parametrize("algo", ["sac", "rtd3"])
+def test_a_constructor_gives_the_bytes_of_the_same_values_by_gin(algo):
+    name = ALGORITHMS[algo].__name__
+    buffer = "ReplayBuffer" if algo == "sac" else "RecurrentReplayBuffer"
+    direct = getattr(offpcc, name)(Drift, lr=2e-3, gamma=0.9, hidden_dims=(8,), seed=5, buffer={"batch_size": 6})
+    given = f"{name}.lr = 2e-3", f"{name}.gamma = 0.9", f"{name}.hidden_dims = (8,)", f"{buffer}.batch_size = 6"
+    train(direct, update_after=100)
+    offpcc.configure(None, *given, "train.num_epochs = 1", *(f"train.{key} = {value}" for key, value in SHORT.items()))
+    by_gin = offpcc.build(Drift, algo, seed=5)
+    by_gin.train(Loggers([]), update_after=100)
+    assert direct.loop.num_updates > 50
+    assert_same(direct.algorithm.state_dict(), by_gin.algorithm.state_dict())
+    for one, other in zip(direct.buffer.chunks(), by_gin.buffer.chunks(), strict=True):
+        for ours, theirs in zip(one.arrays, other.arrays, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    rows = [[{k: v for k, v in row.items() if "time" not in k} for row in run.loop.rows] for run in (direct, by_gin)]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"learning_rate": 1e-3}, r"SAC takes no argument 'learning_rate'; in offpcc that is SAC.lr"),
+        ({"gama": 0.9}, r"SAC takes no argument 'gama'; did you mean gamma"),
+        ({"num_epochs": 3}, r"train takes it: SAC\(...\).train\(num_epochs=...\)"),
+        ({"batch_size": 3}, r'give it to the buffer: buffer=\{"batch_size": ...\}'),
+        ({"num_envs": 3}, r'give it to the environments: environments=\{"num_envs": ...\}'),
+        ({"observation_space": 3}, r"SAC takes no argument 'observation_space'"),
+        ({"gamma": 3}, r"SAC.gamma is 3; it has to be a number from 0 to 1"),
+    ],
+)
+def test_a_wrong_argument_of_a_constructor_is_named(given, message):
+    with pytest.raises(UserError, match=message):
+        offpcc.SAC("pendulum-v0", **given)
+    with pytest.raises(UserError, match="neither an environment nor a data set"):
+        offpcc.SAC()
+
+
+def test_a_run_without_gin_is_that_of_the_same_bindings_and_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+    settings = {**SHORT, "num_test_episodes_per_epoch": 2}
+
+    def run(folder, num_epochs, resume=False):
+        spec = RunSpec.make(Drift, "sac", algorithm=SMALL, training={**settings, "num_epochs": num_epochs})
+        fit(spec, tmp_path / folder, resume=resume, announce=lambda line: None)
+
+    run("direct", 1)
+    run("direct", 2, resume=True)
+    given = (f"train.{name} = {value}" for name, value in {**settings, "num_epochs": 2}.items())
+    offpcc.configure(None, *given, "SAC.hidden_dims = (8,)")
+    fit(RunSpec.make(Drift, "sac"), tmp_path / "gin", announce=lambda line: None)
+    runs = [offpcc.load_run(tmp_path / name) for name in ("direct", "gin")]
+    assert runs[0].config == runs[1].config
+    np.testing.assert_array_equal(*(run.curve.mean for run in runs))
+    actors = [offpcc.Agent.load(run.folder / "actor_last.pt").algorithm.actor.state_dict() for run in runs]
+    assert_same_weights(*actors)
+    offpcc.configure(None)
+    with pytest.raises(UserError, match=r"train.update_after is 150, but the run was made with 200"):
+        spec = RunSpec.make(Drift, "sac", algorithm=SMALL, training={**settings, "num_epochs": 3, "update_after": 150})
+        fit(spec, tmp_path / "direct", resume=True)
+    with pytest.raises(UserError, match=r"train takes no argument 'epochs'; did you mean num_epochs"):
+        RunSpec.make(Drift, "sac", training={"epochs": 3})
+
+
+# Acting ---------------------------------------------------------------------------------------------------------------
+
+
+def observations(steps, rows, seed=0):
+    return np.random.default_rng(seed).normal(size=(steps, rows, 2)).astype(np.float32)
+
+
+@pytest.mark.parametrize("algo", ["SAC", "RecurrentSAC"])
+@pytest.mark.parametrize("rows", [3, 12], ids=["numpy", "torch"])
+def test_an_agent_acts_in_several_environments_as_in_each(algo, rows):
+    cell = {} if algo == "SAC" else {"encoder": functools.partial(Recurrent, hidden_dim=4, use_previous_action=True)}
+    algorithm = getattr(offpcc, algo)(Drift, hidden_dims=(8,), **cell).algorithm
+    together, alone, seen = (
+        offpcc.Agent(algorithm),
+        [offpcc.Agent(algorithm) for _ in range(rows)],
+        observations(6, rows),
+    )
+    together.reset(num_envs=rows)
+    for step, batch in enumerate(seen):
+        begins = np.zeros(rows, bool)
+        if step == 4:  # the second episode of one row begins
+            begins[1] = True
+            alone[1].reset()
+        actions = together.act(batch, is_first=begins)
+        assert actions.shape == (rows, 1) and actions.dtype == np.float32
+        expected = [agent.act(one) for agent, one in zip(alone, batch, strict=True)]
+        np.testing.assert_allclose(actions, expected, rtol=1e-5, atol=1e-6)
+    together.reset()
+    assert together.act(seen[0, 0]).shape == (1,)
+
+
+def test_a_wrong_shape_is_told_with_the_right_one():
+    agent = offpcc.Agent(offpcc.SAC(Drift, **SMALL).algorithm)
+    with pytest.raises(ValueError, match=r"shape \(8, 2\), but wants \(2,\); for 8 .* call reset\(num_envs=8\) first"):
+        agent.act(np.zeros((8, 2)))
+    agent.reset(num_envs=8)
+    assert agent.act(np.zeros((8, 2))).shape == (8, 1)
+    with pytest.raises(ValueError, match=r"shape \(2,\), but wants \(8, 2\); give those of 8 .*, or call reset"):
+        agent.act(np.zeros(2))
+    with pytest.raises(ValueError, match=r"got 3 flags is_first, but there are 8 environments"):
+        agent.act(np.zeros((8, 2)), is_first=[True] * 3)
+    with pytest.raises(ValueError, match=r"got 2 previous rewards, but there are 8 environments"):
+        agent.act(np.zeros((8, 2)), [1.0, 2.0])
+    with pytest.raises(UserError, match=r"reset.num_envs is 0"):
+        agent.reset(num_envs=0)
+
+
+def test_evaluate_returns_the_returns_of_episodes():
+    agent = offpcc.Agent(offpcc.SAC(Drift, **SMALL).algorithm)
+    result = offpcc.evaluate(agent, Drift, episodes=5)
+    assert result.returns.shape == (5,) and result.lengths.tolist() == [40] * 5
+    assert result.mean == result.returns.mean() and result.std == result.returns.std()
+    half = 1.96 * result.returns.std(ddof=1) / 5**0.5
+    assert result.interval == pytest.approx((result.mean - half, result.mean + half))
+    assert "return over 5 episodes: mean" in str(result)
+    again = offpcc.evaluate(agent, Drift, episodes=5, num_envs=2)
+    np.testing.assert_allclose(result.returns, again.returns, rtol=1e-5)
+    assert np.isnan(offpcc.evaluate(agent, Drift, 1).interval).all()
+    with pytest.raises(UserError, match=r"evaluate.episodes is 0"):
+        offpcc.evaluate(agent, Drift, 0)
+    with pytest.raises(UserError, match="an agent is needed, not an object of str"):
+        offpcc.evaluate("actor.pt", Drift)
+    with pytest.raises(UserError, match=r"pendulum-v0 has observations of shape \(3,\).*with env="):
+        offpcc.evaluate(agent, "pendulum-v0")
+
+
+# Data sets and runs ---------------------------------------------------------------------------------------------------
+
+
+def assert_same_data(one, two):
+    for name in ("observations", "actions", "rewards", "terminations", "truncations", "stops", "final_observations",
+                 "last_is_transition", "is_whole"):  # fmt: skip
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name), err_msg=name)
+    for ours, theirs in zip(one.action_range, two.action_range, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_collect_gives_the_data_of_the_command_line(launch, tmp_path):
+    code, _, err = launch("collect", "--env", "pendulum-v0", "--actor", "random", "--steps", 450, "--out", "a.hdf5")
+    assert code == 0, err
+    before = random.getstate()
+    data = offpcc.collect("pendulum-v0", None, steps=450)
+    assert random.getstate() == before
+    assert_same_data(data, load(tmp_path / "a.hdf5"))
+    assert len(data) == 450 and data.num_episodes == 3 and not data.is_whole[-1]
+
+
+def test_an_agent_collects_and_keeps_its_noise():
+    algorithm = offpcc.RecurrentSAC(Drift, **SMALL).algorithm
+    noise = algorithm.noise
+    data = offpcc.collect(Drift, offpcc.Agent(algorithm), steps=80, seed=2)
+    assert algorithm.noise is noise
+    assert data.num_episodes == 2 and data.is_whole.all()
+    assert_same_data(data, offpcc.collect(Drift, algorithm, steps=80, seed=2))
+    learner = offpcc.BC(dataset=data, **SMALL)
+    learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=3)
+    assert learner.loop.num_updates == 3
+    with pytest.raises(UserError, match="deterministic has no effect on random actions"):
+        offpcc.collect(Drift, None, steps=3, deterministic=True)
+
+
+def test_a_data_set_is_saved_and_joined(tmp_path):
+    one, two = (offpcc.collect(Drift, None, steps=100, seed=seed) for seed in (1, 2))
+    one.save(tmp_path / "one.hdf5")
+    assert_same_data(load(tmp_path / "one.hdf5"), one)
+    both = one + two
+    assert len(both) == 200 and both.num_episodes == 6
+    assert both.is_whole.tolist() == [True, True, False] * 2
+    np.testing.assert_array_equal(both.returns, [*one.returns, *two.returns])
+    assert_same_data(both.select([3, 4, 5]), two)
+    assert both.metadata["env"] == "Drift" and "seed" not in both.metadata
+    both.save(tmp_path / "both.hdf5")
+    again = load(tmp_path / "both.hdf5")
+    assert again.is_whole.tolist() == [True] * 4 + [False] * 2
+    assert_same_data(again, both.select([0, 1, 3, 4, 2, 5]))
+    with pytest.raises(UserError, match=r"both.hdf5 is there and is not overwritten"):
+        both.save(tmp_path / "both.hdf5")
+    with pytest.raises(UserError, match=r"does not end in .hdf5 or .h5"):
+        both.save(tmp_path / "both.npz")
+    with pytest.raises(UserError, match=r"observations float32 \(2,\), but pendulum-v0 has float32 \(3,\)"):
+        one + offpcc.collect("pendulum-v0", None, steps=3)
+    with pytest.raises(UserError, match=r"has action_range .*with_range"):
+        one + offpcc.Dataset.from_arrays(
+            observations=one.observations, actions=one.actions, rewards=one.rewards, terminations=one.terminations
+        )
+    with pytest.raises(TypeError):
+        one + 3
+
+
+def test_a_step_that_leads_nowhere_is_not_saved(tmp_path):
+    cut = np.array([False, False, True, False, False])
+    data = offpcc.Dataset.from_arrays(
+        observations=np.arange(5.0)[:, None], actions=np.zeros((5, 1)), rewards=np.arange(5.0),
+        terminations=np.zeros(5), truncations=cut,
+    )  # fmt: skip
+    data.save(tmp_path / "short.hdf5")
+    again = load(tmp_path / "short.hdf5")
+    assert again.rewards.tolist() == [0.0, 1.0, 3.0]
+    assert again.final_observations.tolist() == [[2.0], [4.0]] and again.last_is_transition.all()
+
+
+def test_a_run_is_loaded_and_plotted(tmp_path, monkeypatch):
+    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+    offpcc.configure("test/template_short.gin", "train.num_epochs = 2", "train.num_steps_per_epoch = 50")
+    folder = fit(RunSpec.make(Drift, "sac", results=tmp_path), announce=lambda line: None).folder
+    run = offpcc.load_run(folder)
+    assert run.folder == folder and run.was_finished
+    assert list(run.table["step"]) == [50.0, 100.0]
+    assert isinstance(run.table, dict) == (importlib.util.find_spec("pandas") is None)
+    assert run.curve.steps.tolist() == [50.0, 100.0] and np.isfinite(run.curve.mean).all()
+    assert run.config["train.num_epochs"] == "2"
+    assert run.agent().act(np.zeros(2, np.float32)).shape == (1,)
+    summaries = offpcc.plot(tmp_path / "Drift", tmp_path / "pictures" / "curves.png")
+    assert (tmp_path / "pictures" / "curves.png").is_file() and summaries[0].num_runs == 1
+    with pytest.raises(UserError, match=r"there is no run in .*sac; give a run in it, such as .*0"):
+        offpcc.load_run(folder.parent)
+    with pytest.raises(UserError, match=r"curves.xyz"):
+        offpcc.plot([folder], "curves.xyz")
+    with pytest.raises(UserError, match=r"test/retrun"):
+        offpcc.plot(folder, tmp_path / "curves.png", "test/retrun")
+
+
+# Callbacks and threads ------------------------------------------------------------------------------------------------
+
+
+def test_a_function_is_a_callback_of_epochs():
+    rows = []
+    learner = offpcc.SAC(Drift, **SMALL)
+    train(learner, num_epochs=3, callbacks=[lambda run: rows.append((run.loop.epoch, run.loop.rows[-1]["step"]))])
+    assert rows == [(1, 210), (2, 420), (3, 630)]
+    with pytest.raises(UserError, match=r"callbacks has the class Callback.*write Callback\(\) with parentheses"):
+        train(learner, num_epochs=4, callbacks=[Callback])
+    with pytest.raises(UserError, match=r"callbacks has 3, which is no callback; give a function of a run"):
+        train(learner, num_epochs=4, callbacks=[3])
+
+
+def test_agents_in_two_threads_end_with_the_bytes_that_each_has_alone():
+    jobs = [("SAC", 1), ("RecurrentTD3", 2), ("SAC", 3)]
+
+    def run(name, seed):
+        memory = {"encoder": functools.partial(Recurrent, hidden_dim=4)} if name.startswith("Recurrent") else {}
+        learner = getattr(offpcc, name)(Drift, seed=seed, hidden_dims=(8,), **memory)
+        train(learner, num_epochs=2)
+        return learner.algorithm.state_dict(), torch.get_num_threads()
+
+    alone = [run(*job)[0] for job in jobs]
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+        together = [future.result()[0] for future in [pool.submit(run, *job) for job in jobs]]
+    for one, other in zip(alone, together, strict=True):
+        assert_same(one, other)
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: offpcc.SAC("pendulum-v0", learning_rate=1e-3), "in offpcc that is SAC.lr"),
+        (lambda: offpcc.SAC("pendulum-v0", tau=0.005), "in offpcc that is SAC.polyak"),
+        (lambda: offpcc.SAC("pendulum-v0", buffer_size=10), r"in offpcc that is ReplayBuffer\.capacity"),
+        (lambda: offpcc.IQL("pendulum-v0", temperature=3.0), "in offpcc that is IQL.beta"),
+        (lambda: offpcc.SAC("pendulum-v0").train(total_timesteps=10), r"in offpcc that is train\.num_epochs"),
+        (lambda: offpcc.SAC("pendulum-v0").train(10_000), "train got 10000 for a logger; .* give num_epochs=N"),
+    ],
+)
+def test_names_and_habits_of_other_libraries_are_answered_with_ours(call, words):
+    with pytest.raises(UserError, match=words):
+        call()
+
+
+def test_a_reward_at_the_start_of_an_episode_is_not_read():
+    """In a loop, the variable still holds the last reward of the episode before."""
+    learner = offpcc.RSAC("pendulum-p-v0", encoder=functools.partial(Recurrent, use_previous_reward=True), seed=1)
+    agent = offpcc.Agent(learner.algorithm)
+    observation, _ = offpcc.make("pendulum-p-v0").reset(seed=1)
+    first = agent.act(observation)
+    agent.reset()
+    np.testing.assert_array_equal(agent.act(observation, -7.0), first)
+
+
+def test_another_environment_of_the_same_functions_name_is_refused_on_resume(tmp_path, monkeypatch):
+    monkeypatch.setattr(fit_module, "picture", lambda *given: None)
+
+    def made(**given):
+        def make_env():
+            return gymnasium.make("Pendulum-v1", **given)
+
+        return make_env
+
+    def spec(function, num_epochs):
+        training = {"num_epochs": num_epochs, "num_steps_per_epoch": 40, "num_test_episodes_per_epoch": 1}
+        return RunSpec.make(function, "sac", seed=1, training={**training, "update_after": 1_000})
+
+    fit(spec(made(max_episode_steps=20, g=5.0), 1), tmp_path / "run", announce=lambda text: None)
+    fit(spec(made(max_episode_steps=20, g=5.0), 2), tmp_path / "run", resume=True, announce=lambda text: None)
+    with pytest.raises(UserError, match=r"made with env_made .*Pendulum-v1\(g=5\.0, .*, but .*Pendulum-v1\(g=10\.0"):
+        other = spec(made(max_episode_steps=20, g=10.0), 3)
+        fit(other, tmp_path / "run", resume=True, announce=lambda text: None)
