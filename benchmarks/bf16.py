@@ -24,6 +24,7 @@ from benchmarks.cases import CASES, CaseError, chosen
 from benchmarks.libraries import SOURCES, UnavailableError, offpcc_agents
 from benchmarks.machine import in_words, machine, versions
 from offpcc.algorithms import ActorCritic
+from offpcc.utils.system import keep_freed_memory
 
 OUT = Path("results/benchmarks/bf16.json")
 CHECKED = [name for name, case in CASES.items() if "offpcc-bf16" in case.libraries]
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compare; the exit code, 2 where there is no such precision."""
     options = parser().parse_args(arguments)
     torch.set_num_threads(options.threads)
+    keep_freed_memory()
     rows = []
     try:
         for name in chosen(options.cases, CHECKED, "case"):

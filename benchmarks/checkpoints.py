@@ -25,6 +25,7 @@ from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.training.checkpoint import Checkpoints, load_buffer, parts_folder, read_checkpoint, save_checkpoint
 from offpcc.training.experiment import Experiment
 from offpcc.training.metrics import Loop
+from offpcc.utils.system import keep_freed_memory
 
 OBSERVATIONS, ACTIONS = Box(-np.inf, np.inf, (11,), np.float32), Box(-1.0, 1.0, (3,), np.float32)  # Hopper's
 EPISODE_LENGTH = 1_000
@@ -117,6 +118,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of which the fastest counts")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()
     print(in_words(machine()))
     buffer = ReplayBuffer(OBSERVATIONS, ACTIONS, capacity=options.steps, batch_size=256)
     seconds = measure("sac", buffer, options.steps, options.rounds)

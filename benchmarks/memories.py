@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure all memories; the exit code."""
     options = parser().parse_args(arguments)
     torch.set_num_threads(options.threads)
-    keep_freed_memory()  # as every agent does
+    keep_freed_memory()  # as the command line does
     rows = [*learning(options), *acting(options)]
     about = {
         "machine": machine(), "versions": versions(), "date": datetime.date.today().isoformat(),

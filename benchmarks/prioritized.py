@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 
-from offpcc.data.buffers.replay import InRings, ReplayBuffer
+from offpcc.data.buffers.replay import ReplayBuffer
+from offpcc.utils.system import keep_freed_memory
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 from prioritized_replay import PrioritizedReplayBuffer
@@ -26,7 +27,7 @@ NUM_TRANSITIONS, NUM_ROUNDS = 1_000_000, 2_000
 OBSERVATIONS, ACTIONS = Box(-np.inf, np.inf, (17,)), Box(-1.0, 1.0, (6,))  # those of HalfCheetah
 
 
-def filled(buffer: InRings, num_transitions: int) -> None:
+def filled(buffer: ReplayBuffer, num_transitions: int) -> None:
     """Fill a buffer with one long episode of random numbers, without a million pushes."""
     storage = buffer._empty(num_transitions + 1)
     storage.packed[:] = np.random.default_rng(0).random(storage.packed.shape, np.float32)
@@ -64,6 +65,7 @@ def measure(num_transitions: int = NUM_TRANSITIONS, num_rounds: int = NUM_ROUNDS
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    keep_freed_memory()
     found = measure()
     for name, value in found.items():
         print(f"{name:12} {value:8.1f} us")

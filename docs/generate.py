@@ -5,7 +5,8 @@
 
 A page marks a generated part with two comments, `<!-- generated: KIND ARGUMENT -->` and `<!-- end of generated -->`.
 Everything between them comes from the code: signatures, docstrings, the rules of `offpcc.config.validation`, the
-parser of the command line, and the files in `configs/`. The rest of a page is written by hand.
+parser of the command line, and the files in `configs/`. The rest of a page is written by hand. One module of the
+package is generated as well: the names that `offpcc --help` lists.
 """
 
 from __future__ import annotations
@@ -26,9 +27,18 @@ import gin
 import offpcc
 from offpcc.algorithms import ALGORITHMS, FUSED_UPDATES, variants
 from offpcc.cli.main import parser
-from offpcc.config.bindings import configurables, passed_by_us
+from offpcc.config.bindings import configurables
+from offpcc.config.hyperparameters import (
+    REQUIRED,
+    described,
+    find,
+    hyperparameters,
+    own_parameters,
+    sections,
+    sentence,
+    written,
+)
 from offpcc.config.registry import REGISTRY
-from offpcc.config.validation import rules_of
 from offpcc.envs import ENVIRONMENTS
 from offpcc.training.comparison import MAY_CHANGE
 
@@ -36,27 +46,15 @@ assert offpcc.configure  # its import registers all that gin configures
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
+NAMES = ROOT / "offpcc" / "cli" / "names.py"
+CONSTRUCTORS = ROOT / "offpcc" / "training" / "constructors.py"
 MARKED = re.compile(r"(<!-- generated: (\w+)(?: ([^>]*?))? -->\n).*?(<!-- end of generated -->)", re.DOTALL)
-SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Yields|Note|Example):$")
 WIDTH = 110
-# Parameters whose meaning stands in no `Args` section of the function that gin configures.
-MEANINGS = {
-    "dataset.return_range": "scale rewards, so that the largest and the smallest return of whole episodes differ by "
-    "this number; None to keep them.",
-    "dataset.max_episode_steps": "time limit of the recorded environment, for data that marks no truncations.",
-    "dataset.action_range": "lowest and highest action of the recording, which are scaled to -1 and 1; default: the "
-    "bounds of the environment.",
-    "LinearDecay.initial": "rate at the first update.",
-    "LinearDecay.final": "rate after `num_updates` updates.",
-    "LinearDecay.num_updates": "number of updates of the decay.",
-}
-MEANINGS |= {name.replace("Linear", "Cosine"): text for name, text in MEANINGS.items() if name.startswith("Linear")}
 
 
 def one_line(text: str) -> str:
     """Return `text` in one line of Markdown, for a cell of a table."""
-    plain = " ".join(text.split()).replace("``", "`").replace("|", r"\|")
-    return plain[:1].upper() + plain[1:] if plain[:1].islower() else plain
+    return sentence(text).replace("``", "`").replace("|", r"\|")
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -66,89 +64,13 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def sections(documentation: str) -> dict[str, str]:
-    """Split a docstring in Google's style; the text before the first section has the name ""."""
-    found: dict[str, list[str]] = {"": []}
-    name = ""
-    for line in documentation.splitlines():
-        if match := SECTION.match(line):
-            name = match[1]
-            found[name] = []
-        else:
-            found[name].append(line)
-    return {name: "\n".join(lines).strip("\n") for name, lines in found.items()}
-
-
-def described(documentation: str | None, section: str = "Args") -> dict[str, str]:
-    """Return the entries `name: text` of a section of a docstring."""
-    found: dict[str, str] = {}
-    name = ""
-    for line in sections(inspect.cleandoc(documentation or "")).get(section, "").splitlines():
-        if match := re.match(r"    (\*{0,2}[\w.]+): (.*)", line):
-            name, found[match[1]] = match[1], match[2]
-        elif name:
-            found[name] += f"\n{line.strip()}" if line.strip() else "\n"
-    return found
-
-
-def meaning(owner: Any, name: str) -> str:
-    """Return what a parameter means, from the docstring of its function or class, or of the one it refers to."""
-    others = {"make": offpcc.make}
-    if given := MEANINGS.get(f"{owner.__name__.replace('dataset_options', 'dataset')}.{name}"):
-        return given
-    seen: list[Any] = []
-    waiting = list(owner.__mro__) if inspect.isclass(owner) else [owner]
-    while waiting:
-        place = waiting.pop(0)
-        seen.append(place)
-        text = described(place.__doc__).get(name, "")
-        if not re.match(r"[Ss]ee `", text):
-            if text:
-                return text
-            continue
-        for word in re.findall(r"`(\w+)`", text):
-            other = (
-                REGISTRY.get(word) or others.get(word) or getattr(importlib.import_module(place.__module__), word, 0)
-            )
-            if other and other not in seen:
-                waiting.insert(0, other)
-    return ""
-
-
-def default(value: Any) -> str:
-    """Return a default as gin would write it."""
-    if value is inspect.Parameter.empty or value is gin.REQUIRED:
-        return "required"
-    if isinstance(value, float):
-        return f"`{value:.4g}`" if len(repr(value)) > 8 else f"`{value!r}`"
-    return f"`@{value.__name__}`" if callable(value) else f"`{value!r}`"
-
-
-def own_parameters(owner: Any) -> list[inspect.Parameter]:
-    """Return the parameters that a class or a function itself declares and that gin may set."""
-    if inspect.isclass(owner) and "__init__" not in vars(owner):
-        return []
-    signature = inspect.signature(owner.__init__ if inspect.isclass(owner) else owner)
-    passed = {*passed_by_us(owner), "self"}
-    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return [one for one in signature.parameters.values() if one.name not in passed and one.kind not in kinds]
-
-
-def parameter_table(owner: Any, prefix: str = "") -> str:
+def parameter_table(owner: Any, prefix: str) -> str:
     """Return the table of the parameters that a class or a function itself declares; "" if there are none."""
-    rules = rules_of(owner)
     rows = []
-    for one in own_parameters(owner):
-        rule = rules[one.name].words if one.name in rules else ""
-        rows.append([f"`{prefix}{one.name}`", default(one.default), one_line(meaning(owner, one.name)), one_line(rule)])
+    for one in hyperparameters(owner, prefix, own=True):
+        default = one.default if one.default == REQUIRED else f"`{one.default}`"
+        rows.append([f"`{one.name}`", default, one_line(one.meaning), one_line(one.allowed)])
     return table(["parameter", "default", "meaning", "allowed"], rows) if rows else ""
-
-
-def find(name: str) -> Any:
-    """Return a class or a function by its name in gin."""
-    if name in REGISTRY:
-        return REGISTRY[name]
-    return next(known for full, known in configurables().items() if full.rpartition(".")[2] == name)
 
 
 # The kinds of generated parts --------------------------------------------------------------------------------------
@@ -158,11 +80,11 @@ def parameters(names: str) -> Iterator[str]:
     """Parameters of classes or functions, one table each."""
     for name in names.split():
         owner = find(name)
-        text = parameter_table(owner, f"{name}.")
+        text = parameter_table(owner, name)
         yield text or f"`{name}` has no parameters of its own.\n"
 
 
-def hyperparameters(name: str) -> Iterator[str]:
+def of_algorithm(name: str) -> Iterator[str]:
     """All parameters of an algorithm: its own, then those it inherits."""
     cls = REGISTRY[name]
     for place in cls.__mro__:
@@ -173,7 +95,7 @@ def hyperparameters(name: str) -> Iterator[str]:
             yield f"{link} apply, too, for example `{name}.gamma` and `{name}.lr`.\n"
             return
         yield f"**{'Its own' if place is cls else f'Inherited from {place.__name__}'}**\n"
-        yield parameter_table(place, f"{name}.")
+        yield parameter_table(place, name)
 
 
 def facts(name: str) -> Iterator[str]:
@@ -287,14 +209,15 @@ def api(name: str) -> Iterator[str]:
 
 def entry(name: str, thing: Any) -> Iterator[str]:
     """The signature and the docstring of one class or function."""
-    parts = sections(inspect.getdoc(thing) or "")
+    documentation = inspect.cleandoc(written(thing) or "")
+    parts = sections(documentation)
     if "Args" in parts or not inspect.isclass(thing):  # a class without is not built by users
         yield f"```python\n{signature_of(name, thing)}\n```\n"
     for title, text in parts.items():
         if title == "":
             yield markdown(text)
         elif title in ("Args", "Raises", "Attributes"):
-            entries = described(thing.__doc__, title)
+            entries = described(documentation, title)
             hidden = ("observation_space", "action_space") if "kwargs" in entries else ()
             lines = [f"- `{key}`: {' '.join(words.split())}" for key, words in entries.items() if key not in hidden]
             heading = {"Args": "Arguments"}.get(title, title)
@@ -353,7 +276,7 @@ def markdown(text: str) -> str:
 KINDS: Mapping[str, Callable[[str], Iterator[str]]] = {
     one.__name__: one
     for one in (
-        parameters, hyperparameters, facts, differs, config, algorithms, environments, command, may_change,
+        parameters, of_algorithm, facts, differs, config, algorithms, environments, command, may_change,
         gymnasium_wrappers, api,
     )
 }  # fmt: skip
@@ -374,6 +297,17 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
+def names_of_help() -> str:
+    """Return the module with the names that `offpcc --help` lists, which must not import torch to find them."""
+    lists = {"ALGORITHMS": list(ALGORITHMS), "ENVIRONMENTS": [environment.name for environment in ENVIRONMENTS]}
+    text = '"""Names that --help lists, written by docs/generate.py: the tables of the names import torch."""\n'
+    for name, entries in lists.items():
+        lines = textwrap.wrap(" ".join(entries), 110, break_on_hyphens=False)
+        body = "\n".join(f'    "{line} "' for line in lines)
+        text += f"\n{name} = (  # separated by spaces\n{body}\n)\n"
+    return text
+
+
 def outdated() -> dict[Path, str]:
     """Return the new text of each page whose generated parts are not up to date."""
     found = {}
@@ -381,7 +315,19 @@ def outdated() -> dict[Path, str]:
         text = page.read_text(encoding="utf-8")
         if (new := generated(text)) != text:
             found[page] = new
+    if not NAMES.is_file() or NAMES.read_text(encoding="utf-8") != names_of_help():
+        found[NAMES] = names_of_help()
+    text = CONSTRUCTORS.read_text(encoding="utf-8")
+    if text != (new := with_names_of_constructors(text)):
+        found[CONSTRUCTORS] = new
     return found
+
+
+def with_names_of_constructors(text: str) -> str:
+    """Return the text of `CONSTRUCTORS` with the names of all algorithms."""
+    names = {name for short, cls in ALGORITHMS.items() for name in (cls.__name__, short.upper())}
+    listed = "".join(f"{name}: Constructor\n" for name in sorted(names))
+    return re.sub(r"(# Generated by [^\n]*\n).*?(NAMES = )", rf"\g<1>{listed}\g<2>", text, flags=re.DOTALL)
 
 
 def main() -> int:

@@ -19,6 +19,7 @@ from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
 from offpcc.networks import Recurrent
 from offpcc.training.loggers import Loggers
 from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.system import keep_freed_memory
 
 OBSERVATIONS = spaces.Box(-np.inf, np.inf, (OBSERVATION_DIM,), np.float32)
 ACTIONS = spaces.Box(-1.0, 1.0, (ACTION_DIM,), np.float32)
@@ -56,6 +57,7 @@ def algorithm(name: str, sizes: Sizes, **options: Any) -> ActorCritic:
     Raises:
         UnavailableError: this version, or this algorithm, has no such option.
     """
+    keep_freed_memory()  # as the command line does
     try:
         return ALGORITHMS[name](OBSERVATIONS, ACTIONS, seed=1, **arguments(name, sizes), **options)
     except (TypeError, UserError) as error:
@@ -114,6 +116,7 @@ def _act(case: Case, options: dict[str, Any]) -> Work:
 
 def _steps(case: Case, options: dict[str, Any]) -> Work:
     """The loop of a user's run, an episode's length of steps at a time, without tests."""
+    keep_freed_memory()
     learner = offpcc.build(
         case.env,
         case.algorithm,
