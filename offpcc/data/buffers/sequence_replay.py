@@ -204,12 +204,12 @@ class RecurrentReplayBuffer(BufferBase):
             skipped = firsts - starts
             lengths = np.minimum(lengths - firsts, self.segment_len) + skipped
         rows = self._copy_to_device()
-        if rows is not None:  # begins count from the newest row, because the oldest ones may be overwritten
-            ends, stack = np.append(0, self.total_lengths), self.frame_stack
-            begins = self.num_written + ends[chosen] - ends[-1] + stack * (chosen - len(self))
-        else:
-            rows, begins = self._collect(episodes, np.maximum(starts - self.burn_in - 1, 0), starts + lengths)
-        return self._assemble(rows, begins, starts, lengths, skipped)
+        if rows is None:
+            return self._copy(episodes, starts, lengths, skipped)
+        # Begins count from the newest row, because the oldest ones may be overwritten.
+        ends = np.append(0, self.total_lengths)
+        begins = self.num_written + ends[chosen] - ends[-1] + self.frame_stack * (chosen - len(self))
+        return self._gather(rows, begins, starts, lengths, skipped)
 
     def _copy_to_device(self) -> Storage | None:
         """Copy the new episodes to the device, and return the rows there; None if there is no copy.
@@ -233,21 +233,47 @@ class RecurrentReplayBuffer(BufferBase):
             self.num_written += len(numbers)
         return copy.rows
 
-    def _collect(self, episodes: list[Episode], starts: Array, stops: Array) -> tuple[Storage, Array]:
-        """Return rows with these steps, and where each episode would begin in them. The last row holds zeros."""
-        sizes = stops - starts + self.frame_stack
-        firsts = np.cumsum(sizes) - sizes
-        rows = Storage.of(int(sizes.sum()) + 1, *self.layout[:3])
-        for episode, first, start, stop in zip(episodes, firsts, starts, stops, strict=True):
-            episode.pack(rows, first, start, stop)
-        return rows, firsts - starts
-
-    def _assemble(self, rows: Storage, begins: Array, starts: Array, lengths: Array, skipped: Array) -> Batch:
-        """Build a batch from segments of `lengths` steps from `starts` on.
+    def _copy(self, episodes: list[Episode], starts: Array, lengths: Array, skipped: Array) -> Batch:
+        """Build a batch of segments of `lengths` steps from `starts` on, by one copy of each from its episode.
 
         Each segment begins at position `burn_in` of its batch row. The steps before it are to its left, except at an
         episode's start. The first `skipped` steps of a segment count in no loss.
         """
+        rows, burn_in, stack = len(episodes), self.burn_in, self.frame_stack
+        steps = burn_in + int(lengths.max())
+        observations = np.zeros((rows, steps + 1, stack, *self.frame_shape), self.dtype)
+        actions = np.zeros((rows, steps, self.action_dim), np.float32)
+        rewards, terminations, loss_mask = np.zeros((3, rows, steps, 1), np.float32)
+        valid = np.zeros((rows, steps + 1, 1), np.float32)
+        first_action = np.zeros((rows, self.action_dim), np.float32)
+        first_reward = np.zeros((rows, 1), np.float32)
+        segments = zip(episodes, starts.tolist(), lengths.tolist(), skipped.tolist(), strict=True)
+        for i, (episode, start, length, skip) in enumerate(segments):
+            begin = burn_in if start == 0 else 0
+            source, end, stop = start + begin - burn_in, start + length, burn_in + length
+            for k in range(stack):
+                observations[i, begin : stop + 1, k] = episode.frames[source + k : end + k + 1]
+            actions[i, begin:stop] = episode.actions[source:end]
+            rewards[i, begin:stop] = episode.rewards[source:end]
+            terminations[i, stop - 1] = episode.terminated and end == len(episode.actions)
+            valid[i, begin : stop + 1] = 1.0
+            loss_mask[i, burn_in + skip : stop] = 1.0
+            if source > 0:
+                first_action[i], first_reward[i] = episode.actions[source - 1], episode.rewards[source - 1]
+        return Batch(
+            observations=self.tensor(observations.reshape(rows, steps + 1, *self.observation_shape)),
+            actions=self.tensor(actions),
+            rewards=self.tensor(rewards),
+            terminations=self.tensor(terminations),
+            valid=self.tensor(valid),
+            loss_mask=self.tensor(loss_mask),
+            first_action=self.tensor(first_action),
+            first_reward=self.tensor(first_reward),
+            burn_in=burn_in,
+        )
+
+    def _gather(self, rows: Storage, begins: Array, starts: Array, lengths: Array, skipped: Array) -> Batch:
+        """Build the batch of `_copy` from rows on the device, where the episodes begin at `begins`."""
         nothing = len(rows.rewards) - 1  # a row of zeros, for steps that do not exist
         steps = (starts - self.burn_in)[:, None] + np.arange(-1, self.burn_in + int(lengths.max()) + 1)
         exists = (steps >= 0) & (steps <= (starts + lengths)[:, None])
@@ -258,8 +284,8 @@ class RecurrentReplayBuffer(BufferBase):
         valid = (newest[:, 1:, None] != nothing).astype(np.float32)
         counts = np.arange(steps.shape[1] - 2) >= self.burn_in + skipped[:, None]
 
-        def read(column: Any, places: Array) -> torch.Tensor:  # a tensor is indexed on its device
-            return self.tensor(column[places] if isinstance(column, np.ndarray) else column[self.tensor(places)])
+        def read(column: Any, places: Array) -> Any:
+            return column[self.tensor(places)]
 
         return Batch(
             observations=read(rows.observations, places[:, 1:]).reshape(*valid.shape[:2], *self.observation_shape),
