@@ -92,7 +92,8 @@ def nearest(name: str, known: Any) -> str:
 def nearest_parameter(name: str, function: Any) -> str:
     """Return a hint for an unknown parameter: its name here if it is one of another library, else similar names."""
     known = sorted(parameters(function) - passed_by_us(function))
-    families = [cls.__name__ for cls in function.__mro__] if inspect.isclass(function) else [function.__name__]
+    names = [entry.name for entry in gin_private.SELECTORS.values() if entry.wrapped is function]
+    families = [cls.__name__ for cls in function.__mro__] if inspect.isclass(function) else names
     return binding_hint(name, families, known) or nearest(name, known)
 
 

@@ -159,6 +159,7 @@ COMMANDS = [
     ("TRAIN --gin make.wrappers=[@DropIndices] 'DropIndices.indices=(7,)'", "DropIndices", "0 ... 1"),
     ("TRAIN --gin make.wrappers=[@SAC]", "SAC"),
     ("TRAIN --gin make.kwargs=5", "make.kwargs is 5"),
+    ("TRAIN --gin make.max_episode_steps=5", "make.max_episode_steps", "in offpcc that is make.kwargs (as in"),
     ("TRAIN --gin 'make.kwargs={1: 2}'", "make.kwargs", "1"),
     ("TRAIN --gin 'make.kwargs={\"gravity\": 2}'", "gravity", "make.kwargs"),
     ("TRAIN --gin 'make.kwargs={\"max_episode_steps\": True}'", "make.kwargs", "True; write a number"),
