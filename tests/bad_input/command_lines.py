@@ -41,7 +41,11 @@ COMMANDS = [
     ("TRAIN --algo Recurrent", "'Recurrent'", "did you mean"),
     ("TRAIN --algo ActorCritic", "'ActorCritic'", "inner_update"),
     ("TRAIN --algo DeterministicPolicy", "'DeterministicPolicy'", "inner_update"),
-    ("TRAIN --algo nope", "'nope'; there are ddpg, td3, sac, bc, td3_bc, iql, cql, bcq, and each", "`offpcc --help`"),
+    (
+        "TRAIN --algo nope",
+        "'nope'; there are ddpg, td3, sac, bc, td3_bc, iql, cql, bcq, and variants",
+        "`offpcc --help`",
+    ),
     ("TRAIN --algo SAC --run_id 1", "pendulum-p-v0/sac/1 is finished", "--algo sac"),
     (f"TRAIN --algo {LONG}", "no name that a folder could have"),
     ("TRAIN --algo csac", "images"),

@@ -164,11 +164,11 @@ NO_TESTS = "train.num_test_episodes_per_epoch = 0\n"
         ("sac", NO_TESTS, "train.num_test_envs=2", "there are no test episodes"),
         ("sac", "", "SAC.encoder_lr=1e-3", "no encoder has parameters"),
         ("td3", "", "ActorCritic.encoder_lr=1e-3", "no encoder has parameters"),
-        ("sac", "", "SAC.augmentation=@RandomShift()", "observations are no images"),
-        ("rdpg", "", "DDPG.augmentation=@RandomShift()", "observations are no images"),
-        ("sac", FIXED, "SAC.target_entropy=-3.", "autotune is False, so alpha stays as it is"),
-        ("rsac", FIXED, "RecurrentSAC.alpha_lr=1e-3", "autotune is False, so alpha stays as it is"),
-        ("rsac", CONCAT, "Recurrent.num_layers=3", "concat puts inputs side by side, and has no layers"),
+        ("sac", "", "SAC.augmentation=@RandomShift()", "observations are not images"),
+        ("rdpg", "", "DDPG.augmentation=@RandomShift()", "observations are not images"),
+        ("sac", FIXED, "SAC.target_entropy=-3.", "autotune is False, so alpha is constant"),
+        ("rsac", FIXED, "RecurrentSAC.alpha_lr=1e-3", "autotune is False, so alpha is constant"),
+        ("rsac", CONCAT, "Recurrent.num_layers=3", "concat only concatenates inputs and has no layers"),
     ],
 )
 def test_parameters_that_change_nothing_are_for_files_only(tmp_path, algo, text, binding, reason):
