@@ -155,7 +155,7 @@ def broken(change):
         (lambda seen: {**seen, "camera": seen["camera"] / 255}, r"'camera' is float64 of shape \(16, 16, 3\), but"),
         (lambda seen: {**seen, "mirrored": 0}, "'mirrored' holds a choice outside of its space, Discrete"),
         (lambda seen: {"camera": seen["camera"], "place": seen["place"]}, "'mirrored' is missing"),
-        (lambda seen: seen["place"], "returned .* for an observation, its space is a Dict"),
+        (lambda seen: seen["place"], "returned .* for an observation, but its space is a Dict"),
     ],
 )
 def test_an_observation_that_does_not_fit_is_named(change, words):
