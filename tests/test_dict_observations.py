@@ -155,7 +155,7 @@ def broken(change):
         (lambda seen: {**seen, "camera": seen["camera"] / 255}, r"'camera' is float64 of shape \(16, 16, 3\), but"),
         (lambda seen: {**seen, "mirrored": 0}, "'mirrored' holds a choice outside of its space, Discrete"),
         (lambda seen: {"camera": seen["camera"], "place": seen["place"]}, "'mirrored' is missing"),
-        (lambda seen: seen["place"], "returned .* for an observation, its space is a Dict"),
+        (lambda seen: seen["place"], "returned .* for an observation, but its space is a Dict"),
     ],
 )
 def test_an_observation_that_does_not_fit_is_named(change, words):
@@ -204,8 +204,16 @@ def test_the_convolutional_encoder_joins_images_and_vectors():
 @pytest.mark.parametrize(
     ("algo", "space", "words"),
     [
-        ("sac", dict_task.DictTarget.observation_space, "entries that are images.*choose an algorithm with c in front"),
-        ("csac", spaces.Dict(x=spaces.Box(-1, 1, (3,))), "a Dict without images.*without c in front"),
+        (
+            "sac",
+            dict_task.DictTarget.observation_space,
+            "entries that are images.*choose a convolutional algorithm, such as csac",
+        ),
+        (
+            "csac",
+            spaces.Dict(x=spaces.Box(-1, 1, (3,))),
+            "a Dict without images.*choose an algorithm without convolutions",
+        ),
     ],
 )
 def test_an_encoder_that_does_not_suit_is_refused(algo, space, words):
@@ -315,7 +323,7 @@ def test_a_run_resumes_exactly_and_its_actor_acts_alike(algo, tmp_path):
 
 def test_an_agent_of_arrays_refuses_a_dict():
     agent = offpcc.Agent(offpcc.algorithms.find_algorithm("sac")(spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,))))
-    with pytest.raises(ValueError, match=r"act got a Dict observation, but this agent sees arrays of shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"act got a Dict observation, but this agent needs arrays of shape \(2,\)"):
         agent.act({"x": np.zeros(2)})
 
 
@@ -601,7 +609,7 @@ def test_an_agent_acts_in_several_environments():
     for observation, action in zip(seen, together, strict=True):
         agent.reset()
         np.testing.assert_allclose(agent.act(observation), action, rtol=1e-4, atol=1e-5)
-    with pytest.raises(ValueError, match="act got an observation that does not fit: 'camera' is missing"):
+    with pytest.raises(ValueError, match="act got a wrong observation: 'camera' is missing"):
         agent.act({"place": seen[0]["place"], "mirrored": 1})
-    with pytest.raises(ValueError, match="act got an array, but this agent sees a Dict: mirrored"):
+    with pytest.raises(ValueError, match="act got an array, but this agent needs a Dict: mirrored"):
         agent.act(np.zeros(3))

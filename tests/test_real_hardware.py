@@ -312,7 +312,7 @@ def test_the_timeout_interrupts_a_close_that_takes_longer(launch, monkeypatch):
 
     monkeypatch.setattr(Machine, "close", park)
     err = train(launch, "sac", SHARED[0], "make.timeout=1")[2]
-    assert not parked and "did not come back within make.timeout = 1" in err
+    assert not parked and "did not return within make.timeout = 1" in err
     told = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert "`make.timeout` limits `close()`, too" in told
     assert "Set `make.timeout` to more than your slowest `close()` takes" in told

@@ -178,7 +178,7 @@ def test_bindings_are_checked_before_a_run_is_called_finished(quick, tmp_path, m
     for binding, words in (
         ("SAC.alfa=0.5", "did you mean alpha"),
         ("SAC.alpha=-1", "SAC.alpha is -1"),
-        ("TD3.policy_delay=3", "takes no part"),
+        ("TD3.policy_delay=3", "does not use TD3"),
         ("SAC.alpha=0.5", "made with 1.0"),
     ):
         code, out, err = quick("sac", "--resume", bindings=[binding])

@@ -47,12 +47,12 @@ def find_algorithm(name: str) -> type[ActorCritic]:
         advice = (
             f"did you mean {', '.join(near)}?"
             if near
-            else f"there are {', '.join(plain)}, and each with memory (such as rsac), with convolutions (csac), with "
-            f"both (crsac): `offpcc --help` lists all."
+            else f"there are {', '.join(plain)}, and variants of each with memory (such as rsac), with convolutions "
+            f"(csac) and with both (crsac); `offpcc --help` lists all."
         )
         raise UserError(
-            f"there is no algorithm {name!r}; {advice} A class of your own needs an "
-            f"inner_update, the decorator offpcc.configurable, and an import of its module in the config"
+            f"there is no algorithm {name!r}; {advice} A class of your own needs the method inner_update and the "
+            f"decorator offpcc.configurable, and the config must import its module"
         )
     return found
 

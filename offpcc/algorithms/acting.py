@@ -25,7 +25,7 @@ else:
 
 ACTOR_FORMAT = 3
 AT_BOUND = 0.99  # where |tanh| is above this, less than 2% of a gradient passes
-# Arguments that an actor file leaves out: those that only updates use, and encoders, which it describes in another way.
+# Arguments that `actor_file` does not copy: encoders, which `rebuilds` describes, and those that only updates use.
 BUILT = {"encoder", "shared_encoder"}
 LEARNING_ONLY = {
     *("lr", "actor_lr", "encoder_lr", "alpha_lr", "max_grad_norm"),
@@ -34,7 +34,7 @@ LEARNING_ONLY = {
 
 
 class Acting(Construction):
-    """Parent of `ActorCritic` that acts, and that saves and loads state.
+    """Parent of `ActorCritic` that acts, saves and loads.
 
     Attributes:
         device: device of the networks.
@@ -56,7 +56,7 @@ class Acting(Construction):
     _mirror: NumpyPolicy | Literal["unknown"] | None = "unknown"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all attributes but the NumPy mirror and compiled losses, which refer to this agent's own weights."""
+        """Return all attributes except the NumPy mirror and compiled losses, which refer to this agent's weights."""
         state = dict(vars(self))
         for name in vars(self):
             if name == "_mirror" or (self.execution.compile and name.endswith("_loss")):
@@ -81,7 +81,7 @@ class Acting(Construction):
         return all(getattr(method, "__func__", None) is original for method, original in ours)
 
     def acting_encoders(self) -> tuple[nn.Module, ...]:
-        """Return the encoders, on top of the shared one, whose concatenated summaries `choose_action` reads."""
+        """Return the encoders after the shared one; `choose_action` reads their concatenated summaries."""
         return (self.actor_encoder,)
 
     def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
@@ -137,8 +137,8 @@ class Acting(Construction):
         squashed = self.squashed(h)
         if squashed is None:
             return None
-        made, recorded = (batch.mean((x.abs() > AT_BOUND).float()) for x in (squashed, batch.actions))
-        return made, recorded
+        of_policy, recorded = (batch.mean((x.abs() > AT_BOUND).float()) for x in (squashed, batch.actions))
+        return of_policy, recorded
 
     def squashed(self, h: Summaries) -> Tensor | None:
         """Return the policy's deterministic actions (B, T, A), or the output of the tanh that forms them.
@@ -156,8 +156,8 @@ class Acting(Construction):
         observation = np.asarray(step.observation)
         if observation.shape[1:] != self.space_shape:
             raise ValueError(
-                f"act got observations of shape {observation.shape}, but this agent sees (N, "
-                f"{', '.join(map(str, self.space_shape))}): N environments side by side"
+                f"act got observations of shape {observation.shape}, but needs (N, "
+                f"{', '.join(map(str, self.space_shape))}), where N is the number of environments"
             )
         if self.packed is not None:
             observation = self.packed.unpack(observation)
@@ -172,7 +172,7 @@ class Acting(Construction):
     def _mirrored(self, num_envs: int, any_begins: bool) -> NumpyPolicy | None:
         """Return the NumPy mirror for few environments on the CPU, or None if a part of the actor has no mirror.
 
-        The mirror is rebuilt when an episode begins, as a user may have changed the networks.
+        The mirror is rebuilt when an episode begins, because a user may have changed the networks.
         """
         if num_envs > MOST_MIRRORED:
             return None

@@ -1,7 +1,4 @@
-"""`Agent`: an actor for one environment or several side by side, and actor files.
-
-agent = Agent.load("actor.pt")  # returns actions in the units of its training environment
-"""
+"""`Agent`: an actor for one or several environments; and actor files."""
 
 from __future__ import annotations
 
@@ -42,16 +39,14 @@ class Agent:
         self.algorithm = algorithm
         self.action_space = algorithm.action_space if action_space is None else action_space
         if not isinstance(self.action_space, spaces.Box) or not self.action_space.is_bounded():
-            known = (
-                "the actor does not tell them, as an older offpcc wrote it" if action_space is None else action_space
-            )
+            known = "an actor of an older offpcc has none" if action_space is None else action_space
             raise UserError(
                 f"the agent needs the bounds of its environment's actions ({known}); give a Box that has them, such as "
                 f'Agent.load("actor.pt", action_space=env.action_space)'
             )
         if (num_actions := int(np.prod(self.action_space.shape))) != algorithm.action_dim:
             raise UserError(
-                f"action_space has {num_actions} numbers, but the agent's actions have {algorithm.action_dim}; give "
+                f"action_space has {num_actions} dimensions, but the agent's actions have {algorithm.action_dim}; give "
                 f"the action_space of the agent's environment"
             )
         self._scale = ActionScale.of(self.action_space.low, self.action_space.high)
@@ -63,8 +58,8 @@ class Agent:
         """Reset the hidden state; call it when an episode begins.
 
         Args:
-            num_envs: number N of environments side by side, for which `act` takes and returns a batch; None for one
-                environment, without the axis of a batch.
+            num_envs: number N of parallel environments; `act` then takes and returns batches. None for one environment,
+                without a batch axis.
 
         Raises:
             UserError: `num_envs` is not a whole number above 0.
@@ -83,15 +78,15 @@ class Agent:
         is_first: ArrayLike | None = None,
         deterministic: bool = True,
     ) -> np.ndarray:
-        """Return the next action of the episode that began with `reset`, or of N episodes side by side.
+        """Return the next action of an episode, or of N parallel episodes.
 
         Args:
             observation: (*obs), as the environment returns it; (N, *obs) after ``reset(num_envs=N)``. If its space is
                 a Dict, a mapping from the keys to such arrays.
             previous_reward: reward of the last action, a number or (N,). An agent trained with ``use_previous_reward``
-                needs it from an episode's second step on; others ignore it.
-            is_first: (N,), True where the observation begins an episode, so that the hidden state of its row starts
-                anew. It is what a vector environment returned before as terminated or truncated.
+                needs it after the first step of an episode; others ignore it.
+            is_first: (N,), True where the observation begins an episode; the hidden state of this row is reset. With a
+                vector environment, pass ``terminated | truncated`` of the step before.
             deterministic: True for the policy's mode, False for a sample.
 
         Returns:
@@ -106,12 +101,12 @@ class Agent:
         if isinstance(observation, Mapping):
             if packed is None:
                 raise ValueError(
-                    f"act got a Dict observation, but this agent sees arrays of shape {self.algorithm.space_shape}"
+                    f"act got a Dict observation, but this agent needs arrays of shape {self.algorithm.space_shape}"
                 )
             try:
                 observation = packed.pack(observation, () if self._num_envs is None else (self._num_envs,))
             except ValueError as error:
-                raise ValueError(f"act got an observation that does not fit: {error}") from None
+                raise ValueError(f"act got a wrong observation: {error}") from None
         observation = np.asarray(observation)
         self._check_shape(observation)
         if is_first is not None:
@@ -122,17 +117,17 @@ class Agent:
             self._previous_action = np.where(begins[:, None], np.float32(0.0), self._previous_action)
         if previous_reward is None and self._reads_rewards and not self._is_first.all():
             raise UserError(
-                "act got no previous_reward, which is an input of this agent (use_previous_reward); give what the last "
-                "action brought, act(observation, reward), or call reset() where an episode begins"
+                "act got no previous_reward, which is an input of this agent (use_previous_reward); give the reward of "
+                "the last action, act(observation, reward), or call reset() at the start of an episode"
             )
         reward = np.zeros((rows, 1), np.float32)
         if previous_reward is not None:
             given = np.asarray(previous_reward, np.float32).reshape(-1)
             if len(given) != rows:
                 raise ValueError(f"act got {len(given)} previous rewards, but there are {rows} environments")
-            reward[:, 0] = np.where(self._is_first, 0.0, given)  # at a start there was no action before
-        seen = observation[None] if self._num_envs is None else observation
-        step = Step(seen, self._previous_action, reward, self._is_first)
+            reward[:, 0] = np.where(self._is_first, 0.0, given)  # no reward before an episode's first action
+        batch = observation[None] if self._num_envs is None else observation
+        step = Step(batch, self._previous_action, reward, self._is_first)
         action, self._memory = self.algorithm.act(step, self._memory, deterministic=deterministic)
         self._previous_action, self._is_first = action, np.zeros(rows, np.bool_)
         if self._num_envs is None:
@@ -141,21 +136,21 @@ class Agent:
 
     def _check_shape(self, observation: np.ndarray) -> None:
         one = getattr(self.algorithm, "space_shape", None)
-        if one is None:  # an algorithm with the members of `core.Algorithm` alone, which checks by itself
+        if one is None:  # not an `ActorCritic`: the algorithm checks its input
             return
         wanted = one if self._num_envs is None else (self._num_envs, *one)
         if observation.shape == wanted:
             return
         if (packed := getattr(self.algorithm, "packed", None)) is not None:
-            raise ValueError(f"act got an array, but this agent sees a Dict: {packed.unpacked_shape!r}")
+            raise ValueError(f"act got an array, but this agent needs a Dict: {packed.unpacked_shape!r}")
         remedy = "give one observation"
         if observation.shape[1:] == one and len(observation):
-            remedy = f"for {len(observation)} environments side by side, call reset(num_envs={len(observation)}) first"
+            remedy = f"for {len(observation)} environments, call reset(num_envs={len(observation)}) first"
         elif self._num_envs is not None:
             remedy = f"give those of {self._num_envs} environments" + (
                 ", or call reset() for one" if observation.shape == one else ""
             )
-        raise ValueError(f"act got observations of shape {observation.shape}, but wants {wanted}; {remedy}")
+        raise ValueError(f"act got observations of shape {observation.shape}, but needs {wanted}; {remedy}")
 
     def save(self, file: str | Path) -> None:
         """Write the actor to one self-contained file."""
@@ -165,7 +160,7 @@ class Agent:
     def load(
         cls, file: str | Path, *, device: str | torch.device = "cpu", action_space: spaces.Box | None = None
     ) -> Agent:
-        """Read an actor file. This executes and imports nothing that the file names.
+        """Read an actor file. This does not run or import any code that the file names.
 
         Args:
             file: an actor file, such as `actor_best.pt` in a run's folder.
@@ -173,8 +168,8 @@ class Agent:
             action_space: see `Agent`; default: the one in the file, from training.
 
         Raises:
-            UserError: the file cannot be read, names an unknown class, or has no action bounds, as files of an older
-                offpcc.
+            UserError: the file cannot be read, names an unknown class, or is from an older offpcc and has no action
+                bounds.
         """
         return cls(load_actor(Path(file), device), action_space)
 
@@ -191,10 +186,10 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
         UserError: the file cannot be read, or names an unknown class.
     """
     if (inside := file / BEST).is_file():
-        raise UserError(f"{file} is a run's folder; give the actor in it, {inside}")
+        raise UserError(f"{file} is a run's folder; give the actor's file in it, {inside}")
     content = read_tensors(file, "actor", ACTOR_FORMAT)
     try:
-        # Whether observations are normalised may have been a default, which depends on the data and on the version.
+        # The default of normalize_observations depends on the data and on the version; the weights show the value.
         is_normalized, name = "normalization" in content["weights"], "normalize_observations"
         arguments = content["algorithm"]["arguments"]
         differing = {name: is_normalized} if name in arguments and arguments[name] is not is_normalized else {}
@@ -202,12 +197,12 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
             algorithm: ActorCritic = from_specification(content["algorithm"], device=device, **differing)
         except UserError as error:
             raise UserError(f"{file}: {error.message}") from error
-        if is_normalized:  # a class without this argument may normalise recorded data alone
+        if is_normalized:  # by default, a class may normalise only recorded data
             algorithm.expect_recorded_data()
         for name, part in algorithm.actor_parts().items():
             part.load_state_dict(content["weights"][name])
     except UserError:
         raise
     except Exception as error:  # constructors may raise anything for the file's arguments
-        raise UserError(f"{file} describes no actor that can be built here ({first_line(error)})") from error
+        raise UserError(f"the actor in {file} cannot be built ({first_line(error)})") from error
     return algorithm

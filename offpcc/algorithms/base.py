@@ -1,4 +1,4 @@
-"""`ActorCritic`, the base class of all algorithms: how an update runs. `construction` builds it, `acting` acts."""
+"""`ActorCritic`, the base class of all algorithms. This module has its update; see also `construction` and `acting`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from offpcc.networks.sequences import encode
 
 @configurable
 class ActorCritic(Acting, Construction):
-    """Base class of all algorithms: how an update runs. Arguments: see `Construction`.
+    """Base class of all algorithms. Arguments: see `Construction`.
 
-    Every network reads a summary of the history, made by two encoders in a row. All networks have one `shared_encoder`.
-    The critics' loss trains it, or the actor's loss if there are no critics. On top of it, each network has its own
-    `encoder`. Either encoder may do nothing. Memoryless, convolutional, recurrent and sharing agents differ only in
-    these encoders.
+    Every network reads a summary of the history. Two encoders in a row compute it: the `shared_encoder`, which all
+    networks share, and then the network's own `encoder`. The critics' loss trains the shared encoder, or the actor's
+    loss if there are no critics. Either encoder may do nothing. Memoryless, convolutional, recurrent and sharing agents
+    differ only in these encoders.
     """
 
-    critic_loss: Callable[[Summaries, Batch], tuple[Tensor, Stats]]  # of algorithms with critics
+    critic_loss: Callable[[Summaries, Batch], tuple[Tensor, Stats]]  # algorithms with critics implement it
     __init__ = Construction.__init__  # sets all attributes; `configurable` registers its arguments as ActorCritic's
 
     @final
@@ -61,7 +61,7 @@ class ActorCritic(Acting, Construction):
             module.train(learns)
         batch = self.unpack(batch.to(self.device).without_padding())
         observations = batch.observations
-        if learns:  # else no statistics change
+        if learns:  # otherwise, no statistics may change
             self.nonfinite_guard.check_batch(*[getattr(batch, name) for name in self.checked_fields])
             if self.augmentation is not None:
                 observations = self.augment(observations)
@@ -73,7 +73,7 @@ class ActorCritic(Acting, Construction):
         return batch._replace(observations=observations)
 
     def summarize(self, batch: Batch) -> Summaries:
-        """Encode the batch once for all networks; what follows in an update is feed-forward."""
+        """Encode the batch once for all networks. The rest of an update is feed-forward."""
         inputs = Inputs.of(batch)
         if self.encoders_are_empty:  # all networks have the same summary
             shared, _ = self.shared_encoder(inputs)
@@ -116,7 +116,7 @@ class ActorCritic(Acting, Construction):
     def td_loss(self, batch: Batch, q: Tensor, y: Tensor) -> tuple[Tensor, Stats]:
         """Return mean w (Q - y)^2, summed over critics, for `q` (N, B, T, 1) and targets `y` (B, T, 1); and mean Q.
 
-        If there are importance weights w, statistics have "td_error" (B, T, 1), the mean over critics of |Q - y|.
+        If there are importance weights w, the statistics contain "td_error" (B, T, 1): |Q - y|, averaged over critics.
         """
         error = q - y
         stats = {"q": batch.mean(q.detach()).mean()}

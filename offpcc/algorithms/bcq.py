@@ -1,7 +1,7 @@
 """Batch-Constrained deep Q-learning, Fujimoto et al. 2018 (arXiv:1812.02900), for continuous actions.
 
-A variational autoencoder (VAE) imitates the recorded actions. The policy perturbs several of its samples a little and
-takes the one with the highest Q.
+A variational autoencoder (VAE) imitates the recorded actions. The policy draws several samples from it, perturbs each a
+little, and takes the one with the highest Q.
 
 Differs from the paper, all as in the authors' code:
 
@@ -64,7 +64,7 @@ class BCQ(ActorCritic):
         vae_hidden_dims: Sizes = (750, 750),
         **kwargs: Any,
     ) -> None:
-        self.vae_hidden_dims, self.num_acting_samples = vae_hidden_dims, num_acting_samples  # the networks' sizes
+        self.vae_hidden_dims, self.num_acting_samples = vae_hidden_dims, num_acting_samples  # `build_heads` reads them
         super().__init__(observation_space, action_space, **kwargs)
         self.phi, self.lmbda, self.num_samples = phi, lmbda, num_samples
         self.vae_optimizer = Optimizer([(self.vae.parameters(), self.lr)], self.max_grad_norm)
@@ -82,7 +82,7 @@ class BCQ(ActorCritic):
         return *super().networks(), self.vae
 
     def acting_encoders(self) -> tuple[nn.Module, ...]:
-        """Return the actor's encoder, and that of the first critic, which selects the action."""
+        """Return the actor's encoder and the first critic's encoder. The first critic selects the action."""
         return self.actor_encoder, self.critic_encoders[0]
 
     def actor_parts(self) -> dict[str, nn.Module]:

@@ -34,7 +34,7 @@ class Temperature(nn.Module):
         return self.log_alpha.detach().exp()
 
     def learned_parameters(self) -> list[Tensor]:
-        """Return the parameters for an optimizer; none if this is fixed."""
+        """Return the parameters for an optimizer; none if alpha is fixed."""
         return [self.log_alpha] if self.log_alpha.requires_grad else []
 
     def loss(self, entropy: Tensor) -> Tensor:
@@ -67,11 +67,11 @@ class LagrangeMultiplier(Temperature):
 
 
 class RunningNormalization(nn.Module):
-    """Normalises observations by the running mean and standard deviation of those in updates.
+    """Normalises observations by the running mean and standard deviation of the observations in updates.
 
-    Of unpacked Dict observations it normalises the vectors, which come first; the pixels after them stay.
-    `forward` applies the statistics and `update` changes them. Only training calls `update`, so tests see frozen
-    statistics. After `set_statistics`, the statistics of a whole dataset stay constant.
+    In unpacked Dict observations, it normalises the vectors, which come first, and leaves the pixels as they are.
+    `forward` applies the statistics and `update` changes them. Only training calls `update`, so statistics are constant
+    in tests. `set_statistics` sets the statistics of a whole dataset; then they stay constant.
     """
 
     mean: Tensor
@@ -112,7 +112,7 @@ class RunningNormalization(nn.Module):
         Args:
             mean: mean of a dataset's observations, an array of their shape.
             std: their standard deviation, of the same shape.
-            margin: keeps dimensions finite that are constant in the data.
+            margin: added to `std`, so that dimensions that are constant in the data stay finite.
         """
         mean, std = (torch.as_tensor(x, dtype=torch.float64, device=self.mean.device) for x in (mean, std))
         self.mean.copy_(mean)

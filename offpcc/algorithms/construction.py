@@ -1,4 +1,4 @@
-"""`Construction`: builds an agent's networks, optimizers and targets; the options for that; `DeterministicPolicy`."""
+"""`Construction`, which builds an agent's networks, optimizers and targets; its options; and `DeterministicPolicy`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from offpcc.config.validation import Flag, Fraction, NonnegativeNumber, Number, 
 from offpcc.core import Batch, PackedDict, channels_first_shape, has_images
 from offpcc.networks import Critics, DeterministicActor, Identity, InputShape, PassThrough
 from offpcc.networks.augmentation import Augmentation, RandomShift
-from offpcc.networks.encoders import Builder, EncoderBuilder, built_encoder
+from offpcc.networks.encoders import Builder, EncoderBuilder, build_encoder
 from offpcc.networks.noise import Noise
 from offpcc.networks.sequences import is_empty
 from offpcc.utils.errors import UserError
@@ -34,7 +34,7 @@ CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "rewar
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """Sizes and parts of the networks, and what an update does to observations before networks see them.
+    """Sizes and parts of the networks, and the preprocessing of observations.
 
     Args:
         hidden_dims: widths of the actor's and the critics' MLPs.
@@ -42,9 +42,9 @@ class NetworkOptions:
         layer_norm: whether critics use layer norm in their hidden layers.
         encoder: builds each network's own encoder; default: the class's.
         shared_encoder: builds the shared encoder; default: the class's.
-        normalize_observations: whether to normalise observations, by the mean and standard deviation of the dataset, or
-            online by running ones. By default, offline algorithms (BC, TD3+BC, IQL, CQL, BCQ) normalise vectors of a
-            dataset; online, only TD3+BC normalises. The statistics are saved with the actor.
+        normalize_observations: whether to normalise observations by the mean and standard deviation of the dataset, or
+            online by running statistics. By default, offline algorithms (BC, TD3+BC, IQL, CQL, BCQ) normalise vectors
+            of a dataset; online, only TD3+BC normalises. The statistics are saved with the actor.
         augmentation: augmentation of images in updates; default: the class's.
     """
 
@@ -63,7 +63,7 @@ G = TypeVar("G")
 def with_options(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare that the ``**options`` of an ``__init__`` are the fields of these dataclasses.
 
-    Its signature then lists them, for `help`, for gin and for the checks of arguments.
+    The signature then lists them. `help`, gin and the checks of arguments read the signature.
     """
 
     def declare(init: Callable[..., None]) -> Callable[..., None]:
@@ -112,8 +112,8 @@ class Construction:
     default_normalize_observations: ClassVar[bool] = False
     normalizes_recorded: ClassVar[bool] = False  # default of normalize_observations for datasets
     has_critics: ClassVar[bool] = True
-    # True if any NaN or infinity in observations and actions reaches the first loss or its gradient, so that they need
-    # no check of their own. An encoder or a normalisation may clamp such values; then they are checked all the same.
+    # True if any NaN or infinity in observations and actions reaches the first loss or its gradient. Then the batch
+    # needs no check, unless an encoder or a normalisation, which may clamp such values, reads the observations.
     loss_covers_batch: ClassVar[bool] = False
     has_target_actor: ClassVar[bool] = False
     # `offpcc.algorithms.fused` sets the class of the fused update, and the methods that it replaces.
@@ -145,7 +145,7 @@ class Construction:
         if not hasattr(update, "__final__"):  # set by `typing.final`, which marks the method of ActorCritic
             raise UserError(
                 f"{type(self).__name__} overrides update_networks, which checks for NaN and applies fused, precision "
-                f"and compile; rename the method to inner_update, which may call super().inner_update(batch)"
+                f"and compile; rename the method to inner_update; it may call super().inner_update(batch)"
             )
         networks, self.execution = pick(NetworkOptions, options), pick(Execution, options)
         self.device = torch.device(device)
@@ -177,8 +177,7 @@ class Construction:
             self.stat_names = (*self.stat_names, "skipped")
         fused, name = self.execution.fused, type(self).__name__
         if fused and self.fused_update is None:
-            remedy = "leave fused out, which updates any agent"
-            raise UserError(f"{name}.fused is True, but {name} has no fused update; {remedy}")
+            raise UserError(f"{name}.fused is True, but {name} has no fused update; remove this setting")
         self._fused = None if self.fused_update is None or fused is False else self.fused_update(self, bool(fused))
 
     def _set_preprocessing(self, options: NetworkOptions) -> None:
@@ -189,12 +188,15 @@ class Construction:
         self.augmentation = augmentation if sees_images else None
         has_vectors = not sees_images if self.packed is None else self.packed.unpacked_shape.num_numbers > 0
         if is_wanted and not has_vectors:
-            raise UserError("normalize_observations is for vectors; images are scaled to [0, 1] already")
+            raise UserError(
+                "normalize_observations is True, but observations are images, which are always scaled to [0, 1]; "
+                "remove this setting"
+            )
         self._may_normalize = is_wanted is None and has_vectors
         self._normalize(self._may_normalize and self.default_normalize_observations if is_wanted is None else is_wanted)
 
     def _normalize(self, is_wanted: bool) -> None:
-        """Create the observation normalisation, if wanted, and tell the non-finite guard what to watch over."""
+        """Create the observation normalisation, if wanted, and set what the non-finite guard checks."""
         shape = self.observation_shape if self.packed is None else (self.packed.unpacked_shape.num_numbers,)
         self.normalization = RunningNormalization(shape).to(self.device) if is_wanted else None
         statistics = [] if self.normalization is None else [*self.normalization.buffers()]
@@ -202,8 +204,8 @@ class Construction:
         if self.has_critics:
             statistics += self._targets.target_buffers
         self.nonfinite_guard.statistics = statistics
-        shown = self.loss_covers_batch and self.encoders_are_empty and self.normalization is None
-        self.checked_fields = ("rewards",) if shown else ("observations", "actions", "rewards")
+        is_covered = self.loss_covers_batch and self.encoders_are_empty and self.normalization is None
+        self.checked_fields = ("rewards",) if is_covered else ("observations", "actions", "rewards")
 
     def expect_recorded_data(self) -> None:
         """Turn on normalisation if it is this algorithm's default for datasets.
@@ -244,9 +246,9 @@ class Construction:
         num_critics = self.default_num_critics if options.num_critics is None else options.num_critics
         hidden_dims, owner = tuple(options.hidden_dims), type(self).__name__
         shape = InputShape(self.observation_shape, self.action_dim)
-        self.shared_encoder = built_encoder(shared_encoder, shape, f"{owner}.shared_encoder")
+        self.shared_encoder = build_encoder(shared_encoder, shape, f"{owner}.shared_encoder")
         own_shape = InputShape(self.shared_encoder.output_shape, self.action_dim)
-        self.actor_encoder = built_encoder(encoder, own_shape, f"{owner}.encoder")
+        self.actor_encoder = build_encoder(encoder, own_shape, f"{owner}.encoder")
         dim = self.actor_encoder.dim
         if self.has_critics:
             own = 1 if is_empty(self.actor_encoder) else num_critics
@@ -289,7 +291,7 @@ class Construction:
         return self.shared_encoder, self.actor_encoder, self.actor, *critics
 
     def about_updates(self, num_updates: float) -> str:
-        """Return a warning about a run of `num_updates` updates, or ""."""
+        """Return a warning for a run of `num_updates` updates, or ""."""
         return ""
 
     def unused_parameters(self) -> dict[str, str]:
@@ -298,7 +300,7 @@ class Construction:
         if is_empty(self.shared_encoder) and is_empty(self.actor_encoder):
             reasons["encoder_lr"] = "no encoder has parameters"
         if not has_images(self.observation_shape):
-            reasons["augmentation"] = "observations are no images"
+            reasons["augmentation"] = "observations are not images"
         if not self.has_critics:
             reasons |= dict.fromkeys(CRITICS_ONLY, "there are no critics")
         return reasons

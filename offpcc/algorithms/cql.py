@@ -1,8 +1,8 @@
 """Conservative Q-Learning, Kumar et al. 2020 (arXiv:2006.04779): the H form (eq. 4), on SAC.
 
 CQL adds a term to the critics' loss. It lowers Q of all actions (their soft maximum) and raises Q of recorded actions.
-The difference of the two is the *gap*. There are two temperatures: `temperature` is that of the soft maximum, stored as
-`softmax_temperature`; `self.temperature` is alpha, SAC's temperature of the policy's entropy.
+The difference of the two is the *gap*. There are two temperatures. The argument `temperature` is that of the soft
+maximum, stored as `softmax_temperature`. `self.temperature` is alpha, SAC's temperature of the policy's entropy.
 
 Differs from SAC: the target does not contain the next action's entropy (`backup_entropy` adds it).
 
@@ -16,7 +16,7 @@ Differs from the paper, all as in the authors' code:
 Differs from the authors' code:
 
 - One update steps critics, multiplier, actor and temperature in this order, as in SAC. In the authors' code the
-  temperature is first, and the actor reads the critics from before their step.
+  temperature is first, and the actor's loss uses the critics from before their step.
 - Target critics start as copies of the critics. Initial weights are PyTorch's, without small last layers.
 - The lower bound of the policy's log standard deviation is -20, not -5.
 - Log-probabilities have no 1e-6 in their logarithm, and imitation does not bound the mean to +/- 9.
@@ -86,16 +86,17 @@ class CQL(SAC):
     def unused_parameters(self) -> dict[str, str]:
         """See `ActorCritic`."""
         idle = ("backup_entropy",) if self.max_q_backup else ()
-        return super().unused_parameters() | dict.fromkeys(idle, "max_q_backup leaves the entropy out")
+        return super().unused_parameters() | dict.fromkeys(idle, "with max_q_backup, targets have no entropy")
 
     def about_updates(self, num_updates: float) -> str:
         """See `ActorCritic`."""
-        told = (
-            f"the actor will only imitate and never seek high Q: CQL.bc_steps is {self.bc_steps:,}, and the run has "
-            f'{num_updates:,.0f} updates; lower it, such as --gin "{type(self).__name__}.bc_steps='
+        if not 0 < num_updates <= self.bc_steps:
+            return ""
+        return (
+            f"the actor will only imitate and never maximise Q: CQL.bc_steps is {self.bc_steps:,}, and the run has "
+            f'{num_updates:,.0f} updates; lower it, for example by --gin "{type(self).__name__}.bc_steps='
             f'{num_updates // 10:.0f}", or raise train.num_epochs'
         )
-        return told if 0 < num_updates <= self.bc_steps else ""
 
     def update_critics(self, h: Summaries, batch: Batch) -> Stats:
         """Make one step of the critics and one of the multiplier."""

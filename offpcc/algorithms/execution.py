@@ -1,4 +1,4 @@
-"""`Execution`: how updates are computed: precision, fused, compiled, and what happens at NaN."""
+"""`Execution`: options for how updates are computed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Execution:
 
     Args:
         precision: "bfloat16" runs matrix products of updates in bfloat16, which is faster. Weights, moments, last
-            layers and acting stay in float32. So do the hidden states of GRU, minGRU and LRU. An LSTM's state is
-            bfloat16: it may lose a fifth of a cue that it keeps for hundreds of steps.
+            layers, acting and the hidden states of GRU, minGRU and LRU stay in float32. An LSTM's hidden state is
+            bfloat16: over hundreds of steps, it may lose a fifth of a cue's value.
         fused: whether to use the hand-written updates, which are faster on the CPU. They exist for SAC, DDPG, TD3,
-            TD3+BC, IQL and BC with plain MLPs and without memory. Default: wherever they fit. A batch with importance
-            weights always gets the plain update.
+            TD3+BC, IQL and BC with plain MLPs and without memory. By default, they are used wherever possible. A batch
+            with importance weights always gets the plain update.
         compile: whether to compile the losses with `torch.compile`. It needs a C++ compiler, and the first updates take
             a minute or more. Encoders, optimizers and targets are not compiled.
         nonfinite: what to do if an update has NaN or infinity. "raise" raises an error that names the first such
@@ -52,5 +52,5 @@ def compile_losses(agent: Any) -> None:
 
 @functools.cache
 def loss_names(cls: Hashable) -> tuple[str, ...]:
-    """Names of the class's methods that are losses of an optimizer."""
+    """Return the names of the class's methods that are losses of an optimizer."""
     return tuple(name for name in dir(cls) if name.endswith("_loss") and name != "td_loss")

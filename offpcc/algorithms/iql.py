@@ -9,14 +9,14 @@ Differs from the paper:
   after training.
 - As in the authors' code, the weights of recorded actions are bounded, and the advantage uses the least of two target
   critics.
-- The policy's form is the code's: the mean is squashed by tanh, and all observations have one standard deviation, its
-  log between -5 and 2.
+- As in the authors' code, tanh squashes the policy's mean, and the standard deviation is the same for all observations.
+  Its log is between -5 and 2.
 
 Differs from the authors' code:
 
 - Initial weights are PyTorch's, not orthogonal.
 - There is no dropout. The authors' code uses 0.1 in the policy for Adroit and Kitchen.
-- Recorded actions at -1 and 1 are not moved inwards. The density is not squashed, so they need not be.
+- Recorded actions at -1 and 1 are not moved inwards. This is not necessary, because the density is not squashed.
 - The scale of rewards comes from whole episodes, including the last steps of truncated ones.
 - Q and the policy have encoders. V reads the policy's summary and does not train it.
 - By default, observations of a dataset are normalised.

@@ -1,9 +1,9 @@
 """`NonFiniteGuard`: keeps NaN and infinity out of updates, and names the first tensor that had one.
 
-In an agent's update, every optimizer asks the agent's guard before its step. The guard checks the batch, the loss and
+In an agent's update, every optimizer calls the agent's guard before its step. The guard checks the batch, the loss and
 the gradients; non-finite weights make these non-finite, too. On a CPU, the check is synchronous: a bad value ends the
-update by an exception, so nothing after it changes. On a GPU, the host does not wait: the flag `found` stays on the
-device and turns this and all later steps into steps without effect, until the host reads it. Then the guard repeats the
+update by an exception, so nothing after it changes. On a GPU, the host does not wait for the result. The flag `found`
+stays on the device, and this and all later steps have no effect. When the host reads the flag, the guard repeats the
 bad update to name the tensor.
 """
 
@@ -28,7 +28,7 @@ from offpcc.utils.torch_private import find_nonfinite_
 
 GIVEN = ("observations", "actions", "rewards", "terminations", "first_action", "first_reward", "weights")
 IN_DATA = "`offpcc check` looks for such numbers in an environment (--env) or in recorded data (--dataset)"
-IN_WEIGHTS = "no update makes them so: go on from a checkpoint, or load other weights"
+IN_WEIGHTS = "updates do not cause this: resume from a checkpoint, or load other weights"
 IN_LEARNING = "a smaller learning rate, max_grad_norm or a smaller reward_scale may keep it in bounds"
 INTERVAL = 20  # updates between two reports of a GPU; a report is read when the next one is started
 LARGEST_KEPT = 2**28  # bytes of unchecked batches that the guard may keep; it reports earlier to stay below
@@ -37,7 +37,7 @@ MOST_SKIPPED = 100  # skipped updates in a row, at which the guard raises
 
 
 class NonFiniteError(UserError):
-    """Raised if an update has NaN or infinity; from there on, the update changed nothing.
+    """Raised if an update has NaN or infinity. From the first such tensor on, the update changed nothing.
 
     Args:
         update: number of the update.
@@ -49,11 +49,11 @@ class NonFiniteError(UserError):
 
     def __init__(self, update: int, finding: str, remedy: str, batch: Batch, step: int | None = None) -> None:
         self.update, self.finding, self.remedy, self.batch, self.step = update, finding, remedy, batch, step
-        self.kept = "the batch is this error's `batch`, to be written by `save(file)`"
+        self.kept = "the error's attribute `batch` holds the batch, and `save(file)` writes it"
         super().__init__(str(self))
 
     def at(self, step: int) -> NonFiniteError:
-        """Return a new error with its environment step, because gin wraps those that pass through it in a proxy."""
+        """Return a new error with this environment step. It is new because gin may have wrapped this one in a proxy."""
         return NonFiniteError(self.update, self.finding, self.remedy, self.batch, step)
 
     def save(self, file: Path) -> None:
@@ -63,7 +63,7 @@ class NonFiniteError(UserError):
         batch = {name: x.cpu().clone() if isinstance(x, Tensor) else x for name, x in self.batch._asdict().items()}
         try:
             write_tensors(file, facts | {"batch": batch})
-            self.kept = f"its batch is in {file}, read by torch.load(FILE, weights_only=True)"
+            self.kept = f"its batch is in {file}; torch.load(FILE, weights_only=True) reads it"
         except OSError as error:
             self.kept = f"its batch could not be written to {file} ({first_line(error)})"
         self.message = str(self)
@@ -71,15 +71,15 @@ class NonFiniteError(UserError):
     def __str__(self) -> str:
         """Return the message, with the step and the file if they are known."""
         at = "" if self.step is None else f" at step {self.step:,}"
-        return f"update {self.update:,}{at}: {self.finding}, so nothing more was learned; {self.remedy}; {self.kept}"
+        return f"update {self.update:,}{at}: {self.finding}, so training stopped; {self.remedy}; {self.kept}"
 
 
 class SkippedUpdate(Exception):  # noqa: N818  # no error
-    """Ends an update with a bad value on a CPU, if such updates are skipped."""
+    """Ends an update with a bad value on a CPU, if bad updates are skipped."""
 
 
 class _Thread(threading.local):
-    """The guard of the update under way in this thread; an update may make one of another agent, which has its own."""
+    """Holds the guard of the current update, for each thread. An update may call that of another agent."""
 
     guard: NonFiniteGuard | None = None
 
@@ -88,7 +88,7 @@ _thread = _Thread()
 
 
 def current_guard() -> NonFiniteGuard | None:
-    """Return the guard of the update under way in this thread; None outside of updates."""
+    """Return the guard of this thread's current update; None outside of updates."""
     return _thread.guard
 
 
@@ -104,8 +104,8 @@ class NonFiniteGuard:
         found: 0-d tensor. On a GPU, it is 1 from the first bad value on, else 0. If bad updates are skipped, each
             update resets it.
         num_updates: number of updates, skipped ones included.
-        bad_in_a_row: number of latest updates in a row that were bad, as far as the host knows.
-        is_awaited: True if the guard reads each check's result at once, as on a CPU. On a GPU that would cost time.
+        bad_in_a_row: number of consecutive bad updates up to the last one that the host knows of.
+        is_awaited: True if the guard reads each check's result at once, as on a CPU. On a GPU, waiting would take time.
     """
 
     def __init__(self, device: torch.device, skips: bool = False) -> None:
@@ -117,14 +117,14 @@ class NonFiniteGuard:
         self._clear()
 
     def _clear(self) -> None:
-        """Forget the update under way and the reports."""
-        self._agent: Any = None  # whose update is under way
+        """Forget the current update and the reports."""
+        self._agent: Any = None  # the agent of the current update
         self._batch: Any = None
         self._is_search = False
         self._unchecked: list[Tensor] = []
         self._before: list[Tensor] = []  # the statistics before the update
         self._stepped: dict[Any, int] = {}  # optimizers of the update, and the number of updates before their step
-        # Of each update whose result the host does not know yet, the batch and `_stepped`.
+        # The batch and `_stepped` of each update whose result the host does not know yet.
         self._batches: deque[tuple[Batch, dict[Any, int]]] = deque()
         self._num_bytes = 0  # of the batches since the last report
         self._reported: tuple[int, Tensor, dict[Any, int], Any] | None = None
@@ -133,7 +133,7 @@ class NonFiniteGuard:
 
     @contextmanager
     def update(self, agent: Any, batch: Batch) -> Iterator[None]:
-        """Check an update of `agent`, which the body makes. Its statistics are to be passed to `finish`."""
+        """Check the update of `agent` in the body of the `with`. The body must pass its statistics to `finish`."""
         self._agent, self._batch, self._unchecked, self._stepped = agent, batch, [], {}
         self._before = [statistic.clone() for statistic in self.statistics]
         if self.skips and not self.is_awaited and not self._is_search:
@@ -161,14 +161,14 @@ class NonFiniteGuard:
             optimizer: the optimizer.
             loss: the loss, 0-d, if known.
             gradients: the gradient of each parameter, to name a bad one.
-            flat: tensors with all gradients. They may be those after clipping, as clipping makes no bad value finite.
+            flat: tensors with all gradients, before or after clipping: clipping does not make a bad value finite.
 
         Returns:
             `found` on a GPU, for operations that read it there; else None.
 
         Raises:
-            NonFiniteError: on a CPU, a value is bad; or it is the bad update that is repeated.
-            SkippedUpdate: on a CPU, a value is bad and the update is to be skipped.
+            NonFiniteError: on a CPU, a value is bad; or this is the repetition of a bad update.
+            SkippedUpdate: on a CPU, a value is bad, and bad updates are skipped.
         """
         if not self.is_awaited and optimizer.groups:
             self._stepped.setdefault(optimizer, optimizer.num_updates)
@@ -184,10 +184,10 @@ class NonFiniteGuard:
     def finish(self, stats: Stats) -> Stats:
         """Make the last check of an update, and return its statistics.
 
-        Those of a skipped update are NaN. If bad updates are skipped, `skipped` is added, 1 or 0.
+        The statistics of a skipped update are NaN. If bad updates are skipped, `skipped`, 1 or 0, is added.
 
         Raises:
-            NonFiniteError: a statistic of a normalisation is bad; or, on a GPU, a recent update was.
+            NonFiniteError: a statistic of a normalisation is bad; or, on a GPU, a recent update was bad.
             SkippedUpdate: see `check_step`.
         """
         agent, batch = self._agent, self._batch
@@ -216,7 +216,7 @@ class NonFiniteGuard:
         """Check the registered tensors; on a GPU in one operation and without waiting.
 
         On a CPU it checks sums first: a sum is not finite if one of its terms is not. The sum of large finite numbers
-        may overflow, so a bad sum is followed by a check of each tensor.
+        may overflow, so each tensor is checked if a sum is bad.
         """
         given, self._unchecked = self._unchecked, []
         if not self.is_awaited and not self._is_search:
@@ -243,7 +243,7 @@ class NonFiniteGuard:
             finding = f"{MOST_SKIPPED} updates in a row were skipped, and in this one {finding}"
         elif remedy != IN_WEIGHTS:
             remedy += (
-                f'; nonfinite = "skip" leaves such updates out, also of this run from its last checkpoint on: '
+                f'; nonfinite = "skip" skips such updates; to resume this run with it from its last checkpoint: '
                 f"--resume --gin \"{type(agent).__name__}.nonfinite='skip'\""
             )
         self.load_state_dict({"num_updates": self.num_updates, "bad_in_a_row": 0})
@@ -269,7 +269,7 @@ class NonFiniteGuard:
             self._report(agent)
 
     def _report(self, agent: Any) -> None:
-        """Read the previous report and start the next one, without waiting for that."""
+        """Read the previous report and start the next one, without waiting for its result."""
         if self._reported is not None:
             number, counts, before, event = self._reported
             if event is not None:
@@ -283,7 +283,7 @@ class NonFiniteGuard:
             while len(self._batches) > self.num_updates - number:  # drop the checked batches
                 self._batches.popleft()
             for (optimizer, num_updates), num_made in zip(before.items(), made, strict=True):
-                optimizer.num_updates += num_made - num_updates  # skipped steps count for no schedule and no delay
+                optimizer.num_updates += num_made - num_updates  # schedules and delays do not count skipped steps
         optimizers = [optimizer for _, stepped in self._batches for optimizer in stepped] if self.skips else []
         updates = {optimizer: optimizer.num_updates for optimizer in optimizers}
         counts = torch.stack([self._count, *(part.num_made() for part in updates)]).to("cpu", non_blocking=True)
@@ -291,9 +291,9 @@ class NonFiniteGuard:
         self._reported, self._num_bytes = (self.num_updates, counts, updates, event), 0
 
     def _search(self, agent: Any, batch: Batch, stepped: dict[Any, int]) -> tuple[str, str]:
-        """Repeat a bad update, without an effect and without the run's random numbers, to name its first bad tensor.
+        """Repeat a bad update, without effect, to name its first bad tensor. The run's generators do not change.
 
-        Delays and schedules are those of that update, from its optimizers' numbers of updates (`stepped`).
+        `stepped` are the numbers of updates of its optimizers before it. Delays and schedules depend on them.
         """
         noise, updates = agent.noise.state_dict(), {optimizer: optimizer.num_updates for optimizer in stepped}
         for optimizer, num_updates in stepped.items():
@@ -333,7 +333,7 @@ class NonFiniteGuard:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a copy, with no pending checks."""
         vars(self).update(state)
-        if not self.skips:  # a bad update that is not reported yet is the original's
+        if not self.skips:  # the original will report a bad update that is not reported yet
             self.found, self._count = torch.zeros_like(self.found), torch.zeros_like(self._count)
         self._clear()
 
@@ -343,7 +343,7 @@ def find(
 ) -> tuple[str, str]:
     """Return a description of the first non-finite tensor of an update, and the remedy.
 
-    The search order is the order of computation: batch, weights, then loss and gradients of the step under way.
+    The search order is the order of computation: batch, weights, then loss and gradients of the current step.
     """
     given = agent.unpack(batch.without_padding())._asdict()
     for name in GIVEN:
@@ -369,18 +369,19 @@ def why_no_action(parts: dict[str, nn.Module], observation: Any) -> str:
 
     Args:
         parts: the actor's modules by name.
-        observation: what they got.
+        observation: the actor's input.
     """
+    fault = "the action is NaN or infinite, because"
     if held := bad(torch.as_tensor(observation)):
-        return f"there is no action, as the observation {held}; mend the environment, or what is handed to `act`"
+        return f"{fault} the observation {held}; correct the environment, or the argument of `act`"
     held = next((f"{name} {held}" for name, weight in _weights(parts) if (held := bad(weight))), "a sum is infinite")
-    return f"there is no action, as {held}; load other weights, or go on from a checkpoint"
+    return f"{fault} {held}; load other weights, or resume from a checkpoint"
 
 
 def _weights(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
-    """Yield all floating-point weights and buffers by name, with infinity replaced by 0 where it may be intended.
+    """Yield all floating-point weights and buffers by name, with 0 in place of infinity where it may be intended.
 
-    That is the case for tensors that are not trained, such as the log of a temperature of 0; but not for targets.
+    It may be intended in tensors that are not trained, such as the log of a temperature of 0, but not in targets.
     """
     for name, module in modules.items():
         for key, weight in module.state_dict(keep_vars=True).items():
@@ -390,12 +391,12 @@ def _weights(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
 
 
 def too_large(x: Tensor) -> str:
-    """Describe finite `x` whose sum is not finite, or return "": on a GPU, the guard checks the sum."""
+    """Describe a finite `x` whose sum is not finite, or return "". On a GPU, the guard checks the sum."""
     return "" if torch.isfinite(x.sum()) else f"is finite, but its sum is not: it reaches {x.abs().max().item():.3g}"
 
 
 def bad(x: Tensor) -> str:
-    """Describe the first non-finite value of `x`, as the end of a sentence; "" if there is none."""
+    """Return a description of the first non-finite value of `x`, as the end of a sentence; "" if there is none."""
     wrong = ~torch.isfinite(x)
     count = int(wrong.sum())
     if not count:

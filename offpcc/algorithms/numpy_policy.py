@@ -16,7 +16,7 @@ MOST_MIRRORED = 8  # environments; with more, matrix products dominate, and PyTo
 
 
 class NumpyState(tuple[State, ...]):
-    """Hidden state that holds arrays; that of a resumed run holds tensors."""
+    """Hidden state of NumPy arrays. A resumed run starts with tensors instead, which must be converted."""
 
 
 class NumpyPolicy:

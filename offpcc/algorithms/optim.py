@@ -1,4 +1,4 @@
-"""`Optimizer`, which is Adam, `PolyakAverage`, and learning rate schedules."""
+"""`Optimizer` (Adam), `PolyakAverage`, and learning rate schedules."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class LinearDecay:
 
 @configurable
 class CosineDecay:
-    """Rate that falls along half a cosine from `initial` to `final` in `num_updates` updates, then stays.
+    """Learning rate that falls along half a cosine from `initial` to `final` in `num_updates` updates; then constant.
 
     Args:
         initial: rate at the first update.
@@ -91,7 +91,7 @@ class CosineDecay:
 
 
 class Optimizer:
-    """Adam over groups of parameters; `minimize` changes no other parameter's gradient.
+    """Adam over groups of parameters; `minimize` does not change the gradients of other parameters.
 
     It calls PyTorch's fused step directly. For networks of this size, the overhead of `torch.optim.Adam` takes longer
     than the step itself. The tests compare the two.
@@ -144,7 +144,7 @@ class Optimizer:
             gradients: gradient of each parameter, or None where there is none.
             num_updates: see `minimize`.
             loss: the loss, for the check.
-            flat_gradients: a few tensors with all gradients and otherwise only zeros; checking them is faster.
+            flat_gradients: a few tensors that hold all gradients, and zeros elsewhere; checking them is faster.
         """
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = laid_out(gradient, parameter)
@@ -160,7 +160,7 @@ class Optimizer:
         self.num_updates += 1
 
     def num_made(self) -> Tensor:
-        """Return the number of steps that had an effect, 0-d, on the device."""
+        """Return the number of steps that changed parameters, 0-d, on the device."""
         return torch.stack([torch.stack(group.steps).max() for group in self.groups]).max()
 
     @property
@@ -237,8 +237,7 @@ class PolyakAverage:
     """Polyak averages of parameters: target <- polyak * target + (1 - polyak) * source.
 
     Buffers, such as the statistics of a batch norm, are copied, as `torch.optim.swa_utils.AveragedModel` does with
-    ``use_buffers=False``, its default. Targets are in eval mode. The average takes a few operations over all tensors
-    together.
+    ``use_buffers=False``, its default. Targets are in eval mode. An update takes a few operations over all tensors.
     """
 
     def __init__(self, pairs: Sequence[tuple[nn.Module, nn.Module]], polyak: float) -> None:
@@ -252,19 +251,19 @@ class PolyakAverage:
 
     @torch.no_grad()
     def update(self, found_inf: Tensor | None = None) -> None:
-        """Move all targets once; not if `found_inf`, a 0-d tensor on the device, is 1."""
+        """Move all targets once. If `found_inf`, a 0-d tensor on the device, is 1, do nothing."""
         for target, source in zip(self.target_buffers, self.source_buffers, strict=True):
             target.copy_(source if found_inf is None else torch.where(found_inf > 0.0, target, source))
         if not self.targets:
             return
-        whole = 1.0 - self.polyak
+        share = 1.0 - self.polyak
         if found_inf is None:
-            torch_private.foreach_lerp_(self.targets, self.sources, whole)
+            torch_private.foreach_lerp_(self.targets, self.sources, share)
             return
         # With a tensor as weight, a lerp would take one operation for each target.
-        ways = torch_private.foreach_sub(self.sources, self.targets)
-        torch_private.foreach_mul_(ways, (found_inf * -whole).add_(whole))
-        torch_private.foreach_add_(self.targets, ways)
+        changes = torch_private.foreach_sub(self.sources, self.targets)
+        torch_private.foreach_mul_(changes, (found_inf * -share).add_(share))
+        torch_private.foreach_add_(self.targets, changes)
 
 
 def laid_out(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:

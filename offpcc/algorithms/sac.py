@@ -55,8 +55,8 @@ class SAC(ActorCritic):
         super().__init__(observation_space, action_space, **kwargs)
         if autotune and alpha == 0.0:
             raise UserError(
-                f"{type(self).__name__}.alpha is 0; a temperature that is learned has to start above 0, for one that "
-                f"stays 0 set autotune = False"
+                f"{type(self).__name__}.alpha is 0; a learned temperature must start above 0. For a constant "
+                f"temperature of 0, set autotune = False"
             )
         entropy = -float(self.action_dim) if target_entropy is None else target_entropy
         self.temperature = Temperature(alpha, autotune, entropy).to(self.device)
@@ -66,7 +66,7 @@ class SAC(ActorCritic):
         """See `ActorCritic`."""
         learned = self.temperature.learned_parameters()
         idle = () if learned else ("target_entropy", "alpha_lr")
-        return super().unused_parameters() | dict.fromkeys(idle, "autotune is False, so alpha stays as it is")
+        return super().unused_parameters() | dict.fromkeys(idle, "autotune is False, so alpha is constant")
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> SquashedGaussianActor:
         """Return a squashed Gaussian policy."""

@@ -1,9 +1,9 @@
 """Variants of each algorithm: recurrent, convolutional, or both; classes such as `RecurrentSAC`.
 
 Recurrent agents follow Yang & Nguyen 2021 (arXiv:2110.12628): each network reads its own summary of the whole history.
-In "sharing" agents, all networks read one summary, and the critics train its encoder. In convolutional agents, all
-networks share the convolutions, and the critics train them. These agents shift images at random (DrQ, Kostrikov et al.
-2020, arXiv:2004.13649).
+In "sharing" agents, all networks read one summary, and the critics' loss trains its encoder. In convolutional agents,
+all networks share the convolutions, and the critics' loss trains them. These agents shift images at random (DrQ,
+Kostrikov et al. 2020, arXiv:2004.13649).
 
 Differs from the papers:
 
@@ -29,7 +29,7 @@ FROM_IMAGES = {"default_shared_encoder": Convolutional, "default_augmentation": 
 
 
 class Entry(NamedTuple):
-    """Meaning of a name of ``--algo``."""
+    """Class and kind of an algorithm, by its name for ``--algo``."""
 
     cls: type[ActorCritic]
     algorithm: str  # the name of the algorithm without memory and convolutions
@@ -74,7 +74,7 @@ TABLE: dict[str, Entry] = {}
 
 
 def add(cls: type[ActorCritic], name: str, recurrent: str | None = None) -> None:
-    """Add an algorithm to `TABLE`, and one variant of it for each of `KINDS`, which becomes a class of this module.
+    """Add an algorithm to `TABLE`, and its variants of all `KINDS`. Each variant becomes a class of this module.
 
     Args:
         cls: the algorithm.

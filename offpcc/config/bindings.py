@@ -86,11 +86,11 @@ def nearest(name: str, known: Any) -> str:
     if alike := [word for word in known if word.lower() == name.lower()]:  # such as sac for SAC
         return f"did you mean {' or '.join(alike)}?"
     near = difflib.get_close_matches(name, known, 3, 0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known[:40])}."
+    return f"did you mean {' or '.join(near)}?" if near else f"the known names are {', '.join(known[:40])}."
 
 
 def nearest_parameter(name: str, function: Any) -> str:
-    """Return a hint for an unknown parameter: its name here if it is one of another library, else similar names."""
+    """Return a hint for an unknown parameter: our name for a parameter of another library, else similar names."""
     known = sorted(parameters(function) - passed_by_us(function))
     names = [entry.name for entry in gin_private.SELECTORS.values() if entry.wrapped is function]
     families = [cls.__name__ for cls in function.__mro__] if inspect.isclass(function) else names
@@ -101,12 +101,12 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Collection[str]) -> 
     """Raise for the first argument that does not exist.
 
     Args:
-        owner: what takes the arguments.
+        owner: name of the class or function that takes the arguments.
         given: names of arguments.
         known: names of all arguments that exist.
 
     Raises:
-        UserError: the message has the names that are most similar.
+        UserError: the argument does not exist; the message has similar names.
     """
     for name in given:
         if name not in known:
@@ -114,9 +114,13 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Collection[str]) -> 
             raise UserError(f"{owner} takes no argument {name!r}; {hint}")
 
 
-def nearest_configurable(selector: str) -> str:
-    """Return a hint with the classes or functions that have a similar short name."""
-    return nearest(selector.split(".")[-1], sorted({name.split(".")[-1] for name in configurables()}))
+def unknown_configurable(where: str, selector: str) -> UserError:
+    """Return the error for a name that gin cannot configure, with similar names."""
+    hint = nearest(selector.split(".")[-1], sorted({name.split(".")[-1] for name in configurables()}))
+    return UserError(
+        f"{where}: nothing that gin can configure is called {selector!r}; {hint} A class of your own needs the import "
+        f"of its module in the config"
+    )
 
 
 def is_known_value(reference: Any) -> bool:
@@ -223,7 +227,7 @@ class Reached:
         key = tuple(reference.scopes) or scope, reference.config_key[1]
         if key in self.under_way:
             name = "/".join(reference.scopes) if key[1] == MACRO else str(reference)
-            raise UserError(f"{where}: {name} is made of itself, {reference}; give it a value")
+            raise UserError(f"{where}: {name} refers to itself, {reference}; give it a value")
         if key not in self.sizes:
             bound: dict[str, Any] = {}
             for length in range(len(key[0]) + 1):  # the order in which gin merges scopes
@@ -231,7 +235,7 @@ class Reached:
             if key[1] == MACRO and not bound:
                 macro, made = "/".join(reference.scopes), sorted(name for name, of in gin_private.CONFIG if of == MACRO)
                 raise UserError(
-                    f"{where} is %{macro}, but {macro} is bound nowhere; "
+                    f"{where} is %{macro}, but {macro} is not bound; "
                     f"{nearest(macro, made) if made else f'add a line {macro} = ...'}"
                 )
             self.under_way.add(key)
@@ -270,7 +274,7 @@ def _declaration(function: Any, parameter: str) -> inspect.Parameter | None:
 def check_unused_bindings(
     bindings: list[Binding], unused_parameters: Mapping[Any, Mapping[str, str]] | None = None
 ) -> None:
-    """Refuse bindings that had no effect; call this after all parts of the run are built.
+    """Refuse bindings that had no effect. Call this after all parts of the run are built.
 
     Files may contain three kinds of bindings without effect:
 
@@ -288,37 +292,37 @@ def check_unused_bindings(
         UserError: a binding is refused; the message names it.
     """
     operative = gin_private.OPERATIVE_CONFIG
-    taking_part = {selector for _, selector in operative}
+    used_names = {selector for _, selector in operative}
     classes = configurables()
     referenced = {part.config_key for part in gin.config.iterate_references(gin_private.CONFIG)}
     for binding in bindings:
         if _is_used(binding, operative):
             reason = _why_idle(binding, classes, unused_parameters or {})
             if reason and binding.where == COMMAND_LINE:
-                raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; take it out")
+                raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; remove it")
             continue
         if binding.selector == MACRO:
             if binding.where == COMMAND_LINE or (binding.scope, MACRO) not in referenced:
-                near = [f"{name.split('.')[-1]}.{binding.given}" for name in sorted(taking_part - {MACRO})]
+                near = [f"{name.split('.')[-1]}.{binding.given}" for name in sorted(used_names - {MACRO})]
                 near = [name for name in near if _is_parameter(name)]
                 hint = f"did you mean {' or '.join(near)}?" if near else binding_hint(binding.given)
-                hint = hint or "a binding names its class, as in SAC.lr"
+                hint = hint or "a binding starts with the name of a class, as in SAC.lr"
                 raise UserError(f"{binding.where}: {binding.given} has no effect: it names no class; {hint}")
             continue
         if binding.where != COMMAND_LINE and (
-            binding.selector not in taking_part or _overridden(binding, bindings, classes, taking_part)
+            binding.selector not in used_names or _overridden(binding, bindings, classes, used_names)
         ):
             continue
         name = binding.selector.split(".")[-1]
-        parts = sorted(s.split(".")[-1] for s in taking_part - {MACRO})
-        reason = f"{name} takes no part in this run, which uses {', '.join(parts)}"
-        if binding.selector in taking_part:
+        parts = sorted(s.split(".")[-1] for s in used_names - {MACRO})
+        reason = f"this run does not use {name}, only {', '.join(parts)}"
+        if binding.selector in used_names:
             winners = [
                 other for other in bindings if _is_used(other, operative) and _is_nearer(other, binding, classes)
             ]
-            source = f"{winners[-1].given} ({winners[-1].where}), which wins" if winners else "elsewhere"
-            reason = f"{name} takes part in this run, but got {binding.parameter} from {source}"
-        raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; correct it or take it out")
+            source = f"{winners[-1].given} ({winners[-1].where}), which overrides it" if winners else "elsewhere"
+            reason = f"this run uses {name}, but got {binding.parameter} from {source}"
+        raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; correct or remove it")
 
 
 def _is_used(binding: Binding, operative: dict[tuple[str, str], dict[str, Any]]) -> bool:
@@ -351,9 +355,9 @@ def _is_parameter(name: str) -> bool:
     )
 
 
-def _overridden(binding: Binding, bindings: list[Binding], classes: dict[str, Any], taking_part: set[str]) -> bool:
+def _overridden(binding: Binding, bindings: list[Binding], classes: dict[str, Any], used_names: set[str]) -> bool:
     return any(
-        other.selector != binding.selector and other.selector in taking_part and _is_nearer(other, binding, classes)
+        other.selector != binding.selector and other.selector in used_names and _is_nearer(other, binding, classes)
         for other in bindings
     )
 

@@ -17,7 +17,7 @@ from typing import Any
 import gin
 from gin import config_parser
 
-from offpcc.config.bindings import nearest_configurable
+from offpcc.config.bindings import unknown_configurable
 from offpcc.config.limits import MOST_BYTES, MOST_INCLUDING, Amount, check_name, check_strings, check_value
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import open_regular
@@ -25,22 +25,22 @@ from offpcc.utils.paths import PACKAGE, as_path, import_own, shown
 
 CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # an installed wheel contains the configs
 CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
-OF_RUNS = ("run.json", "progress.csv", "checkpoint.pt", "checkpoint_before.pt")  # a run's folder contains one of these
-LONGEST_LINE = 200  # letters of a line that a message shows
+RUN_FILES = ("run.json", "progress.csv", "checkpoint.pt", "checkpoint_before.pt")  # a run's folder has at least one
+LONGEST_LINE = 200  # characters of a line in a message
 UNKNOWN_REFERENCE = re.compile(r"No configurable matching reference '@([^'()]+)")  # in gin's error message
 
 
-def find(name: str | Path, beside: Path | None = None) -> Path:
+def find(name: str | Path, folder: Path | None = None) -> Path:
     """Return the path of a config file.
 
-    The search order is: the path as given, the folder of the including file, the root of the repository, and configs/
-    of the checkout or of the installed package.
+    The search order is: the path as given, `folder`, which is that of the including file, the root of the repository,
+    and configs/ of the checkout or of the installed package.
 
     Raises:
         UserError: the file is in none of these places.
     """
     path = as_path(name, "the config", is_file=True)
-    places = [Path(), *([beside] if beside else []), CONFIGS.parent, CONFIGS]
+    places = [Path(), *([folder] if folder else []), CONFIGS.parent, CONFIGS]
     for place in places:
         if (place / path).is_file():
             return place / path
@@ -48,8 +48,8 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
     wanted = path.name if path.suffix else f"{path.name}.gin"
     near = sorted(file for file in known if Path(file).name == wanted)
     near = near or difflib.get_close_matches(str(path), sorted(known), 3, 0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"the ones that come along are below {CONFIGS}"
-    kind = "" if not os.path.lexists(path) else ", for what is there is a folder, a device or a link to nothing"
+    hint = f"did you mean {' or '.join(near)}?" if near else f"offpcc's configs are below {CONFIGS}"
+    kind = "" if not os.path.lexists(path) else " (this path is a folder, a device or a broken link)"
     raise UserError(f"there is no config {str(name)!r}{kind}; {hint}")
 
 
@@ -70,8 +70,8 @@ def text_of(path: Path) -> str:
 
 
 def is_of_run(path: Path) -> bool:
-    """Check whether a config is the one in a run's folder, which may come from somebody else."""
-    return path.name == "config.gin" and any(os.path.lexists(path.with_name(name)) for name in OF_RUNS)
+    """Check whether a config is in a run's folder. Then it may come from somebody else."""
+    return path.name == "config.gin" and any(os.path.lexists(path.with_name(name)) for name in RUN_FILES)
 
 
 def has_imports(path: Path) -> bool:
@@ -97,9 +97,9 @@ def read_file(
         UserError: the config cannot be read, is malformed, is too large or includes itself, or an import fails.
     """
     if path.resolve() in including:
-        raise UserError(f"{path} includes itself, by way of {including[-1]}; take one include out")
+        raise UserError(f"{path} includes itself, through {including[-1]}; remove one include")
     if len(including) > MOST_INCLUDING:
-        raise UserError(f"{path}: more than {MOST_INCLUDING} configs include each the next; put some into one")
+        raise UserError(f"{path}: includes are nested more than {MOST_INCLUDING} deep; merge some configs")
     yield from read_text(text_of(path), path, (*including, path.resolve()), is_trusted=is_trusted, amount=amount)
 
 
@@ -132,8 +132,8 @@ def read_text(
                     f"{where}: include {shown(repr(statement.filename))}: a run's config, which may come from somebody "
                     f"else, includes nothing; name a config of your own with --config"
                 )
-            beside = source.parent if isinstance(source, Path) else None
-            yield from read_file(find(statement.filename, beside), including, amount=amount)
+            folder = source.parent if isinstance(source, Path) else None
+            yield from read_file(find(statement.filename, folder), including, amount=amount)
         elif isinstance(statement, config_parser.ImportStatement):
             if not is_trusted and statement.module not in sys.modules:
                 module = shown(statement.module)
@@ -178,27 +178,26 @@ def statements(
         line = shown(repr((error.text or text).strip()), LONGEST_LINE)
         raise UserError(
             f"{where}: {line} is not gin's syntax ({shown(reason, LONGEST_LINE)}); a value is a number, a string "
-            f"in quotes, another of Python's literals such as True or None, or an @reference"
+            f"in quotes, another Python literal such as True or None, or an @reference"
         ) from error
     except TypeError as error:  # from a dictionary with lists as keys
         raise UserError(
-            f"{source}: {first_line(error)} in {shown(repr(text.strip()), LONGEST_LINE)}; a dictionary's keys are "
-            f"numbers or strings"
+            f"{source}: {first_line(error)} in {shown(repr(text.strip()), LONGEST_LINE)}; use only numbers or strings "
+            f"as keys of a dictionary"
         ) from error
     except (RecursionError, MemoryError) as error:
         raise UserError(
-            f"{source}: brackets are nested too deeply in {shown(text.strip())}; write it plainly"
+            f"{source}: brackets are nested too deeply in {shown(text.strip())}; use fewer brackets"
         ) from error
     except tokenize.TokenError as error:
-        raise UserError(f"{source}: a bracket or a quotation has no end after {text.strip()[-40:]!r}") from error
+        raise UserError(
+            f"{source}: a bracket or a quote is not closed after {text.strip()[-40:]!r}; close it"
+        ) from error
     except ValueError as error:  # such as a reference to an unknown name
         reference = UNKNOWN_REFERENCE.search(reason := str(error).splitlines()[0])
         if reference is None:
             raise UserError(f"{source}: {reason} Correct it") from error
-        raise UserError(
-            f"{source}: nothing that gin can configure is called {reference[1]!r}; "
-            f"{nearest_configurable(reference[1])} A class of your own needs the import of its module in the config"
-        ) from error
+        raise unknown_configurable(str(source), reference[1]) from error
 
 
 def name_of(binding: Any) -> str:

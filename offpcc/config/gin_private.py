@@ -1,6 +1,6 @@
 """The private parts of gin that this package uses; no other module may use one.
 
-gin has no public way to list what is configurable, bound or used. They were last seen in gin-config `LAST_SEEN`.
+gin has no public way to list what is configurable, bound or used. gin-config `LAST_SEEN` still has these parts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _private = functools.partial(private_attribute, "gin-config", LAST_SEEN)
 
 CONFIG = _private(gin.config, "_CONFIG")  # all bindings: {(scope, selector): {parameter: value}}
 CONSTANTS = _private(gin.config, "_CONSTANTS")
-OPERATIVE_CONFIG = _private(gin.config, "_OPERATIVE_CONFIG")  # what was used: as CONFIG
+OPERATIVE_CONFIG = _private(gin.config, "_OPERATIVE_CONFIG")  # the values in use, in the same form as CONFIG
 SELECTORS = _private(_private(gin.config, "_REGISTRY"), "_selector_map")  # {complete name: entry}
 UnknownReference = _private(gin.config, "_UnknownConfigurableReference")
 inverse_lookup = _private(gin.config, "_inverse_lookup")  # a configurable -> its entry

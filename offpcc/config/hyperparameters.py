@@ -21,8 +21,8 @@ from offpcc.config.validation import rules_of
 REQUIRED = "required"
 SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Yields|Note|Example|Hyper-parameters):$")
 HEADING = "Hyper-parameters:"
-WIDTH = 100  # letters of a line that `help` shows
-OTHERS = ("kwargs", "options", "args")  # entries of a docstring that name where further arguments are described
+WIDTH = 100  # characters of a line in `help`
+OTHERS = ("kwargs", "options", "args")  # entries of a docstring that say where other arguments are described
 
 
 class Hyperparameter(NamedTuple):
@@ -32,7 +32,7 @@ class Hyperparameter(NamedTuple):
         name: its name in gin, such as ``SAC.lr``.
         default: the default as gin writes it, or "required".
         meaning: one sentence or more; "" if no docstring describes it.
-        allowed: the values that are accepted, in words; "" if no rule says it.
+        allowed: the values that are accepted, in words; "" if there is no rule.
     """
 
     name: str
@@ -132,7 +132,7 @@ def described(documentation: str | None, section: str = "Args") -> dict[str, str
 
 
 def meaning(owner: Any, name: str) -> str:
-    """Return what a parameter means, from the docstring of its function or class, or of the one it refers to."""
+    """Return the description of a parameter, from the docstring of its function or class, or one that it refers to."""
     seen: list[Any] = []
     waiting = list(owner.__mro__) if inspect.isclass(owner) else [owner]
     while waiting:
@@ -157,9 +157,9 @@ def written(owner: Any) -> str | None:
 
 
 class Documentation:
-    """The ``__doc__`` of a class: its own text, and a section with all its hyper-parameters, inherited ones too.
+    """The ``__doc__`` of a class: its own text, and a section with all hyper-parameters, also inherited ones.
 
-    The section is made when it is read. At the decoration of the class, not all that it refers to may exist.
+    The section is made when it is read, because the objects that it refers to may not exist at the class's decoration.
     """
 
     def __init__(self, text: str | None) -> None:
@@ -187,7 +187,7 @@ class ClassSignature:
         """Return the signature of `owner`, which may be a child.
 
         Raises:
-            AttributeError: asked of an object, whose call has another signature.
+            AttributeError: `instance` is given; calls of an object have another signature.
         """
         if instance is not None:
             raise AttributeError("__signature__")
@@ -199,7 +199,7 @@ def _signature(owner: type) -> inspect.Signature:
     found = sorted(declarations(owner).values(), key=lambda one: (one.kind, _has_default(one)))
     inits = [vars(cls)["__init__"] for cls in owner.__mro__[:-1] if "__init__" in vars(cls)]
     kinds = [{one.kind: one for one in inspect.signature(init).parameters.values()} for init in inits]
-    if inits and all(inspect.Parameter.VAR_KEYWORD in each for each in kinds):  # a class takes any others itself
+    if inits and all(inspect.Parameter.VAR_KEYWORD in each for each in kinds):  # the class takes any argument
         found.append(kinds[0][inspect.Parameter.VAR_KEYWORD])
     return inspect.Signature(found)
 

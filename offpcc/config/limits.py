@@ -20,7 +20,7 @@ from offpcc.utils.paths import shown
 MOST_BYTES = 2**18  # of all configs of one load together
 MOST_STATEMENTS = 1_000  # bindings, includes and imports of one load
 MOST_INCLUDING = 20  # depth of includes
-MOST_VALUES = 100_000  # numbers, words and references, after macros and references are followed
+MOST_VALUES = 100_000  # numbers, strings and references, including those of macros and references
 DEEPEST = 30  # depth of nested lists and macros
 LONGEST_STRING = 5_000  # letters
 LONGEST_NAME = 500  # letters of a bound or referenced name, with its scopes
@@ -41,8 +41,8 @@ class Amount:
         self.num_bytes += number
         if self.num_bytes > MOST_BYTES:
             raise UserError(
-                f"{where}: the config has {self.num_bytes:,} bytes with all that it includes; the most are "
-                f"{MOST_BYTES:,}: name a gin file, or take includes out"
+                f"{where}: the config and its includes have {self.num_bytes:,} bytes, more than {MOST_BYTES:,}; name a "
+                f"gin file, or remove includes"
             )
 
     def add_statement(self, where: str) -> None:
@@ -54,8 +54,8 @@ class Amount:
         self.num_statements += 1
         if self.num_statements > MOST_STATEMENTS:
             raise UserError(
-                f"{where}: the config has more than {MOST_STATEMENTS:,} bindings, includes and imports with all that "
-                f"it includes; take some out"
+                f"{where}: the config and its includes have more than {MOST_STATEMENTS:,} bindings, includes and "
+                f"imports; remove some"
             )
 
 
@@ -126,12 +126,10 @@ def parts_of(value: Any) -> Iterator[Any]:
 def too_many(where: str) -> UserError:
     """Return the error for a value with too many parts."""
     return UserError(
-        f"{where} has more than {MOST_VALUES:,} values, with those of its macros and references; write fewer"
+        f"{where} has more than {MOST_VALUES:,} values, including those of its macros and references; use fewer"
     )
 
 
 def too_deep(where: str) -> UserError:
     """Return the error for a value that is nested too deeply."""
-    return UserError(
-        f"{where} is nested too deeply: lists in lists and macros in macros go {DEEPEST} deep; write it plainly"
-    )
+    return UserError(f"{where} is nested too deeply: lists and macros can be nested {DEEPEST} deep; use fewer levels")

@@ -23,10 +23,10 @@ from offpcc.config.bindings import (
     check_references,
     configurables,
     is_known_value,
-    nearest_configurable,
     nearest_parameter,
     parameters,
     passed_by_us,
+    unknown_configurable,
 )
 from offpcc.config.gin_files import CHECKOUT, find, is_of_run, name_of, read_file, read_text, statements, text_of
 from offpcc.config.limits import Amount
@@ -35,28 +35,12 @@ from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import as_path, import_own, shown
 from offpcc.utils.rng import GLOBAL_LOCK
 
-__all__ = [
-    "Config",
-    "Used",
-    "current",
-    "load",
-    "load_for_actor",
-    "operative",
-    "plain_values",
-    "recall_used",
-    "resolve_bindings",
-    "results_folder",
-    "take_used",
-    "values",
-    "write_plainly",
-]
-
 Used = dict[tuple[str, str], dict[str, Any]]  # values in use, by scope and configurable
 
-LOCK = GLOBAL_LOCK  # gin has one record of used values, too, so threads build one after the other
+LOCK = GLOBAL_LOCK  # gin has only one record of used values, so threads build one after the other
 IMPORT = "--import"
 IN_PYTHON = "offpcc.configure"
-LONGEST_VALUE = 1_000  # letters of a value; a longer value is compared by a digest
+LONGEST_VALUE = 1_000  # characters of a value; a longer value is compared by a digest
 EXAMPLES = {  # example of a binding, by the source of the binding
     COMMAND_LINE: f'{COMMAND_LINE} "SAC.lr=1e-4"',
     IN_PYTHON: f'{IN_PYTHON}(FILE, "SAC.lr = 1e-4", "SAC.gamma = 0.9")',
@@ -64,7 +48,7 @@ EXAMPLES = {  # example of a binding, by the source of the binding
 
 
 class Config(NamedTuple):
-    """Bindings of gin, and where they come from."""
+    """Bindings of gin, and their source."""
 
     text: str  # all bindings, as gin writes them
     file: str | Path | None = None
@@ -75,7 +59,7 @@ class Config(NamedTuple):
 
     @property
     def source(self) -> str:
-        """Text for messages: where the bindings come from."""
+        """The source of the bindings, as text for messages."""
         return " and ".join([*filter(None, [str(self.file or "")]), *([self.given_in] if self.given else [])])
 
 
@@ -90,7 +74,7 @@ def exclusive() -> Iterator[None]:
 
 
 def current() -> Config:
-    """Return gin's bindings now. If others than `load` have changed them, their source is unknown."""
+    """Return gin's current bindings. If code other than `load` has changed them, their source is unknown."""
     text: str = gin.config_str()
     return _loaded if _loaded.text == text else Config(text)
 
@@ -128,11 +112,11 @@ def load(
     known: set[tuple[str, str, str]] = set()
     for text in given:
         if not isinstance(text, str) or "=" not in text:
-            fault = f"{given_in}: {shown(repr(text))} is no binding"
-            raise UserError(f"{fault}; each is a string of its own, as in {EXAMPLES[given_in]}")
+            fault = f"{given_in}: {shown(repr(text))} is not a binding"
+            raise UserError(f"{fault}; write each binding as a separate string, as in {EXAMPLES[given_in]}")
         for binding in _bind_all(read_text(text, given_in, amount=amount)):
             if binding[:3] in known:
-                raise UserError(f"{given_in}: {binding.given} is given twice; take one out")
+                raise UserError(f"{given_in}: {binding.given} is given twice; remove one")
             known.add(binding[:3])
             bindings.append(binding)
     check_references(bindings)
@@ -154,7 +138,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
         modules: see `load`.
 
     Raises:
-        UserError: a file is malformed, or the run's environment has an unknown wrapper.
+        UserError: a file is malformed, or the run's environment uses an unknown name.
     """
     load(file, [], modules=modules)
     if not os.path.lexists(run):
@@ -220,14 +204,11 @@ def _bind(statement: Any, where: str) -> Binding:
     names = configurables()
     matches = [name for name in names if name == selector or name.endswith(f".{selector}")]
     if not matches:
-        raise UserError(
-            f"{where}: {given}: nothing that gin can configure is called {selector!r}; "
-            f"{nearest_configurable(selector)} A class of your own needs the import of its module in the config"
-        )
+        raise unknown_configurable(f"{where}: {given}", selector)
     function = names[matches[0]]
     allowed, passed = parameters(function), passed_by_us(function)
     if parameter in allowed & passed:
-        raise UserError(f"{where}: {given}: {parameter} is passed by offpcc itself, not by gin; take it out")
+        raise UserError(f"{where}: {given}: {parameter} is passed by offpcc itself, not by gin; remove it")
     if parameter not in allowed:
         raise UserError(
             f"{where}: {given}: {selector} has no parameter {parameter!r}; {nearest_parameter(parameter, function)}"
@@ -250,7 +231,7 @@ def _check_references_in(value: Any, where: str) -> None:
     for part in gin.config.iterate_references(value):
         if part.config_key[1].startswith(f"{GIN}.") and not (part.evaluate and is_known_value(part)):
             raise UserError(
-                f"{where} is @{part.scoped_selector}, which is gin's own; name a class of offpcc or of your own"
+                f"{where} is @{part.scoped_selector}, one of gin's own names; name a class of offpcc or of your own"
             )
         if part.evaluate and passed_by_us(part.configurable.wrapped):
             raise UserError(
@@ -407,8 +388,8 @@ def resolve_bindings(
 
     Args:
         function: the function, which gin can configure.
-        given: arguments of Python.
-        may_lack: whether to leave out what has no default and is not bound; otherwise it is refused.
+        given: arguments from Python.
+        may_lack: whether to skip arguments without a default that are not bound; otherwise they are refused.
 
     Raises:
         UserError: a binding cannot be read, or is missing.

@@ -24,10 +24,10 @@ C = TypeVar("C", bound=type)
 
 
 def configurable(cls: C) -> C:
-    """Register a class with gin, so that it inherits the bindings of its parents, and its own bindings win.
+    """Register a class with gin. It inherits the bindings of its parents, and its own bindings override them.
 
-    A subclass must not declare a parameter of its parent again, nor pass a fixed value for one; use class attributes
-    such as ``default_num_critics`` for that. It takes ``**kwargs`` and passes them on. Arguments that break a rule of
+    A subclass takes ``**kwargs`` and passes them on. It must not declare a parameter of its parent again or pass a
+    fixed value for one; use class attributes such as ``default_num_critics`` for that. Arguments that break a rule of
     `offpcc.config.validation` in the signature are refused. Each instance stores its arguments for `specification`.
     The signature and the docstring of the class, which `help` shows, list inherited parameters, too.
 
@@ -37,22 +37,22 @@ def configurable(cls: C) -> C:
     known = REGISTRY.get(cls.__name__)
     if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
         raise UserError(
-            f"there is a class {cls.__name__} already, in {known.__module__}; give that of {cls.__module__} "
-            f"another name"
+            f"a class with the name {cls.__name__} exists already, in {known.__module__}; rename the one in "
+            f"{cls.__module__}"
         )
     if "__init__" not in cls.__dict__:
 
-        def passes_on(self: Any, *args: Any, **kwargs: Any) -> None:
+        def inherited_init(self: Any, *args: Any, **kwargs: Any) -> None:
             super(cls, self).__init__(*args, **kwargs)  # type: ignore[arg-type]
 
-        passes_on.__name__ = "__init__"  # the attribute that gin replaces with its wrapper
-        cls.__init__ = passes_on  # type: ignore[misc]
+        inherited_init.__name__ = "__init__"  # the attribute that gin replaces with its wrapper
+        cls.__init__ = inherited_init  # type: ignore[misc]
     original = cls.__init__  # type: ignore[misc]
     signature = inspect.signature(original)
     takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
 
     @functools.wraps(original)
-    def remembering(self: Any, *args: Any, **kwargs: Any) -> None:
+    def checked_init(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             bound = signature.bind(self, *args, **kwargs)
         except TypeError as error:  # such as "got an unexpected keyword argument 'learning_rate'"
@@ -66,14 +66,14 @@ def configurable(cls: C) -> C:
             elif parameter.kind is not parameter.VAR_POSITIONAL:
                 given[name] = bound.arguments[name]
         check(type(self).__name__, rules_of(cls), given)
-        # A class without **kwargs builds the rest itself: what it gives to its base class cannot be given to it.
+        # A class without **kwargs gives its base class arguments that it does not take itself; do not store these.
         if not self.__dict__.get("_has_all_arguments", False):
             self.__dict__.setdefault("_arguments", {}).update(given)
             self.__dict__["_has_all_arguments"] = not takes_more
         original(self, *args, **kwargs)
 
-    remembering.__signature__ = signature  # type: ignore[attr-defined]  # gin reads defaults from it
-    cls.__init__ = remembering  # type: ignore[misc]
+    checked_init.__signature__ = signature  # type: ignore[attr-defined]  # gin reads defaults from it
+    cls.__init__ = checked_init  # type: ignore[misc]
     cls.__signature__ = ClassSignature()  # type: ignore[attr-defined]
     cls.__doc__ = Documentation(cls.__doc__)  # type: ignore[assignment]
     REGISTRY[cls.__name__] = cls

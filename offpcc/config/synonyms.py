@@ -1,7 +1,7 @@
-"""Names of hyper-parameters and options in other libraries, and what they are called here.
+"""Names of hyper-parameters and options in other libraries, and their names here.
 
-Wherever an unknown name is refused, the message names ours. The libraries are stable-baselines3 and its zoo, d3rlpy,
-CleanRL and CORL.
+Error messages about unknown names show our name. The libraries are stable-baselines3 and its zoo, d3rlpy, CleanRL and
+CORL.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Synonym(NamedTuple):
-    """What a name of another library is called here.
+    """Our counterpart of a name in another library.
 
     Attributes:
         bindings: names in gin, such as ``ActorCritic.lr``; none if there is no counterpart.
@@ -27,7 +27,7 @@ def _synonym(bindings: str, note: str = "") -> Synonym:
 
 
 _LR = _synonym("ActorCritic.lr")
-_CRITIC_LR = _synonym("ActorCritic.lr", "lr holds for all networks; actor_lr and encoder_lr differ if they are given")
+_CRITIC_LR = _synonym("ActorCritic.lr", "lr is for all networks; actor_lr and encoder_lr override it")
 _ACTOR_LR = _synonym("ActorCritic.actor_lr")
 _ALPHA_LR = _synonym("SAC.alpha_lr")
 _LENGTH = _synonym(
@@ -35,16 +35,18 @@ _LENGTH = _synonym(
 )
 _CAPACITY = _synonym(
     "ReplayBuffer.capacity RecurrentReplayBuffer.capacity",
-    "the second is for an agent with memory, and counts episodes, not steps",
+    "the second is for agents with memory, and counts episodes, not steps",
 )
-_BATCH_SIZE = _synonym("ReplayBuffer.batch_size RecurrentReplayBuffer.batch_size", "the second: an agent with memory")
+_BATCH_SIZE = _synonym(
+    "ReplayBuffer.batch_size RecurrentReplayBuffer.batch_size", "the second is for agents with memory"
+)
 _UPDATES = _synonym("train.updates_per_step", "updates_per_step = gradient_steps / train_freq")
 _UPDATE_EVERY = _synonym("train.update_every", "updates_per_step counts updates per environment step, not per round")
 _POLYAK = _synonym("ActorCritic.polyak", "polyak = 1 - tau: tau = 0.005 is polyak = 0.995")
 _HIDDEN_DIMS = _synonym("ActorCritic.hidden_dims")
 _NUM_CRITICS = _synonym("ActorCritic.num_critics")
 _ALPHA = _synonym("SAC.alpha SAC.autotune", 'ent_coef = "auto" is autotune = True; a fixed one is autotune = False')
-_NOISE = _synonym("DeterministicPolicy.action_noise", "SAC and CQL explore by their policy, without it")
+_NOISE = _synonym("DeterministicPolicy.action_noise", "SAC and CQL sample from their policy instead")
 _TARGET_NOISE = _synonym("TD3.target_noise")
 _DELAY = _synonym("TD3.policy_delay")
 _NO_INTERVAL = _synonym("ActorCritic.polyak", "targets move a little in every update, so there is no interval")
@@ -55,7 +57,7 @@ _NORMALIZE = _synonym("ActorCritic.normalize_observations")
 _SEED = _synonym("", "the run id is the seed: --run_id on the command line, seed=... in Python")
 _NONE = _synonym("", "offpcc has no counterpart")
 
-# By the name elsewhere. A name with a class, such as TD3BC.alpha, holds for that class and its children.
+# By the name in other libraries. A name with a class, such as TD3BC.alpha, is for this class and its children.
 SYNONYMS: dict[str, Synonym] = {
     # learning rates
     "learning_rate": _LR,
@@ -78,7 +80,7 @@ SYNONYMS: dict[str, Synonym] = {
     "net_arch": _HIDDEN_DIMS,
     "hidden_sizes": _HIDDEN_DIMS,
     "hidden_units": _HIDDEN_DIMS,
-    "policy_kwargs": _synonym("ActorCritic.hidden_dims ActorCritic.num_critics", "each is a parameter of its own"),
+    "policy_kwargs": _synonym("ActorCritic.hidden_dims ActorCritic.num_critics", "each is a separate parameter"),
     "n_critics": _NUM_CRITICS,
     "use_layer_norm": _synonym("ActorCritic.layer_norm"),
     "lstm_hidden_size": _synonym("Recurrent.hidden_dim"),
@@ -128,7 +130,7 @@ SYNONYMS: dict[str, Synonym] = {
     "TD3BC.alpha": _synonym("TD3BC.bc_alpha"),
     "normalize": _NORMALIZE,
     "observation_scaler": _NORMALIZE,
-    "normalize_reward": _synonym("dataset.return_range ActorCritic.reward_scale", "the first: from recorded data"),
+    "normalize_reward": _synonym("dataset.return_range ActorCritic.reward_scale", "the first is for recorded data"),
     # the run
     "total_timesteps": _LENGTH,
     "n_timesteps": _LENGTH,
@@ -160,7 +162,7 @@ SYNONYMS: dict[str, Synonym] = {
     "random_seed": _SEED,
 }
 
-# Options of command lines elsewhere, and options here.
+# Options of other command lines, and our options.
 OPTIONS: dict[str, str] = {
     "environment": "--env",
     "env_id": "--env",
@@ -224,7 +226,7 @@ def binding_hint(name: str, families: Collection[str] = (), known: Collection[st
     own = [binding for binding in found.bindings if owner and binding.rpartition(".")[2] in known]
     of_owner = [f"{owner}.{binding.rpartition('.')[2]}" for binding in own]
     others = [binding for binding in found.bindings if binding not in own]
-    if len(set(of_owner)) < len(of_owner):  # the same parameter of two classes, of which the user named one
+    if len(set(of_owner)) < len(of_owner):  # two classes have this parameter, and the user named one of them
         return f"in offpcc that is {of_owner[0]}"
     ours = [*of_owner, *others]
     if not ours:

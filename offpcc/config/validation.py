@@ -21,13 +21,8 @@ LARGEST_NUMBER = 1e38  # close to the largest float32
 LARGEST_COUNT = 2**63 - 1  # the largest int64
 LARGEST_SIZE = 2**20  # for sizes in memory: widths, batches, windows
 MOST_PARTS = 1_000  # for numbers of objects that take time to build: layers, critics
-MOST_ENVS = 16_384  # environments side by side
-LONGEST_NUMBER = 40  # digits of a number that a message shows
-
-
-def no_remedy(value: Any) -> str:
-    """Return an empty remedy."""
-    return ""
+MOST_ENVS = 16_384  # parallel environments
+LONGEST_NUMBER = 40  # digits of a number in a message
 
 
 class Rule(NamedTuple):
@@ -35,7 +30,7 @@ class Rule(NamedTuple):
 
     words: str  # after "it has to be"
     holds: Callable[[Any], bool]
-    remedy: Callable[[Any], str] = no_remedy  # advice for a known mistake; "" if there is none
+    remedy: Callable[[Any], str] = lambda value: ""  # returns advice for a known mistake, else ""
 
 
 def one_of(names: Collection[str]) -> Rule:
@@ -44,7 +39,7 @@ def one_of(names: Collection[str]) -> Rule:
 
 
 def either(one: Rule, other: Rule) -> Rule:
-    """Return a rule that accepts what either rule accepts; the advice of the first rule comes first."""
+    """Return a rule that accepts a value if one of two rules accepts it; the advice of the first rule comes first."""
     return Rule(
         f"{one.words}, or {other.words}",
         lambda value: one.holds(value) or other.holds(value),
@@ -53,7 +48,7 @@ def either(one: Rule, other: Rule) -> Rule:
 
 
 def with_parentheses(value: Any) -> str:
-    """Return the advice for a class given in place of one of its objects."""
+    """Return the advice for a class where an object of the class is needed."""
     return f"write @{value.__name__}() with parentheses" if isinstance(value, type) else ""
 
 

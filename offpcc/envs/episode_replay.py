@@ -57,7 +57,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         self._seed, self._num_episodes = seed, 0
 
     def snapshot(self) -> Info | None:
-        """Return what `restore` needs: plain data and an array of actions. None before the first reset."""
+        """Return the state for `restore`: plain data and an array of actions. None before the first reset."""
         if not self._num_episodes:
             return None
         return {

@@ -30,7 +30,7 @@ from offpcc.utils.signals import show_cursor
 
 FILE = "environment_faults.txt"
 OFFPCC, GYMNASIUM = Path(__file__).parents[1], Path(gymnasium.__file__).parent
-GOES_ON = "--resume goes on from where the run was last saved"
+RESUME = "--resume continues from the run's last checkpoint"
 LIBRARIES = ("site-packages", "dist-packages")
 # Code between an environment and its caller. If a traceback has no other frames, the error is about a returned value.
 BETWEEN = (
@@ -44,15 +44,15 @@ WRAPPERS = OFFPCC / "envs" / "wrappers"
 SPACE = "return what observation_space promises"
 
 
-class EnvironmentFault(UserError):  # noqa: N818 (it is the environment that errs)
+class EnvironmentFault(UserError):  # noqa: N818 (the error is in the environment)
     """An environment raised, hung, or returned a value that is unfit for learning.
 
     Args:
-        env: its name, and its number if there are several.
+        env: name of the environment, with its number if there are several.
         what: what it did, such as "raised ValueError: too far (lab.py:31)".
-        moment: when, such as "in step 17 of its episode".
-        remedy: what to do about it.
-        cause: the exception raised in it, if any.
+        moment: when it did this, such as "in step 17 of its episode".
+        remedy: advice to the user.
+        cause: the exception that the environment raised, if any.
     """
 
     def __init__(self, env: str, what: str, moment: str, remedy: str, cause: BaseException | None = None) -> None:
@@ -70,7 +70,7 @@ class EnvironmentFault(UserError):  # noqa: N818 (it is the environment that err
         env, what, moment, remedy = self.parts
         if step is not None:
             moment = f"{moment}, step {step + 1:,} of the run"
-        return EnvironmentFault(env, what, moment, f"{remedy}, then {GOES_ON}", self.cause)
+        return EnvironmentFault(env, what, moment, f"{remedy}; then {RESUME}", self.cause)
 
     def kept_in(self, folder: Path) -> EnvironmentFault:
         """Append the fault and its traceback to a file in a run's folder, and return the fault with the file's name."""
@@ -92,8 +92,8 @@ class UnfitError(ValueError):
     """A returned value is unfit for learning.
 
     Args:
-        what: what was returned, as in "returned nan at index 1 of its observation".
-        remedy: what to do about it.
+        what: description of the value, such as "returned nan at index 1 of its observation".
+        remedy: advice to the user.
     """
 
     def __init__(self, what: str, remedy: str) -> None:
@@ -109,7 +109,7 @@ class RemoteTracebackError(Exception):
 
 
 def place_in(stack: Sequence[traceback.FrameSummary]) -> str | None:
-    """Return where in an environment a stack ends, as "FILE:LINE"; None if no environment code took part.
+    """Return the place in an environment's code where a stack ends, as "FILE:LINE"; None if there is no such code.
 
     This is the last line in a user's own file. If there is none, it is the last line in any file that is not between
     the environment and its caller.
@@ -150,7 +150,7 @@ def _is_below(file: str, folders: Sequence[Path]) -> bool:
 # Timeouts ---------------------------------------------------------------------------------------------------------
 
 GRACE = 1.0  # seconds that a call has to react to the signal
-SLOW = "mend it, or raise make.timeout"
+SLOW = "fix it, or raise make.timeout"
 NUM_CHECKS = 8  # per timeout; each holds the interpreter's lock for some microseconds
 
 
@@ -160,7 +160,7 @@ class OverdueError(BaseException):
 
 def overdue(timeout: float, place: str | None) -> str:
     """Return the message about a call that took longer than `timeout` seconds, at `place` if it is known."""
-    return f"did not come back within make.timeout = {timeout:g} seconds" + (f" ({place})" if place else "")
+    return f"did not return within make.timeout = {timeout:g} seconds" + (f" ({place})" if place else "")
 
 
 class Watchdog:
@@ -219,8 +219,8 @@ class Watchdog:
             with self._lock:
                 if self._deadline is None or time.monotonic() <= self._deadline:
                     continue
-                hears = self._thread == main and signal.getsignal(signal.SIGALRM) is _interrupt
-                if not hears or self._is_interrupted:
+                can_interrupt = self._thread == main and signal.getsignal(signal.SIGALRM) is _interrupt
+                if not can_interrupt or self._is_interrupted:
                     self._end()
                 self._is_interrupted, self._deadline = True, time.monotonic() + GRACE
                 signal.pthread_kill(self._thread, signal.SIGALRM)

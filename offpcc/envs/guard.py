@@ -62,8 +62,8 @@ class Inspection:
         Raises:
             UnfitError: it has another shape, is not numeric, holds NaN or infinity, or does not fit into the dtype.
         """
-        is_promised = type(returned) is np.ndarray and returned.dtype is self.dtype and returned.shape == self.shape
-        if is_promised and (self._weights is None or math.isfinite(returned.dot(self._weights))):
+        is_expected = type(returned) is np.ndarray and returned.dtype is self.dtype and returned.shape == self.shape
+        if is_expected and (self._weights is None or math.isfinite(returned.dot(self._weights))):
             return returned  # type: ignore[no-any-return]
         return self._read(returned)
 
@@ -73,8 +73,8 @@ class Inspection:
         except ValueError:  # a ragged list
             raise UnfitError(f"returned {kind_of(returned)} for an observation", SPACE) from None
         if array.shape != self.shape or array.dtype.kind not in "biuf":
-            promised = f"its space says {self.dtype} of shape {self.shape}"
-            raise UnfitError(f"returned {kind_of(returned)} for an observation, {promised},", SPACE)
+            expected = f"but its space has dtype {self.dtype} and shape {self.shape}"
+            raise UnfitError(f"returned {kind_of(returned)} for an observation, {expected},", SPACE)
         with np.errstate(all="ignore"):
             read = array.astype(self.dtype, copy=False)
             is_lost = ~np.isfinite(read) if self.dtype.kind == "f" else read != array  # NaN is unequal
@@ -109,15 +109,15 @@ class Inspection:
         with suppress(Exception):  # the returned object may raise any exception
             if returned == 0 or returned == 1:
                 return bool(returned)
-        shown = returned if isinstance(returned, numbers.Real) else kind_of(returned)
-        raise UnfitError(f"returned {shown} for {name}", f"return True or False: bool({name})")
+        value = returned if isinstance(returned, numbers.Real) else kind_of(returned)
+        raise UnfitError(f"returned {value} for {name}", f"return True or False: bool({name})")
 
 
 READABLE = (
-    "return (observation, reward, terminated, truncated, info) from step and (observation, info) from reset; an "
-    "environment of the old gym goes into offpcc.envs.wrappers.old_gym.OldGym"
+    "return (observation, reward, terminated, truncated, info) from step and (observation, info) from reset; for an "
+    "environment of the old gym, use offpcc.envs.wrappers.old_gym.OldGym"
 )
-PICTURE = "return an array (height, width, 3) of uint8 from render"
+FRAME = "return an array (height, width, 3) of uint8 from render"
 
 
 class Guard(gym.Wrapper[Array, Any, Array, Any]):
@@ -125,7 +125,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
 
     Args:
         env: its observation space is a Box.
-        which: its name among several environments, such as "environment 2".
+        which: name among several environments, such as "environment 2".
         timeout: maximum seconds of a reset, a step, a rendering or the closing; None for no limit.
     """
 
@@ -138,7 +138,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         self._length = 0
         self._seed: int | None = None
         self._action: Array | None = None  # of the current step
-        self._is_drawing = False
+        self._is_rendering = False
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode.
@@ -181,19 +181,19 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         Raises:
             EnvironmentFault: the environment raised, took too long, or returned no image in the mode "rgb_array".
         """
-        self._is_drawing = True
+        self._is_rendering = True
         try:
             with ForeignCall(), self._watchdog:
-                drawn = self.env.render()
+                rendered = self.env.render()
             if self.env.render_mode == "rgb_array":
-                picture = np.asarray(drawn)
-                if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
-                    raise UnfitError(f"returned {kind_of(drawn)} for a picture", PICTURE)
-            return drawn
+                frame = np.asarray(rendered)
+                if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
+                    raise UnfitError(f"returned {kind_of(rendered)} for a frame", FRAME)
+            return rendered
         except signals.ANYTHING as error:
             self._refuse(error)
         finally:
-            self._is_drawing = False
+            self._is_rendering = False
 
     def release(self) -> None:
         """Stop the watchdog; the environment stays open."""
@@ -212,15 +212,15 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         if isinstance(error, UnfitError):
             raise self._fault(error.what, error.remedy) from None
         if isinstance(error, Exception) and place_in(extract_tb(error.__traceback__)) is None:
-            raise self._fault(f"returned what cannot be read ({format_error(error)})", READABLE, error)
+            raise self._fault(f"returned a value that cannot be read ({format_error(error)})", READABLE, error)
         raise self._fault(*_explain(error, self._timeout or 0.0), error)
 
     def _fault(self, what: str, remedy: str, cause: BaseException | None = None) -> EnvironmentFault:
         name = name_of(self.env)
         episode = "its episode" if self._seed is None else f"its episode of seed {self._seed}"
         moment = f"in the reset of {episode}"
-        if self._is_drawing:
-            moment = f"when it was drawn, after step {self._length:,} of {episode}"
+        if self._is_rendering:
+            moment = f"when it was rendered, after step {self._length:,} of {episode}"
         elif self._action is not None:
             action = np.array2string(np.asarray(self._action), precision=4, threshold=8, max_line_width=sys.maxsize)
             moment = f"in step {self._length:,} of {episode}, on the action {action}"
@@ -250,9 +250,9 @@ def close(env: gym.Env[Any, Any], timeout: float | None = None) -> None:
     """
     seconds = timeout or timeout_of(env) or 0.0
 
-    def report(what: str, remedy: str, outcome: str = "nothing is lost by that, but") -> int:
-        mend = remedy.replace("mend it", "mend its close()") if "mend it" in remedy else f"in its close(), {remedy}"
-        tell(f"{name_of(env)} {what} when it was closed; {outcome} {mend}")
+    def report(what: str, remedy: str, outcome: str = "no data is lost, but") -> int:
+        advice = remedy.replace("fix it", "fix its close()") if "fix it" in remedy else f"in its close(), {remedy}"
+        tell(f"{name_of(env)} {what} when it was closed; {outcome} {advice}")
         return 2
 
     def on_hang(stack: StackSummary) -> int:
@@ -282,11 +282,11 @@ def opened(env: Env, timeout: float | None = None) -> Iterator[Env]:
 
 
 def _explain(error: BaseException, timeout: float) -> tuple[str, str]:
-    """Return what an environment did before an exception, with its place, and what to do about it."""
+    """Return a description of an environment's error, with its place, and the remedy."""
     place = place_in(extract_tb(error.__traceback__))
     if isinstance(error, OverdueError):
         return overdue(timeout, place), SLOW
-    what, remedy = f"raised {format_error(error)}", "mend it"
+    what, remedy = f"raised {format_error(error)}", "fix it"
     if isinstance(error, MisuseError):
         what, remedy = error.what, error.remedy
     return what + (f" ({place})" if place else ""), remedy

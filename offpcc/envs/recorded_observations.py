@@ -1,8 +1,8 @@
-"""Shows recorded episodes through an environment's wrappers.
+"""Applies an environment's wrappers to recorded episodes.
 
 A recording holds the observations of one level of the environment's wrapper chain (see `offpcc.envs.wrapper_chain`). A
 `Playback` replaces that level, and the wrappers above it run as they do in training. So the result is exact for every
-wrapper, including a user's own, up to float32, the precision of recordings.
+wrapper, including a user's own. Recordings have the precision of float32.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from offpcc.envs.wrapper_chain import (
     describe,
     find_recorded_level,
     in_words,
-    is_left_out,
     is_observation_wrapper,
+    is_skipped,
     levels,
     name_of,
 )
@@ -97,24 +97,24 @@ def view(
     seed: int,
     recorded_wrappers: Sequence[str] | None = None,
 ) -> Array:
-    """Return what an agent in `env` would have seen of recorded episodes.
+    """Return the observations of recorded episodes as an agent in `env` would have seen them.
 
-    First, this finds the level of `env` that showed the recorded observation. With `recorded_wrappers`, it is the level
-    of the last of these wrappers. Without them, it is the innermost level with the recorded shape. If 111 numbers were
-    recorded in Ant, a level with 27 numbers fits, too, and the first 27 numbers are used.
+    First, this finds the level of `env` that returned the recorded observations. With `recorded_wrappers`, it is the
+    level of the last of these wrappers. Without them, it is the innermost level with the recorded shape. If 111 numbers
+    were recorded in Ant, a level with 27 numbers fits, too, and the first 27 numbers are used.
 
     Then the wrappers above that level are applied. Wrappers that only select numbers are applied to all rows at once.
     With any other wrapper, all episodes are replayed step by step. Random wrappers draw once for each episode, from
-    `seed` and the number of the episode. Recorded actions count as executed, so StickyAction changes none.
+    `seed` and the number of the episode. Recorded actions are the executed ones, so StickyAction is skipped.
 
-    If nothing changes, the recorded array itself is returned.
+    If the wrappers change nothing, the recorded array itself is returned.
 
     Args:
         env: Made by `offpcc.envs.make.make`. Its current episode is lost; the caller closes it. Its wrappers must use
             only `env` to reach the level below. A reference that a wrapper keeps elsewhere is not replayed.
-        observations: (R, *obs), of episodes one after another; the last one of an episode is its final observation.
-        actions: (R, A), in [-1, 1]; those of an episode's last row are ignored.
-        rewards: (R, 1), likewise.
+        observations: (R, *obs), episode after episode; the last row of an episode is its final observation.
+        actions: (R, A), in [-1, 1]; that of an episode's last row is ignored.
+        rewards: (R, 1); that of an episode's last row is ignored.
         starts: (N,), each episode's first row.
         stops: (N,), the row after each episode's last.
         seed: Seed of the wrappers' random draws.
@@ -125,13 +125,13 @@ def view(
         (R, *env.observation_space.shape), in its dtype.
 
     Raises:
-        UserError: The recording fits no level of `env`. Or it was made, or may have been made, through other wrappers
-            than those of `env`. Or a wrapper cannot replay it.
+        UserError: The recording fits no level of `env`, or its wrappers are different or may be different, or a wrapper
+            cannot replay it.
     """
     if len(env.observation_space.shape or ()) == 3 and observations.ndim != 4:
         raise UserError(
             f"{name_of(env)} shows images, but the data holds observations of {in_words(observations.shape[1:])}; "
-            f"{_record_anew(env)}"
+            f"{_advice(env)}"
         )
     chain = levels(env)
     if not any(isinstance(level, UnitAction) for level in chain):
@@ -139,10 +139,10 @@ def view(
     cut = find_recorded_level(env, observations, recorded_wrappers)
     if observations.shape[1:] != chain[cut].observation_space.shape:  # Ant with contact forces
         observations = np.ascontiguousarray(observations[:, :ANT])
-    above: list[Any] = [level for level in chain[cut + 1 :] if not is_left_out(level)]
+    above: list[Any] = [level for level in chain[cut + 1 :] if not is_skipped(level)]
     changing = [wrapper for wrapper in above if is_observation_wrapper(wrapper)]
     if not all(_selects(wrapper) for wrapper in changing):
-        return _played(Playback(chain[cut]), above, seed, observations, actions, rewards, starts, stops)
+        return _replayed(Playback(chain[cut]), above, seed, observations, actions, rewards, starts, stops)
     if changing:
         columns = np.arange(observations.shape[1])
         for wrapper in changing:
@@ -157,7 +157,7 @@ def _selects(wrapper: Any) -> bool:
     )
 
 
-def _played(
+def _replayed(
     playback: Playback,
     wrappers: Sequence[Any],
     seed: int,
@@ -167,59 +167,59 @@ def _played(
     starts: Array,
     stops: Array,
 ) -> Array:
-    """Return what `wrappers`, from the inside out, show of recorded episodes."""
-    outermost, remedy = wrappers[-1], _record_anew(wrappers[-1])  # now, because the playback hides the environment
+    """Return the observations of `wrappers`, which are sorted from the inside out, in recorded episodes."""
+    outermost, remedy = wrappers[-1], _advice(wrappers[-1])  # now, because the playback hides the environment
     suspects = [describe(wrapper) for wrapper in wrappers if is_observation_wrapper(wrapper)]
     who = suspects[0] if len(suspects) == 1 else f"one of {', '.join(suspects)}"
 
-    def play(number: int, shown: Array) -> None:
-        """Replay an episode for as many rows as `shown` has, and write into it what `outermost` shows."""
+    def play(number: int, out: Array) -> None:
+        """Replay the first rows of an episode, and write the observations of `outermost` into `out`, which has them."""
         start, stop = starts[number], stops[number]
         sequence = np.random.SeedSequence((seed, STREAM, number))
         playback.insert(observations[start:stop], rewards[start : stop - 1], np.random.default_rng(sequence))
         # Wrappers with their own generator take this seed. Old generators need it below 2**32.
-        shown[0], _ = outermost.reset(seed=int(sequence.generate_state(1)[0]))
+        out[0], _ = outermost.reset(seed=int(sequence.generate_state(1)[0]))
         executed = actions[start : stop - 1].copy()  # a copy, because some wrappers write into actions
-        for row in range(1, len(shown)):
+        for row in range(1, len(out)):
             playback.due = row
-            shown[row], *_ = outermost.step(executed[row - 1])
+            out[row], *_ = outermost.step(executed[row - 1])
         if playback.row != playback.due:
             raise OutOfStepError
 
     space = outermost.observation_space
-    shown = np.zeros((len(observations), *space.shape), space.dtype)
+    result = np.zeros((len(observations), *space.shape), space.dtype)
     below = [wrapper.env for wrapper in wrappers]
     try:
         for wrapper, inner in zip(wrappers, [playback, *wrappers], strict=False):
             wrapper.env = inner
         for number, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-            play(number, shown[start:stop])
-        if len(starts):  # an episode that is replayed after all others must look the same
-            first = shown[starts[0] : min(stops[0], starts[0] + NUM_COMPARED)]
+            play(number, result[start:stop])
+        if len(starts):  # after all other episodes, the first one must give the same observations again
+            first = result[starts[0] : min(stops[0], starts[0] + NUM_COMPARED)]
             play(0, again := np.zeros_like(first))
             if not np.array_equal(again, first, equal_nan=np.issubdtype(first.dtype, np.floating)):
                 raise UserError(
-                    f"{who} shows an episode differently the second time, so that it depends on other episodes; draw "
-                    f"from self.np_random in it, and carry nothing over a reset"
+                    f"{who} returns other observations when an episode is replayed, so it depends on other episodes; "
+                    f"use only self.np_random for random numbers, and reset all its state in reset()"
                 )
     except OutOfStepError as error:
         raise UserError(
-            f"{who} does not take one step for each that is asked of it, as a recording needs, or resets more than "
-            f"once; {remedy}"
+            f"{who} does not take one inner step for each step, or resets more than once, so it cannot process "
+            f"recorded episodes; {remedy}"
         ) from error
     except UserError:
         raise
     except Exception as error:  # a user's wrapper may raise any exception
         place = place_in(traceback.extract_tb(error.__traceback__))
         raise UserError(
-            f"{who} cannot be shown recorded episodes, of which there are observations, actions and rewards alone: "
+            f"{who} cannot process recorded episodes, which only have observations, actions and rewards: "
             f"{first_line(error)}{f' ({place})' if place else ''}; {remedy}"
         ) from error
     finally:
         for wrapper, inner in zip(wrappers, below, strict=True):
             wrapper.env = inner
-    return shown
+    return result
 
 
-def _record_anew(env: Env) -> str:
-    return f"learn from data recorded in the environment itself, as by `offpcc collect --env {name_of(env)}`"
+def _advice(env: Env) -> str:
+    return f"use data that was recorded in this environment, for example by `offpcc collect --env {name_of(env)}`"

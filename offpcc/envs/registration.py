@@ -46,7 +46,7 @@ class Environment:
     def variant(
         self, suffix: str, hidden: str, shape: tuple[int, ...], *wrappers: WrapperSpec, **kwargs: Any
     ) -> Environment:
-        """Return a row whose agents see something else, by more wrappers or other arguments of the entry point.
+        """Return a row for a variant of this environment, with more wrappers or other arguments.
 
         Args:
             suffix: Added to the name, before its version.

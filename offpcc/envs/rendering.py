@@ -1,4 +1,4 @@
-"""Rendering: MuJoCo's OpenGL backend, the check for a screen, and discs in frames that NumPy draws."""
+"""Rendering: MuJoCo's OpenGL backend, a check for a screen, and a function that draws discs."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def require_opengl(environment: str) -> None:
     """
     if backend() == "none":
         raise gymnasium.error.DependencyNotInstalled(
-            f"{environment} draws its frames with OpenGL, and there is neither EGL nor OSMesa; "
-            "run `apt install libegl1` (or libosmesa6), and unset MUJOCO_GL where it is set"
+            f"{environment} renders with OpenGL, but neither EGL nor OSMesa is available; "
+            "run `apt install libegl1` (or libosmesa6), and unset MUJOCO_GL if it is set"
         )
 
 

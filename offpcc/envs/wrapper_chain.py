@@ -23,7 +23,7 @@ ANT, ANT_WITH_CONTACT_FORCES = 27, 111  # numbers; D4RL's Ant appends 84 forces 
 
 # A playback skips these wrappers. It has no time limit, no rendering and no statistics. Its recorded actions are the
 # executed ones, so StickyAction must not change them.
-LEFT_OUT = (
+SKIPPED = (
     EpisodeReturn,
     gymnasiums.HumanRendering,
     gymnasiums.OrderEnforcing,
@@ -34,7 +34,7 @@ LEFT_OUT = (
     gymnasiums.StickyAction,
     gymnasiums.TimeLimit,
 )
-UNCHANGING = (*LEFT_OUT, gym.Wrapper, gym.ActionWrapper, gym.RewardWrapper, gymnasiums.NormalizeReward)
+UNCHANGING = (*SKIPPED, gym.Wrapper, gym.ActionWrapper, gym.RewardWrapper, gymnasiums.NormalizeReward)
 
 
 def name_of(env: Env | gym.vector.VectorEnv[Any, Any, Any]) -> str:
@@ -51,13 +51,13 @@ def levels(env: Env) -> list[Env]:
     return chain[::-1]
 
 
-def is_left_out(level: Env) -> bool:
+def is_skipped(level: Env) -> bool:
     """Check whether a playback skips this wrapper."""
-    return _same_methods(level, LEFT_OUT)
+    return _same_methods(level, SKIPPED)
 
 
 def is_observation_wrapper(level: Env) -> bool:
-    """Check whether a level is a wrapper that changes observations, other than from floats to other floats."""
+    """Check whether a level is a wrapper that changes observations. A change of the float type does not count."""
     return isinstance(level, gym.Wrapper) and not _same_methods(level, UNCHANGING) and not _casts(level)
 
 
@@ -67,11 +67,11 @@ def observation_wrappers(env: Env) -> list[str]:
 
 
 def describe(wrapper: Env) -> str:
-    """Return a wrapper's name and arguments as text that is the same in every run, or that the arguments are unknown.
+    """Return a wrapper's name and arguments as text that is the same in every run.
 
-    The arguments are known if the wrapper takes none, or if it records all of them with
-    `gymnasium.utils.RecordConstructorArgs`. A function is shown by its name. Arguments count as unknown if they include
-    a function without a name, or an object whose text holds its memory address.
+    Unknown arguments are replaced by `UNKNOWN`. They are known if the wrapper takes none, or if it records all of them
+    with `gymnasium.utils.RecordConstructorArgs`. Functions are written by name. Arguments count as unknown if they
+    include a function without a name, or an object whose text contains its memory address.
     """
     given = wrapper._saved_kwargs if isinstance(wrapper, RecordConstructorArgs) else {}
     arguments = ", ".join(f"{key}={_plain(value)!r}" for key, value in given.items() if key != "env")
@@ -82,16 +82,16 @@ def describe(wrapper: Env) -> str:
 
 
 def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequence[str] | None) -> int:
-    """Return the index in `levels` of the level that showed the recorded observations.
+    """Return the index in `levels` of the level that returned the recorded observations.
 
     Args:
-        env: The environment that is to show them.
-        observations: (R, *obs). If `recorded_wrappers` is None, the innermost level with this shape showed them. In
-            Ant, a level with 27 numbers also fits a recording of 111 numbers; its numbers are the first 27.
-        recorded_wrappers: `observation_wrappers` of the environment that they were recorded in; None if unknown.
+        env: The environment whose wrappers an agent learns with.
+        observations: (R, *obs). If `recorded_wrappers` is None, the level is the innermost one with this shape. In Ant,
+            a level with 27 numbers also fits a recording of 111 numbers; its numbers are the first 27.
+        recorded_wrappers: `observation_wrappers` of the environment in which they were recorded; None if unknown.
 
     Raises:
-        UserError: The observations fit no level, or they were seen (or may have been seen) through other wrappers.
+        UserError: The observations fit no level, or the wrappers of the recording are different or may be different.
     """
     chain, name, recorded = levels(env), name_of(env), observations.shape[1:]
     # New observations appear at these indices
@@ -108,13 +108,13 @@ def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequen
         for stage in stages:
             if chain[stage].observation_space.shape == (ANT,):
                 return stage
-    sizes = [f"{in_words(chain[0].observation_space.shape)} of its own"]
+    sizes = [f"{in_words(chain[0].observation_space.shape)} without wrappers"]
     sizes += [
         f"{in_words(chain[stage].observation_space.shape)} after {describe(chain[stage])}" for stage in stages if stage
     ]
     raise UserError(
         f"the data holds observations of {in_words(recorded)}, but {name} has {', '.join(sizes)}; name the "
-        f"environment it was recorded in, or one that shows a part of the same"
+        f"environment in which the data was recorded, or one that shows a part of its observations"
     )
 
 
@@ -149,7 +149,7 @@ def _records_all(wrapper: Env, given: Mapping[str, Any]) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return tuples and arrays as lists, because gin has tuples where the table has lists."""
+    """Return tuples and arrays as lists, because gin uses tuples and the table of environments uses lists."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, list | tuple | range):
@@ -164,15 +164,14 @@ def _check_same(name: str, recorded: Sequence[str], here: Sequence[str]) -> None
         (wrapper, _, then_arguments), (other, _, now_arguments) = then.partition("("), now.partition("(")
         if wrapper == other and f"{UNKNOWN})" in (then_arguments, now_arguments):
             raise UserError(
-                f"the data was recorded through {then}, and the agent of {name} sees through {now}, which may show "
-                f"something else; have {wrapper} tell all its arguments by gymnasium.utils.RecordConstructorArgs, "
-                f"functions by a name, and record anew, or write what they were into metadata/seen_through"
+                f"the data was recorded with the wrapper {then}, and {name} has {now}, which may be different; let "
+                f"{wrapper} record all its arguments by gymnasium.utils.RecordConstructorArgs (functions need a name) "
+                f"and collect the data again, or write the wrappers of the recording into metadata/seen_through"
             )
     if list(here[: len(recorded)]) != list(recorded):
         raise UserError(
-            f"the data was recorded through {_listed(recorded)}, but the agent of {name} sees through "
-            f"{_listed(here)}, which does not begin with the same; name the environment it was recorded in, or one "
-            f"that adds wrappers to it"
+            f"the data was recorded with {_listed(recorded)}, but {name} has {_listed(here)}, which does not begin "
+            f"with the same; name the environment in which the data was recorded, or one that adds wrappers to it"
         )
 
 

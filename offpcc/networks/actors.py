@@ -13,7 +13,7 @@ from offpcc.networks.layers import mlp
 from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, view, within
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
-IN_THE_BOX = within(-1.0, 1.0)
+CLIP_ACTION = within(-1.0, 1.0)
 LARGEST_ACTION = 1.0 - 1e-6  # bound for recorded actions; u = atanh(a) is infinite at 1
 
 
@@ -40,7 +40,7 @@ class DeterministicActor(nn.Module):
 
         def choose(summary: Array, noise: Array | None) -> Array:
             action: Array = np.tanh(net(summary))
-            return action if noise is None else IN_THE_BOX(action + noise)
+            return action if noise is None else CLIP_ACTION(action + noise)
 
         return choose
 
@@ -127,7 +127,7 @@ class GaussianActor(nn.Module):
 
         def choose(summary: Array, noise: Array | None) -> Array:
             mean: Array = np.tanh(net(summary))
-            return mean if noise is None else IN_THE_BOX(mean + np.exp(bounded(log_std)) * noise)
+            return mean if noise is None else CLIP_ACTION(mean + np.exp(bounded(log_std)) * noise)
 
         return choose
 

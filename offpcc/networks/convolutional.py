@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Size, Sizes
 from offpcc.core import DictShape, State, has_images
-from offpcc.networks.encoders import Builder, Encoder, Identity, Inputs, InputShape, built_encoder
+from offpcc.networks.encoders import Builder, Encoder, Identity, Inputs, InputShape, build_encoder
 from offpcc.utils.errors import UserError
 
 
@@ -18,8 +18,8 @@ from offpcc.utils.errors import UserError
 class Convolutional(Encoder):
     """Encoder of images (DrQ, Kostrikov et al. 2020, appendix B).
 
-    Convolutions with ReLU, then a linear layer, layer normalisation and tanh. Dict observations have such layers for
-    each image. Their features are joined with the summary of all vectors by `vector_encoder`.
+    Its layers are convolutions with ReLU, then a linear layer, layer normalisation and tanh. For Dict observations,
+    each image has layers of its own. `vector_encoder` encodes all vectors, and the summary is the concatenation.
 
     Args:
         shape: input shape; observations are (channels, height, width), uint8 in [0, 255] or floats; or an unpacked Dict
@@ -28,8 +28,7 @@ class Convolutional(Encoder):
         kernels: kernel size of each convolution, in pixels.
         strides: stride of each convolution, in pixels.
         feature_dim: number of output features of an image, without the extra inputs.
-        vector_encoder: builds the encoder, without memory, of the vectors of a Dict observation. It gets them as one
-            vector.
+        vector_encoder: an encoder without memory for the vectors of a Dict observation. It reads them as one vector.
         kwargs: the extra inputs, see `Encoder`.
     """
 
@@ -50,13 +49,13 @@ class Convolutional(Encoder):
             raise UserError(
                 f"a convolutional encoder needs images, but observations "
                 f"{'are a Dict without images' if entries else f'have the shape {shape.observation}'}: choose an "
-                f"algorithm without c in front, such as sac or rsac"
+                f"algorithm without convolutions, such as sac or rsac"
             )
         numbers = [len(channels), len(kernels), len(strides)]
         if len(set(numbers)) > 1:
             raise UserError(
                 f"Convolutional.channels, kernels and strides are lists of {numbers[0]}, {numbers[1]} and {numbers[2]} "
-                f"numbers; each convolution needs one of each"
+                f"numbers; give each the same length, one number for each convolution"
             )
         self.entries = shape.observation if isinstance(shape.observation, DictShape) else None
         images = [shape.observation] if self.entries is None else [part.shape for part in self.entries.images]
@@ -69,11 +68,9 @@ class Convolutional(Encoder):
             self.images = nn.ModuleList(nn.Sequential(*stack) for stack in stacks)
             if self.entries.vectors:
                 vectors = InputShape((self.entries.num_numbers,), shape.action_dim)
-                self.vector_encoder = built_encoder(vector_encoder, vectors, "Convolutional.vector_encoder")
-                if not self.vector_encoder.memoryless:
-                    raise UserError(
-                        "Convolutional.vector_encoder has a memory of its own, which would be lost; choose one without"
-                    )
+                self.vector_encoder = build_encoder(
+                    vector_encoder, vectors, "Convolutional.vector_encoder", may_have_memory=False
+                )
                 self.dim += self.vector_encoder.dim
 
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
@@ -97,7 +94,7 @@ class Convolutional(Encoder):
     def unused_parameters(self) -> dict[str, str]:
         """Return the parameters that have no effect with these observations, each with the reason."""
         has_vectors = self.entries is not None and self.entries.vectors
-        return {} if has_vectors else {"vector_encoder": "observations are no Dict with vectors"}
+        return {} if has_vectors else {"vector_encoder": "observations are not a Dict with vectors"}
 
 
 def _layers(
@@ -121,6 +118,6 @@ def _layers(
         _, kernels, strides = zip(*sizes, strict=True)
         raise UserError(
             f"images of shape {shape} are too small for kernels {kernels} with strides {strides}: bind "
-            f"Convolutional.kernels and .strides to smaller ones"
+            f"Convolutional.kernels and Convolutional.strides to smaller numbers"
         ) from error
     return convolutions, nn.Sequential(nn.Linear(flat_dim, feature_dim), nn.LayerNorm(feature_dim), nn.Tanh())

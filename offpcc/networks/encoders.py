@@ -123,20 +123,23 @@ def _builds_encoders(value: Any) -> bool:
     return inspect.isroutine(value) or isinstance(value, functools.partial)
 
 
-def built_encoder(build: EncoderBuilder, shape: InputShape, name: str) -> Encoder:
-    """Build an encoder for inputs of this shape, and check that it is an `Encoder`.
+def build_encoder(build: EncoderBuilder, shape: InputShape, name: str, may_have_memory: bool = True) -> Encoder:
+    """Build an encoder for inputs of this shape, and check the result.
 
     Args:
         build: an encoder class, or a function that returns an encoder.
         shape: input shape.
-        name: name of the parameter that holds `build`, such as ``SAC.encoder``, for the error message.
+        name: name of the parameter that holds `build`, such as ``SAC.encoder``, for error messages.
+        may_have_memory: False if the caller has no place for the encoder's state.
 
     Raises:
-        UserError: `build` returns something else.
+        UserError: the result is no `Encoder`, or has a memory that it must not have.
     """
     encoder: Any = build(shape)
     if not isinstance(encoder, Encoder):
-        raise UserError(f"{name} gives {format_value(encoder)}; it has to be a class of encoders such as @Recurrent")
+        raise UserError(f"{name} returned {format_value(encoder)}; it has to be an encoder class such as @Recurrent")
+    if not (may_have_memory or encoder.memoryless):
+        raise UserError(f"{name} has a memory, whose state would be lost; choose an encoder without memory")
     return encoder
 
 
@@ -144,9 +147,7 @@ def _without_parentheses(value: Any) -> str:
     return f"write @{type(value).__name__} without parentheses" if isinstance(value, Encoder) else ""
 
 
-Builder = Annotated[
-    EncoderBuilder, Rule("a class of encoders such as @Recurrent", _builds_encoders, _without_parentheses)
-]
+Builder = Annotated[EncoderBuilder, Rule("an encoder class such as @Recurrent", _builds_encoders, _without_parentheses)]
 
 
 @configurable
@@ -196,10 +197,10 @@ def vector_dim(shape: tuple[int, ...]) -> int:
         UserError: the observation is an image.
     """
     if has_images(shape):
-        what = f"of shape {shape} are images, which" if len(shape) == 3 else "have entries that are images; these"
+        fault = f"of shape {shape} are images" if len(shape) == 3 else "have entries that are images"
         raise UserError(
-            f"observations {what} need a convolutional encoder: choose an algorithm "
-            f"with c in front, such as csac, or bind an encoder, or Recurrent.feature_extractor, to @Convolutional"
+            f"observations {fault} and need a convolutional encoder: choose a convolutional algorithm, such as csac or "
+            f"crsac, or bind an encoder, or Recurrent.feature_extractor, to @Convolutional"
         )
     return torch.Size(shape).numel()
 
@@ -222,8 +223,8 @@ def rebuilds(part: Encoder | Cell) -> dict[str, Any]:
     for name, value in vars(part)["_arguments"].items():
         if isinstance(value, InputShape) and name not in part.sizes:
             raise UserError(
-                f"{type(part).__name__} takes the shape of its inputs by the name {name}, and could not be built again "
-                f"from an actor's file; call this argument shape"
+                f"{type(part).__name__} names its input shape {name}, so it could not be rebuilt from an actor's file; "
+                f"call this argument shape"
             )
     arguments = {key: value for key, value in description["arguments"].items() if key not in part.sizes}
     for name, inside in part.named_children():  # a child module, built from the argument of the same name

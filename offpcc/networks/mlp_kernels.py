@@ -1,9 +1,9 @@
 """Hand-written forward and backward passes of MLPs on the CPU, for fused updates.
 
-Apart from its matrix products, a small network mostly costs the overhead of operations. With many rows, the memory
-traffic between operations costs too. Here a whole network is one autograd operation. Rows pass through all layers in
-blocks that stay in the CPU cache. On other devices, and for networks that are not plain (see `layers.is_plain`),
-PyTorch's layers compute the same. The tests compare the two.
+In a small network, the overhead of each operation is a large part of the cost. With many rows, memory traffic between
+operations is another. Here, a whole network is one autograd operation, and rows pass through all layers in blocks that
+stay in the CPU cache. On other devices, and for networks that are not plain (see `layers.is_plain`), PyTorch's layers
+compute the same. The tests compare the two.
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ from offpcc.utils.rng import NumpyGenerator
 
 
 class Noise:
-    """Random numbers of an agent: a torch generator for updates, on the device; a NumPy generator for `act`.
+    """Random numbers of an agent: a torch generator on the device for updates, and a NumPy generator for `act`.
 
-    `act` draws few numbers at a time; for this, NumPy is several times faster.
+    `act` draws few numbers at a time. For few numbers, NumPy is several times faster.
     """
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self.device = device
-        # Not the seed itself: the initial weights came from it, and the noise must not repeat their numbers.
+        # The seed itself gave the initial weights; the noise must not repeat their random numbers.
         own = np.random.SeedSequence((seed, 1)).generate_state(1, np.uint64) >> np.uint64(1)
         self.generator = torch.Generator(device).manual_seed(int(own[0]))
         self.acting = NumpyGenerator(seed, 4)

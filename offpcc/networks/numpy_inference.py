@@ -1,9 +1,9 @@
-"""Mirrors: NumPy functions that compute the same as a network for one step.
+"""Mirrors: NumPy functions that compute one step of a network.
 
-A mirror shares the memory of the network's weights. In `act`, an agent reads one observation at a time, and overhead
-is most of the cost of a tensor operation. The overhead of NumPy is several times smaller. A class provides its mirror
-with a method `mirror`. An agent uses mirrors if all its acting parts have one. Otherwise it uses the PyTorch modules,
-for example with a user's class that has no mirror.
+A mirror shares the memory of the network's weights. In `act`, an agent reads one observation at a time. Then most of
+the cost of a tensor operation is overhead, which is several times smaller in NumPy. A class provides its mirror with a
+method `mirror`. An agent uses mirrors if all its acting parts have one. Otherwise it uses the PyTorch modules, for
+example with a user's class that has no mirror.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from offpcc.networks.layers import MLP
 
 Array = np.ndarray[Any, Any]
 Mirror = Callable[..., Any]
-ONE = np.ones(1, np.float32)  # NumPy would convert a Python number to an array at every step
+ZERO, ONE = np.zeros(1, np.float32), np.ones(1, np.float32)  # NumPy would convert Python numbers at every step
 MOST = np.array([87.0], np.float32)  # exp(87) is finite in float32
 MIRRORED = {"forward", "choose", "with_extras"}  # a mirror replaces these methods
 
@@ -65,8 +65,8 @@ def view(weight: Tensor) -> Array:
 def sigmoid(x: Array) -> Array:
     """Return exp(x) / (exp(x) + 1), finite at any x.
 
-    A formula with tanh would round to the precision of numbers near 1, and spoil the small values of a nearly closed
-    gate.
+    A formula with tanh would round to the precision of numbers near 1. The small values of a nearly closed gate would
+    be wrong.
     """
     odds = np.minimum(x, MOST)
     np.exp(odds, odds)
@@ -92,11 +92,6 @@ def mirror_of_linear(layer: nn.Linear) -> Mirror:
         return y
 
     return apply
-
-
-def _relu(layer: nn.ReLU) -> Mirror:
-    zero = np.zeros(1, np.float32)  # NumPy would convert a Python number to an array at every step
-    return lambda x: np.maximum(x, zero)
 
 
 def _layer_norm(layer: nn.LayerNorm) -> Mirror | None:
@@ -133,7 +128,7 @@ def _sequential(layers: nn.Sequential) -> Mirror | None:
 LAYERS: dict[type[nn.Module], Callable[[Any], Mirror | None]] = {
     nn.Linear: mirror_of_linear,
     nn.LayerNorm: _layer_norm,
-    nn.ReLU: _relu,
+    nn.ReLU: lambda layer: lambda x: np.maximum(x, ZERO),
     nn.Tanh: lambda layer: np.tanh,
     nn.Sequential: _sequential,
     MLP: _sequential,

@@ -18,7 +18,7 @@ from offpcc.networks.encoders import (
     Inputs,
     InputShape,
     PassThrough,
-    built_encoder,
+    build_encoder,
     vector,
     vector_dim,
 )
@@ -35,7 +35,7 @@ def _builds_cells(value: Any) -> bool:
     return isinstance(made, type) and issubclass(made, Cell)
 
 
-CellChoice = Annotated[str | CellBuilder, either(one_of(CELLS), Rule("a class of cells such as @LSTM", _builds_cells))]
+CellChoice = Annotated[str | CellBuilder, either(one_of(CELLS), Rule("a cell class such as @LSTM", _builds_cells))]
 
 
 @configurable
@@ -64,18 +64,14 @@ class Recurrent(Encoder):
         **kwargs: bool,
     ) -> None:
         super().__init__(shape, **kwargs)
-        self.feature_extractor = built_encoder(feature_extractor, shape, "Recurrent.feature_extractor")
-        if not self.feature_extractor.memoryless:
-            raise UserError(
-                "Recurrent.feature_extractor has a memory of its own, which would be lost; choose one without"
-            )
+        self.feature_extractor = build_encoder(
+            feature_extractor, shape, "Recurrent.feature_extractor", may_have_memory=False
+        )
         num_in = vector_dim(self.feature_extractor.output_shape) + self.extra_dim
         build = CELLS[cell] if isinstance(cell, str) else cell
-        self.cell = _built(build, num_in=num_in, hidden_dim=hidden_dim, num_layers=num_layers)
+        self.cell = _build_cell(build, num_in=num_in, hidden_dim=hidden_dim, num_layers=num_layers)
         if not isinstance(getattr(self.cell, "dim", None), int):
-            raise UserError(
-                f"{type(self.cell).__name__}.dim is not set; a memory has to say how wide its summaries are"
-            )
+            raise UserError(f"{type(self.cell).__name__}.dim is not set; set it in __init__ to the width of a summary")
         self.dim, self.context_length = self.cell.dim, self.cell.context_length
 
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
@@ -96,13 +92,13 @@ class Recurrent(Encoder):
 
         def step(inputs: Inputs, state: State) -> tuple[Array, State]:
             features, _ = feature_extractor(inputs, None)
-            found: tuple[Array, State] = cell(self.extended(features, inputs), state)
-            return found
+            result: tuple[Array, State] = cell(self.extended(features, inputs), state)
+            return result
 
         return step
 
 
-def _built(build: CellBuilder, **sizes: int) -> Cell:
+def _build_cell(build: CellBuilder, **sizes: int) -> Cell:
     """Build a cell of these sizes.
 
     Raises:
@@ -112,9 +108,9 @@ def _built(build: CellBuilder, **sizes: int) -> Cell:
     try:
         signature.bind_partial(**sizes)
     except TypeError as error:
-        taken = ", ".join(signature.parameters) or "nothing"
+        taken = ", ".join(signature.parameters) or "()"
         raise UserError(
-            f"{_class_built(build).__name__} takes {taken}; a memory is built by keyword, with num_in, hidden_dim and "
-            f"num_layers, so give its arguments these names"
+            f"{_class_built(build).__name__} takes the arguments {taken}; a cell gets num_in, hidden_dim and "
+            f"num_layers by keyword, so give its arguments these names"
         ) from error
     return build(**sizes)

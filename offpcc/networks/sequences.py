@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.core import Batch, State
-from offpcc.networks.cells.linear import in_full
+from offpcc.networks.cells.linear import as_float32
 from offpcc.networks.encoders import Inputs
 from offpcc.networks.states import keep_rows
 
@@ -36,7 +36,7 @@ def encode(encoder: nn.Module, inputs: Inputs, batch: Batch, features: Tensor | 
 
 def _first(pair: tuple[Tensor, State]) -> Tensor:
     """Return the summaries, in float32 if autocast made them bfloat16: losses and noise take their dtype from them."""
-    return in_full(pair[0])
+    return as_float32(pair[0])
 
 
 def is_empty(module: nn.Module) -> bool:

@@ -24,8 +24,7 @@ def map_state(function: Callable[[Any], Any], state: State) -> State:
         return tuple(map_state(function, part) for part in state)
     if not isinstance(state, Tensor | np.ndarray):
         raise UserError(
-            f"a memory's state is, or has in it, a {type(state).__name__}; it has to be a tensor, or nested tuples of "
-            f"tensors"
+            f"a memory's state contains a {type(state).__name__}; it must be a tensor, or nested tuples of tensors"
         )
     return function(state)
 
@@ -40,8 +39,8 @@ def keep_rows(state: State, kept: Tensor) -> State:
     def with_zeros(part: Tensor) -> Tensor:
         if part.shape[:1] != kept.shape:
             raise UserError(
-                f"a part of a memory's state has the shape {tuple(part.shape)} in a batch of {len(kept)}; its first "
-                f"axis has to be the batch"
+                f"a tensor in a memory's state has the shape {tuple(part.shape)} in a batch of {len(kept)}; its first "
+                f"axis must be the batch"
             )
         return part.masked_fill(kept.view(-1, *(1,) * (part.dim() - 1)) == 0, 0)
 

@@ -18,7 +18,7 @@ TOLERANCE = 1e-4  # relative to the largest absolute value, or to 1 if that is l
 
 
 def check_encoder(build: EncoderBuilder, observation: tuple[int, ...] = (4,), action_dim: int = 2) -> None:
-    """Build an encoder, check it on random sequences, and rebuild it as the loading of an actor file does.
+    """Build an encoder, check it on random sequences, and rebuild it as `Agent.load` does.
 
     The function accepts any encoder that an algorithm accepts. To check your own memory cell, pass
     ``functools.partial(Recurrent, cell=Mine)``.
@@ -52,11 +52,11 @@ def _try(encoder: Encoder, inputs: Inputs) -> None:
     h, last = encoder(inputs)
     if (dim := getattr(encoder, "dim", None)) is None or h.shape != (ROWS, steps, dim):
         expected = f"({ROWS}, {steps}, dim), with {name}.dim = {dim}"
-        raise UserError(f"summaries of {name} have the shape {tuple(h.shape)}; it has to be {expected}")
+        raise UserError(f"summaries of {name} have the shape {tuple(h.shape)}; it must be {expected}")
     if encoder.memoryless != (last is None):
         raise UserError(
-            f"{name}.memoryless is {encoder.memoryless}, but its state after a step is "
-            f"{'None' if last is None else 'not'}; a state is for encoders with a memory, and they always have one"
+            f"{name}.memoryless is {encoder.memoryless}, but it returned {'no state' if last is None else 'a state'}; "
+            f"encoders with a memory always return a state, and others return None"
         )
     cut = steps // 2
     changed = Inputs(*(torch.cat([x[:, :cut], -x[:, cut:]], 1) for x in inputs))
@@ -64,14 +64,14 @@ def _try(encoder: Encoder, inputs: Inputs) -> None:
     others = Inputs(*(torch.cat([x[:1], -x[1:]]) for x in inputs))
     _compare(encoder(others)[0][:1], h[:1], f"summaries of {name} depend on other rows of the batch")
     begun = keep_rows(last, torch.tensor([0.0] + [1.0] * (ROWS - 1)))
-    _compare(_in_steps(encoder, inputs), h, f"summaries of {name} differ when it is fed step by step")
-    _compare(encoder(inputs, begun)[0][:1], h[:1], f"{name} does not start anew from a state of zeros")
+    _compare(_in_steps(encoder, inputs), h, f"summaries of {name} differ between one call and step by step")
+    _compare(encoder(inputs, begun)[0][:1], h[:1], f"{name} with a state of zeros differs from an episode's start")
     if mirror := mirror_of(encoder):
-        state, seen = None, []
+        state, found = None, []
         for t in range(steps):
             summary, state = mirror(Inputs(*(x[:, t].numpy() for x in inputs)), state)
-            seen.append(torch.as_tensor(summary))
-        _compare(torch.stack(seen, 1), h, f"the mirror of {name} computes something else")
+            found.append(torch.as_tensor(summary))
+        _compare(torch.stack(found, 1), h, f"the mirror of {name} returns other summaries than forward")
 
 
 def _in_steps(encoder: Encoder, inputs: Inputs) -> Tensor:
@@ -91,14 +91,15 @@ def _try_again(encoder: Encoder, shape: InputShape) -> None:
         again: Encoder = from_specification(description)(shape)
         again.load_state_dict(encoder.state_dict())
     except Exception as error:  # a user's class may raise anything
-        told = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{name} cannot be built again from an actor's file ({told})") from error
+        message = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{name} cannot be rebuilt from an actor's file ({message})") from error
     again.eval()
-    _compare(again(inputs)[0], encoder(inputs)[0], f"{name} gives something else once read from an actor's file")
+    fault = f"{name} returns other summaries after it was rebuilt from an actor's file"
+    _compare(again(inputs)[0], encoder(inputs)[0], fault)
 
 
 def _compare(found: Tensor, expected: Tensor, fault: str) -> None:
     difference, allowed = (found - expected).abs().max().item(), TOLERANCE * max(expected.abs().max().item(), 1.0)
     if not difference <= allowed:
         steps = f"in {expected.shape[1]} steps"
-        raise UserError(f"{fault}: by up to {difference:.3g} {steps}, and rounding explains {allowed:g}")
+        raise UserError(f"{fault}: by up to {difference:.3g} {steps}; rounding causes at most {allowed:g}")

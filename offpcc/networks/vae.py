@@ -51,5 +51,5 @@ class VariationalAutoencoder(nn.Module):
 
     @staticmethod
     def clip(latent: Tensor) -> Tensor:
-        """Clip latent vectors for samples: recorded actions lie near the middle of the latent space."""
+        """Clip random latent vectors to the middle of the latent space, where recorded actions lie."""
         return latent.clamp(-LARGEST_LATENT, LARGEST_LATENT)

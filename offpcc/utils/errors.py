@@ -18,7 +18,7 @@ class UserError(Exception):
         self.message = message
 
     def __init_subclass__(cls) -> None:
-        """Let gin add no text: it makes a subclass whose message also tells which classes were being built."""
+        """Keep the message unchanged: gin raises a subclass that would add the names of the classes being built."""
         super().__init_subclass__()
         if cls.__qualname__.endswith(".ExceptionProxy"):
             cls.__str__ = UserError.__str__  # type: ignore[method-assign]
@@ -33,7 +33,7 @@ class UserError(Exception):
 
 
 _is_command_line = ContextVar("is_command_line", default=False)
-PYTHON = (  # an option in a message, and what it is in Python
+PYTHON = (  # pattern of a command-line option in a message, and its replacement in Python
     (re.compile(r"""(?<!\S)--gin ("[^"]*"|\S+?)(?=[\s;,)]|$)"""), r"offpcc.configure(FILE, \1)"),
     (re.compile(r"(the same command with |by |and )--resume\b"), r"\1resume=True"),
     (re.compile(r"(?<![^\s(])--(results|save_dataset|dataset|env|threads|track|dataset_fraction)\b"), r"\1="),
@@ -42,7 +42,7 @@ PYTHON = (  # an option in a message, and what it is in Python
 
 @contextlib.contextmanager
 def command_line() -> Iterator[None]:
-    """Leave the options of the command line in messages as they are."""
+    """Context in which messages keep their command-line options; see `for_python`."""
     token = _is_command_line.set(True)
     try:
         yield
@@ -52,7 +52,7 @@ def command_line() -> Iterator[None]:
 
 @contextlib.contextmanager
 def for_python() -> Iterator[None]:
-    """Name Python's arguments in a `UserError` that passes, in place of options, unless the command line runs."""
+    """Context that replaces command-line options in the message of a `UserError` by Python's arguments."""
     try:
         yield
     except UserError as error:
@@ -61,7 +61,7 @@ def for_python() -> Iterator[None]:
 
 
 def in_python(message: str) -> str:
-    """Return a message with arguments such as ``results=`` in place of options such as ``--results``."""
+    """Return a message with ``results=`` in place of ``--results``, and so on; unchanged inside `command_line`."""
     if not _is_command_line.get():
         for option, argument in PYTHON:
             message = option.sub(argument, message)
@@ -74,11 +74,8 @@ class DataWarning(UserWarning):
 
 def first_line(error: BaseException) -> str:
     """Return the message of an error in one line."""
-    return (
-        format_error(error)
-        if isinstance(error, KeyError)
-        else shown_in_one_line(text_of(error).strip()) or format_error(error)
-    )
+    text = "" if isinstance(error, KeyError) else shown_in_one_line(text_of(error).strip())
+    return text or format_error(error)
 
 
 def format_error(error: BaseException) -> str:
@@ -87,7 +84,7 @@ def format_error(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the message of an error, also if its ``__str__`` raises (code outside offpcc may do so)."""
+    """Return the message of an error, or a replacement if its ``__str__`` raises, as code outside offpcc may do."""
     try:
         return str(error)
     except BaseException as fault:
@@ -102,7 +99,7 @@ def shown_in_one_line(text: str) -> str:
 
 
 def tell(message: str) -> None:
-    """Print a message to the standard error stream, also if other code has closed it."""
+    """Print a message to the standard error stream, even if other code has closed it."""
     try:
         print(f"offpcc: {message}", file=sys.stderr, flush=True)
     except (OSError, ValueError):

@@ -12,7 +12,7 @@ from offpcc.utils.paths import shown, why_no_folder
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe & Ito's colours for colour-blind readers, without black and without the yellow, which is weak on white.
+# Okabe & Ito's colours for colour-blind readers, without black and without yellow, which is hard to see on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MOST_WITHIN = 6  # lines in a panel; with more, the legend goes beside the panel
 LONGEST_WITHIN = 30  # letters of a name; with more, the legend goes beside the panel
@@ -49,7 +49,7 @@ def save(figure: "Figure", file: Path) -> None:
     """Write a figure in `STYLE`, with a legend if its lines have names; the same numbers give the same bytes.
 
     Args:
-        figure: a figure made without pyplot: it needs no display, and the garbage collector frees it.
+        figure: a figure made without pyplot, which needs no display and which the garbage collector frees.
         file: the picture; its suffix selects the format.
 
     Raises:
@@ -92,7 +92,7 @@ def check_picture(path: Path, what: str, example: str) -> None:
     """
     with explain_picture_errors(path, what, example):
         if path.suffix not in SUFFIXES:
-            raise ValueError(f"a picture ends in one of {', '.join(sorted(SUFFIXES))}")
+            raise ValueError(f"its name must end in one of {', '.join(sorted(SUFFIXES))}")
         if fault := "it is a folder" if path.is_dir() else why_no_folder(path.parent):
             raise ValueError(fault)
 

@@ -30,7 +30,7 @@ def check_regular(path: Path) -> None:
     handles no signals while it waits.
 
     Raises:
-        OSError: the path is something else, or is missing.
+        OSError: the path is not a regular file, or is missing.
     """
     _check_regular(path.stat(), path)
 
@@ -39,7 +39,7 @@ def _check_regular(found: os.stat_result, path: str | Path) -> None:
     kind = KINDS.get(stat.S_IFMT(found.st_mode))
     # Virtual files of the kernel, such as /proc/kmsg, report that they are regular.
     if kind is None and not found.st_size and not os.statvfs(path).f_blocks:
-        kind = "a file of the operating system's"
+        kind = "a virtual file of the operating system"
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if kind:
@@ -164,11 +164,11 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILING = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.ENXIO, errno.EACCES, errno.EPERM)
 
 IN_THE_WAY = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)  # a folder in place of a file, or a file in place of a folder
+RESUME, START = "and run the same command with --resume", "or start a new run with another --results"
 CLOSED = (
-    "a file or a standard stream that the run writes to was closed by other code in its process (Bad file descriptor), "
-    "such as the environment's; mend that, and the same command with --resume goes on"
+    "other code in this process, such as the environment, closed a file or a standard stream that the run writes to "
+    f"(Bad file descriptor); correct that code, {RESUME}"
 )
-GOES_ON, ANEW = "and the same command with --resume goes on", "or begin anew with another --results"
 
 
 @contextmanager
@@ -190,7 +190,7 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
         cause = as_raised(error)
         code, elsewhere = cause.errno or 0, file_elsewhere(cause, folder)
         if code in FULL:
-            fault, remedy = os.strerror(code), f"make room, {GOES_ON}"
+            fault, remedy = os.strerror(code), f"free disk space, {RESUME}"
         elif code == errno.EBADF:
             raise UserError(CLOSED) from error
         elif elsewhere is not None:
@@ -198,12 +198,12 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
         elif code in IN_THE_WAY:
             place = cause.filename2 or cause.filename or folder
             raise UserError(
-                f"{place} cannot be written ({os.strerror(code)}): move what is there away, {GOES_ON}"
+                f"{place} cannot be written ({os.strerror(code)}): move that file or folder away, {RESUME}"
             ) from error
         elif code == errno.ENOENT and not folder.is_dir():
-            fault, remedy = "it is gone", f"put it back as it was, {GOES_ON}; {ANEW}"
+            fault, remedy = "it does not exist any more", f"put it back as it was, {RESUME}; {START}"
         elif code in FAILING:
-            fault, remedy = os.strerror(code), f"make it writable, {GOES_ON}; {ANEW}"
+            fault, remedy = os.strerror(code), f"make it writable, {RESUME}; {START}"
         else:
             raise
         raise UserError(f"{elsewhere or folder} cannot be written ({fault}): {remedy}") from error

@@ -43,4 +43,4 @@ class Diagnosis:
         parts = [f"{faults} fault{'s' * (faults > 1)}" if faults else "no fault"]
         if warned:
             parts.append(f"{warned} warning{'s' * (warned > 1)}")
-        return f"{self.name}: {', '.join(parts)}" + ("; mend it before training in it" if faults else "")
+        return f"{self.name}: {', '.join(parts)}" + ("; fix it before training in it" if faults else "")

@@ -64,7 +64,7 @@ class ForeignCall:
         if lowered < self._limit:
             text = f"lowered Python's recursion limit from {self._limit} to {lowered}"
             misuses.append((text, "leave the limit as it is"))
-        # Other errors may come from a signal, a timeout or a call of os._exit; they pass through unchanged.
+        # Errors that are no `Exception` come from a signal, a timeout or os._exit; they pass through unchanged.
         if misuses and (error is None or isinstance(error, Exception)):
             raise MisuseError(*misuses[0]) from error
 

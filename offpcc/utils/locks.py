@@ -16,11 +16,11 @@ UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)  # on fi
 
 
 class FolderLock:
-    """Keeps other processes out of a folder, until `close` or until this process ends.
+    """Lock that keeps other processes out of a folder, until `close` or until this process ends.
 
-    The OS frees the lock when the process ends, even by SIGKILL, so nothing needs cleanup. The lock file stays; it
-    means nothing by itself. It is never deleted: one process could hold the deleted file while another one creates and
-    locks a new file.
+    The OS frees the lock when the process ends, even by SIGKILL, so no cleanup is necessary. The lock file alone does
+    not mean that the folder is locked. It is never deleted: otherwise, one process could hold the deleted file while
+    another one creates and locks a new file.
 
     Args:
         folder: the folder to lock.
@@ -72,21 +72,21 @@ class FolderLock:
             owner = os.pread(opened, 200, 0).decode(errors="replace").strip() or "another process"
             os.close(opened)
             raise UserError(
-                f"{self.folder} is in use by {owner}; wait for its end or stop it, or give another --run_id"
+                f"{self.folder} is in use by {owner}; wait until it ends or stop it, or give another --run_id"
             ) from None
         except OSError as error:
             os.close(opened)
             if error.errno not in UNSUPPORTED:
                 raise
-            self.message = f"the file system of {self.folder} has no locks: nothing keeps a second process out of it"
+            self.message = f"the file system of {self.folder} has no locks, so a second process could write there, too"
             return
         self._opened = opened
 
     def _unfit(self, fault: str) -> UserError:
         """Return the error for a lock file that cannot be locked."""
         return UserError(
-            f"{self.file} cannot be locked ({fault}): it is to be a file that you can write; make it one or remove it, "
-            f"or give another --run_id"
+            f"{self.file} cannot be locked ({fault}); make it a file that you can write, remove it, or give another "
+            f"--run_id"
         )
 
     def close(self) -> None:

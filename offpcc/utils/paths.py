@@ -13,7 +13,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, format_error
 from offpcc.utils.foreign import ForeignCall, MisuseError
 
-SHOWN = 80  # letters of a path that a message shows
+SHOWN = 80  # characters of a path in a message
 
 
 def as_path(given: str | Path, what: str = "", is_file: bool = False) -> Path:
@@ -22,7 +22,7 @@ def as_path(given: str | Path, what: str = "", is_file: bool = False) -> Path:
     Args:
         given: path from the user.
         what: name of the option, for messages, such as ``--out``.
-        is_file: whether only a file will do, so that a slash at the end is refused even if there is such a folder.
+        is_file: whether the path must be a file; then a slash at the end is refused, also if the folder exists.
 
     Raises:
         UserError: the name is not valid as a path.
@@ -35,14 +35,14 @@ def as_path(given: str | Path, what: str = "", is_file: bool = False) -> Path:
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         exists = False
     except RuntimeError:  # from expanduser
-        raise UserError(f"{name}: there is no such user here; write the home folder out") from None
+        raise UserError(f"{name}: there is no such user on this machine; write the full path") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else first_line(error)
-        raise UserError(f"{name} cannot be a path ({reason}); give another one") from None
+        raise UserError(f"{name} is not a valid path ({reason}); give another one") from None
     if has_slash and exists and not path.is_dir():
-        raise UserError(f"{name} ends in a slash, as folders do, but there is no such folder; leave the slash out")
+        raise UserError(f"{name} ends in a slash, but is not a folder; remove the slash")
     if has_slash and is_file:
-        raise UserError(f"{name} names a folder; name a file, without a slash at its end")
+        raise UserError(f"{name} names a folder; name a file, without a slash at the end")
     return path
 
 
@@ -59,7 +59,7 @@ def why_no_folder(folder: Path) -> str | None:
     try:
         there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
         if not there.exists():
-            return f"{shown(there)} is a link to nothing"
+            return f"{shown(there)} is a broken link"
         if not there.is_dir():
             return f"{shown(there)} is a file, not a folder"
         if not os.access(there, os.W_OK | os.X_OK):
@@ -77,8 +77,8 @@ def refuse_link(path: Path) -> None:
     """
     if path.is_symlink():
         raise UserError(
-            f"{path} is a link to {shown(path.readlink())}, but a run writes into its own folder alone; put what it "
-            f"leads to in its place, or remove the link"
+            f"{path} is a link to {shown(path.readlink())}, but a run writes only into its own folder; replace the "
+            f"link by its target, or remove it"
         )
 
 
@@ -89,13 +89,13 @@ def check_folder(path: Path, what: str) -> None:
         UserError: the folder cannot be used; the message starts with `what`.
     """
     if fault := why_no_folder(path):
-        raise UserError(f"{what} {shown(path)} can hold nothing: {fault}; name another folder")
+        raise UserError(f"{what} {shown(path)} cannot hold files: {fault}; name another folder")
 
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def import_own(module: str, where: str, beside: Iterable[Path] = ()) -> None:
+def import_own(module: str, where: str, folders: Iterable[Path] = ()) -> None:
     """Import a module that the user named; search the working directory, too.
 
     `sys.path` gets these folders only after the user has named a module. Otherwise, another package that tries an
@@ -104,12 +104,12 @@ def import_own(module: str, where: str, beside: Iterable[Path] = ()) -> None:
     Args:
         module: name of the module.
         where: where the user named it, for messages.
-        beside: other folders to search.
+        folders: other folders to search.
 
     Raises:
         UserError: the module does not exist, or its import fails.
     """
-    for folder in (Path.cwd().resolve(), *beside):
+    for folder in (Path.cwd().resolve(), *folders):
         if folder != PACKAGE and str(folder) not in sys.path:
             sys.path.append(str(folder))
     try:
@@ -120,7 +120,7 @@ def import_own(module: str, where: str, beside: Iterable[Path] = ()) -> None:
     except ModuleNotFoundError as error:
         raise UserError(
             f"{where}: import {module}: there is no module {error.name!r} in the working directory, beside the "
-            f"config, or installed; install what is missing, or correct the name"
+            f"config, or installed; install it, or correct the name"
         ) from error
     except signals.ANYTHING as error:
         signals.pass_on(error)
@@ -130,4 +130,6 @@ def import_own(module: str, where: str, beside: Iterable[Path] = ()) -> None:
         place = (
             f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else f"{last.filename}:{last.lineno}"
         )
-        raise UserError(f"{where}: import {module} fails: {format_error(error)} ({place}); mend the module") from error
+        raise UserError(
+            f"{where}: import {module} fails: {format_error(error)} ({place}); correct the module"
+        ) from error

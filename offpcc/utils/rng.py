@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-# Held while networks get their initial weights, which PyTorch draws from its global generator, and by all code here
-# that seeds or restores global generators: else an agent that another thread builds would get other weights.
+# PyTorch draws initial weights from its global generator. So this lock is held while networks are built, and while code
+# here seeds or restores global generators. Otherwise, two threads that build agents would change each other's weights.
 GLOBAL_LOCK = threading.RLock()
 
 
@@ -59,7 +59,7 @@ def set_generator_state(generator: np.random.Generator, state: dict[str, Any]) -
 
 @contextmanager
 def forked_torch_generators(devices: Sequence[Any] = ()) -> Iterator[None]:
-    """Restore torch's global generators at the end, of the CPU and of these GPUs. One thread at a time does so."""
+    """Restore torch's global generators, of the CPU and of these GPUs, at the end; for one thread at a time."""
     import torch
 
     with GLOBAL_LOCK, torch.random.fork_rng(devices=list(devices)):
@@ -69,7 +69,7 @@ def forked_torch_generators(devices: Sequence[Any] = ()) -> Iterator[None]:
 @contextmanager
 def same_global_generators() -> Iterator[None]:
     """Restore the global generators of Python, NumPy and PyTorch (CPU) at the end, for code that seeds them."""
-    import torch  # here, because worker processes do without it
+    import torch  # here, because worker processes do not import it
 
     with GLOBAL_LOCK:
         of_python, of_numpy, of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
@@ -83,7 +83,7 @@ def same_global_generators() -> Iterator[None]:
 
 
 def seed_global_generators(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and PyTorch, which code of users may use."""
+    """Seed the global generators of Python, NumPy and PyTorch, because users' code may draw from them."""
     import torch
 
     with GLOBAL_LOCK:

@@ -1,8 +1,8 @@
 """SIGINT and SIGTERM: stop a command at the next safe point, without a traceback.
 
-At first, a signal raises `Interrupted` immediately, at any point of the program. Inside `deferred`, which protects work
-that must not stay half done, a signal waits for the next `poll`. Only the command line and `fit` install the handlers;
-elsewhere, `poll` does nothing.
+Normally, a signal raises `Interrupted` immediately, at any point of the program. Inside `deferred`, which protects work
+that must be completed, a signal waits for the next `poll`. Only the command line and `fit` install the handlers;
+otherwise, `poll` does nothing.
 
 Code outside offpcc may also raise errors that are no `Exception`, such as `SystemExit`. To treat these as ordinary
 faults, use ``except signals.ANYTHING as error: signals.pass_on(error)`` and then report the error.
@@ -62,7 +62,7 @@ def handled(to_the_end: bool = False) -> Iterator[None]:
     in a background job of a script.
 
     Args:
-        to_the_end: whether the interpreter exits next; a signal after the block then ends the program immediately.
+        to_the_end: whether the interpreter exits after the block; a signal then ends the program immediately.
     """
     is_main = threading.current_thread() is threading.main_thread()  # Python handles signals only in this thread
     if not is_main or any(signal.getsignal(number) is _handle for number in HANDLED):

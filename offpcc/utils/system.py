@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 UNLIMITED = 2**60  # bytes; without a limit, version 1 writes a number of this size or more
 
-# Errors of PyTorch and NumPy for an array that is too large, which have no class of their own: how their messages begin
+# Beginnings of the messages of PyTorch and NumPy for an array that is too large; there is no special class of error.
 SHORTAGES = {
     RuntimeError: re.compile(
         r"(\[enforce fail at \S+\] .*)?DefaultCPUAllocator: (can't allocate|not enough) memory|CUDA out of memory|"

@@ -46,7 +46,7 @@ PLAIN = {  # other names that a pickle may use; not bytearray, for example, whic
     **dict.fromkeys(("builtins.complex", "__builtin__.complex"), complex),
     **dict.fromkeys(("torch.Size", "torch.device", "_codecs.encode"), lambda *arguments: arguments),
 }
-OF_OLDER_VERSIONS = "commit 4e6c498 is the last that reads it; use that one, or train anew"
+OF_OLDER_VERSIONS = "use commit 4e6c498, the last one that reads it, or train again"
 
 
 class FileError(UserError):
@@ -79,7 +79,7 @@ def write_tensors(file: Path, content: dict[str, Any], before: Path | None = Non
 
 def not_as_written(file: Path) -> OSError:
     """Return the error for a disk that returns other bytes than were written."""
-    return OSError(errno.EIO, "what is read back is not what was written", str(file))
+    return OSError(errno.EIO, "the disk returned other bytes than were written", str(file))
 
 
 def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool = False) -> dict[str, Any]:
@@ -162,21 +162,21 @@ class _Declared(pickle.Unpickler):
                     raise ValueError(f"it declares {numbers:,} numbers in a part of another size")
                 self.stored[key] = numbers
                 return numbers
-        raise ValueError("it refers to something that is no tensor's")
+        raise ValueError("it refers to data that does not belong to a tensor")
 
     def _tensor(self, stored: int, offset: int, size: tuple[int, ...], *_: Any) -> None:
         numbers = math.prod(size)
         if numbers > stored:
-            raise ValueError(f"it declares a tensor of {numbers:,} numbers, of which {stored:,} are there")
+            raise ValueError(f"it declares a tensor of {numbers:,} numbers, but stores {stored:,}")
         self.shown += numbers
 
 
 def _check_pickle(archive: zipfile.ZipFile) -> None:
-    """Raise an exception of any type if the tensors of an archive would be larger than it, or it has no pickle."""
+    """Raise an exception of any type if an archive has no pickle, or its tensors would be larger than the archive."""
     sizes = {part.filename: part.file_size for part in archive.infolist()}
     name, *others = [name for name in sizes if name.endswith(f"/{PICKLE}")] or [PICKLE]
     if others or len(sizes) < len(archive.infolist()):
-        raise ValueError("it has parts of one name")
+        raise ValueError("two of its parts have the same name")
     data = archive.read(name)
     for opcode, argument, _ in pickletools.genops(data):
         # PUT n makes the unpickler allocate n memo slots.
@@ -186,7 +186,7 @@ def _check_pickle(archive: zipfile.ZipFile) -> None:
     declared.load()
     if declared.shown > MOST_SHARED * sum(declared.stored.values()):
         raise ValueError(
-            f"its tensors have {declared.shown:,} numbers, of which {sum(declared.stored.values()):,} are there"
+            f"it declares tensors of {declared.shown:,} numbers, but stores {sum(declared.stored.values()):,}"
         )
 
 
@@ -204,7 +204,7 @@ def _read(file: Path) -> bytes:
     if not os.path.lexists(file):
         raise FileError(f"{file} does not exist", "train first, or correct the path")
     if not file.is_file():
-        raise FileError(f"{file} is a folder, a pipe or a device, no file that could be read", "give the right file")
+        raise FileError(f"{file} is a folder, a pipe or a device, not a regular file", "give the right file")
     try:
         available = available_bytes()
         if available is not None and file.stat().st_size > available:
@@ -213,15 +213,15 @@ def _read(file: Path) -> bytes:
             data: bytes = opened.read()
         return data
     except OSError as error:
-        raise FileError(f"{file} cannot be read ({first_line(error)})", "mend that, or give another file") from error
+        raise FileError(f"{file} cannot be read ({first_line(error)})", "correct that, or give another file") from error
 
 
 def _too_large(file: Path) -> FileError:
-    fault = f"{file} has {file.stat().st_size:,} bytes, more than the memory that is free can take"
+    fault = f"{file} has {file.stat().st_size:,} bytes, more than the free memory"
     return FileError(fault, "give the right file, or free memory")
 
 
 def _sealed(archive: bytearray) -> bytes:
-    """Return the archive with its seal; overwrite the comment length that the archive ends with."""
-    archive[-2:] = struct.pack("<H", SEAL_BYTES)  # the last two bytes are the length of the comment
+    """Return the archive with its seal. The last two bytes of the archive, the length of the comment, change."""
+    archive[-2:] = struct.pack("<H", SEAL_BYTES)
     return bytes(archive) + WORD + hashlib.blake2b(archive, digest_size=DIGEST_BYTES).hexdigest().encode()

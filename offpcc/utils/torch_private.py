@@ -1,6 +1,6 @@
 """The private parts of PyTorch that this library uses; no other module may use one.
 
-Each is used for speed, and has no public equal. They were last seen in PyTorch `LAST_SEEN`.
+They are faster than anything public. PyTorch `LAST_SEEN` still has them.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def private_attribute(package: str, last_seen: str, owner: Any, name: str) -> Any:
-    """Return a private attribute of a package's `owner`, which was last seen in the version `last_seen`.
+    """Return a private attribute of a package's `owner`. The package has it in version `last_seen`.
 
     Raises:
         ImportError: the installed version has none.
@@ -47,7 +47,7 @@ def private_attribute(package: str, last_seen: str, owner: Any, name: str) -> An
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that this process uses, by package. A simulator counts once it is imported."""
+    """Return the versions that this process uses, by package; simulators only if they are imported."""
     return {
         package: version
         for package, version in installed_versions().items()
@@ -56,7 +56,7 @@ def versions() -> dict[str, str]:
 
 
 def tell_changed(before: Any) -> str | None:
-    """Return which versions differ from those of a checkpoint; None if none differ or none are known.
+    """Return a description of the versions that differ from those of a checkpoint; None if there are none.
 
     A simulator is compared only if the run has used it.
     """

@@ -327,7 +327,7 @@ class Learned(Encoder):
 @pytest.mark.parametrize(
     "cls, options, words",
     [
-        (SAC, {"layer_norm": True}, "the critics are no plain perceptrons (layer_norm, say)"),
+        (SAC, {"layer_norm": True}, "the critics are not plain MLPs (layer_norm, for example)"),
         (SAC, {"encoder": Learned}, "the encoder Learned has weights or a memory"),
         (TD3, {"shared_encoder": Learned}, "the encoder Learned has weights or a memory"),
         (SAC, {"precision": "bfloat16"}, "precision is 'bfloat16'"),
@@ -339,11 +339,11 @@ class Learned(Encoder):
         (OwnLoss, {}, "OwnLoss has its own critic_loss"),
         (OwnUpdate, {}, "OwnUpdate has its own inner_update"),
         (OwnError, {}, "OwnError has its own td_loss"),
-        (OtherActor, {}, "the fused update is of a SquashedGaussianActor with its plain perceptron"),
-        (OtherActivation, {}, "the fused update is of a DeterministicActor with its plain perceptron"),
-        (OtherCritics, {}, "the critics are no plain perceptrons"),
-        (IQL, {"layer_norm": True}, "the critics are no plain perceptrons (layer_norm, say)"),
-        (OwnValue, {}, "value is no plain perceptron"),
+        (OtherActor, {}, "the actor is not a SquashedGaussianActor with a plain MLP"),
+        (OtherActivation, {}, "the actor is not a DeterministicActor with a plain MLP"),
+        (OtherCritics, {}, "the critics are not plain MLPs"),
+        (IQL, {"layer_norm": True}, "the critics are not plain MLPs (layer_norm, for example)"),
+        (OwnValue, {}, "value is not a plain MLP"),
         (BCQ, {}, "BCQ has no fused update"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
@@ -353,7 +353,7 @@ def test_what_does_not_fit_is_refused_in_one_line(cls, options, words):
         cls(IMAGES if cls is ConvolutionalSAC else VECTORS, ACTIONS, fused=True, hidden_dims=(4,), **options)
     message = caught.value.message
     assert message.startswith(f"{cls.__name__}.fused is True, but {words}") and "\n" not in message
-    assert message.endswith("; leave fused out, which updates any agent")
+    assert message.endswith("; remove this setting")
 
 
 class OwnTemperature(SAC):

@@ -565,11 +565,14 @@ def test_a_bad_action_is_refused(kind, num_envs):
     agent.act(step)
     seen = step.observation.copy()
     seen[0, 1] = NAN
-    with pytest.raises(UserError, match=r"no action, as the observation is nan at \[0, 1\], .*mend the environment"):
+    with pytest.raises(
+        UserError,
+        match=r"action is NaN or infinite, because the observation is nan at \[0, 1\], .*correct the environment",
+    ):
         agent.act(step._replace(observation=seen))
     with torch.no_grad():
         next(agent.actor.parameters()).fill_(NAN)
-    with pytest.raises(UserError, match=r"no action, as actor\.\S+ is nan.*load other weights"):
+    with pytest.raises(UserError, match=r"action is NaN or infinite, because actor\.\S+ is nan.*load other weights"):
         agent.act(step)
 
 

@@ -98,14 +98,14 @@ def test_a_fault_of_readable_data_that_ends_the_examination_is_a_finding(check, 
     code, lines = check(file)
     assert (code, len(lines)) == (1, 2)
     assert lines[0].startswith(f"FAULT    reading    {file}: {words}")
-    assert lines[1] == f"{file}: 1 fault; mend it before training on it"
+    assert lines[1] == f"{file}: 1 fault; fix it before training on it"
 
 
 def test_it_is_one_of_data_by_its_name_too(check, tmp_path, monkeypatch):
     monkeypatch.setenv("OFFPCC_DATASETS", str(tmp_path))
     written(tmp_path, **spoiled("rewards", 3, np.nan))
     code, lines = check("mine")
-    assert (code, lines[-1]) == (1, "mine: 1 fault; mend it before training on it")
+    assert (code, lines[-1]) == (1, "mine: 1 fault; fix it before training on it")
     assert lines[0].startswith("FAULT    reading    mine: rewards[3] is nan")
 
 
@@ -178,7 +178,7 @@ def test_a_fault_is_the_exit_code(check, tmp_path):
     given = recorded()
     code, lines = check(written(tmp_path, **{**given, "actions": (given["actions"] > 0).astype(int)}))
     assert code == 1
-    assert lines[-1].startswith("mine: 1 fault, 1 warning; mend it before training on it; --output")
+    assert lines[-1].startswith("mine: 1 fault, 1 warning; fix it before training on it; --output")
 
 
 def test_a_part_is_examined(check, tmp_path):

@@ -52,8 +52,8 @@ def test_an_include_of_itself_is_refused(tmp_path):
         ("SAC.lr=fast", ["(Failed to parse token 'fast')", "a number, a string in quotes"]),
         ("SAC.lr=-fast", ["'-fast'"]),
         ("SAC.normalize_observations=true", ["'true'", "such as True"]),
-        ("SAC.hidden_dims=(64, 64", ["has no end", "(64, 64"]),
-        ("SAC.hidden_dims=[64, 64", ["has no end"]),
+        ("SAC.hidden_dims=(64, 64", ["is not closed after", "(64, 64"]),
+        ("SAC.hidden_dims=[64, 64", ["is not closed after"]),
     ],
 )
 def test_what_gin_cannot_read_is_told_in_one_line(tmp_path, binding, words):

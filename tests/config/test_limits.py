@@ -41,16 +41,16 @@ def doubled(first, following, number=27):
 BOMBS = {  # by name, the files and words of the message
     "includes": (
         {f"{i}": f"include '{i + 1}.gin'\n" * 2 for i in range(26)} | {"26": "SAC.lr = 1e-3\n"},
-        "more than 20 configs include each the next",
+        "includes are nested more than 20 deep",
     ),
     "shallow_includes": (
         {f"{i}": f"include '{i + 1}.gin'\n" * 8 for i in range(9)} | {"9": "SAC.lr = 1e-3\n"},
         "more than 1,000 bindings",
     ),
-    "include_chain": ({f"{i}": f"include '{i + 1}.gin'\n" for i in range(900)}, "put some into one"),
+    "include_chain": ({f"{i}": f"include '{i + 1}.gin'\n" for i in range(900)}, "merge some configs"),
     "large_includes": (
         {"0": "include '1.gin'\n" * 900, "1": f"# {'x' * 200_000}\n"},
-        "bytes with all that it includes",
+        "bytes, more than 262,144",
     ),
     "macros": (
         {"0": lines(*doubled("m0 = 1", "m{this} = [%m{last}, %m{last}]"), "SAC.hidden_dims = %m27")},
@@ -70,10 +70,10 @@ BOMBS = {  # by name, the files and words of the message
         },
         "100,000 values",
     ),
-    "reference_to_itself": ({"0": lines("make.kwargs = @make()")}, "made of itself"),
+    "reference_to_itself": ({"0": lines("make.kwargs = @make()")}, "refers to itself"),
     "references_in_a_ring": (
         {"0": lines("SAC.lr = @a/make()", "a/make.kwargs = {'x': [@b/make()]}", "b/make.kwargs = @a/make()")},
-        "made of itself",
+        "refers to itself",
     ),
     "schedule_of_itself": ({"0": lines("SAC.lr = @LinearDecay()", "LinearDecay.final = @LinearDecay()")}, "itself"),
     "encoder_of_itself": (

@@ -74,7 +74,7 @@ COUNT = "it has to be a whole number, 1 or more"
 COUNT_OR_ZERO = "it has to be a whole number, 0 or more"
 AMOUNT = "it has to be a number, 0 or more"
 FLAG = "it has to be True or False"
-ENCODER = "it has to be a class of encoders such as @Recurrent"
+ENCODER = "it has to be an encoder class such as @Recurrent"
 OR_NONE = ", or None"
 
 REFUSED = [
@@ -125,7 +125,7 @@ REFUSED = [
     (LSTM, "forget_bias", "1", "'1'; it has to be a number"),
     (SAC, "augmentation", 4, f"4; it has to be an augmentation such as @RandomShift(){OR_NONE}"),
     (SAC, "alpha", -1.0, f"-1.0; {AMOUNT}"),
-    (SAC, "alpha", 0.0, "0; a temperature that is learned has to start above 0"),
+    (SAC, "alpha", 0.0, "0; a learned temperature must start above 0"),
     (RecurrentSAC, "alpha", "auto", f"'auto'; {AMOUNT}"),
     (SAC, "autotune", 0, f"0; {FLAG}"),
     (SAC, "target_entropy", "auto", f"'auto'; it has to be a number{OR_NONE}"),
@@ -272,7 +272,7 @@ def test_a_temperature_that_stays_0_is_sound():
 
 
 def test_convolutions_need_one_of_each_number():
-    with pytest.raises(UserError, match=r"lists of 2, 1 and 3 numbers; each convolution needs one of each"):
+    with pytest.raises(UserError, match=r"lists of 2, 1 and 3 numbers; give each the same length"):
         built(Convolutional, channels=(2, 2), kernels=(3,), strides=(2, 2, 2))
 
 

@@ -37,7 +37,7 @@ def assert_told_once(text, name=NAME):
     lines = [line for line in text.splitlines() if "the door is stuck" in line]
     assert len(lines) == 1 and "Traceback" not in text and "and more of it" not in text
     assert lines[0].startswith(f"offpcc: {name} raised RuntimeError: the door is stuck (")
-    assert "misbehaving.py:" in lines[0] and "nothing is lost" in lines[0] and "mend" in lines[0]
+    assert "misbehaving.py:" in lines[0] and "no data is lost" in lines[0] and "fix" in lines[0]
 
 
 def test_a_finished_run_stays_finished(quick, launch, registered, tmp_path):
@@ -125,7 +125,7 @@ def test_a_worker_process_tells_of_it(env, tmp_path):
         assert_told_once(done.stderr, env)
     else:
         (line,) = done.stderr.splitlines()
-        assert "Shut did not come back within make.timeout = 2 seconds (" in line and "when it was closed" in line
+        assert "Shut did not return within make.timeout = 2 seconds (" in line and "when it was closed" in line
 
 
 def test_each_class_is_told_of_and_of_each_once(capsys):

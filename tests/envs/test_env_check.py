@@ -442,7 +442,7 @@ def test_an_environment_that_breaks_is_told_in_one_line(find, environment, words
 def test_what_was_seen_before_it_broke_is_told(register):
     diagnosis = examine(register(changed(raises, at=5)), STEPS)
     assert [finding.check for finding in diagnosis.findings] == CHECKS[: CHECKS.index("episodes")]
-    assert diagnosis.verdict == "patient-v0: 1 fault; mend it before training in it"
+    assert diagnosis.verdict == "patient-v0: 1 fault; fix it before training in it"
 
 
 def test_a_reward_in_an_array_is_named(find):

@@ -74,7 +74,7 @@ def leave(self, *returned):
         (observing(put(-np.inf)), ["returned -inf at index 1"]),
         (observing(lambda seen: np.array([np.inf, -np.inf])), ["returned inf at index 0"]),
         (observing(lambda seen: np.array([0.0, 1e300])), ["1e+300 at index 1", "float32 cannot hold"]),
-        (observing(lambda seen: seen[:1]), ["array of shape (1,)", "float32 of shape (2,)", "observation_space"]),
+        (observing(lambda seen: seen[:1]), ["array of shape (1,)", "float32 and shape (2,)", "observation_space"]),
         (observing(lambda seen: seen[:, None]), ["array of shape (2, 1)"]),
         (observing(lambda seen: 3.0), ["returned a float for an observation"]),
         (observing(lambda seen: None), ["returned None for an observation"]),
@@ -95,7 +95,7 @@ def leave(self, *returned):
         (lambda self, *returned: returned[:4], ["cannot be read (ValueError: not enough values", "OldGym"]),
         (lambda self, *returned: None, ["cannot be read (TypeError", "OldGym"]),
         (leave, ["raised SystemExit: 0", "test_guard.py:"]),
-        (Raises.odd, ["raised ValueError: too far (", "misbehaving.py:", "mend it"]),
+        (Raises.odd, ["raised ValueError: too far (", "misbehaving.py:", "fix it"]),
         (ending_its_process, ["called os._exit(0) (", "misbehaving.py:", "raise an exception instead"]),
         (setting(torch.set_default_dtype, torch.float64), ["changed torch's default dtype from torch.float32"]),
         (setting(torch.set_grad_enabled, False), ["called torch.set_grad_enabled(False)"]),
@@ -242,7 +242,7 @@ def test_a_picture_that_is_none_is_refused(picture):
     guard = Guard(type("Drawn", (Walk,), {"render": lambda self: picture, "render_mode": "rgb_array"})())
     guard.reset()
     with pytest.raises(
-        EnvironmentFault, match=r"returned .* for a picture when it was drawn.*\(height, width, 3\) of ui"
+        EnvironmentFault, match=r"returned .* for a frame when it was rendered.*\(height, width, 3\) of ui"
     ):
         guard.render()
 
@@ -252,7 +252,7 @@ def test_a_picture_that_is_none_is_refused(picture):
 
 def test_a_hang_in_python_ends_with_its_place():
     """Also where all exceptions are caught in it."""
-    with pytest.raises(EnvironmentFault, match=r"did not come back within make.timeout = 0.2 seconds \(.*misbehaving"):
+    with pytest.raises(EnvironmentFault, match=r"did not return within make.timeout = 0.2 seconds \(.*misbehaving"):
         play(Naps(), timeout=0.2)
 
 
@@ -280,7 +280,7 @@ def test_a_drawing_that_does_not_come_back_ends_too():
     guard = Guard(type("Drawn", (Walk,), {"render": Naps.odd})(), timeout=0.2)
     guard.reset(seed=3)
     with pytest.raises(
-        EnvironmentFault, match=r"make\.timeout = 0.2 seconds \(.*misbehaving.*when it was drawn, after step 0"
+        EnvironmentFault, match=r"make\.timeout = 0.2 seconds \(.*misbehaving.*when it was rendered, after step 0"
     ):
         guard.render()
     guard.close()
@@ -290,8 +290,8 @@ def test_a_closing_that_does_not_come_back_is_told(capsys):
     guard = Guard(Shut(), timeout=0.2)
     guard.close()
     told = capsys.readouterr().err
-    assert "Shut did not come back within make.timeout = 0.2 seconds (" in told and "misbehaving.py:" in told
-    assert "when it was closed; nothing is lost by that, but mend its close(), or raise make.timeout" in told
+    assert "Shut did not return within make.timeout = 0.2 seconds (" in told and "misbehaving.py:" in told
+    assert "when it was closed; no data is lost, but fix its close(), or raise make.timeout" in told
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
 
 
@@ -308,7 +308,7 @@ def test_one_that_hangs_in_c_over_it_ends_the_process_with_a_message(call):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=path(), timeout=60)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    for word in ("Stuck", "make.timeout = 0.2", "misbehaving.py:", {"render": "drawn", "close": "closed"}[call]):
+    for word in ("Stuck", "make.timeout = 0.2", "misbehaving.py:", {"render": "rendered", "close": "closed"}[call]):
         assert word in line
 
 

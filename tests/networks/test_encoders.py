@@ -163,12 +163,10 @@ def test_states_that_could_not_be_handed_on_are_refused():
     numbers = keep_rows((torch.arange(3), torch.ones(3, 1, dtype=torch.bool)), torch.tensor([1.0, 0.0, 1.0]))
     assert [part.dtype for part in numbers] == [torch.int64, torch.bool]
     assert numbers[0].tolist() == [0, 0, 2] and numbers[1].flatten().tolist() == [True, False, True]
-    with pytest.raises(
-        UserError, match=r"has the shape \(1, 3, 4\) in a batch of 3; its first axis has to be the batch"
-    ):
+    with pytest.raises(UserError, match=r"has the shape \(1, 3, 4\) in a batch of 3; its first axis must be the batch"):
         keep_rows(torch.ones(1, 3, 4), torch.ones(3))
     for state, name in (([torch.ones(3)], "list"), ((torch.ones(3), {}), "dict")):
-        with pytest.raises(UserError, match=f"a memory's state is, or has in it, a {name}; it has to be a tensor"):
+        with pytest.raises(UserError, match=f"a memory's state contains a {name}; it must be a tensor"):
             keep_rows(state, torch.ones(3))
 
 
@@ -178,7 +176,7 @@ class Unmeasured(Cell):
 
 
 def test_a_memory_without_a_width_is_refused():
-    with pytest.raises(UserError, match=r"Unmeasured.dim is not set; a memory has to say how wide"):
+    with pytest.raises(UserError, match=r"Unmeasured.dim is not set; set it in __init__ to the width"):
         Recurrent(InputShape((3,), 1), cell=Unmeasured)
 
 
@@ -193,9 +191,9 @@ class Ordered(Cell):
 
 
 @pytest.mark.parametrize("cell, names", [
-    (Renaming, "Renaming takes input_dim, width, depth"),
-    (functools.partial(Renaming, depth=3), "Renaming takes input_dim, width, depth"),
-    (Ordered, "Ordered takes sizes"),
+    (Renaming, "Renaming takes the arguments input_dim, width, depth"),
+    (functools.partial(Renaming, depth=3), "Renaming takes the arguments input_dim, width, depth"),
+    (Ordered, "Ordered takes the arguments sizes"),
     (CELLS["lstm"], None),
 ])  # fmt: skip
 def test_a_memory_with_other_names_is_refused(cell, names):
@@ -206,8 +204,7 @@ def test_a_memory_with_other_names_is_refused(cell, names):
     with pytest.raises(UserError) as caught:
         Recurrent(InputShape((3,), 1), cell=cell)
     assert caught.value.message == (
-        f"{names}; a memory is built by keyword, with num_in, hidden_dim and num_layers, so give its arguments these "
-        f"names"
+        f"{names}; a cell gets num_in, hidden_dim and num_layers by keyword, so give its arguments these names"
     )
 
 

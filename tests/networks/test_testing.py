@@ -70,16 +70,16 @@ class Mean(Cell):
 
 @pytest.mark.parametrize("fault, told", [
     ("", None),
-    ("width", r"summaries of Recurrent have the shape \(3, 7, 3\); it has to be \(3, 7, dim\), with Recurrent.dim = 4"),
-    ("no state", "Recurrent.memoryless is False, but its state after a step is None"),
+    ("width", r"summaries of Recurrent have the shape \(3, 7, 3\); it must be \(3, 7, dim\), with Recurrent.dim = 4"),
+    ("no state", "Recurrent.memoryless is False, but it returned no state"),
     ("ahead", r"depend on later steps: by up to .* in 3 steps"),
     ("rows", "depend on other rows of the batch"),
-    ("forgets", "differ when it is fed step by step"),
+    ("forgets", "differ between one call and step by step"),
     ("random", "depend on later steps"),
-    ("start", "does not start anew from a state of zeros"),
-    ("layers first", "its first axis has to be the batch"),
-    ("mirror", "the mirror of Recurrent computes something else"),
-    ("not saved", "Recurrent gives something else once read from an actor's file"),
+    ("start", "with a state of zeros differs from an episode's start"),
+    ("layers first", "its first axis must be the batch"),
+    ("mirror", "the mirror of Recurrent returns other summaries than forward"),
+    ("not saved", "Recurrent returns other summaries after it was rebuilt from an actor's file"),
 ])  # fmt: skip
 def test_a_memory_that_breaks_a_promise_is_named(fault, told):
     build = functools.partial(Recurrent, cell=functools.partial(Mean, fault=fault))
@@ -106,7 +106,9 @@ class Recent(Cell):
 
 @pytest.mark.parametrize("context_length", [10, 40, 200])
 def test_a_window_is_gone_past(context_length):
-    with pytest.raises(UserError, match=r"summaries of Recurrent differ when it is fed step by step: .* in 300 steps"):
+    with pytest.raises(
+        UserError, match=r"summaries of Recurrent differ between one call and step by step: .* in 300 steps"
+    ):
         check_encoder(functools.partial(Recurrent, cell=functools.partial(Recent, context_length=context_length)))
 
 
@@ -170,10 +172,10 @@ class Renaming(Cell):
 @pytest.mark.parametrize("build, told", [
     (functools.partial(Recurrent, cell=Undecorated), "^the class Undecorated cannot .*; decorate it with offpcc"),
     (UndecoratedEncoder, "^an object of UndecoratedEncoder cannot .*; decorate its class with offpcc.configurable$"),
-    (functools.partial(Recurrent, cell=Renaming), "^Renaming takes input_dim, width, depth; a memory is built by"),
-    (MisnamingApart, "^MisnamingApart takes the shape of its inputs by the name input_shape, .* argument shape$"),
-    (Misnaming, "^Misnaming takes the shape of its inputs by the name input_shape"),
-    (lambda shape: Positional(shape, 1, 2), r"^Positional cannot be built again from an actor's file \(.*scales"),
+    (functools.partial(Recurrent, cell=Renaming), "^Renaming takes the arguments input_dim, width, depth; a cell gets"),
+    (MisnamingApart, "^MisnamingApart names its input shape input_shape, .* argument shape$"),
+    (Misnaming, "^Misnaming names its input shape input_shape"),
+    (lambda shape: Positional(shape, 1, 2), r"^Positional cannot be rebuilt from an actor's file \(.*scales"),
 ])  # fmt: skip
 def test_what_no_actors_file_could_hold_is_told_in_one_line(build, told):
     with pytest.raises(UserError, match=told) as caught:

@@ -272,7 +272,7 @@ DAMAGE = {
     "older": (lambda file, part: torch.save({"kind": "checkpoint", "format": 4}, file), "has format 4"),
     "without its seal": (lambda file, part: torch.save(dict(read_checkpoint(file)), file), "lost its checksum"),
     "of other parts": (_rewrite(buffer={"parts": [["../../secret", 3]]}), "names no parts of a replay buffer"),
-    "a folder": (lambda file, part: (file.unlink(), file.mkdir()), "no file that could be read"),
+    "a folder": (lambda file, part: (file.unlink(), file.mkdir()), "not a regular file"),
     "without a part": (lambda file, part: part.unlink(), "is missing"),
     "with a part of another": (lambda file, part: part.write_bytes(bytes(part.stat().st_size)), "is damaged"),
     "with a link": (

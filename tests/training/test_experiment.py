@@ -79,7 +79,7 @@ def test_of_a_runs_folder_the_actor_in_it_is_named(tmp_path):
     with pytest.raises(UserError, match="is a folder, a pipe or a device"):
         offpcc.Agent.load(tmp_path)
     offpcc.Agent(learner.algorithm).save(tmp_path / "actor_best.pt")
-    with pytest.raises(UserError, match=r"is a run's folder; give the actor in it, .*/actor_best\.pt$"):
+    with pytest.raises(UserError, match=r"is a run's folder; give the actor's file in it, .*/actor_best\.pt$"):
         offpcc.Agent.load(tmp_path)
 
 
@@ -109,7 +109,7 @@ def test_any_function_may_be_a_learning_rate_or_build_an_encoder(tmp_path):
 
 def test_observations_of_another_shape_are_refused():
     agent = offpcc.Agent(offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm)
-    with pytest.raises(ValueError, match=r"\(3,\), but wants \(2,\); give one observation"):
+    with pytest.raises(ValueError, match=r"\(3,\), but needs \(2,\); give one observation"):
         agent.act(np.zeros(3, np.float32))
 
 
@@ -197,7 +197,7 @@ def test_an_agent_may_act_in_other_units(tmp_path):
     other = offpcc.Agent.load(tmp_path / "actor.pt", action_space=space).act(observation)
     assert other == pytest.approx(-4.0 + 6.0 * (own / 2.0 + 1.0) / 2.0)
     assert own.dtype == np.float32 and other.dtype == np.float64
-    with pytest.raises(UserError, match="action_space has 2 numbers, but the agent's actions have 1"):
+    with pytest.raises(UserError, match="action_space has 2 dimensions, but the agent's actions have 1"):
         offpcc.Agent(algorithm, gymnasium.spaces.Box(-1.0, 1.0, (2,)))
     with pytest.raises(UserError, match=r"needs the bounds.*Box\(-inf, inf"):
         offpcc.Agent(algorithm, gymnasium.spaces.Box(-np.inf, np.inf, (1,)))
@@ -296,8 +296,8 @@ def test_an_actor_of_an_older_format_is_refused_in_one_message(tmp_path, older):
     with pytest.raises(UserError) as caught:
         offpcc.Agent.load(file)
     assert caught.value.message == (
-        f"{file} has format {older}, this offpcc reads {ACTOR_FORMAT}; an older offpcc wrote it: commit "
-        f"4e6c498 is the last that reads it; use that one, or train anew"
+        f"{file} has format {older}, this offpcc reads {ACTOR_FORMAT}; an older offpcc wrote it: use "
+        f"commit 4e6c498, the last one that reads it, or train again"
     )
 
 
@@ -361,7 +361,7 @@ def test_an_actor_that_only_imitates_is_told_in_python(steps, is_told, recwarn):
     learner.train(Loggers([]), num_epochs=2, num_steps_per_epoch=steps)
     found = [(warning.category, str(warning.message)) for warning in recwarn]
     assert [category for category, _ in found] == [DataWarning] * is_told
-    assert all(text.startswith("the actor will only imitate and never seek high Q") for _, text in found)
+    assert all(text.startswith("the actor will only imitate and never maximise Q") for _, text in found)
 
 
 @pytest.mark.parametrize("normalizes", [None, True, False])

@@ -402,11 +402,11 @@ def test_an_agent_acts_in_several_environments_as_in_each(algo, rows):
 
 def test_a_wrong_shape_is_told_with_the_right_one():
     agent = offpcc.Agent(offpcc.SAC(Drift, **SMALL).algorithm)
-    with pytest.raises(ValueError, match=r"shape \(8, 2\), but wants \(2,\); for 8 .* call reset\(num_envs=8\) first"):
+    with pytest.raises(ValueError, match=r"shape \(8, 2\), but needs \(2,\); for 8 .* call reset\(num_envs=8\) first"):
         agent.act(np.zeros((8, 2)))
     agent.reset(num_envs=8)
     assert agent.act(np.zeros((8, 2))).shape == (8, 1)
-    with pytest.raises(ValueError, match=r"shape \(2,\), but wants \(8, 2\); give those of 8 .*, or call reset"):
+    with pytest.raises(ValueError, match=r"shape \(2,\), but needs \(8, 2\); give those of 8 .*, or call reset"):
         agent.act(np.zeros(2))
     with pytest.raises(ValueError, match=r"got 3 flags is_first, but there are 8 environments"):
         agent.act(np.zeros((8, 2)), is_first=[True] * 3)

@@ -71,7 +71,7 @@ def test_a_full_disk(disk, tmp_path, train):
         before = contents(folder)
         code, err = train(disk, "--resume")
         assert code == 2 and err.count("\n") == 1, err
-        advice = "make room, and the same command with --resume goes on\n"
+        advice = "free disk space, and run the same command with --resume\n"
         assert f"offpcc: {folder} cannot be written (No space left on device): {advice}" in err
         after = contents(folder)
         assert after[folder / "checkpoint.pt"] == before[folder / "checkpoint.pt"]
@@ -117,8 +117,11 @@ def test_a_folder_that_vanishes(quick, tmp_path, monkeypatch):
         patch.setattr(Checkpoints, "on_epoch", lambda self, run: results.rename(away))
         code, _, err = quick("sac", bindings=bindings)
     assert code == 2
-    assert "cannot be written (it is gone): put it back as it was, and the same command with --resume goes on" in err
-    assert err.endswith("; or begin anew with another --results\n") and err.count("\n") == 1
+    told = (
+        "cannot be written (it does not exist any more): put it back as it was, and run the same command with --resume"
+    )
+    assert told in err
+    assert err.endswith("; or start a new run with another --results\n") and err.count("\n") == 1
     assert not results.exists()
     code, out, _ = quick("sac", "--results", tmp_path / "other", "--resume", bindings=bindings)
     assert code == 0 and "so one is begun" in out
@@ -132,7 +135,7 @@ def test_a_folder_that_vanishes(quick, tmp_path, monkeypatch):
 def test_what_is_no_fault_of_a_disk_is_not_called_one(tmp_path):
     with pytest.raises(ConnectionRefusedError), explain_disk_errors(tmp_path):
         raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
-    with pytest.raises(UserError, match=r"Disk quota exceeded.*make room"), explain_disk_errors(tmp_path):
+    with pytest.raises(UserError, match=r"Disk quota exceeded.*free disk space"), explain_disk_errors(tmp_path):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
 

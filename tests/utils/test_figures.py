@@ -38,7 +38,7 @@ def test_what_cannot_be_a_picture_is_refused(tmp_path, monkeypatch):
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "file").write_text("")
     for name, fault in [
-        ("curves.txt", "a picture ends in one of .*"),
+        ("curves.txt", "its name must end in one of .*"),
         ("folder.png", "it is a folder"),
         ("file/curves.png", ".*file is a file, not a folder"),
     ]:

@@ -1,8 +1,8 @@
 """Fused updates of memoryless agents on the CPU, and the table of algorithms that have one.
 
-The plain update in each algorithm's module is the reference, and the tests compare the two. Both share the code for
-batches, targets, Adam and Polyak averages. Fused updates write forward and backward passes in place, with hand-written
-gradients instead of autograd.
+The plain update in each algorithm's module is the reference, and the tests compare the two. Both use the same code for
+batches, targets, Adam and Polyak averages. Fused updates use hand-written gradients instead of autograd, and write the
+results of forward and backward passes to memory that they allocate once.
 """
 
 from offpcc.algorithms.base import ActorCritic

@@ -17,7 +17,7 @@ from offpcc.networks.sequences import encode
 
 
 class FlatBatch(NamedTuple):
-    """A batch flattened to M = B T rows, one for each step, as networks without encoders read it."""
+    """A batch flattened to M = B T rows, one for each step."""
 
     batch: Batch  # (B, T, ...)
     both: Tensor  # (2M, H): all o, then all o'
@@ -32,7 +32,7 @@ class FlatBatch(NamedTuple):
         shared, own = agent.shared_encoder, agent.actor_encoder
         if type(shared) is PassThrough and type(own) is Identity and not own.extra_dim:
             h = vector(batch.observations)
-        else:  # all networks have this summary, as their encoders have no weights
+        else:  # all networks have this summary, because their encoders have no weights
             inputs = Inputs.of(batch)
             h = encode(own, inputs, batch, encode(shared, inputs, batch))
         if batch.complete:
@@ -55,15 +55,15 @@ class FlatBatch(NamedTuple):
 class FusedUpdate:
     """Base class of hand-written updates; an algorithm's `fused_update` is its subclass.
 
-    It holds views of the agent's weights and work memory, and nothing that has to be saved. A copy creates its own
-    views, and so does the original when its weights have moved to other memory.
+    It holds views of the agent's weights, and work memory. None of this is saved or copied: `fits` creates the views
+    again, also when weights moved to other memory.
 
     Args:
         agent: the agent.
-        is_wanted: what to do with an agent that does not fit: True raises an error, False uses its plain update.
+        is_wanted: True to raise an error if the agent cannot have a fused update, False to use its plain update then.
 
     Raises:
-        UserError: `is_wanted` is True, but the agent does not fit.
+        UserError: `is_wanted` is True, but the agent cannot have a fused update.
     """
 
     actor_class: ClassVar[type[nn.Module]]
@@ -78,7 +78,7 @@ class FusedUpdate:
     critics: MLPKernel
     target_critics: MLPKernel
     _fingerprint: Callable[[], tuple[object, ...]] | None = None
-    _seen: tuple[object, ...] = ()  # the fingerprint at the last check
+    _checked: tuple[object, ...] = ()  # the fingerprint at the last check
     _fits = False
 
     def __init__(self, agent: Any, is_wanted: bool) -> None:
@@ -87,7 +87,7 @@ class FusedUpdate:
             is_fusable(agent, is_wanted)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without views, as the copy's agent has its own weights."""
+        """Return the state without views, because the copy's agent has its own weights."""
         return {"is_wanted": self.is_wanted}
 
     def fits(self, agent: Any) -> bool:
@@ -96,13 +96,13 @@ class FusedUpdate:
         Raises:
             UserError: it cannot, but `is_wanted` is True.
         """
-        seen = None if self._fingerprint is None else self._fingerprint()
-        if seen != self._seen:
+        current = None if self._fingerprint is None else self._fingerprint()
+        if current != self._checked:
             self._fits = is_fusable(agent, self.is_wanted)
             if self._fits:
                 self.bind(agent)
             self._fingerprint = fingerprint_of(agent)
-            self._seen = self._fingerprint()
+            self._checked = self._fingerprint()
         return self._fits
 
     @torch.no_grad()

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def fingerprint_of(agent: Any) -> Callable[[], tuple[object, ...]]:
-    """Return a function that describes the parts of `agent` that a user may change; an equal result means unchanged.
+    """Return a function that describes the parts of `agent` that a user may change. An equal result means no change.
 
-    Each update compares it. After an update, these parts are no longer in the processor's caches, so the cost grows
-    with the number of objects read. It therefore reads only sizes of dictionaries, ids and types of layers, weights and
+    Each update calls it. After an update, these parts are no longer in the CPU cache, so the cost grows with the number
+    of objects that it reads. Therefore it reads only sizes of dictionaries, ids and types of layers, weights and
     optimizers, and addresses and flags of weights. The lists of these objects are built once.
     """
     own, replaced = vars(agent), agent.fused_update.replaced_methods
@@ -62,7 +62,7 @@ def is_fusable(agent: ActorCritic, is_wanted: bool) -> bool:
     """
     reason = why_not_fusable(agent)
     if reason and is_wanted:
-        raise UserError(f"{type(agent).__name__}.fused is True, but {reason}; leave fused out, which updates any agent")
+        raise UserError(f"{type(agent).__name__}.fused is True, but {reason}; remove this setting")
     return not reason
 
 
@@ -71,38 +71,38 @@ def why_not_fusable(agent: ActorCritic) -> str:
     cls, fused = type(agent), agent.fused_update
     changed = [name for name, method in agent.fused_methods.items() if getattr(cls, name, None) is not method]
     if own := [*changed, *(name for name in fused.replaced_methods if name in vars(agent))]:
-        return f"{cls.__name__} has its own {own[0]}, which the fused update would leave out"
+        return f"{cls.__name__} has its own {own[0]}, which the fused update would not call"
     for encoder in (agent.shared_encoder, agent.actor_encoder):
         if not (is_empty(encoder) and encoder.memoryless):
-            return f"the encoder {type(encoder).__name__} has weights or a memory, and the fused update is of none"
+            return f"the encoder {type(encoder).__name__} has weights or a memory"
     if agent.execution.compile:
-        return "compile is True, and the fused update asks no losses"
+        return "compile is True, and the fused update would not call the compiled losses"
     if agent.execution.precision != "float32":
-        return f"precision is {agent.execution.precision!r}, and the fused update is of float32"
+        return f"precision is {agent.execution.precision!r}, and the fused update needs float32"
     actor = agent.actor
     if type(actor) is not fused.actor_class or type(actor.net) is not MLP or not is_plain(actor.net, nn.Linear):
-        return f"the fused update is of a {fused.actor_class.__name__} with its plain perceptron"
+        return f"the actor is not a {fused.actor_class.__name__} with a plain MLP"
     if agent.has_critics and (type(agent.critics) is not Critics or not is_plain(agent.critics.net, EnsembleLinear)):
-        return "the critics are no plain perceptrons (layer_norm, say), and the fused update is of such"
+        return "the critics are not plain MLPs (layer_norm, for example)"
     for name in fused.others:
         if type(net := getattr(agent, name)) is not MLP or not is_plain(net, nn.Linear):
-            return f"{name} is no plain perceptron, and the fused update is of one"
+            return f"{name} is not a plain MLP"
     for part in vars(agent).values():
         layers = part.modules() if isinstance(part, nn.Module) else ()
         if any("forward" in vars(layer) or any(getattr(layer, kind) for kind in HOOKS) for layer in layers):
             return "a network has a hook or another forward, which the fused update would not call"
         if isinstance(part, Optimizer) and (type(part) is not Optimizer or {"minimize", "step"} & vars(part).keys()):
-            return "an optimizer is one of its own, and the fused update steps offpcc's"
+            return "an optimizer is not offpcc's `Optimizer`"
         if isinstance(part, Temperature) and type(part) is not Temperature:
             return f"the temperature {type(part).__name__} may have another loss"
     weights = [weight for part in agent.networks() for weight in part.parameters()]
-    learning = {"actor_optimizer": actor} | ({"critic_optimizer": agent.critics} if agent.has_critics else {})
-    learning |= {f"{name}_optimizer": getattr(agent, name) for name in fused.others}
-    stepped = {name: vars(agent)[name].parameters for name in learning if name in vars(agent)}  # some are not built yet
-    if any([*map(id, stepped[name])] != [*map(id, learning[name].parameters())] for name in stepped):
-        return "a network has weights that are not its optimizer's, and the fused update steps those"
+    trained = {"actor_optimizer": actor} | ({"critic_optimizer": agent.critics} if agent.has_critics else {})
+    trained |= {f"{name}_optimizer": getattr(agent, name) for name in fused.others}
+    stepped = {name: vars(agent)[name].parameters for name in trained if name in vars(agent)}  # some are not built yet
+    if any([*map(id, stepped[name])] != [*map(id, trained[name].parameters())] for name in stepped):
+        return "a network has weights that its optimizer does not train"
     if any(weight._backward_hooks or not weight.requires_grad for weight in weights):
-        return "a weight has a hook, or is to stay as it is"
-    if any_other := [w for w in weights if w.device.type != "cpu" or w.dtype != torch.float32]:
-        return f"weights are {any_other[0].dtype} on {any_other[0].device}, and the fused update is of float32 on a CPU"
+        return "a weight has a hook, or does not require a gradient"
+    if others := [w for w in weights if w.device.type != "cpu" or w.dtype != torch.float32]:
+        return f"weights are {others[0].dtype} on {others[0].device}, and the fused update needs float32 on a CPU"
     return ""

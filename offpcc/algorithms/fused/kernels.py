@@ -1,4 +1,4 @@
-"""`MLPKernel`: forward and backward pass of an MLP into preallocated memory."""
+"""`MLPKernel`: forward and backward pass of MLPs; results are written to preallocated memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ LINE = 16  # numbers of 4 bytes
 
 
 class MLPKernel:
-    """N MLPs of the same shape, over the memory of their parameters.
+    """N MLPs of the same shape, on views of existing parameters.
 
-    Each MLP has its own matrix products. A batched product for all is no faster, and for a last layer with one column
-    it is many times slower. On small tensors, the overhead of each operation dominates, so all views are created once.
+    Each MLP has its own matrix products. A batched product for all is not faster; for a last layer with one column, it
+    is many times slower. On small tensors, the overhead of each operation dominates, so all views are created once.
 
     Args:
         parameters: weights (N, in, out) and biases (N, 1, out), alternating; or those of one network with the shapes of
@@ -72,11 +72,11 @@ class _Network:
         self.layers = [(bias, weight) for weight, bias in layers]
         self.transposed = [weight.t() for weight, _ in layers]
         self.of_layers = [(weight, _along_the_longer_side(weight), bias) for weight, bias in of_layers]
-        self.values: list[Tensor] = []  # output of each layer, after ReLU but for the last
+        self.values: list[Tensor] = []  # output of each layer, after the ReLU if it has one
         self.read: list[tuple[Tensor, Tensor, Tensor]] = []  # hidden layers: first rows, transposed, gradients
 
     def allocate(self, output: Tensor) -> None:
-        """Allocate the outputs of all layers but the last, which writes to `output`."""
+        """Allocate the outputs of all layers except the last, which writes to `output`."""
         hidden = [weight.new_empty(len(output), weight.shape[1]) for _, weight in self.layers[:-1]]
         self.values, self.read = [*hidden, output], []
 
@@ -89,9 +89,11 @@ class _Network:
                 x.relu_()
 
     def backward(self, down: Tensor, x: Tensor | None = None) -> Tensor:
-        """Return the gradient of the first layer's output from `down`, that of the last layer's.
+        """Return the gradient of the first layer's output.
 
-        With `x`, the rows that the first layer has read, also write the gradients of weights and biases.
+        Args:
+            down: gradient of the last layer's output.
+            x: the rows that the first layer has read. If given, also write the gradients of weights and biases.
         """
         if not self.read or len(self.read[0][0]) != len(down):
             hidden = [values[: len(down)] for values in self.values[:-1]]
@@ -119,9 +121,9 @@ def _side_by_side(parameters: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
 
 
 def _along_the_longer_side(gradient: Tensor) -> Tensor:
-    """Return a tensor of this shape for a matrix product to write to, contiguous along the longer side.
+    """Return a tensor of this shape, contiguous along the longer side, as the output of a matrix product.
 
-    If the other side is short, this is several times as fast. It is `gradient` itself where that is laid out so.
+    If the other side is short, the product is several times as fast. If possible, the result is `gradient` itself.
     """
     num_rows, num_columns = gradient.shape
     along_rows = gradient.stride(1) == 1

@@ -83,18 +83,18 @@ TIME_LIMITS = (  # for files that do not mark where time limits ended an episode
 REMARKS = (
     (
         r"antmaze-umaze-diverse",
-        "rewards and terminals mark a goal once, where the other ant mazes mark every step near it (D4RL issue 199)",
+        "rewards and terminals mark a goal once; in the other ant mazes, they mark every step near it (D4RL issue 199)",
     ),
     (
         r"antmaze-.*-v[01]",
-        "time-outs do not stand where episodes end (D4RL issue 77), so some steps lead across the maze; -v2 mends that",
+        "timeouts are not at episodes' ends (D4RL issue 77), so some steps jump across the maze; -v2 corrects this",
     ),
     (
         r"ant-",
-        "the 84 contact forces that end an observation are zeros (D4RL issue 143), in its data and so in its tests; "
-        "simulators disagree on them",
+        "the 84 contact forces at the end of an observation are zeros (D4RL issue 143), in the data and therefore in "
+        "tests, too; simulators compute different forces",
     ),
-    (r"maze2d", "a reward tells of the observation beside it, not of the next one (D4RL issue 194)"),
+    (r"maze2d", "a reward belongs to the observation of the same row, not to the next one (D4RL issue 194)"),
 )
 OUT_OF_SCOPE = r"(flow|carla|waymo|minigrid)(?![a-z])"
 TASKS = {  # test environments of the datasets; {} is a maze's size, and whether its reward is dense
@@ -171,17 +171,17 @@ NAMES = {path.rsplit("/", 1)[-1]: name for name, path in FILES.items()}
 
 
 def task(name: str) -> str | None:
-    """Return the Gymnasium id of the environment that tests what was learned from a D4RL dataset.
+    """Return the Gymnasium id of the environment in which agents that learn from a D4RL dataset are tested.
 
     `offpcc.envs.d4rl` corrects the differences between this environment and D4RL's own. The corrected environment has
     the name of the dataset, and its observations, actions and rewards match the data.
 
     Args:
-        name: of a dataset.
+        name: name of a dataset.
 
     Returns:
         The id. None if no environment matches: no package has bullet-maze2d, and the kitchen's observation had 60
-        numbers, but today's has 59. None also for names that are not D4RL's.
+        numbers, but today's has 59. Also None for names that are not D4RL's.
     """
     family, *words = name.split("-")
     if name not in FILES:

@@ -32,7 +32,7 @@ def simulator(name: str, render_mode: str | None = None, **kwargs: Any) -> gym.E
     """Make the simulator of a D4RL name's task, unchanged except for the walls of mazes.
 
     Args:
-        name: of a dataset that has a task.
+        name: name of a dataset that has a task.
         render_mode: None, "rgb_array" or "human".
         kwargs: arguments of the simulator's class.
 
@@ -63,10 +63,10 @@ def simulator(name: str, render_mode: str | None = None, **kwargs: Any) -> gym.E
 
 
 class NoContactForces(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
-    """Ant as D4RL recorded it: zeros replace the contact forces, which MuJoCo 2.0 did not compute.
+    """Ant as D4RL recorded it: the contact forces are zeros, because MuJoCo 2.0 did not compute them.
 
-    So there is no cost of contacts in the reward, neither in the data nor in Gymnasium's Ant-v4, whose observation ends
-    before the forces. (With ``use_contact_forces`` it would show forces that D4RL's data does not have.)
+    So the reward has no cost of contacts, in the data and in Gymnasium's Ant-v4. The observation of Ant-v4 has no
+    forces. (With ``use_contact_forces``, it would have forces that D4RL's data does not have.)
 
     Args:
         env: Gymnasium's Ant-v4.
@@ -188,7 +188,7 @@ class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         gym.Wrapper.__init__(self, env)
         references = catalog.reference_returns(name)
         if name not in catalog.FILES or references is None:
-            raise UserError(f"{name} is no data set of D4RL's; give the name of one, such as hopper-medium-v2")
+            raise UserError(f"{name} is not a D4RL data set; give the name of one, such as hopper-medium-v2")
         self.dataset_name = name
         self.dataset_url = f"{catalog.ADDRESS}/{catalog.FILES[name]}"
         self.ref_min_score, self.ref_max_score = references
@@ -207,13 +207,13 @@ class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             UserError: the data is unavailable or incomplete, or its shapes do not match this environment.
         """
         if read_dataset is None:
-            raise UserError(f"no reader of data sets is set; import offpcc.data before you read {self.dataset_name}")
+            raise UserError(f"offpcc.data is not imported; import it before you read {self.dataset_name}")
         path, arrays = read_dataset(self.dataset_name, None if h5path is None else as_path(h5path))
         for key, space in (("observations", self.observation_space), ("actions", self.action_space)):
             if arrays[key].shape[1:] != space.shape:
                 raise UserError(
-                    f"{path}: {key} of shape {arrays[key].shape[1:]}, but {self.dataset_name} has {space.shape}; is it "
-                    f"the file of another data set?"
+                    f"{path}: {key} have the shape {arrays[key].shape[1:]}, but {self.dataset_name} has {space.shape}; "
+                    f"give the file of this data set"
                 )
         return arrays
 

@@ -1,7 +1,7 @@
-"""Push the right bump: tell two equal bumps apart by touch, with a finger whose stiffness is part of the action.
+"""Bumps: distinguish two equal bumps by touch and push the right one. The finger's stiffness is part of the action.
 
-The task "push-r-bump" of Yang & Nguyen 2021 (arXiv:2110.12628). Differs from the paper: simple shapes replace the robot
-arm.
+This is the task "push-r-bump" of Yang & Nguyen 2021 (arXiv:2110.12628). Differs from the paper: simple shapes replace
+the robot arm.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MAX_ANGLE = np.pi / 3
 HINGE_HEIGHT = 0.17
 TABLE_FRICTION = 1.15
 BUMP_FRICTION = 0.2
-# A finger that springs back faster hits the next bump. In an episode of crossings, this moves the bump by as much as
-# counts as moved.
+# A finger that springs back faster hits the next bump. During an episode with many crossings, this can move the bump
+# by `MOVED`.
 MAX_FINGER_SPEED = 1.5  # rad/s
 
 STEP_SECONDS = 0.25
@@ -152,7 +152,7 @@ class Scene:
     def build(self, finger: float, bumps: Sequence[float]) -> None:
         """Build the scene, at rest, in place of the previous one.
 
-        Everything is made anew. Otherwise, what Bullet stores about contacts would let one episode change the next.
+        All objects are created again. Otherwise, Bullet's stored contacts would let one episode change the next.
 
         Args:
             finger: The finger's y.
@@ -162,7 +162,7 @@ class Scene:
         bullet.resetSimulation()
         bullet.setGravity(0, 0, -9.81)
         bullet.setTimeStep(STEP_SECONDS / NUM_SUBSTEPS)
-        # Otherwise, Bullet stops solving early. The bumps then creep on their own, by a fifth of what counts as moved.
+        # Otherwise, Bullet stops solving early. The bumps then creep without contact, by a fifth of `MOVED`.
         bullet.setPhysicsEngineParameter(
             solverResidualThreshold=0, numSolverIterations=NUM_ITERATIONS, deterministicOverlappingPairs=1
         )

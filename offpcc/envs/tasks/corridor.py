@@ -49,9 +49,9 @@ class Corridor(gym.Env[Array, Array]):
     and its next action ends the episode. So an episode lasts `length` + 1 steps, and the cue is `length` steps old when
     it is needed.
 
-    The best mean return is 1 with a memory: turn fully to the side of the cue. It is 0 without a memory, because the
-    action is then independent of the cue, and both cues are equally likely. An agent with its previous action as an
-    input does have a memory: it can pass on the cue from action to action.
+    With a memory, the best mean return is 1: turn fully to the side of the cue. Without a memory, it is 0, because the
+    action is then independent of the cue, and both cues are equally likely. An agent whose input includes the previous
+    action has a memory: it can pass on the cue from action to action.
 
     Args:
         length: Steps from the cue to the junction, 2 or more.

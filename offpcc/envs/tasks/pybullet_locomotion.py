@@ -1,11 +1,11 @@
 """Hopper, Walker2D, HalfCheetah and Ant in PyBullet, with full observations, or only positions or velocities.
 
-The tasks of VRM, Ni et al. 2022 (arXiv:2110.05038) and RESeL (arXiv:2405.15384). The simulator is that of the pip
-package pybullet_envs_gymnasium. For a body with J joints and F feet, its observation has 8 + 2 J + F numbers:
+These are the tasks of VRM, Ni et al. 2022 (arXiv:2110.05038) and RESeL (arXiv:2405.15384). The simulator is from the
+pip package pybullet_envs_gymnasium. For a body with J joints and F feet, its observation has 8 + 2 J + F numbers:
 
 * height relative to the start; sin and cos of the angle to the target; velocity forwards, sideways and up (times 0.3,
   in m/s); roll, pitch (rad);
-* for each joint in turn, its position, which is 1 at its limits, and its speed (times 0.1, in rad/s);
+* for each joint, its position, scaled so that the limits are -1 and 1, and then its speed (times 0.1, in rad/s);
 * for each foot, 1 if it touched the ground one step before.
 
 `BulletWorld` is a physics world of PyBullet, separate from all others.
@@ -63,8 +63,8 @@ class BulletLocomotion(gym.Env[Array, Array]):
 
     Observation, float32: see this module; the simulator clips it to [-5, 5].
     Action, float32, clipped to [-1, 1]: torques, as fractions of the largest ones.
-    Reward: 1 while the body has not fallen, else -1; plus the speed towards the target (m/s); minus a cost of the
-    torques; minus 0.1 for each joint at its limit.
+    Reward: the sum of four terms. It is 1 while the body has not fallen, else -1; plus the speed towards the target
+    (m/s); minus a cost of the torques; minus 0.1 for each joint at its limit.
 
     Hopper, Walker2D and Ant terminate when they fall. HalfCheetah continues after a fall. Otherwise, only a time limit
     ends an episode. A step lasts 0.0165 s.

@@ -30,7 +30,7 @@ AGENT_DRAWN_RADIUS = 0.05
 
 
 class WaterMaze(gym.Env[Array, Array]):
-    """A disc of water with radius 1, and a platform whose place is drawn anew for each episode.
+    """A disc of water with radius 1, and a platform at a random place in each episode.
 
     Observation, float32 (3,) or (5,): the agent's x and y; 1 if it is inside the platform, else 0; and, if shown, the
     platform's centre.
@@ -38,8 +38,8 @@ class WaterMaze(gym.Env[Array, Array]):
     Reward: 1 for each step that ends inside the platform.
 
     A move that would leave the disc is undone and stops the agent. After five steps inside the platform, the agent
-    returns to the origin, at rest. The platform stays, so it helps to remember its place. The observation of that step
-    is the origin with a 1. Only a time limit ends an episode.
+    returns to the origin, at rest. The platform stays, so a memory of its place helps. The observation of that step is
+    the origin with a 1. Only a time limit ends an episode.
 
     Args:
         show_platform: Whether the observation holds the platform's centre.

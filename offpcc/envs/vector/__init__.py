@@ -1,1 +1,1 @@
-"""Several environments at once, in this process or in worker processes."""
+"""Parallel environments, in this process or in worker processes."""

@@ -1,4 +1,4 @@
-"""Several environments side by side: what is the same whether they run in this process or in others."""
+"""`Environments`, the base class of parallel environments, in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class EnvInfo(NamedTuple):
 
 
 class Environments:
-    """N environments side by side. A step returns the true next observation, even at the end of an episode.
+    """N parallel environments. A step returns the true next observation, even at the end of an episode.
 
-    A child class says where the environments run, with `info`, `_ask` and `close`.
+    A child class implements `info`, `_ask` and `close`.
 
     Args:
         make_env: builds one environment.
@@ -109,7 +109,7 @@ class Environments:
         )
 
     def snapshot(self) -> list[dict[str, Any] | None]:
-        """Return what `restore` needs, one item per environment."""
+        """Return the state for `restore`, one item per environment."""
         answers: dict[int, dict[str, Any] | None] = {}
         while missing := [number for number in range(self.num_envs) if number not in answers]:
             answers |= self._ask("snapshot", dict.fromkeys(missing))
@@ -140,12 +140,12 @@ class Environments:
         raise NotImplementedError
 
     def _ask(self, command: str, given: Mapping[int, Any]) -> dict[int, Any]:
-        """Return what `answer` returns in these environments, except in those that crashed."""
+        """Run a command with its arguments by environment number, and return the results; none for a crash."""
         raise NotImplementedError
 
 
 def answer(env: EpisodeReplay, command: str, given: Any) -> Any:
-    """Carry out a command in one environment: reset, step, snapshot, restore or begin_anew."""
+    """Run a command in one environment: reset, step, snapshot, restore or begin_anew."""
     if command == "reset":
         return env.reset()[0]
     if command == "step":
@@ -161,12 +161,12 @@ def _to_tensors(snapshot: dict[str, Any] | None, is_lost: bool) -> dict[str, Any
         snapshot = {**snapshot, "is_lost": True}
     if snapshot["actions"] is None:
         return snapshot
-    import torch  # here, because worker processes do without it
+    import torch  # here, because worker processes do not import it
 
     return {**snapshot, "actions": torch.from_numpy(snapshot["actions"])}
 
 
 def _to_arrays(snapshot: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the snapshot in a checkpoint as an environment takes it."""
+    """Return the snapshot in a checkpoint as `EpisodeReplay.restore` takes it."""
     assert snapshot is not None
     return snapshot if snapshot["actions"] is None else {**snapshot, "actions": snapshot["actions"].numpy()}

@@ -76,13 +76,13 @@ def environments(
         seed: seed of the run.
         timeout: see `make`; for worker processes.
         bindings: gin's bindings as text, which worker processes read before they build environments.
-        num_envs: number of environments side by side.
+        num_envs: number of parallel environments.
         worker_processes: whether each environment gets its own process. This is for slow simulators and many cores; on
-            two cores it was slower for all tasks tried. If a process dies, or takes longer than ``make.timeout``, a new
-            one is started; its unfinished episode is dropped and counted. Tests run in the training process. A script
-            must start worker processes below ``if __name__ == "__main__":`` and register its environments above it,
-            because each process imports the script again. A resumed run restores an environment's own generator, but
-            not a process's global generators.
+            two cores it was slower in all tasks that we tried. If a process dies, or takes longer than
+            ``make.timeout``, it is restarted; its unfinished episode is dropped and counted. Tests run in the training
+            process. A script must start worker processes below ``if __name__ == "__main__":`` and register its
+            environments above it, because each process imports the script again. A resumed run restores an
+            environment's own generator, but not a process's global generators.
         replay_on_resume: whether a resumed run restores its unfinished episodes by repeating all their actions, so that
             it continues exactly. On a real machine, these actions would run blindly. With False, the unfinished
             episodes end as truncated, and new ones begin.
@@ -99,7 +99,7 @@ def environments(
     if shared_with_tests and (num_envs > 1 or worker_processes):
         raise UserError(
             f"environments.shared_with_tests is for one environment in this process, but num_envs is {num_envs} and "
-            f"worker_processes is {worker_processes}; leave them at 1 and False"
+            f"worker_processes is {worker_processes}; set them to 1 and False"
         )
     seeds = [environment_seed(seed, number) for number in range(num_envs)]
     made: LocalEnvironments | WorkerEnvironments

@@ -34,7 +34,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error, tell
 
 CLOSE = "close"
-FAREWELL = 5.0  # seconds that a process has to end by itself
+JOIN_TIMEOUT = 5.0  # seconds that a process has to end by itself
 
 
 class Failure(NamedTuple):
@@ -53,7 +53,7 @@ def serve(
     The worker ignores SIGINT and SIGTERM, which reach all processes. Only the parent process decides when to stop.
 
     Args:
-        pipe: Receives (command, argument) and sends an answer to each.
+        pipe: Receives (command, argument) and sends the answers.
         make_env: Builds the environment.
         seed: See `EpisodeReplay`. It also seeds the process's global generators, which a user's environment may use.
         which: See `Guard`.
@@ -111,12 +111,12 @@ class Worker:
         try:
             self.process.start()
         finally:
-            theirs.close()  # so that its end is noticed here
-        self.num_unanswered = 1  # the first answer tells what the environment is
+            theirs.close()  # so that this process notices when the other end is closed
+        self.num_unanswered = 1  # the first answer is the `EnvInfo`
         _running.add(self)
 
     def send(self, command: str, given: Any = None) -> None:
-        """Ask for something; whether there is anybody to do it shows in the answer."""
+        """Send a command. If the process is dead, `answer` reports it."""
         self.num_unanswered += command != CLOSE
         try:
             self.pipe.send((command, given))
@@ -135,11 +135,11 @@ class Worker:
         """
         try:
             if timeout is not None and not self.pipe.poll(timeout):
-                raise DeadWorkerError("has not answered in the time of make.timeout")
+                raise DeadWorkerError("has not answered within make.timeout")
             answer = self.pipe.recv()
             self.num_unanswered -= 1
         except (EOFError, OSError):
-            self.process.join(FAREWELL)
+            self.process.join(JOIN_TIMEOUT)
             raise DeadWorkerError(_how_it_ended(self.process.exitcode)) from None
         if isinstance(answer, Failure):
             cause = RemoteTracebackError(answer.traceback)
@@ -149,7 +149,7 @@ class Worker:
         return answer
 
     def kill(self) -> None:
-        """Kill the process, whatever it does."""
+        """Kill the process."""
         _running.discard(self)
         self.process.kill()
         with contextlib.suppress(OSError):  # an environment in this process may have closed their file descriptors
@@ -184,15 +184,15 @@ def end(workers: list[Worker], timeout: float | None = None) -> None:
 
     Args:
         workers: the processes.
-        timeout: seconds that an environment may take to close. One that still has something else under way, such as a
-            step that hangs, gets `FAREWELL` alone.
+        timeout: seconds that an environment may take to close. A process that is still busy, for example with a step
+            that hangs, gets only `JOIN_TIMEOUT`.
     """
     for worker in workers:
         worker.send(CLOSE)
     now = time.monotonic()
-    # Those with less time first: they wait for no other.
+    # Processes with less time come first, so that they do not wait for others.
     for worker in sorted(workers, key=lambda worker: worker.num_unanswered == 0):
-        patience = FAREWELL + (timeout or 0.0) * (worker.num_unanswered == 0)
+        patience = JOIN_TIMEOUT + (timeout or 0.0) * (worker.num_unanswered == 0)
         if worker.process.is_alive():
             worker.process.join(max(now + patience - time.monotonic(), 0.0))
         worker.kill()
@@ -224,9 +224,9 @@ class WorkerEnvironments(Environments):
             pickle.dumps(CloudpickleWrapper(make_env))
         except Exception as error:  # objects of users raise anything
             raise UserError(
-                f"the environment cannot be sent to worker processes: pickling what makes it fails "
-                f"({format_error(error)}); use a function at the top of a module, which makes all that it needs, or "
-                f"leave environments.worker_processes out"
+                f"the environment cannot be sent to worker processes: the function that builds it cannot be pickled "
+                f"({format_error(error)}); use a function at the top of a module that creates all it needs, or remove "
+                f"environments.worker_processes"
             ) from error
         super().__init__(make_env, seeds)
         self.timeout, self.bindings = timeout, bindings
@@ -238,8 +238,8 @@ class WorkerEnvironments(Environments):
             self._infos: list[EnvInfo] = [worker.answer() for worker in self.workers]
         except DeadWorkerError as death:
             raise UserError(
-                f"the worker processes did not start: one {death}; a script of yours starts them below "
-                f"`if __name__ == '__main__':`, and registers its environments above it"
+                f"the worker processes did not start: one {death}; in a script, start them below "
+                f"`if __name__ == '__main__':`, and register environments above it"
             ) from death
         self._restarts = [0] * self.num_envs  # per environment, since its last finished step
 
@@ -283,11 +283,11 @@ class WorkerEnvironments(Environments):
         if self._restarts[number] > MOST_RESTARTS:
             raise EnvironmentFault(
                 env,
-                f"died {self._restarts[number]} times without a finished step between; at last its process {death}",
+                f"died {self._restarts[number]} times without a finished step; the last time, its process {death}",
                 "in an episode's first steps",
-                "mend it, or see to the machine's memory",
+                "fix it, or check whether the machine's memory is full",
             ) from death
-        tell(f"the process of {env} {death}; it is started anew, and its unfinished episode is dropped")
+        tell(f"the process of {env} {death}; it is restarted, and its unfinished episode is dropped")
         self.seeds[number] = next_seed(self.seeds[number])
         self.workers[number] = worker = self._new(number)
         try:
@@ -300,5 +300,5 @@ class WorkerEnvironments(Environments):
 
 def next_seed(seed: int) -> int:
     """Return the seed of the environment that replaces one with this seed."""
-    # This tuple has another length than those of environments side by side, so that the seeds differ.
+    # This tuple is longer than the tuple in `environment_seed`, so that the seeds differ.
     return int(np.random.SeedSequence((seed, 0, 1)).generate_state(1)[0] >> 1)

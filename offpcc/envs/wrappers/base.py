@@ -23,7 +23,7 @@ def box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) -> 
     """
     if not isinstance(space, Box) or (num_axes is not None and len(space.shape) != num_axes):
         wanted = "a Box" if num_axes is None else f"a Box with {num_axes} axis"
-        raise ValueError(f"{type(wrapper).__name__} needs {wanted}, not {space}; flatten or convert it before")
+        raise ValueError(f"{type(wrapper).__name__} needs {wanted}, not {space}; flatten or convert it first")
     return space
 
 
@@ -68,10 +68,10 @@ class PackedObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstruct
         """Return the bytes (D,) of an observation.
 
         Raises:
-            UnfitError: It is not of the Dict space, or a number is NaN or infinite.
+            UnfitError: It is not in the Dict space, or a number is NaN or infinite.
         """
         if not isinstance(observation, Mapping):
-            raise UnfitError(f"returned {kind_of(observation)} for an observation, its space is a Dict,", SPACE)
+            raise UnfitError(f"returned {kind_of(observation)} for an observation, but its space is a Dict,", SPACE)
         try:
             return self._packed.pack(observation)
         except ValueError as error:
@@ -101,8 +101,8 @@ class ActionScale(NamedTuple):
 class UnitAction(gym.ActionWrapper[Any, Array, Array], RecordConstructorArgs):
     """Takes float32 actions in [-1, 1] and scales them linearly to the bounds of `env`.
 
-    Actions outside of [-1, 1] are clipped. No action leaves the bounds of `env`, not even by a rounding error, as 1 and
-    -1 may with Gymnasium's RescaleAction. If the bounds are [-1, 1], actions pass unchanged.
+    Actions outside of [-1, 1] are clipped. Results never leave the bounds of `env`; with Gymnasium's RescaleAction, the
+    actions 1 and -1 may leave them by a rounding error. If the bounds are [-1, 1], actions pass unchanged.
 
     Args:
         env: An environment whose action is a Box with finite bounds.

@@ -164,8 +164,8 @@ class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
     """Shows the last `num` observations together, oldest first. Zeros replace observations before the first one.
 
     Observations are joined along the first axis. Vectors (n,) become (num * n,), and images (c, h, w) become (num * c,
-    h, w), so images must have their channels first. The bounds include the zeros, which those of Gymnasium's
-    FrameStackObservation may not.
+    h, w), so images must have their channels first. The bounds include zero. In Gymnasium's FrameStackObservation, they
+    may not.
 
     Args:
         env: An environment whose observation is a Box.
@@ -184,7 +184,7 @@ class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
         self.num = num
         space = box(env.observation_space, self)
         if len(space.shape) == 3 and space.shape[2] < min(space.shape[:2]):
-            raise ValueError(f"images have to be (channels, height, width), not {space.shape}; transpose them before")
+            raise ValueError(f"images must be (channels, height, width), not {space.shape}; transpose them first")
         low, high = np.minimum(space.low, 0), np.maximum(space.high, 0)
         self.observation_space = Box(np.concatenate([low] * num), np.concatenate([high] * num), dtype=space.dtype.type)
         self._recent: list[Array] = []

@@ -15,7 +15,7 @@ MAX_SEED = 2**31  # old generators take 32 bits, sometimes signed
 
 
 class OldGym(gymnasium.Env[Array, Array]):
-    """Gymnasium environment made from an environment of the old gym.
+    """Adapter that makes an environment of the old gym a Gymnasium environment.
 
     It needs no `gym` package, unless the old environment imports it. The old environment must have `reset()`, which
     returns an observation; `step(action)`, which returns observation, reward, done and info; and spaces with `low`,
@@ -75,16 +75,19 @@ class OldGym(gymnasium.Env[Array, Array]):
         self._length = 0
         observation = self.old.reset()
         if isinstance(observation, tuple):
-            raise UserError(f"{self._name}.reset returned a tuple: it is no old environment; register it as it is")
+            raise UserError(
+                f"{self._name}.reset returned a tuple, but reset of the old gym does not; register it without OldGym"
+            )
         self._show()
         return self._read(observation), {}
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
-        """Take an environment step; separate truncation from termination as well as the old environment does."""
+        """Take an environment step. Truncation and termination are separated as the class docstring says."""
         result = self.old.step(action)
         if len(result) != 4:
             raise UserError(
-                f"{self._name}.step returned {len(result)} values, an old environment's returns 4; register it as it is"
+                f"{self._name}.step returned {len(result)} values, but step of the old gym returns 4; register it "
+                f"without OldGym"
             )
         observation, reward, done, info = result
         self._length += 1

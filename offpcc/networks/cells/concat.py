@@ -7,9 +7,9 @@ Differs from the paper:
 * The cell concatenates all of its inputs. So it includes previous actions and rewards where these are inputs.
 * After a burn-in of `num_steps` - 1 steps or more, a summary is the same as in the uncut episode. With a shorter
   burn-in, or none, zeros replace the inputs from before the cut.
-* An agent with this cell learns from sequences, like agents with memory, so the comparison is one of memories alone.
-  The paper's agents learn from single transitions of an environment that returns several observations. For that, use
-  the environments with `concat` in their names or the wrapper `offpcc.envs.wrappers.Concatenate`.
+* An agent with this cell learns from sequences, like agents with memory, so a comparison shows only the effect of the
+  memory. The paper's agents learn from single transitions of an environment that returns several observations. For
+  that, use the environments with `concat` in their names or the wrapper `offpcc.envs.wrappers.Concatenate`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Concat(Cell):
 
     def unused_parameters(self) -> dict[str, str]:
         """See `Cell.unused_parameters`."""
-        return dict.fromkeys(("hidden_dim", "num_layers"), "concat puts inputs side by side, and has no layers")
+        return dict.fromkeys(("hidden_dim", "num_layers"), "concat only concatenates inputs and has no layers")
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
         """(B, T, num_in) -> (B, T, num_steps * num_in)."""

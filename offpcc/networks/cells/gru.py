@@ -3,9 +3,8 @@
 r, z = sigmoid(W x_t + b + U h_{t-1} + c), n = tanh(W_n x_t + b_n + r (U_n h_{t-1} + c_n)), h_t = n + z (h_{t-1} - n).
 
 PyTorch's GRU has no fast kernels on the CPU and takes about twice the time of an LSTM. Here, everything that does not
-need h_{t-1} is computed for all steps at once. These are the products with the inputs and, in the backward pass, the
-derivatives of the gates and the gradients of the weights. Each step then needs one product with U and few passes over
-its result.
+need h_{t-1} is computed for all steps at once: the products with the inputs and, in the backward pass, the derivatives
+of the gates and the gradients of the weights. Each step then needs one product with U and few operations on its result.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
         half = np.array(0.5, layers[0][0].dtype)
 
         def step(x: Array, state: State) -> tuple[Array, State]:
-            before = state if state is not None else self.nothing(x)
+            before = state if state is not None else self.zero_state(x)
             h = np.empty_like(before)
             for layer, (weight, recurrent, bias, other_bias) in enumerate(layers):
                 new, old, kept = np.dot(x, weight), np.dot(before[:, layer], recurrent), before[:, layer]
@@ -87,8 +86,8 @@ class _Layer(Function):
         (length, rows, _), size = x.shape, h0.shape[1]
         gates, h = x.new_empty(length, rows, 3 * size), x.new_empty(length + 1, rows, size)
         read, flat = x.flatten(0, 1), gates.flatten(0, 1)
-        # `gates` holds the terms that U h_{t-1} is added to: for r, for z, and the part of n that r multiplies.
-        # `n` holds the other part of n.
+        # `gates` gets the terms to which each step adds U h_{t-1}: those of r, of z, and the part of n that r
+        # multiplies. `n` gets the other part of n.
         torch.addmm((b + c)[: 2 * size], read, w[: 2 * size].t(), out=flat[:, : 2 * size])
         flat[:, 2 * size :] = c[2 * size :]
         n = torch.addmm(b[2 * size :], read, w[2 * size :].t()).view(length, rows, size)

@@ -18,13 +18,13 @@ def gradient_of_weight(gradient: Tensor, x: Tensor) -> Tensor:
     return (x.t() @ gradient).t() if x.shape[1] < gradient.shape[1] else gradient.t() @ x
 
 
-def in_full(x: Tensor) -> Tensor:
+def as_float32(x: Tensor) -> Tensor:
     """Return `x` in float32 if autocast made it bfloat16, for computations that need more than 8 bits of precision."""
     return x.float() if x.dtype == torch.bfloat16 else x
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` with a gradient that is fast also for inputs of few numbers."""
+    """`nn.Linear` with a gradient that is also fast for narrow inputs."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., num_in) -> (..., num_out)."""

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Fraction, PositiveNumber, Size
-from offpcc.networks.cells.linear import in_full, linear
+from offpcc.networks.cells.linear import as_float32, linear
 from offpcc.networks.cells.residual import Blocks
 from offpcc.networks.cells.scan import constant_scan
 from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of, sigmoid, view
@@ -91,7 +91,7 @@ class LRULayer(nn.Module):
         """See `Blocks`."""
         factor = torch.polar(torch.exp(-torch.exp(self.nu)), torch.exp(self.theta))
         weight = self.B.weight * torch.exp(self.gamma).repeat_interleave(2).unsqueeze(-1)
-        read = in_full(linear(x, weight))  # PyTorch has no complex bfloat16
+        read = as_float32(linear(x, weight))  # PyTorch has no complex bfloat16
         h = constant_scan(factor, _complex(read), None if state is None else _complex(state))
         h = torch.view_as_real(h).flatten(-2)
         y = self.C(h)
@@ -107,12 +107,12 @@ class LRULayer(nn.Module):
         factor = np.empty(len(nu), kind)
 
         def step(x: Array, state: Array) -> tuple[Array, Array]:
-            come = read(x).view(kind)
-            come *= np.exp(gamma)
+            new = read(x).view(kind)
+            new *= np.exp(gamma)
             modulus, phase = np.exp(-np.exp(nu)), np.exp(theta)
             factor.real, factor.imag = modulus * np.cos(phase), modulus * np.sin(phase)
-            come += factor * np.ascontiguousarray(state).view(kind)
-            h = come.view(x.dtype)
+            new += factor * np.ascontiguousarray(state).view(kind)
+            h = new.view(x.dtype)
             y = write(h)
             return y * sigmoid(gate(y)), h
 

@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 
 from offpcc.config.registry import configurable
 from offpcc.config.validation import PositiveInteger, Size
-from offpcc.networks.cells.linear import gradient_of_weight, in_full
+from offpcc.networks.cells.linear import as_float32, gradient_of_weight
 from offpcc.networks.cells.residual import Blocks
 from offpcc.networks.cells.scan import scan, scan_back
 from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of, sigmoid
@@ -79,7 +79,7 @@ class MinGRULayer(nn.Module):
             h = gated_scan(x, state, weight=self.gates.weight, bias=self.gates.bias)
         else:
             # Under bfloat16 autocast, 1 - z in 8 bits could not keep a state for hundreds of steps.
-            h = gated_scan(in_full(self.gates(x)), state)
+            h = gated_scan(as_float32(self.gates(x)), state)
         return self.out(h), h[:, -1]
 
     def mirror(self) -> Mirror | None:

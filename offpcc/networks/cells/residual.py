@@ -18,9 +18,9 @@ from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of
 class Blocks(Cell):
     """Cell of stacked residual layers, x + layer(norm(x)), with layer normalisation of the result.
 
-    The first layer reads the raw inputs. Normalisation would remove most of the information in a vector of few numbers,
-    and a linear layer in front would double the cost of the layer's own product. The residual connection of the first
-    layer is a linear projection of the inputs instead of x.
+    The first layer reads the raw inputs. Normalisation would remove most of the information in a vector of few numbers.
+    A linear layer in front would double the cost of the layer's own product. The residual connection of the first layer
+    is a linear projection of the inputs.
 
     A layer is a module with `state_dim`, the number of real numbers in its state. Its `forward` maps (B, T, width) and
     the state (B, state_dim) or None to (B, T, hidden_dim) and the state after the last step. Its `mirror` reads arrays

@@ -26,7 +26,7 @@ from offpcc.networks.states import map_state
 
 
 class TorchCell:
-    """Mixin for PyTorch's recurrent modules. It moves the batch axis of their states, which is second, to the front."""
+    """Mixin for PyTorch's recurrent modules: it makes the batch the first axis of their states, not the second."""
 
     hidden_size: int
     num_layers: int
@@ -46,7 +46,7 @@ class TorchCell:
         """Return, for each layer, the transposed weights of input and state, and both biases. `mirror` uses them."""
         return [(view(w).T, view(u).T, view(b), view(c)) for w, u, b, c in self.all_weights]
 
-    def nothing(self, x: Array) -> Array:
+    def zero_state(self, x: Array) -> Array:
         """Return the zero state (N, num_layers, hidden_dim) at an episode's start, for `x` (N, num_in)."""
         return np.zeros((len(x), self.num_layers, self.hidden_size), x.dtype)
 
@@ -78,7 +78,7 @@ class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
         shift[2 * size : 3 * size] = 0.0
 
         def step(x: Array, state: State) -> tuple[Array, State]:
-            before, remembered = state if state is not None else (self.nothing(x), self.nothing(x))
+            before, remembered = state if state is not None else (self.zero_state(x), self.zero_state(x))
             h, c = np.empty_like(before), np.empty_like(remembered)
             for layer, (weight, recurrent, bias, other_bias) in enumerate(layers):
                 gates = np.dot(x, weight)
@@ -112,7 +112,7 @@ class RNN(TorchCell, nn.RNN, Cell):  # type: ignore[misc]
         layers = self.weights()
 
         def step(x: Array, state: State) -> tuple[Array, State]:
-            before = state if state is not None else self.nothing(x)
+            before = state if state is not None else self.zero_state(x)
             h = np.empty_like(before)
             for layer, (weight, recurrent, bias, other_bias) in enumerate(layers):
                 x = np.tanh(x @ weight + bias + before[:, layer] @ recurrent + other_bias)

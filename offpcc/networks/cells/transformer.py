@@ -13,8 +13,8 @@ Differs from the papers:
   two steps depends on their distance and not on their absolute positions.
 * Inputs are vectors, embedded by a linear layer. There are no words, no output layer and no dropout.
 * Initial weights are PyTorch's. The output weights of each branch are scaled by 1 / sqrt(2 num_layers), as in GPT-2.
-* Training never sees more than `segment_len` + `burn_in` steps of the replay buffer at once. Attention that reaches
-  back farther is never trained and harms acting. So `context_length` must be less than that; half of it is best.
+* An update reads at most `segment_len` + `burn_in` steps of the replay buffer at once. Attention to earlier steps is
+  never trained and harms acting. So `context_length` must be less than that sum; half of it is best.
 * After a burn-in of `num_layers` x `context_length` steps or more, a summary is the same as in the uncut episode. With
   a shorter burn-in, the cell treats the first steps it reads as the first of an episode.
 * The width of a head is hidden_dim / num_heads, rounded up to an even number, so any `hidden_dim` works.
@@ -121,18 +121,18 @@ class Block(nn.Module):
             for branch in (self.merge, self.narrow):
                 branch.weight /= math.sqrt(2 * depth)
 
-    def forward(self, h: Tensor, past: Tensor, reach: AttentionWindow) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, past: Tensor, window: AttentionWindow) -> tuple[Tensor, Tensor]:
         """Return the output (B, T, dim), and `past` followed by the new keys and values.
 
         The second result is (B, past + T, heads, 2 head_dim).
         """
         projected = self.project(self.attention_norm(h)).unflatten(-1, (3 * self.num_heads, self.head_dim))
-        turning, value = projected.tensor_split((2 * self.num_heads,), 2)
-        query, key = reach.rotated(turning).chunk(2, 2)
+        query_key, value = projected.tensor_split((2 * self.num_heads,), 2)
+        query, key = window.rotated(query_key).chunk(2, 2)
         known = torch.cat([past, torch.cat([key, value], -1)], 1)
-        keys, values = reach.keys(known).chunk(2, -1)
-        heard = functional.scaled_dot_product_attention(reach.queries(query), keys, values, attn_mask=reach.attends)
-        h = h + self.merge(reach.joined(heard, len(h)))
+        keys, values = window.keys(known).chunk(2, -1)
+        mixed = functional.scaled_dot_product_attention(window.queries(query), keys, values, attn_mask=window.attends)
+        h = h + self.merge(window.joined(mixed, len(h)))
         return h + self.narrow(functional.gelu(self.widen(self.norm(h)), approximate="tanh")), known
 
     def mirror(self) -> Mirror | None:
@@ -158,8 +158,8 @@ class Block(nn.Module):
             scores -= scores.max(-1, keepdims=True)
             np.exp(scores, scores)
             scores /= scores.sum(-1, keepdims=True)
-            heard = scores[:, :, np.newaxis] @ by_head[..., width:]
-            h = h + merge(heard.reshape(len(h), heads * width))
+            mixed = scores[:, :, np.newaxis] @ by_head[..., width:]
+            h = h + merge(mixed.reshape(len(h), heads * width))
             wide = widen(norm(h))
             wide *= 0.5 * np.tanh(math.sqrt(2.0 / math.pi) * (wide + 0.044715 * wide * wide * wide)) + 0.5
             return h + narrow(wide)  # type: ignore[no-any-return]
@@ -209,10 +209,10 @@ class GPT(Cell):
             counting = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot count beyond 256
             state = x.new_zeros(rows, *self._cache_shape(num_past)), x.new_zeros(rows, 1, dtype=counting)
         cache, count = state
-        reach = AttentionWindow.of(count, num_steps, cache.shape[2], self.context_length, self.head_dim)
+        window = AttentionWindow.of(count, num_steps, cache.shape[2], self.context_length, self.head_dim)
         h, kept = self.embedding(x), []
         for block, past in zip(self.blocks, cache.unbind(1), strict=True):
-            h, known = block(h, past, reach)
+            h, known = block(h, past, window)
             kept.append(known[:, -self.context_length :])
         after = torch.stack(kept, 1)
         after = functional.pad(after, (0, 0, 0, 0, self.context_length - after.shape[2], 0))

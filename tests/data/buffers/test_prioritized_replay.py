@@ -396,7 +396,7 @@ def test_a_wrong_choice_is_one_message(mine, tmp_path, algo, line, words):
 def test_a_binding_of_a_buffer_that_is_not_chosen_has_no_effect_on_the_command_line(mine):
     more = ["--gin", "PrioritizedReplayBuffer.alpha=0.5"]
     code, _, err = mine("sac", more=more)
-    assert code == 2 and "PrioritizedReplayBuffer takes no part in this run" in err
+    assert code == 2 and "this run does not use PrioritizedReplayBuffer" in err
     code, _, err = mine("sac", "build.buffer_class = @PrioritizedReplayBuffer", more=more)
     assert code == 0, err
 

@@ -663,7 +663,7 @@ def test_what_cannot_be_read_is_a_fault():
     examination = refused("mine.hdf5", caught.value)
     (finding,) = examination.of(FAULT)
     assert finding.found.startswith("data: rewards[7] is nan")
-    assert examination.verdict == "mine.hdf5: 1 fault; mend it before training on it"
+    assert examination.verdict == "mine.hdf5: 1 fault; fix it before training on it"
 
 
 # Time limits of an environment ----------------------------------------------------------------------------------

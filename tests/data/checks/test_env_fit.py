@@ -70,12 +70,15 @@ def test_data_that_was_recorded_through_the_wrappers_fits_too():
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda: (data(size=4), DropIndices(Cart(), (1,))), ["4 numbers", "2 numbers of its own", "1 numbers after"]),
-        (lambda: (data(seen_through='["Flicker()"]'), Cart()), ["recorded through Flicker()", "no wrapper"]),
+        (
+            lambda: (data(size=4), DropIndices(Cart(), (1,))),
+            ["4 numbers", "2 numbers without wrappers", "1 numbers after"],
+        ),
+        (lambda: (data(seen_through='["Flicker()"]'), Cart()), ["recorded with Flicker()", "no wrapper"]),
         (lambda: (data(seen_through="Flicker"), Cart()), ["metadata/seen_through is 'Flicker'"]),
         (
             lambda: (data(), NormalizeObservation(Cart())),
-            ["NormalizeObservation", "shows an episode differently the second time"],
+            ["NormalizeObservation", "returns other observations when an episode is replayed"],
         ),
         (lambda: (data(size=111), Cart(27)), ["111 numbers", "27 numbers"]),
     ],

@@ -73,8 +73,8 @@ def test_another_file_can_be_given(task, tmp_path):
 @pytest.mark.parametrize(
     "columns, message",
     [
-        ({"sizes": (17, 6)}, r"observations of shape \(17,\), but hopper-medium-v2 has \(11,\)"),
-        ({"actions": np.zeros((30, 6))}, r"actions of shape \(6,\)"),
+        ({"sizes": (17, 6)}, r"observations have the shape \(17,\), but hopper-medium-v2 has \(11,\)"),
+        ({"actions": np.zeros((30, 6))}, r"actions have the shape \(6,\)"),
         ({"terminals": None}, r"terminations \(terminals\) missing; found: actions"),
         ({"rewards": np.zeros(29)}, "29 rewards, but 30 observations"),
         ({"rewards": np.zeros((30, 2))}, r"rewards of shape \(30, 2\)"),
@@ -96,7 +96,7 @@ def test_what_cannot_be_read_is_told(task, tmp_path):
             task.get_dataset(tmp_path / file)
     with pytest.raises(UserError, match="could not be downloaded"):
         task.get_dataset()
-    with pytest.raises(UserError, match="no data set of D4RL's"):
+    with pytest.raises(UserError, match="not a D4RL data set"):
         RecordedTask(Sized(), "Hopper-v4")
 
 

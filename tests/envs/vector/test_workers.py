@@ -31,7 +31,7 @@ import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.vector.local import LocalEnvironments, environment_seed
-from offpcc.envs.vector.workers import FAREWELL, MOST_RESTARTS, WorkerEnvironments, next_seed
+from offpcc.envs.vector.workers import JOIN_TIMEOUT, MOST_RESTARTS, WorkerEnvironments, next_seed
 from offpcc.training.interaction import Interaction
 from offpcc.training.metrics import columns
 from offpcc.training.run_fns import columns_of
@@ -76,7 +76,7 @@ def test_a_process_that_dies_is_started_anew_and_the_others_notice_nothing(worke
     assert steps(interaction, 14) == 3 * 14 - 1
     assert interaction.num_dropped == 1 and len(interaction.finished) == 3
     (line,) = capsys.readouterr().err.splitlines()
-    assert "Clumsy (environment 1) ended with exit code 7; it is started anew" in line and "dropped" in line
+    assert "Clumsy (environment 1) ended with exit code 7; it is restarted" in line and "dropped" in line
     steps(interaction, 26)
     recurrent, ring = interaction.stores
     whole, lossy = alone(), episodes(recurrent)
@@ -143,7 +143,7 @@ def test_one_that_closes_its_files_is_started_anew(workers, capfd):
     interaction = workers(walk(closing_all_files), seeds=SEEDS[:1])
     assert steps(interaction, 5) == 4 and interaction.num_dropped == 1
     (line,) = capfd.readouterr().err.splitlines()
-    assert "Odd (environment 0) ended with exit code 1; it is started anew" in line
+    assert "Odd (environment 0) ended with exit code 1; it is restarted" in line
 
 
 def test_one_that_was_stopped_goes_on_when_the_program_is_asked_to_end(workers):
@@ -220,7 +220,7 @@ def test_only_one_with_nothing_under_way_gets_the_time_of_its_timeout_to_close(w
         monkeypatch.setattr(process, "join", note)
         monkeypatch.setattr(process, "is_alive", lambda: True)  # so that all are waited for
     interaction.close()
-    assert patience.pop(1) <= FAREWELL < 900.0 < min(patience.values()) and len(patience) == 2
+    assert patience.pop(1) <= JOIN_TIMEOUT < 900.0 < min(patience.values()) and len(patience) == 2
     assert all(process.exitcode is not None for process in processes)
 
 
