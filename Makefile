@@ -168,7 +168,8 @@ $(EVIDENCE_MEMORIES): $(VENV)/installed
 gallery: $(VENV)/installed
 	$(RUN) offpcc/launch.py envs --gallery results/published/gallery.png
 
-# The pages' generated parts come from the code; the site's generator lives in an environment of its own.
+# The pages' generated parts come from the code; the site's generator lives in an environment of its own. With --quiet,
+# --strict would not see warnings.
 $(DOCS_VENV)/installed: docs/requirements.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 is not installed; name another with make PYTHON=..."; exit 2; }
 	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
@@ -178,7 +179,7 @@ $(DOCS_VENV)/installed: docs/requirements.txt
 docs: $(VENV)/installed $(DOCS_VENV)/installed
 	$(RUN) docs/generate.py
 	$(RUN) docs/stage.py
-	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
 
 # Needs no package. Links inside the repository are a test.
 links:

@@ -51,6 +51,12 @@ def test_every_page_is_in_the_menu():
     assert all((ROOT / name).is_file() for name in {*listed} - notebooks)
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_has_a_heading_twice(name):
+    titles = re.findall(r"^#+ (.*)", FENCE.sub("", (ROOT / name).read_text(encoding="utf-8")), re.MULTILINE)
+    assert [title for title in {*titles} if titles.count(title) > 1] == []
+
+
 # Links ----------------------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import queue
+import re
 import shutil
 import subprocess
 import sys
@@ -136,20 +137,40 @@ def browse(site, folder, pages=PAGES, words=WORDS):
     return result, [line for line in log.read_text(errors="replace").splitlines() if "CONSOLE" in line]
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no browser is installed (Debian: chromium)")
-@pytest.mark.skipif(MKDOCS is None, reason="mkdocs is not installed (make docs installs it)")
-def test_the_site_works_in_a_browser(tmp_path):
-    subprocess.run([sys.executable, ROOT / "docs" / "stage.py", tmp_path / "pages"], check=True, timeout=60)
-    config = tmp_path / "mkdocs.yml"
-    config.write_text(
-        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: {tmp_path / 'pages'}\nsite_dir: {tmp_path / 'site'}\n"
-    )
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the site, built anew."""
+    if MKDOCS is None:
+        pytest.skip("mkdocs is not installed (make docs installs it)")
+    folder = tmp_path_factory.mktemp("docs")
+    subprocess.run([sys.executable, ROOT / "docs" / "stage.py", folder / "pages"], check=True, timeout=60)
+    config = folder / "mkdocs.yml"
+    config.write_text(f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: {folder}/pages\nsite_dir: {folder}/site\n")
     done = subprocess.run(
-        [MKDOCS, "build", "--strict", "--quiet", "--config-file", config], capture_output=True, text=True, timeout=600,
+        [MKDOCS, "build", "--strict", "--config-file", config], capture_output=True, text=True, timeout=600,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
-    assert done.returncode == 0 and not done.stderr, done.stderr
-    result, console = browse(tmp_path / "site", tmp_path)
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+    return folder / "site"
+
+
+def test_links_of_the_site_lead_somewhere(site):
+    pages = {page: page.read_text() for page in site.rglob("*.html") if page.name != "404.html"}
+    anchors = {page: {"", *re.findall(r'\bid="([^"]+)"', text)} for page, text in pages.items()}
+    broken = []
+    for page, text in pages.items():
+        for link in re.findall(r'(?:href|src)="(?!\w+:)([^"]*)"', text):
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            target = target / "index.html" if target.is_dir() else target
+            if not target.is_file() or anchor not in anchors.get(target, {anchor}):
+                broken.append(f"{page.relative_to(site)}: {link}")
+    assert len(pages) > 50 and broken == []
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser is installed (Debian: chromium)")
+def test_the_site_works_in_a_browser(site, tmp_path):
+    result, console = browse(site, tmp_path)
     assert "error" not in result, result
     assert console == [] and result["pictures"] == []
     assert {page: wide for page, wide in result["wide"].items() if wide} == {}
