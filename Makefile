@@ -10,7 +10,7 @@ QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-memories gallery \
-  docs bench bench-growth bench-solve bench-bf16 bench-checkpoints bench-memories clean
+  docs links bench bench-growth bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
@@ -24,6 +24,7 @@ help:
 	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
 	@echo "make docs       write the generated parts of the pages and build the site into site/"
+	@echo "make links      follow the links of the pages that lead to other sites, and list those that fail"
 	@echo "make bench      measure speed beside other libraries; make bench CASES=sac,td3,rsac_small for some cases"
 	@echo "make bench-growth, bench-solve, bench-bf16   how cost grows, seconds to solve pendulum-p, bfloat16's error"
 	@echo "make bench-checkpoints   bytes and seconds of checkpoints with a million transitions"
@@ -167,7 +168,8 @@ $(EVIDENCE_MEMORIES): $(VENV)/installed
 gallery: $(VENV)/installed
 	$(RUN) offpcc/launch.py envs --gallery results/published/gallery.png
 
-# The pages' generated parts come from the code; the site's generator lives in an environment of its own.
+# The pages' generated parts come from the code; the site's generator lives in an environment of its own. With --quiet,
+# --strict would not see warnings.
 $(DOCS_VENV)/installed: docs/requirements.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 is not installed; name another with make PYTHON=..."; exit 2; }
 	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
@@ -177,7 +179,11 @@ $(DOCS_VENV)/installed: docs/requirements.txt
 docs: $(VENV)/installed $(DOCS_VENV)/installed
 	$(RUN) docs/generate.py
 	$(RUN) docs/stage.py
-	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
+
+# Needs no package. Links inside the repository are a test.
+links:
+	$(PYTHON) docs/links.py $(OPTIONS)
 
 # Speed is measured in an environment of its own: beside offpcc's packages it has its peers, on the same gymnasium.
 $(BENCH_VENV)/installed: requirements.txt benchmarks/requirements.txt pyproject.toml

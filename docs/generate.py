@@ -112,7 +112,7 @@ def facts(name: str) -> Iterator[str]:
     rows.append(("normalises vector observations by default", f"online: {online}; from recorded data: {recorded}"))
     rows.append(("fused update on the CPU", "yes" if cls in FUSED_UPDATES else "no"))
     rows.append(("columns `update/...` in `progress.csv`", ", ".join(f"`{key}`" for key in cls.stat_names)))
-    yield table(["", ""], rows)
+    yield table(["", f"`{name}`"], rows)
 
 
 def differs(module: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -45,8 +46,15 @@ def test_the_readme_is_short():
 
 def test_every_page_is_in_the_menu():
     listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    assert len(listed) == len({*listed}) and all((ROOT / name).is_file() for name in listed)
-    assert {*OURS} <= {*listed}
+    notebooks = {f"examples/{file.stem}.md" for file in (ROOT / "examples").glob("*.ipynb")}
+    assert len(listed) == len({*listed}) and {*OURS} | notebooks <= {*listed}
+    assert all((ROOT / name).is_file() for name in {*listed} - notebooks)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_has_a_heading_twice(name):
+    titles = re.findall(r"^#+ (.*)", FENCE.sub("", (ROOT / name).read_text(encoding="utf-8")), re.MULTILINE)
+    assert [title for title in {*titles} if titles.count(title) > 1] == []
 
 
 # Links ----------------------------------------------------------------------------------------------------------------
@@ -81,6 +89,23 @@ def test_broken_links_are_found(tmp_path):
     assert broken(page) == [f"{tmp_path / 'other.md'}#", f"{page}#two"]
 
 
+def test_on_the_site_sources_and_notebooks_are_pages(tmp_path):
+    STAGE.main(tmp_path)
+    page = (tmp_path / "docs" / "index.md").read_text()
+    assert "(../examples/memory_on_a_pendulum.md)" in page and "ipynb" not in page
+    notebook = (tmp_path / "examples" / "memory_on_a_pendulum.md").read_text()
+    assert notebook.startswith("# Memory on a pendulum\n") and "```python\nagent.save(" in notebook
+    assert (tmp_path / "examples" / "memory_on_a_pendulum.ipynb").is_file()  # to download
+    assert "# offpcc/algorithms/sac.py\n" in (tmp_path / "offpcc" / "algorithms" / "sac.md").read_text()
+    broken_links = {
+        f"{page.relative_to(tmp_path)}: {target}"
+        for page in tmp_path.rglob("*.md")
+        for target, _ in STAGE.links(page)
+        if not target.is_file()
+    }
+    assert broken_links == set()
+
+
 # Names in the text ----------------------------------------------------------------------------------------------------
 
 
@@ -110,6 +135,15 @@ def test_names_in_the_text_exist(name):
             assert words.split()[0].split("=")[0] in {*options, "--index-url"}, words
         for path in re.findall(r"(?<![\w/])configs/[\w/]+\.gin", words):
             assert (ROOT / path).is_file(), words
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_python_names_in_the_text_exist(name):
+    owners = {"agent": "offpcc.Agent", "learner": "offpcc.training.experiment.Experiment"}
+    for words in code_words(ROOT / name):
+        for dotted in re.findall(r"(?<![\w/.])(?:offpcc|agent|learner)(?:\.[A-Za-z_]\w*)+", words):
+            first, _, rest = dotted.partition(".")
+            assert pkgutil.resolve_name(f"{owners.get(first, first)}.{rest}") is not None, words
 
 
 def test_the_names_beside_those_of_other_libraries_exist():
@@ -142,6 +176,14 @@ def test_published_numbers_are_those_of_the_results(name):
     assert [pair for pair in spreads(ROOT / name) if not is_known(*pair)] == []
 
 
+def test_ratios_of_speed_are_those_of_the_benchmark():
+    measured = {*re.findall(r"\d\.\d\d", (ROOT / "results" / "benchmarks" / "throughput.md").read_text())}
+    table = (ROOT / "results" / "README.md").read_text().partition("| | reached | aim |\n")[2].partition("\n\n")[0]
+    reached = [re.sub(r"\([^)]*\)", "", row.split(" | ")[1]) for row in table.splitlines()[1:]]
+    ratios = [ratio for cell in reached for ratio in re.findall(r"(\d\.\d\d) x", cell)]
+    assert len(ratios) > 15 and {*ratios} - measured == set()
+
+
 # Commands and snippets ------------------------------------------------------------------------------------------------
 
 ONLINE = {"num_epochs": "1", "num_steps_per_epoch": "250", "update_after": "210", "updates_per_step": "0.05"}
@@ -161,9 +203,13 @@ for kind, what in json.load(open("steps.json")):
     elif code := main(what):
         sys.exit(f"exit code {code}: {what}")
 """
-# The files of a page that another one uses, and snippets that other tests run.
+# The files of a page that another one uses, and what a snippet of the README leaves to its reader.
 NEEDS = {"README.md": "docs/your_environment.md", "docs/extending.md": "CONTRIBUTING.md"}
-ELSEWHERE = {"README.md": "Dataset.from_arrays"}
+ARRAYS = """
+import numpy as np, offpcc
+observations, rewards, terminations = np.random.normal(size=(400, 2)), np.zeros(400), np.zeros(400, bool)
+actions, truncations = np.random.uniform(-2.0, 2.0, (400, 1)), np.arange(400) % 100 == 99
+"""
 
 
 def replaced(words, option, value):
@@ -205,8 +251,9 @@ def steps(name):
         lines = [line for line in code.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
         if before.endswith("-->") and "<!-- test: skip" in before.rpartition("\n")[2]:
             continue
-        if language == "python" and ELSEWHERE.get(name, "no such") not in code:
+        if language == "python":
             file = target[-1] if target else f"snippet_{number}.py"
+            code = ARRAYS + code if code.startswith("data = offpcc.Dataset.from_arrays(") else code
             code = re.sub(r"\.train\(", f".train({IN_PYTHON}, ", code)
             written[file] = f"{written[file]}\n\n{code}" if file in written else code  # "into FILE, too"
             found.append(("script", file))
@@ -217,6 +264,8 @@ def steps(name):
         elif language == "" and all(re.match(r"include |import |[\w./]+ = ", line) for line in lines):
             written[f"part_{number}.gin"] = code
             found.append(("config", f"part_{number}.gin"))
+        elif language != "text" and not code.startswith(("pip install ", "make ")):
+            raise ValueError(f"{name} has a block that no test runs: {code}")
     imported = {word for code in written.values() for word in re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE)}
     return [step for step in found if step[0] != "script" or Path(step[1]).stem not in imported], written
 
@@ -242,7 +291,7 @@ RUN = [name for name in OURS if name != "docs/real_hardware.md" and steps(name)[
 
 def test_most_pages_have_commands():
     assert {*FAST, "README.md", "docs/your_environment.md", "docs/algorithms/cql.md"} <= {*RUN}
-    assert len(steps("README.md")[0]) == 11
+    assert len(steps("README.md")[0]) == 12
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in RUN])
