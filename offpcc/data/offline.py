@@ -19,7 +19,6 @@ from offpcc.core import PackedDict, is_image
 from offpcc.data.buffers.storage import TransitionTable, bytes_per_row
 from offpcc.data.checks.env_fit import bounds_for, told_of_rewards
 from offpcc.data.checks.episodes import told_of_lengths
-from offpcc.data.checks.summary_stats import unlike_scales
 from offpcc.data.datasets.columns import BLOCK_BYTES, BYTES_PER_EPISODE, COPIES, Array, Range, blocks, check_room
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.download import Progress
@@ -29,6 +28,7 @@ from offpcc.envs.d4rl import catalog
 from offpcc.envs.recorded_observations import view
 from offpcc.envs.wrapper_chain import name_of, observation_wrappers
 from offpcc.utils.errors import UserError
+from offpcc.utils.findings import unlike_scales
 
 SMALL_SPREAD = 0.05  # spread of returns relative to their mean; D4RL's locomotion datasets have 0.5 or more
 
@@ -103,7 +103,8 @@ class OfflineDataset:
             notices += told_of_lengths(self.rows.stops - self.rows.starts - 1)  # the last row has only an observation
         is_raw = algorithm.normalization is None and not is_image(self.rows.observations.shape[1:])
         is_raw &= self.packed is None or self.packed.unpacked_shape.num_numbers > 0
-        if is_raw and (told := unlike_scales(*self.statistics())):
+        names = [] if self.packed is None else self.packed.unpacked_shape.number_names
+        if is_raw and (told := unlike_scales(*self.statistics(), names)):
             remedy = f'--gin "{type(algorithm).__name__}.normalize_observations=True" brings them to one scale'
             notices.append(Notice("scales", f"observations are not normalised, though {told}; {remedy}"))
         return replace(self, notices=tuple(notices))

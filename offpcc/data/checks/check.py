@@ -16,7 +16,7 @@ from offpcc.core import is_image
 from offpcc.data.checks import env_fit, termination
 from offpcc.data.checks import episodes as episode_findings
 from offpcc.data.checks.episodes import BEFORE_RESET, MARK_ENDS, SHUFFLED, SINGLE_STEPS, are_shuffled, told_of_lengths
-from offpcc.data.checks.summary_stats import Motion, Spread, by_column, unlike_scales
+from offpcc.data.checks.summary_stats import LARGEST_SAMPLE, Motion, Spread, by_column
 from offpcc.data.datasets import metadata
 from offpcc.data.datasets.columns import Range, SpoiledData, check_room
 from offpcc.data.datasets.dataset import Dataset
@@ -24,7 +24,7 @@ from offpcc.data.datasets.metadata import recorded_in
 from offpcc.envs.d4rl.catalog import normalized_score, reference_returns
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils.errors import UserError
-from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Diagnosis, Finding
+from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
 
 __all__ = ["Examination", "examine", "refused"]
 
@@ -33,7 +33,6 @@ BATCH = 256  # default batch size; with fewer transitions, every batch contains 
 FEW_EPISODES = 5  # agents with memory draw whole episodes; fewer show too little variety
 LONGEST_NOTE = 200  # characters; longer metadata values are not shown
 SPARSE = 0.99  # fraction of zero rewards; a batch of 256 then has only two or three others
-LARGEST_SAMPLE = 2**22  # numbers in the sample for the standard deviations of columns
 NARROW = 0.1  # of the range; actions that stay below it are probably in other units
 # If more than half of all numbers are at a bound, the likelihoods of a squashed policy say little.
 AT_BOUND, SATURATED = 0.999, 0.5
