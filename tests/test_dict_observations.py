@@ -19,6 +19,7 @@ from offpcc.algorithms.agent import load_actor
 from offpcc.config import loading
 from offpcc.config.registry import from_specification, specification
 from offpcc.core import DictShape, PackedDict
+from offpcc.data.checks.check import examine
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import guarded
 from offpcc.envs.make import UnsuitableEnvironment, make
@@ -27,6 +28,7 @@ from offpcc.networks.encoders import Inputs
 from offpcc.training.fit import fit
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
+from offpcc.utils.findings import FAULT, NOTE, OK, WARNING
 
 # Packing --------------------------------------------------------------------------------------------------------------
 
@@ -577,6 +579,131 @@ def test_mappings_are_for_observations_and_for_both_of_them():
     with pytest.raises(UserError, match="one array, but the observation space is a Dict"):
         space = spaces.Dict(x=spaces.Box(-1, 1, (12,)))
         from_arrays(observations=vectors, actions=np.zeros((4, 2)), observation_space=space, **steps)
+def columns(**changes):
+    """Arrays of 300 steps in episodes of 10, with an entry of each kind, as a user has them; some of them changed."""
+    random = np.random.default_rng(0)
+    observations = {
+        "camera": random.integers(0, 256, (300, 8, 9, 3), np.uint8),
+        "place": random.normal(size=(300, 2)).astype(np.float32),
+        "hot": np.eye(3, dtype=np.float32)[random.integers(0, 3, 300)],
+        **changes,
+    }
+    ends = np.arange(300) % 10 == 9
+    return {
+        "observations": {key: value for key, value in observations.items() if value is not None},
+        "actions": random.uniform(-1, 1, (300, 1)), "rewards": random.normal(size=300),
+        "terminations": ends & (np.arange(300) % 20 == 9), "truncations": ends & (np.arange(300) % 20 == 19),
+    }  # fmt: skip
+
+
+def observed(data):
+    return [finding for finding in examine(data).findings if finding.check == "observed"]
+
+
+def test_the_check_of_data_looks_at_every_entry():
+    data = offpcc.Dataset.from_arrays(**columns())
+    (finding,) = observed(data)
+    assert finding.level == OK
+    assert "'camera' is uint8 of shape (3, 8, 9), from 0 to 255" in finding.found
+    assert "'hot' is float32 of shape (3,), from 0 to 1; 'place' is float32 of shape (2,), from -" in finding.found
+    names = [spread.what for spread in examine(data).spreads]
+    assert names[3:] == ["'hot' 0", "'hot' 1", "'hot' 2", "'place' 0", "'place' 1", "'camera'", "action 0"]
+    sizes = {finding.check: finding.found for finding in examine(data).findings}["size"]
+    assert f"{data.num_bytes:,} bytes" in sizes
+
+
+STILL = np.broadcast_to(np.arange(8 * 9 * 3, dtype=np.uint8).reshape(8, 9, 3), (300, 8, 9, 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "words"),
+    [
+        ({"camera": STILL}, WARNING, ["'camera': no pixel ever changes", "FilterObservation"]),
+        ({"camera": STILL % 2}, WARNING, ["'camera': no pixel ever changes"]),
+        ({"camera": columns()["observations"]["camera"] // 128}, WARNING, ["'camera': no pixel is above 1", "by 255"]),
+        ({"place": np.ones((300, 2))}, WARNING, ["'place': 2 of 2 numbers never change (0 to 1)"]),
+        ({"hot": np.eye(3)[np.arange(300) % 2]}, WARNING, ["'hot': 1 of 3 numbers never changes (2)"]),
+        ({"place": np.arange(600).reshape(300, 2) * 1.0}, NOTE, ["'place' ", "spreads by", "but 'hot' "]),
+        ({"gear": np.arange(300) % 4 + 1}, NOTE, ["'gear' holds whole numbers from 1 to 4", "Discrete(4, start=1)"]),
+    ],
+)  # fmt: skip
+def test_an_entry_of_data_that_is_odd_is_named(changes, level, words):
+    (finding,) = observed(offpcc.Dataset.from_arrays(**columns(**changes)))
+    assert finding.level == level
+    for word in words:
+        assert word in f"{finding.found}; {finding.remedy}"
+
+
+def test_episodes_that_differ_in_their_images_only_are_no_copies():
+    given = columns(place=None, hot=None, x=np.tile(np.arange(10.0), 30)[:, None])
+    given["actions"][:] = 0.5
+    copies = {finding.check: finding for finding in examine(offpcc.Dataset.from_arrays(**given)).findings}["copies"]
+    assert copies.level == OK, copies
+
+
+AMBIGUOUS = {
+    "whole numbers": (lambda image: image.astype(np.int64), (8, 9, 3), "spaces.Box(0, 255, (8, 9, 3), np.uint8)"),
+    "fractions": (lambda image: image / 255.0, (8, 9, 3), "spaces.Box(-np.inf, np.inf, (8, 9, 3), np.float32)"),
+    "grey": (lambda image: image[..., 0], (8, 9), "spaces.Box(-np.inf, np.inf, (8, 9), np.float32)"),
+}
+
+
+def said_space(text):
+    """The space in the call that a message names."""
+    code = text.partition("observation_space=")[2].partition("), where spaces is")[0]
+    return eval(code, {"spaces": spaces, "np": np})
+
+
+@pytest.mark.parametrize("kind", AMBIGUOUS)
+def test_an_array_that_may_be_an_image_is_refused_with_a_call_that_says_what_it_is(kind):
+    change, shape, code = AMBIGUOUS[kind]
+    given = columns(camera=change(columns()["observations"]["camera"]))
+    dtype = given["observations"]["camera"].dtype
+    with pytest.raises(UserError, match=f"'camera' is {dtype} of shape .* an image is uint8 of three axes") as caught:
+        offpcc.Dataset.from_arrays(**given)
+    assert f"{shape} a step" in caught.value.message and code in caught.value.message
+    data = offpcc.Dataset.from_arrays(**given, observation_space=said_space(caught.value.message))
+    is_image = "uint8" in code
+    assert bool(data.observation_space.unpacked_shape.images) is is_image
+    if is_image:
+        np.testing.assert_array_equal(data.observations, offpcc.Dataset.from_arrays(**columns()).observations)
+    with pytest.raises(UserError, match="'camera' is int64"):
+        given["observations"]["camera"] = np.full((300, 8, 9, 3), 256)
+        offpcc.Dataset.from_arrays(
+            **given, observation_space=spaces.Dict(camera=spaces.Box(0, 255, (8, 9, 3), np.uint8))
+        )
+
+
+@pytest.mark.parametrize("by", ["arrays", "episodes"])
+def test_whole_numbers_that_may_be_choices_are_told_with_the_call_that_makes_them_so(by):
+    if by == "arrays":
+        random = np.random.default_rng(0)
+        given = columns(two=random.integers(-1, 4, (300, 2)), flags=random.integers(0, 2, (300, 2)))
+        data = offpcc.Dataset.from_arrays(**given)
+        key, count = "two", 10
+    else:
+        data, key, count = offpcc.Dataset.from_episodes(played()), "mirrored", 2
+    (notice,) = [notice.text for notice in data.notices if "whole numbers" in notice.text]
+    assert f"{key!r} holds whole numbers from " in notice
+    space = said_space(notice)
+    if by == "arrays":
+        again = offpcc.Dataset.from_arrays(**given, observation_space=space)
+    else:
+        again = offpcc.Dataset.from_episodes(played(), observation_space=space)
+        assert again.observation_space.is_like(PackedDict(dict_task.DictTarget.observation_space))
+    sizes = {part.key: part.shape for part in again.observation_space.unpacked_shape.vectors}
+    assert sizes[key] == (count,)
+    assert not [notice for notice in again.notices if "whole numbers" in notice.text]
+    # As numbers, they do not fit the environment, in training and in the check.
+    if by == "episodes":
+        words = r"'mirrored' is a choice, .*observation_space=gymnasium.make\('DictTarget-v0'\).observation_space"
+        with pytest.raises(UserError, match=words):
+            offpcc.build(dict_task.NAME, "cbc", dataset=data)
+        env = make(dict_task.NAME, scale_actions=True)
+        fault = {finding.check: finding for finding in examine(data, env=env).findings}["env"]
+        assert fault.level == FAULT and "'mirrored' is a choice" in fault.found
+
+
 
 
 def test_an_actor_of_other_entries_is_refused_though_their_bytes_are_as_many():

@@ -33,8 +33,16 @@ from offpcc.data.datasets.columns import (
     read_numbers,
     with_our_names,
 )
-from offpcc.data.datasets.dict_columns import DictColumn, PackedRows
-from offpcc.data.datasets.metadata import Notice, action_range, infos_of_steps, num_whole_episodes, small_value
+from offpcc.data.datasets.dict_columns import DictColumn, PackedRows, told_of_choices
+from offpcc.data.datasets.metadata import (
+    Notice,
+    action_range,
+    infos_of_steps,
+    num_whole_episodes,
+    recorded_in,
+    recorded_wrappers,
+    small_value,
+)
 from offpcc.data.recording.episode_log import Ending, Episode
 from offpcc.data.recording.hdf5_writer import NUM_WHOLE, check_output, write_recording
 from offpcc.utils.errors import UserError, first_line
@@ -223,7 +231,8 @@ class Dataset:
             action_range: lowest and highest action of the recording, which are scaled to -1 and 1. By default the
                 bounds of the environment that the agent is trained for.
             observation_space: the space of Dict observations. Needed if there are choices, such as `Discrete`, that
-                are not one-hot; else it is derived from the arrays.
+                are not one-hot, or images that are not uint8. Without it, arrays of uint8 with three axes per step are
+                images, and all others are vectors.
             name: the name for messages.
 
         Raises:
@@ -271,6 +280,7 @@ class Dataset:
             raise UserError(f"{name}: max_episode_steps is {limit!r}; it has to be a whole number above 0, or None")
         columns = with_our_names(columns, name, found)
         space: PackedDict | None = getattr(columns["observations"], "space", None)
+        integers: list[str] = getattr(columns["observations"], "integers", [])
         if hasattr(columns.get("next_observations", columns["observations"]), "space") != (space is not None):
             raise UserError(f"{name}: of observations and next_observations one has entries by key; give both so")
         num_steps = check_shapes(columns, name)
@@ -292,7 +302,7 @@ class Dataset:
         last = last_steps(observations, terminations, truncations, following, name, is_sure)
         is_whole = is_end[last.stops - 1]
         is_whole[num_whole:] &= num_whole is None
-        notices = [*last.notices]
+        notices = [*last.notices, *([] if space is None else told_of_choices(space, integers, observations))]
         if flags is None and (limit or following is None or not shows_ends(last, observations)):
             text = "an episode that a time limit ended goes on in the next one, unless max_episode_steps is given"
             if limit:
@@ -365,7 +375,7 @@ class Dataset:
         read: list[_Episode] = []
         for number, episode in enumerate(episodes):
             read.append(_read_episode(episode, f"{name}, episode {number}", space))
-            space = read[0].space
+            space, integers = read[0].space, read[0].integers
         if not read:
             raise UserError(f"{name}: there are no episodes; give one or more")
         for number, episode in enumerate(read):
@@ -383,7 +393,7 @@ class Dataset:
         observed: dict[str, Column] = {}
         for key, rows in (("observations", slice(-1)), ("next_observations", slice(1, None))):
             joined = np.concatenate([episode.observations[rows] for episode in read])
-            observed[key] = joined if space is None else PackedRows(joined, space)
+            observed[key] = joined if space is None else PackedRows(joined, space, integers)
         columns: dict[str, Column] = {
             **observed,
             "actions": np.concatenate([episode.actions for episode in read]),
@@ -564,6 +574,7 @@ class _Episode(NamedTuple):
     space: PackedDict | None
 
 
+    integers: list[str]  # see `DictColumn`
 def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space: PackedDict | None) -> _Episode:
     if isinstance(episode, Mapping):
         ends = [key for key in ("terminated", "terminations", "terminals") if key in episode]
@@ -582,8 +593,9 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
             )
     if isinstance(given[0], Mapping):
         parts = {part: as_column(array, f"{where}: observations/{part}") for part, array in entries_of(given[0])}
+    integers: list[str] = []
         packed = DictColumn(parts, space, f"{where}: observations")
-        space, given[0] = packed.space, packed[: packed.shape[0]]
+        space, integers, given[0] = packed.space, packed.integers, packed[: packed.shape[0]]
     elif space is not None:
         raise UserError(f"{where}: observations are one array, but the observation space is a Dict; give a mapping")
     columns = {key: as_column(value, f"{where}: {key}") for key, value in zip(REQUIRED, given, strict=True)}
@@ -610,6 +622,7 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
         space,
     )
 
+        integers,
 
 def joined(one: Dataset, other: Dataset) -> Dataset:
     """Return a dataset of the episodes of both; see `Dataset.__add__`.
