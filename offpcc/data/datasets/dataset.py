@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -467,6 +467,8 @@ class Dataset:
     def __add__(self, other: Dataset) -> Dataset:
         """Return a dataset of the episodes of both, first those of this one. Infos, and metadata that differ, are lost.
 
+        A notice says if they were recorded in different environments, or through different wrappers.
+
         Raises:
             UserError: observations or actions are unlike.
         """
@@ -572,9 +574,9 @@ class _Episode(NamedTuple):
     rewards: Array  # (L,)
     terminated: bool
     space: PackedDict | None
-
-
     integers: list[str]  # see `DictColumn`
+
+
 def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space: PackedDict | None) -> _Episode:
     if isinstance(episode, Mapping):
         ends = [key for key in ("terminated", "terminations", "terminals") if key in episode]
@@ -591,9 +593,9 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
                 f"{where}: {len(given)} parts; an episode is (observations, actions, rewards, terminated), or a "
                 f"mapping of these names. {SAY_HOW_IT_ENDED}"
             )
+    integers: list[str] = []
     if isinstance(given[0], Mapping):
         parts = {part: as_column(array, f"{where}: observations/{part}") for part, array in entries_of(given[0])}
-    integers: list[str] = []
         packed = DictColumn(parts, space, f"{where}: observations")
         space, integers, given[0] = packed.space, packed.integers, packed[: packed.shape[0]]
     elif space is not None:
@@ -620,9 +622,9 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
         read_numbers(columns["rewards"], f"{where}: rewards").reshape(length),
         bool(flags[-1]),
         space,
+        integers,
     )
 
-        integers,
 
 def joined(one: Dataset, other: Dataset) -> Dataset:
     """Return a dataset of the episodes of both; see `Dataset.__add__`.
@@ -630,9 +632,14 @@ def joined(one: Dataset, other: Dataset) -> Dataset:
     Raises:
         UserError: observations or actions are unlike.
     """
+    origins = [_known(recorded_in, each) for each in (one, other)]
+    first, second = (
+        each.name if origin in (None, each.name) else f"{each.name}, recorded in {origin},"
+        for each, origin in zip((one, other), origins, strict=True)
+    )
     facts = {
-        "observations": [f"{each.observations.dtype} {each.observations.shape[1:]}" for each in (one, other)],
         "entries": [str(getattr(each.observation_space, "unpacked_shape", None)) for each in (one, other)],
+        "observations": [f"{each.observations.dtype} {each.observations.shape[1:]}" for each in (one, other)],
         "actions": [f"{each.actions.shape[1:]}" for each in (one, other)],
         "action_range": [_range_text(each.action_range) for each in (one, other)],
         "discrete_actions": [str(each.discrete_actions) for each in (one, other)],
@@ -641,7 +648,15 @@ def joined(one: Dataset, other: Dataset) -> Dataset:
         if ours != theirs:
             is_missing = name == "action_range" and "None" in (ours, theirs)
             remedy = "give it to the other by with_range" if is_missing else "join data of one environment"
-            raise UserError(f"{one.name} has {name} {ours}, but {other.name} has {theirs}; {remedy}")
+            raise UserError(f"{first} has {name} {ours}, but {second} has {theirs}; {remedy}")
+    wrappers = [_known(recorded_wrappers, each) for each in (one, other)]
+    told = []
+    for what, (ours, theirs) in (("recorded in", origins), ("seen through", wrappers)):
+        if ours != theirs and None not in (ours, theirs):
+            shapes = f"observations {facts['observations'][0]} and actions {facts['actions'][0]}"
+            text = f"{one.name} was {what} {ours}, but {other.name} {what} {theirs}, both with {shapes}"
+            told = [Notice("origins", f"{text}: an agent learns from both as from one task")]
+            break
     names = (*REQUIRED, "truncations", "final_observations", "last_is_transition", "is_whole")
     arrays: dict[str, Any] = {name: np.concatenate([getattr(each, name) for each in (one, other)]) for name in names}
     both = dict(_plain_metadata(one).items() & _plain_metadata(other).items())
@@ -650,12 +665,19 @@ def joined(one: Dataset, other: Dataset) -> Dataset:
         one,
         **arrays,
         stops=np.concatenate([one.stops, other.stops + one.num_steps]),
-        notices=tuple(dict.fromkeys([*one.notices, *other.notices])),
+        notices=tuple(dict.fromkeys([*one.notices, *other.notices, *told])),
         name=one.name if one.name == other.name else f"{one.name}+{other.name}",
         source=f"{one.source} + {other.source}",
         infos={},
         metadata=both,
     )
+
+
+def _known(read: Callable[[Mapping[str, Any], str], Any], data: Dataset) -> Any:
+    """Return what `read` finds in the metadata; None if it is invalid."""
+    with contextlib.suppress(UserError):
+        return read(data.metadata, data.name)
+    return None
 
 
 def _range_text(bounds: Range | None) -> str:
