@@ -223,6 +223,27 @@ def test_an_encoder_that_does_not_suit_is_refused(algo, space, words):
         offpcc.algorithms.find_algorithm(algo)(space, spaces.Box(-1, 1, (1,)))
 
 
+VECTORS = spaces.Dict(x=spaces.Box(-1, 1, (3,)))
+
+
+@pytest.mark.parametrize(
+    ("algo", "other"),
+    [("rcql", "crcql"), ("rsac_s", "crsac_s"), ("rdpg", "crdpg"), ("cql", "ccql"), ("ccql", "cql"), ("crcql", "rcql")],
+)
+def test_the_algorithm_that_suits_is_named(algo, other):
+    actions = spaces.Box(-1, 1, (1,))
+    space = dict_task.DictTarget.observation_space if other == f"c{algo}" else VECTORS
+    with pytest.raises(UserError, match=f"in place of {algo}, choose {other}$"):
+        offpcc.algorithms.find_algorithm(algo)(space, actions)
+    offpcc.algorithms.find_algorithm(other)(space, actions)
+
+
+def test_no_other_algorithm_is_named_where_an_encoder_is_bound():
+    with pytest.raises(UserError, match="needs images") as caught:
+        offpcc.algorithms.find_algorithm("rsac")(VECTORS, spaces.Box(-1, 1, (1,)), encoder=Convolutional)
+    assert "in place of" not in caught.value.message
+
+
 def batch_of(agent, seed=0):
     """A batch of two sequences of three steps from the task."""
     env, rows = dict_task.DictTarget(), []
