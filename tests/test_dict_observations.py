@@ -319,6 +319,25 @@ def test_storage_takes_what_the_entries_take(algo):
 
 
 @pytest.mark.parametrize("algo", ["csac", "crsac"])
+def test_what_a_buffer_holds_is_what_its_entries_take(algo):
+    """The arrays themselves, with the last observation of each episode."""
+    buffer = offpcc.build(dict_task.NAME, algo, seed=1).buffer
+    env = make(dict_task.NAME, scale_actions=True)
+    before, num_episodes = sum(array.nbytes for chunk in buffer.chunks() for array in chunk.arrays), 60
+    for _ in range(num_episodes):
+        (observation, _), over, is_first = env.reset(seed=3), False, True
+        while not over:
+            following, reward, _, over, _ = env.step(np.zeros(2, np.float32))
+            buffer.push(observation, np.zeros(2), reward, following, False, over, is_first=is_first)
+            observation, is_first = following, False
+    held = sum(array.nbytes for chunk in buffer.chunks() for array in chunk.arrays) - before
+    entries, of_step = 16 * 16 * 3 + 4 * (1 + 2), 4 * 2 + 4
+    assert held <= 1.05 * num_episodes * (11 * entries + 10 * of_step)
+    data = offpcc.Dataset.from_episodes(played(60), observation_space=dict_task.DictTarget.observation_space)
+    assert data.num_bytes <= 1.05 * num_episodes * (11 * entries + 10 * of_step)
+
+
+@pytest.mark.parametrize("algo", ["csac", "crsac"])
 def test_a_run_resumes_exactly_and_its_actor_acts_alike(algo, tmp_path):
     def spec(epochs):
         bindings = [f"train.{key} = {value}" for key, value in {**QUICK, "num_epochs": epochs}.items()]
@@ -344,10 +363,47 @@ def test_a_run_resumes_exactly_and_its_actor_acts_alike(algo, tmp_path):
     np.testing.assert_array_equal(agent.act(again.packed.pack(observation)), action)
 
 
+def test_a_run_from_data_resumes_exactly(tmp_path):
+    data = offpcc.Dataset.from_episodes(played(20), observation_space=dict_task.DictTarget.observation_space)
+
+    def spec(epochs):
+        settings = {"num_epochs": epochs, "num_steps_per_epoch": 4, "num_test_episodes_per_epoch": 1}
+        bindings = [f"train.{key} = {value}" for key, value in settings.items()]
+        loading.load(None, [*bindings, "RecurrentReplayBuffer.batch_size = 4"])
+        return RunSpec.make(dict_task.NAME, "crcql", dataset=data, seed=2, algorithm={"hidden_dims": (16, 16)})
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    fit(spec(3), whole, announce=lambda text: None)
+    fit(spec(1), parts, announce=lambda text: None)
+    fit(spec(3), parts, resume=True, announce=lambda text: None)
+    for name in ("actor_last.pt", "actor_best.pt"):
+        assert (whole / name).read_bytes() == (parts / name).read_bytes()
+    timeless = [line.split(",")[:-2] for line in (whole / "progress.csv").read_text().splitlines()]
+    assert timeless == [line.split(",")[:-2] for line in (parts / "progress.csv").read_text().splitlines()]
+
+
 def test_an_agent_of_arrays_refuses_a_dict():
     agent = offpcc.Agent(offpcc.algorithms.find_algorithm("sac")(spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,))))
     with pytest.raises(ValueError, match=r"act got a Dict observation, but this agent needs arrays of shape \(2,\)"):
         agent.act({"x": np.zeros(2)})
+
+
+@pytest.mark.parametrize(
+    ("hidden", "lowest", "highest"), [(None, -0.5, 0), ("camera", -6, -4.5), ("place", -6, -4.5), ("mirrored", -12, -8)]
+)
+def test_the_task_needs_every_entry(hidden, lowest, highest):
+    """The best policy without an entry takes the median, 0, of each coordinate that it does not know."""
+    env, returns = gymnasium.make(dict_task.NAME), []
+    for seed in range(100):
+        (seen, _), over, total = env.reset(seed=seed), False, 0.0
+        while not over:
+            column = float(seen["camera"][0, :, 0].argmax())
+            target = np.array([(column + 0.5) / 7.0 - 1.0, float(seen["place"][0])])
+            target *= {"camera": (0, 1), "place": (1, 0), "mirrored": (0, 0)}.get(hidden, (1, 1))
+            seen, reward, _, over, _ = env.step(3.0 * target * (1 if seen["mirrored"] == 1 else -1))
+            total += float(reward)
+        returns.append(total)
+    assert lowest < np.mean(returns) < highest
 
 
 @pytest.mark.slow
@@ -523,83 +579,6 @@ def test_the_doctors_read_dict_observations(tmp_path, capsys):
     assert "no fault" in capsys.readouterr().out
 
 
-def test_minari_keeps_the_entries(tmp_path, monkeypatch):
-    pytest.importorskip("minari")
-    from offpcc.cli.main import main
-
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
-    (tmp_path / "minari").mkdir()
-    arguments = ["collect", "--env", dict_task.NAME, "--actor", "random", "--steps", "40", "--import", "dict_task"]
-    assert main([*arguments, "--out", str(tmp_path / "a.hdf5"), "--minari", "dicts/target-v0"]) == 0
-    data, own = offpcc.data.load("minari:dicts/target-v0"), offpcc.data.load(tmp_path / "a.hdf5")
-    assert data.observation_space.is_like(own.observation_space)
-    np.testing.assert_array_equal(data.observations, own.observations)
-
-
-def test_wrappers_see_the_dict():
-    gymnasium_filter = gymnasium.wrappers.FilterObservation
-    env = make(dict_task.NAME, wrappers=[lambda env: gymnasium_filter(env, ["camera", "place"])], scale_actions=True)
-    assert set(env.observation_space.entries) == {"camera", "place"}
-
-
-@pytest.mark.slow
-@pytest.mark.learning
-def test_a_task_that_needs_image_vector_and_flag_is_learned_from_data():
-    data = offpcc.Dataset.from_episodes(played(400), observation_space=dict_task.DictTarget.observation_space)
-    experiment = offpcc.build(dict_task.NAME, "crcql", dataset=data, seed=1, algorithm={"hidden_dims": (64, 64)})
-    experiment.train(num_epochs=4, num_steps_per_epoch=1_000, num_test_episodes_per_epoch=20)
-    returns = [row["test/return"] for row in experiment.loop.rows]
-    assert max(returns) > -5.0, returns
-
-
-# What reviewers found -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("space", "words"),
-    [
-        (spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)}), "a/b": spaces.Discrete(3)}), "cannot name an entry"),
-        (spaces.Dict({"a": spaces.Discrete(2), "a/b": spaces.Discrete(3)}), "begins with another entry's key"),
-        (spaces.Dict({"": spaces.Discrete(2)}), "cannot name an entry"),
-        (spaces.Dict({"frames": spaces.Box(0, 255, (4, 16, 16, 3), np.uint8)}), "put stacked images into the channels"),
-        (spaces.Dict({"many": spaces.MultiDiscrete([2**62] * 4 + [5])}), "numbers, more than"),
-    ],
-)
-def test_keys_and_sizes_that_would_go_wrong_are_refused(space, words):
-    with pytest.raises(UserError, match=words):
-        PackedDict(space)
-
-
-def test_a_file_that_declares_a_huge_dict_is_refused_before_memory_is_taken():
-    spec = {"dict": {str(number): {"box": [2**25], "dtype": "float32"} for number in range(100)}}
-    with pytest.raises(UserError, match="Dict observations of 3,355,443,200 numbers"):
-        from_specification(spec)
-
-
-def test_data_without_its_wrappers_are_refused_where_the_environment_has_some():
-    data = offpcc.Dataset.from_episodes(played(12), observation_space=dict_task.DictTarget.observation_space)
-    loading.load(
-        None,
-        [
-            "make.wrappers = [@gymnasium.FilterObservation]",
-            "gymnasium.FilterObservation.filter_keys = ['camera', 'place', 'mirrored']",
-        ],
-    )
-    with pytest.raises(UserError, match="does not say through which wrappers"):
-        offpcc.build(dict_task.NAME, "cbc", dataset=data)
-
-
-def test_mappings_are_for_observations_and_for_both_of_them():
-    steps = {"rewards": np.zeros(4), "terminations": np.zeros(4, bool), "truncations": np.zeros(4, bool)}
-    vectors, entries = np.zeros((4, 12), np.float32), {"x": np.zeros((4, 3), np.float32)}
-    from_arrays = offpcc.Dataset.from_arrays
-    with pytest.raises(UserError, match="actions is a mapping"):
-        from_arrays(observations=vectors, actions={"arm": np.zeros((4, 2))}, **steps)
-    with pytest.raises(UserError, match="one has entries by key"):
-        from_arrays(observations=vectors, next_observations=entries, actions=np.zeros((4, 2)), **steps)
-    with pytest.raises(UserError, match="one array, but the observation space is a Dict"):
-        space = spaces.Dict(x=spaces.Box(-1, 1, (12,)))
-        from_arrays(observations=vectors, actions=np.zeros((4, 2)), observation_space=space, **steps)
 def columns(**changes):
     """Arrays of 300 steps in episodes of 10, with an entry of each kind, as a user has them; some of them changed."""
     random = np.random.default_rng(0)
@@ -725,6 +704,83 @@ def test_whole_numbers_that_may_be_choices_are_told_with_the_call_that_makes_the
         assert fault.level == FAULT and "'mirrored' is a choice" in fault.found
 
 
+def test_minari_keeps_the_entries(tmp_path, monkeypatch):
+    pytest.importorskip("minari")
+    from offpcc.cli.main import main
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    (tmp_path / "minari").mkdir()
+    arguments = ["collect", "--env", dict_task.NAME, "--actor", "random", "--steps", "40", "--import", "dict_task"]
+    assert main([*arguments, "--out", str(tmp_path / "a.hdf5"), "--minari", "dicts/target-v0"]) == 0
+    data, own = offpcc.data.load("minari:dicts/target-v0"), offpcc.data.load(tmp_path / "a.hdf5")
+    assert data.observation_space.is_like(own.observation_space)
+    np.testing.assert_array_equal(data.observations, own.observations)
+
+
+def test_wrappers_see_the_dict():
+    gymnasium_filter = gymnasium.wrappers.FilterObservation
+    env = make(dict_task.NAME, wrappers=[lambda env: gymnasium_filter(env, ["camera", "place"])], scale_actions=True)
+    assert set(env.observation_space.entries) == {"camera", "place"}
+
+
+@pytest.mark.slow
+@pytest.mark.learning
+def test_a_task_that_needs_image_vector_and_flag_is_learned_from_data():
+    data = offpcc.Dataset.from_episodes(played(400), observation_space=dict_task.DictTarget.observation_space)
+    experiment = offpcc.build(dict_task.NAME, "crcql", dataset=data, seed=1, algorithm={"hidden_dims": (64, 64)})
+    experiment.train(num_epochs=4, num_steps_per_epoch=1_000, num_test_episodes_per_epoch=20)
+    returns = [row["test/return"] for row in experiment.loop.rows]
+    assert max(returns) > -5.0, returns
+
+
+# What reviewers found -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)}), "a/b": spaces.Discrete(3)}), "cannot name an entry"),
+        (spaces.Dict({"a": spaces.Discrete(2), "a/b": spaces.Discrete(3)}), "begins with another entry's key"),
+        (spaces.Dict({"": spaces.Discrete(2)}), "cannot name an entry"),
+        (spaces.Dict({"frames": spaces.Box(0, 255, (4, 16, 16, 3), np.uint8)}), "put stacked images into the channels"),
+        (spaces.Dict({"many": spaces.MultiDiscrete([2**62] * 4 + [5])}), "numbers, more than"),
+    ],
+)
+def test_keys_and_sizes_that_would_go_wrong_are_refused(space, words):
+    with pytest.raises(UserError, match=words):
+        PackedDict(space)
+
+
+def test_a_file_that_declares_a_huge_dict_is_refused_before_memory_is_taken():
+    spec = {"dict": {str(number): {"box": [2**25], "dtype": "float32"} for number in range(100)}}
+    with pytest.raises(UserError, match="Dict observations of 3,355,443,200 numbers"):
+        from_specification(spec)
+
+
+def test_data_without_its_wrappers_are_refused_where_the_environment_has_some():
+    data = offpcc.Dataset.from_episodes(played(12), observation_space=dict_task.DictTarget.observation_space)
+    loading.load(
+        None,
+        [
+            "make.wrappers = [@gymnasium.FilterObservation]",
+            "gymnasium.FilterObservation.filter_keys = ['camera', 'place', 'mirrored']",
+        ],
+    )
+    with pytest.raises(UserError, match="does not say through which wrappers"):
+        offpcc.build(dict_task.NAME, "cbc", dataset=data)
+
+
+def test_mappings_are_for_observations_and_for_both_of_them():
+    steps = {"rewards": np.zeros(4), "terminations": np.zeros(4, bool), "truncations": np.zeros(4, bool)}
+    vectors, entries = np.zeros((4, 12), np.float32), {"x": np.zeros((4, 3), np.float32)}
+    from_arrays = offpcc.Dataset.from_arrays
+    with pytest.raises(UserError, match="actions is a mapping"):
+        from_arrays(observations=vectors, actions={"arm": np.zeros((4, 2))}, **steps)
+    with pytest.raises(UserError, match="one has entries by key"):
+        from_arrays(observations=vectors, next_observations=entries, actions=np.zeros((4, 2)), **steps)
+    with pytest.raises(UserError, match="one array, but the observation space is a Dict"):
+        space = spaces.Dict(x=spaces.Box(-1, 1, (12,)))
+        from_arrays(observations=vectors, actions=np.zeros((4, 2)), observation_space=space, **steps)
 
 
 def test_an_actor_of_other_entries_is_refused_though_their_bytes_are_as_many():
