@@ -568,6 +568,32 @@ def test_agents_learn_from_data_with_and_without_the_environment(algo, tmp_path)
         assert np.isfinite(agent.act(observation)).all()
 
 
+def test_agents_without_convolutions_learn_from_a_dict_of_vectors():
+    class Numbers(dict_task.DictTarget):
+        observation_space = spaces.Dict({**dict_task.DictTarget.observation_space})
+        del observation_space.spaces["camera"]
+
+        def _observation(self):
+            return {key: value for key, value in super()._observation().items() if key != "camera"}
+
+    gymnasium.register("Numbers-v0", entry_point=Numbers, max_episode_steps=10)
+    try:
+        kept = [
+            {**one, "observations": {key: one["observations"][key] for key in ("place", "mirrored")}}
+            for one in played()
+        ]
+        data = offpcc.Dataset.from_episodes(kept, observation_space=Numbers.observation_space)
+        small = {"algorithm": {"hidden_dims": (16, 16)}, "buffer": {"batch_size": 8}}
+        experiment = offpcc.build("Numbers-v0", "rcql", dataset=data, seed=1, **small)
+        before = [p.clone() for p in experiment.algorithm.actor.parameters()]
+        agent = experiment.train(num_epochs=1, num_steps_per_epoch=3, num_test_episodes_per_epoch=1)
+        after = experiment.algorithm.actor.parameters()
+        assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+        assert np.isfinite(agent.act(gymnasium.make("Numbers-v0").reset(seed=3)[0])).all()
+    finally:
+        del gymnasium.registry["Numbers-v0"]
+
+
 def test_the_doctors_read_dict_observations(tmp_path, capsys):
     from offpcc.cli.main import main
 

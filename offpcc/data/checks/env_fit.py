@@ -98,7 +98,12 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
         return [*found, Finding("env", FAULT, error.message)]
     if seen is not None:
         recorded = f"{data.observations.dtype} of shape {data.observations.shape[1:]}"
-        fine = f"the agent in {name} sees {seen.dtype} of shape {seen.shape[1:]}, where {recorded} was recorded; {fine}"
+        space = data.observation_space
+        entries = "" if space is None else f" (the bytes of {space.unpacked_shape!r})"
+        fine = (
+            f"the agent in {name} sees {seen.dtype} of shape {seen.shape[1:]}{entries}, where {recorded} was recorded; "
+            f"{fine}"
+        )
     return found or [Finding("env", OK, fine)]
 
 
