@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 
 import dict_task
@@ -23,7 +24,7 @@ from offpcc.data.checks.check import examine
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import guarded
 from offpcc.envs.make import UnsuitableEnvironment, make
-from offpcc.networks import Convolutional, InputShape
+from offpcc.networks import Convolutional, InputShape, Recurrent
 from offpcc.networks.encoders import Inputs
 from offpcc.training.fit import fit
 from offpcc.training.spec import RunSpec
@@ -752,11 +753,14 @@ def test_wrappers_see_the_dict():
 @pytest.mark.slow
 @pytest.mark.learning
 def test_a_task_that_needs_image_vector_and_flag_is_learned_from_data():
+    """Actions are random, so CQL needs little conservatism. Without image or vector, no agent has more than -5."""
     data = offpcc.Dataset.from_episodes(played(400), observation_space=dict_task.DictTarget.observation_space)
-    experiment = offpcc.build(dict_task.NAME, "crcql", dataset=data, seed=1, algorithm={"hidden_dims": (64, 64)})
+    small = {"hidden_dims": (64, 64), "encoder": functools.partial(Recurrent, hidden_dim=64, num_layers=1)}
+    algorithm = {**small, "lr": 1e-3, "gamma": 0.5, "conservative_weight": 0.5}
+    experiment = offpcc.build(dict_task.NAME, "crcql", dataset=data, seed=1, algorithm=algorithm)
     experiment.train(num_epochs=4, num_steps_per_epoch=1_000, num_test_episodes_per_epoch=20)
     returns = [row["test/return"] for row in experiment.loop.rows]
-    assert max(returns) > -5.0, returns
+    assert max(returns) > -4.0, returns
 
 
 # What reviewers found -------------------------------------------------------------------------------------------------
