@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 
 import dict_task
@@ -19,14 +20,16 @@ from offpcc.algorithms.agent import load_actor
 from offpcc.config import loading
 from offpcc.config.registry import from_specification, specification
 from offpcc.core import DictShape, PackedDict
+from offpcc.data.checks.check import examine
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import guarded
 from offpcc.envs.make import UnsuitableEnvironment, make
-from offpcc.networks import Convolutional, InputShape
+from offpcc.networks import Convolutional, InputShape, Recurrent
 from offpcc.networks.encoders import Inputs
 from offpcc.training.fit import fit
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
+from offpcc.utils.findings import FAULT, NOTE, OK, WARNING
 
 # Packing --------------------------------------------------------------------------------------------------------------
 
@@ -221,6 +224,27 @@ def test_an_encoder_that_does_not_suit_is_refused(algo, space, words):
         offpcc.algorithms.find_algorithm(algo)(space, spaces.Box(-1, 1, (1,)))
 
 
+VECTORS = spaces.Dict(x=spaces.Box(-1, 1, (3,)))
+
+
+@pytest.mark.parametrize(
+    ("algo", "other"),
+    [("rcql", "crcql"), ("rsac_s", "crsac_s"), ("rdpg", "crdpg"), ("cql", "ccql"), ("ccql", "cql"), ("crcql", "rcql")],
+)
+def test_the_algorithm_that_suits_is_named(algo, other):
+    actions = spaces.Box(-1, 1, (1,))
+    space = dict_task.DictTarget.observation_space if other == f"c{algo}" else VECTORS
+    with pytest.raises(UserError, match=f"in place of {algo}, choose {other}$"):
+        offpcc.algorithms.find_algorithm(algo)(space, actions)
+    offpcc.algorithms.find_algorithm(other)(space, actions)
+
+
+def test_no_other_algorithm_is_named_where_an_encoder_is_bound():
+    with pytest.raises(UserError, match="needs images") as caught:
+        offpcc.algorithms.find_algorithm("rsac")(VECTORS, spaces.Box(-1, 1, (1,)), encoder=Convolutional)
+    assert "in place of" not in caught.value.message
+
+
 def batch_of(agent, seed=0):
     """A batch of two sequences of three steps from the task."""
     env, rows = dict_task.DictTarget(), []
@@ -296,6 +320,25 @@ def test_storage_takes_what_the_entries_take(algo):
 
 
 @pytest.mark.parametrize("algo", ["csac", "crsac"])
+def test_what_a_buffer_holds_is_what_its_entries_take(algo):
+    """The arrays themselves, with the last observation of each episode."""
+    buffer = offpcc.build(dict_task.NAME, algo, seed=1).buffer
+    env = make(dict_task.NAME, scale_actions=True)
+    before, num_episodes = sum(array.nbytes for chunk in buffer.chunks() for array in chunk.arrays), 60
+    for _ in range(num_episodes):
+        (observation, _), over, is_first = env.reset(seed=3), False, True
+        while not over:
+            following, reward, _, over, _ = env.step(np.zeros(2, np.float32))
+            buffer.push(observation, np.zeros(2), reward, following, False, over, is_first=is_first)
+            observation, is_first = following, False
+    held = sum(array.nbytes for chunk in buffer.chunks() for array in chunk.arrays) - before
+    entries, of_step = 16 * 16 * 3 + 4 * (1 + 2), 4 * 2 + 4
+    assert held <= 1.05 * num_episodes * (11 * entries + 10 * of_step)
+    data = offpcc.Dataset.from_episodes(played(60), observation_space=dict_task.DictTarget.observation_space)
+    assert data.num_bytes <= 1.05 * num_episodes * (11 * entries + 10 * of_step)
+
+
+@pytest.mark.parametrize("algo", ["csac", "crsac"])
 def test_a_run_resumes_exactly_and_its_actor_acts_alike(algo, tmp_path):
     def spec(epochs):
         bindings = [f"train.{key} = {value}" for key, value in {**QUICK, "num_epochs": epochs}.items()]
@@ -321,10 +364,47 @@ def test_a_run_resumes_exactly_and_its_actor_acts_alike(algo, tmp_path):
     np.testing.assert_array_equal(agent.act(again.packed.pack(observation)), action)
 
 
+def test_a_run_from_data_resumes_exactly(tmp_path):
+    data = offpcc.Dataset.from_episodes(played(20), observation_space=dict_task.DictTarget.observation_space)
+
+    def spec(epochs):
+        settings = {"num_epochs": epochs, "num_steps_per_epoch": 4, "num_test_episodes_per_epoch": 1}
+        bindings = [f"train.{key} = {value}" for key, value in settings.items()]
+        loading.load(None, [*bindings, "RecurrentReplayBuffer.batch_size = 4"])
+        return RunSpec.make(dict_task.NAME, "crcql", dataset=data, seed=2, algorithm={"hidden_dims": (16, 16)})
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    fit(spec(3), whole, announce=lambda text: None)
+    fit(spec(1), parts, announce=lambda text: None)
+    fit(spec(3), parts, resume=True, announce=lambda text: None)
+    for name in ("actor_last.pt", "actor_best.pt"):
+        assert (whole / name).read_bytes() == (parts / name).read_bytes()
+    timeless = [line.split(",")[:-2] for line in (whole / "progress.csv").read_text().splitlines()]
+    assert timeless == [line.split(",")[:-2] for line in (parts / "progress.csv").read_text().splitlines()]
+
+
 def test_an_agent_of_arrays_refuses_a_dict():
     agent = offpcc.Agent(offpcc.algorithms.find_algorithm("sac")(spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,))))
     with pytest.raises(ValueError, match=r"act got a Dict observation, but this agent needs arrays of shape \(2,\)"):
         agent.act({"x": np.zeros(2)})
+
+
+@pytest.mark.parametrize(
+    ("hidden", "lowest", "highest"), [(None, -0.5, 0), ("camera", -6, -4.5), ("place", -6, -4.5), ("mirrored", -12, -8)]
+)
+def test_the_task_needs_every_entry(hidden, lowest, highest):
+    """The best policy without an entry takes the median, 0, of each coordinate that it does not know."""
+    env, returns = gymnasium.make(dict_task.NAME), []
+    for seed in range(100):
+        (seen, _), over, total = env.reset(seed=seed), False, 0.0
+        while not over:
+            column = float(seen["camera"][0, :, 0].argmax())
+            target = np.array([(column + 0.5) / 7.0 - 1.0, float(seen["place"][0])])
+            target *= {"camera": (0, 1), "place": (1, 0), "mirrored": (0, 0)}.get(hidden, (1, 1))
+            seen, reward, _, over, _ = env.step(3.0 * target * (1 if seen["mirrored"] == 1 else -1))
+            total += float(reward)
+        returns.append(total)
+    assert lowest < np.mean(returns) < highest
 
 
 @pytest.mark.slow
@@ -489,6 +569,32 @@ def test_agents_learn_from_data_with_and_without_the_environment(algo, tmp_path)
         assert np.isfinite(agent.act(observation)).all()
 
 
+def test_agents_without_convolutions_learn_from_a_dict_of_vectors():
+    class Numbers(dict_task.DictTarget):
+        observation_space = spaces.Dict({**dict_task.DictTarget.observation_space})
+        del observation_space.spaces["camera"]
+
+        def _observation(self):
+            return {key: value for key, value in super()._observation().items() if key != "camera"}
+
+    gymnasium.register("Numbers-v0", entry_point=Numbers, max_episode_steps=10)
+    try:
+        kept = [
+            {**one, "observations": {key: one["observations"][key] for key in ("place", "mirrored")}}
+            for one in played()
+        ]
+        data = offpcc.Dataset.from_episodes(kept, observation_space=Numbers.observation_space)
+        small = {"algorithm": {"hidden_dims": (16, 16)}, "buffer": {"batch_size": 8}}
+        experiment = offpcc.build("Numbers-v0", "rcql", dataset=data, seed=1, **small)
+        before = [p.clone() for p in experiment.algorithm.actor.parameters()]
+        agent = experiment.train(num_epochs=1, num_steps_per_epoch=3, num_test_episodes_per_epoch=1)
+        after = experiment.algorithm.actor.parameters()
+        assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+        assert np.isfinite(agent.act(gymnasium.make("Numbers-v0").reset(seed=3)[0])).all()
+    finally:
+        del gymnasium.registry["Numbers-v0"]
+
+
 def test_the_doctors_read_dict_observations(tmp_path, capsys):
     from offpcc.cli.main import main
 
@@ -498,6 +604,131 @@ def test_the_doctors_read_dict_observations(tmp_path, capsys):
     assert "the agent in DictTarget-v0 sees uint8 of shape (780,)" in capsys.readouterr().out
     assert main(["check", "--env", dict_task.NAME, "--import", "dict_task"]) == 0
     assert "no fault" in capsys.readouterr().out
+
+
+def columns(**changes):
+    """Arrays of 300 steps in episodes of 10, with an entry of each kind, as a user has them; some of them changed."""
+    random = np.random.default_rng(0)
+    observations = {
+        "camera": random.integers(0, 256, (300, 8, 9, 3), np.uint8),
+        "place": random.normal(size=(300, 2)).astype(np.float32),
+        "hot": np.eye(3, dtype=np.float32)[random.integers(0, 3, 300)],
+        **changes,
+    }
+    ends = np.arange(300) % 10 == 9
+    return {
+        "observations": {key: value for key, value in observations.items() if value is not None},
+        "actions": random.uniform(-1, 1, (300, 1)), "rewards": random.normal(size=300),
+        "terminations": ends & (np.arange(300) % 20 == 9), "truncations": ends & (np.arange(300) % 20 == 19),
+    }  # fmt: skip
+
+
+def observed(data):
+    return [finding for finding in examine(data).findings if finding.check == "observed"]
+
+
+def test_the_check_of_data_looks_at_every_entry():
+    data = offpcc.Dataset.from_arrays(**columns())
+    (finding,) = observed(data)
+    assert finding.level == OK
+    assert "'camera' is uint8 of shape (3, 8, 9), from 0 to 255" in finding.found
+    assert "'hot' is float32 of shape (3,), from 0 to 1; 'place' is float32 of shape (2,), from -" in finding.found
+    names = [spread.what for spread in examine(data).spreads]
+    assert names[3:] == ["'hot' 0", "'hot' 1", "'hot' 2", "'place' 0", "'place' 1", "'camera'", "action 0"]
+    sizes = {finding.check: finding.found for finding in examine(data).findings}["size"]
+    assert f"{data.num_bytes:,} bytes" in sizes
+
+
+STILL = np.broadcast_to(np.arange(8 * 9 * 3, dtype=np.uint8).reshape(8, 9, 3), (300, 8, 9, 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "words"),
+    [
+        ({"camera": STILL}, WARNING, ["'camera': no pixel ever changes", "FilterObservation"]),
+        ({"camera": STILL % 2}, WARNING, ["'camera': no pixel ever changes"]),
+        ({"camera": columns()["observations"]["camera"] // 128}, WARNING, ["'camera': no pixel is above 1", "by 255"]),
+        ({"place": np.ones((300, 2))}, WARNING, ["'place': 2 of 2 numbers never change (0 to 1)"]),
+        ({"hot": np.eye(3)[np.arange(300) % 2]}, WARNING, ["'hot': 1 of 3 numbers never changes (2)"]),
+        ({"place": np.arange(600).reshape(300, 2) * 1.0}, NOTE, ["'place' ", "spreads by", "but 'hot' "]),
+        ({"gear": np.arange(300) % 4 + 1}, NOTE, ["'gear' holds whole numbers from 1 to 4", "Discrete(4, start=1)"]),
+    ],
+)  # fmt: skip
+def test_an_entry_of_data_that_is_odd_is_named(changes, level, words):
+    (finding,) = observed(offpcc.Dataset.from_arrays(**columns(**changes)))
+    assert finding.level == level
+    for word in words:
+        assert word in f"{finding.found}; {finding.remedy}"
+
+
+def test_episodes_that_differ_in_their_images_only_are_no_copies():
+    given = columns(place=None, hot=None, x=np.tile(np.arange(10.0), 30)[:, None])
+    given["actions"][:] = 0.5
+    copies = {finding.check: finding for finding in examine(offpcc.Dataset.from_arrays(**given)).findings}["copies"]
+    assert copies.level == OK, copies
+
+
+AMBIGUOUS = {
+    "whole numbers": (lambda image: image.astype(np.int64), (8, 9, 3), "spaces.Box(0, 255, (8, 9, 3), np.uint8)"),
+    "fractions": (lambda image: image / 255.0, (8, 9, 3), "spaces.Box(-np.inf, np.inf, (8, 9, 3), np.float32)"),
+    "grey": (lambda image: image[..., 0], (8, 9), "spaces.Box(-np.inf, np.inf, (8, 9), np.float32)"),
+}
+
+
+def said_space(text):
+    """The space in the call that a message names."""
+    code = text.partition("observation_space=")[2].partition("), where spaces is")[0]
+    return eval(code, {"spaces": spaces, "np": np})
+
+
+@pytest.mark.parametrize("kind", AMBIGUOUS)
+def test_an_array_that_may_be_an_image_is_refused_with_a_call_that_says_what_it_is(kind):
+    change, shape, code = AMBIGUOUS[kind]
+    given = columns(camera=change(columns()["observations"]["camera"]))
+    dtype = given["observations"]["camera"].dtype
+    with pytest.raises(UserError, match=f"'camera' is {dtype} of shape .* an image is uint8 of three axes") as caught:
+        offpcc.Dataset.from_arrays(**given)
+    assert f"{shape} a step" in caught.value.message and code in caught.value.message
+    data = offpcc.Dataset.from_arrays(**given, observation_space=said_space(caught.value.message))
+    is_image = "uint8" in code
+    assert bool(data.observation_space.unpacked_shape.images) is is_image
+    if is_image:
+        np.testing.assert_array_equal(data.observations, offpcc.Dataset.from_arrays(**columns()).observations)
+    with pytest.raises(UserError, match="'camera' is int64"):
+        given["observations"]["camera"] = np.full((300, 8, 9, 3), 256)
+        offpcc.Dataset.from_arrays(
+            **given, observation_space=spaces.Dict(camera=spaces.Box(0, 255, (8, 9, 3), np.uint8))
+        )
+
+
+@pytest.mark.parametrize("by", ["arrays", "episodes"])
+def test_whole_numbers_that_may_be_choices_are_told_with_the_call_that_makes_them_so(by):
+    if by == "arrays":
+        random = np.random.default_rng(0)
+        given = columns(two=random.integers(-1, 4, (300, 2)), flags=random.integers(0, 2, (300, 2)))
+        data = offpcc.Dataset.from_arrays(**given)
+        key, count = "two", 10
+    else:
+        data, key, count = offpcc.Dataset.from_episodes(played()), "mirrored", 2
+    (notice,) = [notice.text for notice in data.notices if "whole numbers" in notice.text]
+    assert f"{key!r} holds whole numbers from " in notice
+    space = said_space(notice)
+    if by == "arrays":
+        again = offpcc.Dataset.from_arrays(**given, observation_space=space)
+    else:
+        again = offpcc.Dataset.from_episodes(played(), observation_space=space)
+        assert again.observation_space.is_like(PackedDict(dict_task.DictTarget.observation_space))
+    sizes = {part.key: part.shape for part in again.observation_space.unpacked_shape.vectors}
+    assert sizes[key] == (count,)
+    assert not [notice for notice in again.notices if "whole numbers" in notice.text]
+    # As numbers, they do not fit the environment, in training and in the check.
+    if by == "episodes":
+        words = r"'mirrored' is a choice, .*observation_space=gymnasium.make\('DictTarget-v0'\).observation_space"
+        with pytest.raises(UserError, match=words):
+            offpcc.build(dict_task.NAME, "cbc", dataset=data)
+        env = make(dict_task.NAME, scale_actions=True)
+        fault = {finding.check: finding for finding in examine(data, env=env).findings}["env"]
+        assert fault.level == FAULT and "'mirrored' is a choice" in fault.found
 
 
 def test_minari_keeps_the_entries(tmp_path, monkeypatch):
@@ -522,11 +753,14 @@ def test_wrappers_see_the_dict():
 @pytest.mark.slow
 @pytest.mark.learning
 def test_a_task_that_needs_image_vector_and_flag_is_learned_from_data():
+    """Actions are random, so CQL needs little conservatism. Without image or vector, no agent has more than -5."""
     data = offpcc.Dataset.from_episodes(played(400), observation_space=dict_task.DictTarget.observation_space)
-    experiment = offpcc.build(dict_task.NAME, "crcql", dataset=data, seed=1, algorithm={"hidden_dims": (64, 64)})
+    small = {"hidden_dims": (64, 64), "encoder": functools.partial(Recurrent, hidden_dim=64, num_layers=1)}
+    algorithm = {**small, "lr": 1e-3, "gamma": 0.5, "conservative_weight": 0.5}
+    experiment = offpcc.build(dict_task.NAME, "crcql", dataset=data, seed=1, algorithm=algorithm)
     experiment.train(num_epochs=4, num_steps_per_epoch=1_000, num_test_episodes_per_epoch=20)
     returns = [row["test/return"] for row in experiment.loop.rows]
-    assert max(returns) > -5.0, returns
+    assert max(returns) > -4.0, returns
 
 
 # What reviewers found -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from offpcc.config.validation import Flag, Fraction, NonnegativeNumber, Number, 
 from offpcc.core import Batch, PackedDict, channels_first_shape, has_images
 from offpcc.networks import Critics, DeterministicActor, Identity, InputShape, PassThrough
 from offpcc.networks.augmentation import Augmentation, RandomShift
-from offpcc.networks.encoders import Builder, EncoderBuilder, build_encoder
+from offpcc.networks.encoders import Builder, EncoderBuilder, UnsuitedEncoderError, build_encoder
 from offpcc.networks.noise import Noise
 from offpcc.networks.sequences import is_empty
 from offpcc.utils.errors import UserError
@@ -120,6 +120,8 @@ class Construction:
     fused_update: ClassVar[Any] = None
     fused_methods: ClassVar[dict[str, Callable[..., Any] | None]]
     stat_names: tuple[str, ...] = ()
+    # Of the classes in `ALGORITHMS`: the own name, and the name of the same agent with or without convolutions.
+    names: ClassVar[tuple[str, str] | None] = None
     memoryless: bool
 
     @with_options(NetworkOptions, Execution)
@@ -246,9 +248,15 @@ class Construction:
         num_critics = self.default_num_critics if options.num_critics is None else options.num_critics
         hidden_dims, owner = tuple(options.hidden_dims), type(self).__name__
         shape = InputShape(self.observation_shape, self.action_dim)
-        self.shared_encoder = build_encoder(shared_encoder, shape, f"{owner}.shared_encoder")
-        own_shape = InputShape(self.shared_encoder.output_shape, self.action_dim)
-        self.actor_encoder = build_encoder(encoder, own_shape, f"{owner}.encoder")
+        try:
+            self.shared_encoder = build_encoder(shared_encoder, shape, f"{owner}.shared_encoder")
+            own_shape = InputShape(self.shared_encoder.output_shape, self.action_dim)
+            self.actor_encoder = build_encoder(encoder, own_shape, f"{owner}.encoder")
+        except UnsuitedEncoderError as error:
+            own, other = vars(type(self)).get("names") or ("", "")
+            if own and has_images(self.observation_shape) is (other == f"c{own}"):
+                raise UserError(f"{error.message}; in place of {own}, choose {other}") from None
+            raise
         dim = self.actor_encoder.dim
         if self.has_critics:
             own = 1 if is_empty(self.actor_encoder) else num_critics

@@ -82,11 +82,14 @@ def add(cls: type[ActorCritic], name: str, recurrent: str | None = None) -> None
         recurrent: name after "r" in recurrent variants, if it differs from `name`: recurrent DDPG is called RDPG.
     """
     TABLE[name] = Entry(cls, name, None, False)
+    cls.names = (name, f"c{name}")
     for kind in KINDS:
         class_name = kind.class_name.format(cls.__name__)
-        attributes = {**kind.attributes, "__module__": __name__, "__doc__": f"{cls.__name__}. {kind.text}"}
-        variant = configurable(type(class_name, (cls,), attributes))
         short = name if kind.memory is None or recurrent is None else recurrent
+        other = kind.name.removeprefix("c") if kind.images else f"c{kind.name}"
+        attributes = {**kind.attributes, "__module__": __name__, "__doc__": f"{cls.__name__}. {kind.text}"}
+        attributes["names"] = (kind.name.format(short), other.format(short))
+        variant = configurable(type(class_name, (cls,), attributes))
         TABLE[kind.name.format(short)] = Entry(variant, name, kind.memory, kind.images)
         globals()[class_name] = variant
 

@@ -17,9 +17,8 @@ from gymnasium import spaces
 from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
 from offpcc.core import PackedDict, is_image
 from offpcc.data.buffers.storage import TransitionTable, bytes_per_row
-from offpcc.data.checks.env_fit import bounds_for, told_of_rewards
+from offpcc.data.checks.env_fit import bounds_for, check_entries, told_of_rewards
 from offpcc.data.checks.episodes import told_of_lengths
-from offpcc.data.checks.summary_stats import unlike_scales
 from offpcc.data.datasets.columns import BLOCK_BYTES, BYTES_PER_EPISODE, COPIES, Array, Range, blocks, check_room
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.download import Progress
@@ -29,6 +28,7 @@ from offpcc.envs.d4rl import catalog
 from offpcc.envs.recorded_observations import view
 from offpcc.envs.wrapper_chain import name_of, observation_wrappers
 from offpcc.utils.errors import UserError
+from offpcc.utils.findings import unlike_scales
 
 SMALL_SPREAD = 0.05  # spread of returns relative to their mean; D4RL's locomotion datasets have 0.5 or more
 
@@ -103,7 +103,8 @@ class OfflineDataset:
             notices += told_of_lengths(self.rows.stops - self.rows.starts - 1)  # the last row has only an observation
         is_raw = algorithm.normalization is None and not is_image(self.rows.observations.shape[1:])
         is_raw &= self.packed is None or self.packed.unpacked_shape.num_numbers > 0
-        if is_raw and (told := unlike_scales(*self.statistics())):
+        names = [] if self.packed is None else self.packed.unpacked_shape.number_names
+        if is_raw and (told := unlike_scales(*self.statistics(), names)):
             remedy = f'--gin "{type(algorithm).__name__}.normalize_observations=True" brings them to one scale'
             notices.append(Notice("scales", f"observations are not normalised, though {told}; {remedy}"))
         return replace(self, notices=tuple(notices))
@@ -246,7 +247,7 @@ def read(
     space = data.observation_space
     del data  # frees memory for the observations that the agent sees
     if env is not None:
-        rows = _as_in(env, rows, space, called)
+        check_entries(env, space, rows.observations.shape[1:], called)
         changing = [one for one in observation_wrappers(env) if not one.startswith("PackedObservation(")]
         if space is not None and wrappers is None and changing:
             raise UserError(
@@ -319,31 +320,6 @@ def _seen(
         )
     observations, actions, rewards = rows.observations, rows.actions, rows.rewards
     return view(env, observations, actions, rewards, rows.starts, rows.stops, seed=seed, recorded_wrappers=wrappers)
-
-
-def _as_in(env: gymnasium.Env[Any, Any], rows: TransitionTable, space: PackedDict | None, name: str) -> TransitionTable:
-    """Return the rows of Dict observations as the environment packs them.
-
-    Raises:
-        UserError: the data and the environment have other entries.
-    """
-    seen = env.observation_space
-    if not isinstance(seen, PackedDict):
-        if space is None:
-            return rows
-        raise UserError(
-            f"{name} holds Dict observations ({space.unpacked_shape!r}), but those of {name_of(env)} are arrays; name "
-            f"the environment it was recorded in, or leave --env out"
-        )
-    if space is None or not space.is_like(seen):
-        shape = rows.observations.shape[1:]
-        held = f"observations of shape {shape}" if space is None else f"Dict observations ({space.unpacked_shape!r})"
-        raise UserError(
-            f"{name} holds {held}, but {name_of(env)} has a Dict ({seen.unpacked_shape!r}); name the environment it "
-            f"was recorded in. Choices such as Discrete are recorded one-hot; data whose vectors are joined in one "
-            f"array need make.wrappers=[@gymnasium.FlattenObservation]"
-        )
-    return rows
 
 
 def _reward_scale(data: Dataset, return_range: float | None) -> float:

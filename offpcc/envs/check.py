@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.metadata
 import itertools
 import numbers
@@ -10,13 +11,13 @@ import sys
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from offpcc.envs.faults import kind_of
@@ -25,8 +26,9 @@ from offpcc.envs.make import DEFAULT_OPTIONS, OLD_GYM, EnvOptions, cannot_be_mad
 from offpcc.envs.rendering import backend
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error
-from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Diagnosis, Finding
+from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
 from offpcc.utils.foreign import ForeignCall
+from offpcc.utils.spaces import PackedDict, entries_of, has_images, is_image, may_be_meant_as_image
 
 Env = gymnasium.Env[Any, Any]
 LONGEST_EPISODE = 27_000  # steps; the length of Atari's longest episodes, which have 108,000 frames
@@ -86,8 +88,9 @@ def examine(
     with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")  # Gymnasium warns of the same faults
 
-        def make_wrapped() -> Env:
-            return stack.enter_context(opened(make(name, scale_actions=True, **options._asdict())))
+        def make_wrapped(pack_observations: bool = True) -> Env:
+            env = make(name, scale_actions=True, pack_observations=pack_observations, **options._asdict())
+            return stack.enter_context(opened(env))
 
         def make_bare() -> Env:
             env = gymnasium.make(name, disable_env_checker=True, **(options.kwargs or {}))
@@ -101,8 +104,9 @@ def examine(
             signals.pass_on(error)
             raise cannot_be_made(name, error) from error
         make_other = make_bare
-        if not _takes_random_actions(bare):  # it needs gin's wrappers
-            make_other, bare = make_wrapped, make_wrapped()
+        if not _can_be_examined(bare):  # it needs gin's wrappers
+            make_other = functools.partial(make_wrapped, pack_observations=False)
+            bare = make_other()
         short = max(1, num_steps // 4)
         limit = _time_limit(bare) or _time_limit(wrapped)
         record = Rollout(bare, limit, num_steps, short, seed, longest_episode)
@@ -110,12 +114,12 @@ def examine(
         if not record.is_broken:
             wrapped_record = Rollout(wrapped, _time_limit(wrapped), short, 0, seed, longest_episode)
             findings += [
-                _check_wrapped(wrapped_record, set(record.troubles), wrapped),
+                *_check_wrapped(wrapped_record, record, wrapped),
                 _guarded("seed", lambda: _check_seed(bare, make_other(), record.marks, seed)),
                 _guarded("starts", lambda: _check_starts(bare, record.marks, seed)),
             ]
             if not wrapped_record.is_broken:
-                is_finite = not {"not finite", "reward not finite"} & set(record.troubles)
+                is_finite = not {"not finite", "reward not finite"} & {kind for kind, _ in record.troubles}
                 findings += [
                     _guarded("resume", lambda: _check_resume(wrapped, make_wrapped(), short, seed)),
                     _check_actions(wrapped, seed, is_finite),
@@ -128,9 +132,14 @@ def _time_limit(env: Env) -> int | None:
     return env.spec.max_episode_steps if env.spec else None
 
 
-def _takes_random_actions(env: Env) -> bool:
-    actions = env.action_space
-    return isinstance(env.observation_space, Box) and isinstance(actions, Box) and actions.is_bounded()
+def _can_be_examined(env: Env) -> bool:
+    observations, actions = env.observation_space, env.action_space
+    if isinstance(observations, Dict):
+        try:
+            observations = PackedDict(observations)
+        except UserError:
+            return False
+    return isinstance(observations, Box) and isinstance(actions, Box) and actions.is_bounded()
 
 
 def _guarded(check: str, examination: Callable[[], Finding]) -> Finding:
@@ -161,8 +170,15 @@ class Event(NamedTuple):
     @property
     def mark(self) -> Mark:
         """Checksum, reward and flags; equal for events that agree to the last bit."""
-        checksum = zlib.crc32(np.asarray(self.observation).tobytes())
+        checksum = 0
+        for _, value in sorted(_entries(self.observation).items()):
+            checksum = zlib.crc32(np.asarray(value).tobytes(), checksum)
         return checksum, repr(self.reward), self.terminated, self.truncated
+
+
+def _entries(observation: Any) -> dict[str, Any]:
+    """Return the entries of a Dict observation by key; any other observation under the key ""."""
+    return dict(entries_of(observation)) if isinstance(observation, Mapping) else {"": observation}
 
 
 class End(NamedTuple):
@@ -209,7 +225,8 @@ def _event(when: str, num_values: int, call: Callable[..., Any], *args: Any, **k
             observation, *others, info = returned
             if not isinstance(info, dict):
                 raise TypeError(f"its info is {kind_of(info)}, not a dict")
-            np.asarray(observation)  # raises if it cannot become an array
+            for value in _entries(observation).values():
+                np.asarray(value)  # raises if it cannot become an array
             reward, terminated, truncated = others or (None, False, False)
             return Event(when, observation, reward, bool(terminated), bool(truncated))
     except signals.ANYTHING as error:
@@ -217,11 +234,95 @@ def _event(when: str, num_values: int, call: Callable[..., Any], *args: Any, **k
         raise BrokenEnvironment(f"{when} failed with {format_error(error)}") from error
 
 
+class Entry:
+    """What a rollout shows of one entry of a Dict observation, or of an observation that is no Dict.
+
+    Args:
+        key: The key; "" if the observation is no Dict.
+        space: The space: a Box, Discrete, MultiDiscrete or MultiBinary.
+
+    Attributes:
+        name: The name in messages.
+        of: What follows a value in messages.
+    """
+
+    def __init__(self, key: str, space: gymnasium.Space[Any]) -> None:
+        self.key, self.space, self.shape = key, space, space.shape or ()
+        self.name, self.of = (repr(key), f" for {key!r}") if key else ("observations", "")
+        self.low: NDArray[Any]
+        self.high: NDArray[Any]
+        if isinstance(space, Box):
+            self.low, self.high = space.low, space.high
+        elif isinstance(space, Discrete | MultiDiscrete):
+            self.low = np.asarray(space.start)
+            self.high = self.low + (space.nvec if isinstance(space, MultiDiscrete) else space.n) - 1
+        else:  # MultiBinary
+            self.low, self.high = np.zeros(self.shape, np.int8), np.ones(self.shape, np.int8)
+        self.lowest, self.highest = np.inf, -np.inf  # finite numbers
+        self.first: NDArray[Any] | None = None
+        self.changes = False
+        self.count = 0  # of observations whose numbers are all finite
+        self.sums = np.zeros((2, *self.shape))  # of the distances to the first observation, and of their squares
+
+    @property
+    def is_image(self) -> bool:
+        """True if the networks read it as an image."""
+        return self.space.dtype == np.uint8 and is_image(self.shape)
+
+    @property
+    def scales(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Mean and standard deviation of each number."""
+        assert self.first is not None
+        mean, square = self.sums / self.count
+        return (self.first + mean).ravel(), np.sqrt(np.maximum(square - mean**2, 0.0)).ravel()
+
+    def troubles(self, value: Any) -> Iterator[tuple[str, str]]:
+        """Add a value; yield the kind of each problem and what was returned."""
+        array, space = np.asarray(value), self.space
+        if isinstance(space, Box):
+            is_other = not isinstance(value, np.ndarray | np.generic) or array.dtype != space.dtype
+        else:
+            is_other = array.dtype.kind not in "biu"
+        if is_other:
+            kind = "precision" if np.issubdtype(space.dtype, np.floating) else "bytes"
+            yield kind, f"{kind_of(value)}{self.of}, its space says {space.dtype}"
+        if array.shape != self.shape or array.dtype.kind not in "biuf":
+            yield "shape", f"{kind_of(array)}{self.of}, its space says {self.shape}"
+        else:
+            yield from self._add(array)
+
+    def _add(self, array: NDArray[Any]) -> Iterator[tuple[str, str]]:
+        finite = np.isfinite(array)
+        if not finite.all():
+            yield "not finite", f"{_first_number(~finite, array)}{self.of}"
+        if not finite.any():
+            return
+        self.lowest = min(self.lowest, float(array[finite].min()))
+        self.highest = max(self.highest, float(array[finite].max()))
+        if finite.all():
+            self._count(array)
+        for which, bound, sign in (("low", self.low, 1.0), ("high", self.high, -1.0)):
+            size = np.abs(bound.astype(np.float64))
+            slack = ROUNDING * np.maximum(1.0, np.where(np.isfinite(size), size, 0.0))
+            if (outside := finite & (sign * array < sign * bound - slack)).any():
+                text = f"{_first_number(outside, array)}{self.of}, whose {which} bound is {bound[outside][0]:.6g}"
+                yield "bounds", text
+
+    def _count(self, array: NDArray[Any]) -> None:
+        self.count += 1
+        if self.first is None:
+            self.first = array.copy()
+        self.changes |= not np.array_equal(array, self.first)
+        if not self.is_image:
+            distance = array.astype(np.float64) - self.first
+            self.sums += distance, distance**2
+
+
 class Rollout:
     """The record of a random rollout, with the first problem of each kind.
 
     Args:
-        env: An environment whose observation and action are Boxes.
+        env: An environment whose observation is a Box or a Dict, and whose action is a Box.
         limit: The registered time limit. Without one, the rollout continues until two episodes have ended, or one lasts
             `longest_episode` steps.
         num_steps: Minimum number of steps.
@@ -233,14 +334,15 @@ class Rollout:
     def __init__(
         self, env: Env, limit: int | None, num_steps: int, num_compared: int, seed: int, longest_episode: int
     ) -> None:
-        assert isinstance(env.observation_space, Box)
-        self.space, self.longest_episode = env.observation_space, longest_episode
+        space = env.observation_space
+        self.is_dict, self.longest_episode = isinstance(space, Dict), longest_episode
+        spaces = PackedDict(space).entries if isinstance(space, Dict) else {"": space}
+        self.entries = {key: Entry(key, each) for key, each in spaces.items()}
         self.num_steps = self.length = 0  # of all episodes, and of the last one, which may be unfinished
         self.marks: list[Mark] = []
         self.ends: list[End] = []
         self.rewards: list[float] = []
-        self.lowest, self.highest = np.inf, -np.inf  # finite numbers in observations
-        self.troubles: dict[str, str] = {}  # when and what, by the kind in `TROUBLES`
+        self.troubles: dict[tuple[str, str], str] = {}  # when and what, by the kind in `TROUBLES` and the entry's key
         self._return = 0.0
         try:
             for event in roll_out(env, seed, seed):
@@ -256,10 +358,19 @@ class Rollout:
     @property
     def is_broken(self) -> bool:
         """True if an error stopped the rollout."""
-        return "broken" in self.troubles
+        return ("broken", "") in self.troubles
 
-    def _note(self, kind: str, text: str) -> None:
-        self.troubles.setdefault(kind, text)
+    def _note(self, kind: str, text: str, key: str = "") -> None:
+        self.troubles.setdefault((kind, key), text)
+
+    def findings(self, check: str) -> list[Finding]:
+        """Return the first problem of each entry that belongs to a check."""
+        found: dict[str, Finding] = {}
+        for kind, (its_check, level, remedy) in TROUBLES.items():
+            for (of_kind, key), text in self.troubles.items():
+                if (its_check, kind) == (check, of_kind):
+                    found.setdefault(key, Finding(check, level, text, remedy))
+        return [*found.values()]
 
     def _add(self, event: Event) -> None:
         if event.reward is None:
@@ -283,34 +394,20 @@ class Rollout:
         self._return += reward
 
     def _add_observation(self, event: Event) -> None:
-        observation = np.asarray(event.observation)
-        if not isinstance(event.observation, np.ndarray) or observation.dtype != self.space.dtype:
-            kind = "precision" if np.issubdtype(self.space.dtype, np.floating) else "bytes"
-            self._note(kind, f"{event.when} gave {kind_of(event.observation)}, its space says {self.space.dtype}")
-        if observation.shape != self.space.shape or observation.dtype.kind not in "biuf":
-            self._note("shape", f"{event.when} gave {kind_of(observation)}, its space says {self.space.shape}")
-        else:
-            self._add_numbers(event.when, observation)
-
-    def _add_numbers(self, when: str, observation: NDArray[Any]) -> None:
-        finite = np.isfinite(observation)
-        if not finite.all():
-            self._note("not finite", f"{when} gave {_first_number(~finite, observation)}")
-        if not finite.any():
-            return
-        self.lowest = min(self.lowest, float(observation[finite].min()))
-        self.highest = max(self.highest, float(observation[finite].max()))
-        for which, bound, sign in (("low", self.space.low, 1.0), ("high", self.space.high, -1.0)):
-            size = np.abs(bound.astype(np.float64))
-            slack = ROUNDING * np.maximum(1.0, np.where(np.isfinite(size), size, 0.0))
-            if (outside := finite & (sign * observation < sign * bound - slack)).any():
-                number = _first_number(outside, observation)
-                self._note("bounds", f"{when} gave {number}, whose {which} bound is {bound[outside][0]:.6g}")
+        given = _entries(event.observation)
+        for key, entry in self.entries.items():
+            if key not in given:
+                missing = f" without {key!r}" if key else f", its space says {entry.shape}"
+                self._note("shape", f"{event.when} gave {kind_of(event.observation)}{missing}", key)
+                continue
+            for kind, text in entry.troubles(given[key]):
+                self._note(kind, f"{event.when} gave {text}", key)
 
 
 def _first_number(where: NDArray[np.bool_], observation: NDArray[Any]) -> str:
     index = tuple(int(place) for place in np.argwhere(where)[0])
-    return f"{observation[index]:.6g} at index {index[0] if len(index) == 1 else index}"
+    at = f" at index {index[0] if len(index) == 1 else index}" if index else ""
+    return f"{observation[index]:.6g}{at}"
 
 
 # What one rollout shows -------------------------------------------------------------------------------------------
@@ -318,37 +415,62 @@ def _first_number(where: NDArray[np.bool_], observation: NDArray[Any]) -> str:
 
 def _check_record(record: Rollout, limit: int | None) -> Iterator[Finding]:
     """Yield the findings of the longest rollout; `limit` is the time limit in steps."""
-
-    def trouble(check: str) -> Finding | None:
-        for kind, (its_check, level, remedy) in TROUBLES.items():
-            if its_check == check and kind in record.troubles:
-                return Finding(check, level, record.troubles[kind], remedy)
-        return None
-
-    space = record.space
-    yield trouble("interface") or Finding("interface", OK, f"{record.num_steps:,} random steps, no exception")
+    entries = [*record.entries.values()]
+    if not (found := record.findings("interface")):
+        found = [Finding("interface", OK, f"{record.num_steps:,} random steps, no exception")]
+    yield from found
     if record.marks:
-        agrees = f"observations are {space.dtype} of shape {space.shape}, as their space says"
-        yield trouble("type") or Finding("type", OK, agrees)
-        inside = f"observations from {record.lowest:.4g} to {record.highest:.4g}, inside their space"
-        yield trouble("bounds") or Finding("bounds", OK, inside)
-        yield trouble("finite") or Finding("finite", OK, "no NaN and no infinity in observations")
+        agrees = f"{len(entries)} entries are as their spaces say"
+        if not record.is_dict:
+            agrees = f"observations are {entries[0].space.dtype} of shape {entries[0].shape}, as their space says"
+        yield from record.findings("type") or [Finding("type", OK, agrees)]
+        ranges = [f"{entry.name} from {entry.lowest:.4g} to {entry.highest:.4g}" for entry in entries]
+        inside = f"{', '.join(ranges)}, inside their space{'s' * (len(entries) > 1)}"
+        yield from record.findings("bounds") or [Finding("bounds", OK, inside)]
+        yield from record.findings("finite") or [Finding("finite", OK, "no NaN and no infinity in observations")]
+        yield from _check_entries(record)
     if record.num_steps:
-        yield trouble("reward") or _check_rewards(record.rewards)
+        yield from record.findings("reward") or [_check_rewards(record.rewards)]
     if not record.is_broken:
         yield _check_episodes(record, limit)
 
 
-def _check_wrapped(record: Rollout, known: set[str], env: Env) -> Finding:
-    """Return a problem that the environment has as offpcc makes it, but not as Gymnasium makes it.
+def _check_entries(record: Rollout) -> Iterator[Finding]:
+    """Yield what networks would see badly: entries that never change, dark images, and vectors of unlike scales."""
+    seen = [entry for entry in record.entries.values() if entry.count > 1]
+    for entry in seen:
+        if not entry.changes:
+            remedy = "fine if random actions cannot change it; else look for a camera or a sensor that is off"
+            text = f"{entry.name} never change{'s' * record.is_dict} (from {entry.lowest:.4g} to {entry.highest:.4g})"
+            yield Finding("observed", WARNING, text, remedy)
+        elif entry.is_image and entry.highest <= 1 and ("bytes", entry.key) not in record.troubles:
+            yield Finding("observed", WARNING, f"{entry.name}: {DARK}", LIGHTEN)
+    numbers = [entry for entry in seen if isinstance(entry.space, Box) and not entry.is_image]
+    if record.is_dict and numbers:
+        names = [f"{entry.name} {place}" for entry in numbers for place in range(entry.low.size)]
+        mean, std = (np.concatenate(parts) for parts in zip(*(entry.scales for entry in numbers), strict=True))
+        if text := unlike_scales(mean, std, names):
+            remedy = "bind normalize_observations, such as SAC.normalize_observations = True"
+            yield Finding("observed", NOTE, text, remedy)
 
-    `known` holds the kinds of problems that it already has as Gymnasium makes it.
+
+def _check_wrapped(record: Rollout, bare: Rollout, env: Env) -> Iterator[Finding]:
+    """Yield a problem that the environment has as offpcc makes it, but not as Gymnasium makes it.
+
+    Args:
+        record: The rollout as offpcc makes it.
+        bare: The rollout as Gymnasium makes it.
+        env: The environment as offpcc makes it.
     """
+    known = {kind for kind, _ in bare.troubles}
+    if record.is_broken and any(key and TROUBLES[kind][1] == FAULT for kind, key in bare.troubles):
+        return  # such an entry cannot be packed
     for kind, (_, level, remedy) in TROUBLES.items():
-        if kind in record.troubles and kind not in known:
-            return Finding("wrapped", level, f"as offpcc makes it, {record.troubles[kind]}", remedy)
-    text = f"agents see {_box_as_text(env.observation_space)} and act {_box_as_text(env.action_space)}"
-    return Finding("wrapped", OK, text)
+        if (kind, "") in record.troubles and kind not in known:
+            yield Finding("wrapped", level, f"as offpcc makes it, {record.troubles[kind, '']}", remedy)
+            return
+    text = f"agents see {_space_as_text(env.observation_space)} and act {_space_as_text(env.action_space)}"
+    yield Finding("wrapped", OK, text)
 
 
 def _check_rewards(rewards: list[float]) -> Finding:
@@ -392,8 +514,13 @@ def _check_episodes(record: Rollout, limit: int | None) -> Finding:
     return Finding("episodes", OK, text)
 
 
-def _box_as_text(space: gymnasium.Space[Any]) -> str:
-    assert isinstance(space, Box)
+def _space_as_text(space: gymnasium.Space[Any]) -> str:
+    if isinstance(space, PackedDict):
+        return repr(space.unpacked_shape)
+    if isinstance(space, Dict):
+        return ", ".join(f"{key!r} {_space_as_text(entry)}" for key, entry in PackedDict(space).entries.items())
+    if not isinstance(space, Box):
+        return str(space)
     same = np.unique(space.low).size == np.unique(space.high).size == 1
     bounds = f"[{space.low.min():.4g}, {space.high.max():.4g}]"
     return f"{space.shape} {space.dtype} {'in' if same else 'within'} {bounds}"
@@ -408,11 +535,17 @@ def _versions() -> Finding:
 def _spaces(env: Env) -> Finding:
     actions = env.action_space
     assert isinstance(actions, Box)
-    text = f"observation {_box_as_text(env.observation_space)}; action {_box_as_text(actions)}"
+    text = f"observation {_space_as_text(env.observation_space)}; action {_space_as_text(actions)}"
     fixed = np.flatnonzero(actions.low == actions.high)
     if fixed.size:
         remedy = "leave it out of action_space, or give it different bounds"
         return Finding("spaces", WARNING, f"action {fixed[0]} can only be {actions.low[fixed[0]]:.4g}; {text}", remedy)
+    entries = PackedDict(env.observation_space).entries if isinstance(env.observation_space, Dict) else {}
+    for key, entry in entries.items():
+        if isinstance(entry, Box) and may_be_meant_as_image(entry.shape, entry.dtype):
+            text = f"{key!r} is {entry.dtype} of shape {entry.shape}, which is read as a vector; {text}"
+            remedy = "if it is an image, make it uint8 from 0 to 255 with an axis for channels; else flatten it"
+            return Finding("spaces", WARNING, text, remedy)
     return Finding("spaces", OK, text)
 
 
@@ -499,7 +632,9 @@ def _measure_speed(env: Env, num_steps: int, seed: int) -> Finding:
     while num_taken < num_steps:
         num_taken += next(events).reward is not None
     rate = num_taken / max(time.perf_counter() - start, 1e-9)
-    drawn = ", each draws an image" if len(env.observation_space.shape or ()) == 3 else ""
+    space = env.observation_space
+    shape = space.unpacked_shape if isinstance(space, PackedDict) else space.shape or ()
+    drawn = ", each draws an image" if has_images(shape) else ""
     if drawn and "mujoco" in sys.modules:
         drawn += f"; MuJoCo draws by {backend()}"
     return Finding("speed", OK, f"{rate:,.0f} steps/s{drawn}")

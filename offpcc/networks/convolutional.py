@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Size, Sizes
 from offpcc.core import DictShape, State, has_images
-from offpcc.networks.encoders import Builder, Encoder, Identity, Inputs, InputShape, build_encoder
+from offpcc.networks.encoders import (
+    Builder,
+    Encoder,
+    Identity,
+    Inputs,
+    InputShape,
+    UnsuitedEncoderError,
+    build_encoder,
+)
 from offpcc.utils.errors import UserError
 
 
@@ -46,7 +54,7 @@ class Convolutional(Encoder):
         super().__init__(shape, **kwargs)
         if not has_images(shape.observation):
             entries = isinstance(shape.observation, DictShape)
-            raise UserError(
+            raise UnsuitedEncoderError(
                 f"a convolutional encoder needs images, but observations "
                 f"{'are a Dict without images' if entries else f'have the shape {shape.observation}'}: choose an "
                 f"algorithm without convolutions, such as sac or rsac"

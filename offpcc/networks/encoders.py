@@ -24,6 +24,10 @@ from offpcc.networks.numpy_inference import Array, Mirror
 from offpcc.utils.errors import UserError
 
 
+class UnsuitedEncoderError(UserError):
+    """The encoder reads images and observations have none, or the other way round."""
+
+
 class InputShape(NamedTuple):
     """Shape of an encoder's input at one step."""
 
@@ -194,11 +198,11 @@ def vector_dim(shape: tuple[int, ...]) -> int:
     """Return the number of features of an observation with this shape, flattened to a vector.
 
     Raises:
-        UserError: the observation is an image.
+        UnsuitedEncoderError: the observation is an image.
     """
     if has_images(shape):
         fault = f"of shape {shape} are images" if len(shape) == 3 else "have entries that are images"
-        raise UserError(
+        raise UnsuitedEncoderError(
             f"observations {fault} and need a convolutional encoder: choose a convolutional algorithm, such as csac or "
             f"crsac, or bind an encoder, or Recurrent.feature_extractor, to @Convolutional"
         )

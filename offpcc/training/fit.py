@@ -32,6 +32,7 @@ from offpcc.config.gin_files import text_of
 from offpcc.config.loading import check_writable, is_writable, plain_values, results_folder, values
 from offpcc.core import has_images
 from offpcc.data import Dataset, offline
+from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
 from offpcc.data.recording.episode_log import log_path
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import EnvironmentFault
@@ -83,6 +84,7 @@ from offpcc.utils.system import available_bytes
 from offpcc.utils.version import tell_changed
 
 OLD_BODIES = re.compile(r"^(Hopper|HalfCheetah|Walker2d|Ant)-v[0-3]$")  # no longer available; v4 behaves like v2
+FAR = 10  # times the steps that learning sees together; agents are told of longer episodes
 Announce = Callable[[str], None]
 print_line: Announce = functools.partial(print, flush=True)
 
@@ -629,7 +631,8 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
             one = OLD_BODIES.sub(r"\1-v4", data.recorded_in or "")
             advice = f"--env {one}, where the data was recorded, has some" if one else "--env NAME has some"
             messages.append(f"no environment is named, so there are no tests; {advice}")
-        return messages + _describe_frames(spec, experiment)
+        longest_recorded = int((data.rows.stops - data.rows.starts).max()) - 1  # the last row has only an observation
+        return [*messages, *_describe_segments(buffer, longest_recorded), *_describe_frames(spec, experiment)]
     assert spec.env is not None
     num_steps = spec.training["num_epochs"] * spec.training["num_steps_per_epoch"]
     is_registered = spec.env_function is None
@@ -641,7 +644,20 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
             f"{type(buffer).__name__}.capacity or train.num_epochs"
         )
     size = f"the replay buffer can come to {planned:,} bytes in {num_steps:,} steps"
-    return [size, *_describe_frames(spec, experiment)]
+    return [size, *_describe_segments(buffer, longest), *_describe_frames(spec, experiment)]
+
+
+def _describe_segments(buffer: Any, longest: int | None) -> list[str]:
+    """Return a note if an agent with memory learns from segments that are far shorter than the longest episode."""
+    if not isinstance(buffer, RecurrentReplayBuffer) or buffer.segment_len is None or longest is None:
+        return []
+    seen = buffer.segment_len + buffer.burn_in
+    if longest <= FAR * seen:
+        return []
+    return [
+        f"note: learning sees {seen} steps together, of episodes of up to {longest:,}: the agent cannot learn to "
+        f"remember longer (RecurrentReplayBuffer.segment_len and burn_in; docs/partial_observability.md)"
+    ]
 
 
 def _describe_frames(spec: RunSpec, experiment: Experiment) -> list[str]:

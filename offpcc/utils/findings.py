@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 OK, NOTE, WARNING, FAULT = "ok", "note", "warning", "FAULT"
+DARK = "no pixel is above 1"
+LIGHTEN = "multiply fractions by 255 before they become bytes, because networks divide bytes by 255"
+UNLIKE = 10.0  # ratio of largest to smallest standard deviation; above it, networks hardly see the smaller column
+ROUNDING = 1e-6  # of a column's mean; a smaller standard deviation is float32 rounding, so the column is constant
 
 
 @dataclass(frozen=True)
@@ -44,3 +53,30 @@ class Diagnosis:
         if warned:
             parts.append(f"{warned} warning{'s' * (warned > 1)}")
         return f"{self.name}: {', '.join(parts)}" + ("; fix it before training in it" if faults else "")
+
+
+def unlike_scales(mean: NDArray[Any], std: NDArray[Any], names: Sequence[str] = ()) -> str:
+    """Describe two observation columns of unlike scales; "" if there are none. Constant columns do not count.
+
+    Args:
+        mean: the mean of each column.
+        std: the standard deviation of each column.
+        names: the name of each column; default: "observation" with its index, such as "observation (0, 3)".
+    """
+    moving = np.flatnonzero(std > ROUNDING * np.abs(mean))
+    if not moving.size:
+        return ""
+    scales = std.ravel()[moving]
+    small, large = scales.argmin(), scales.argmax()
+    if scales[large] <= UNLIKE * scales[small]:
+        return ""
+
+    def name(place: int) -> str:
+        if names:
+            return names[place]
+        column = tuple(map(int, np.unravel_index(place, std.shape)))  # 3, or (0, 3) for several axes
+        return f"observation {column[0] if len(column) == 1 else column}"
+
+    return (
+        f"{name(moving[large])} spreads by {scales[large]:.3g}, but {name(moving[small])} by {scales[small]:.3g} only"
+    )

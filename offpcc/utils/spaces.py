@@ -30,6 +30,16 @@ def is_image(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and sum(size >= MINIMAL_FRAME for size in shape) >= 2
 
 
+def may_be_meant_as_image(shape: tuple[int, ...], dtype: Any) -> bool:
+    """Check whether an entry of a Dict observation is read as a vector, though its shape is that of an image.
+
+    These are entries like images of another type than uint8, and uint8 entries (height, width) without channels.
+    """
+    if np.dtype(dtype) == np.uint8:
+        return len(shape) == 2 and min(shape) >= MINIMAL_FRAME
+    return is_image(shape)
+
+
 def channels_last(shape: tuple[int, ...]) -> bool:
     """Check whether the shape of an image is (height, width, channels)."""
     return is_image(shape) and shape[-1] < min(shape[:2]) and shape[0] >= MINIMAL_FRAME
@@ -102,6 +112,11 @@ class DictShape(tuple[int, ...]):
         """The numbers of all vectors, which come first."""
         return sum(part.shape[0] for part in self.vectors)
 
+    @property
+    def number_names(self) -> list[str]:
+        """The names of these numbers, such as "'place' 0", for messages."""
+        return [f"{part.key!r} {place}" for part in self.vectors for place in range(part.shape[0])]
+
 
 class PackedDict(spaces.Box):
     """Space of packed Dict observations: one uint8 array (D,), the bytes of all vectors, then those of all images.
@@ -109,7 +124,7 @@ class PackedDict(spaces.Box):
     Buffers, recordings and data sets store these bytes, which take as much memory as the entries themselves. Networks
     see them as float32 numbers, see `unpack`. An entry becomes a vector or an image:
 
-    - an image: a Box of uint8 with three axes, with channels first or last;
+    - an image: a Box of uint8 with three axes, with channels first or last, and 8 or more pixels high and wide;
     - a vector of float32: any other Box, flattened; `MultiBinary`;
     - a vector of zeros and ones: `Discrete` and `MultiDiscrete`, one-hot.
 
@@ -174,7 +189,8 @@ class PackedDict(spaces.Box):
 
         Args:
             observation: the entries by key, as the environment returns them.
-            axes: leading axes of every entry, such as (N,) for N observations at once.
+            axes: leading axes of every entry, such as (N,) for N observations at once. Images may be of any integers
+                from 0 to 255.
 
         Raises:
             ValueError: an entry is missing, or has another shape than its space; or a number is NaN or infinite.
@@ -188,6 +204,8 @@ class PackedDict(spaces.Box):
             packed.append(np.concatenate(numbers, -1).view(np.uint8))
         for part in shape.images:
             image, space = np.asarray(given[part.key]), self.entries[part.key]
+            if image.dtype.kind in "iu" and image.dtype != np.uint8 and (image == image.astype(np.uint8)).all():
+                image = image.astype(np.uint8)
             if image.shape != (*axes, *(space.shape or ())) or image.dtype != np.uint8:
                 raise ValueError(_unlike(part.key, image, space))
             packed.append(channels_first(image, space.shape or ()).reshape(*axes, -1))

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
+import offpcc
+import offpcc.cli.train  # registers what gin can configure
 from offpcc.cli.main import parse
 from offpcc.cli.messages import TrainOptions
 from offpcc.cli.train import make_spec
@@ -53,6 +54,22 @@ def test_a_window_beyond_what_learning_sees_is_told(begin, recwarn):
     messages = begin(*words, "GPT.context_length=26", algo="rsac").messages
     assert "looks back 26 steps, but learning sees 25 of them together" in messages[-1]
     assert not recwarn.list, "it is told once"
+
+
+def test_segments_far_shorter_than_episodes_are_told(begin, tmp_path):
+    """An episode of pendulum-p has 200 steps."""
+    long, short = (
+        ["--gin", f"RecurrentReplayBuffer.segment_len={steps}", "--gin", "RecurrentReplayBuffer.burn_in=4"]
+        for steps in (16, 15)
+    )
+    words = ("--env", "pendulum-p-v0", *CONFIG)
+    told = "learning sees 19 steps together, of episodes of up to 200: the agent cannot learn to remember longer"
+    assert not any("steps together, of" in message for message in begin(*words, *long, algo="rsac").messages)
+    assert sum(told in message for message in begin(*words, *short, algo="rsac").messages) == 1
+    assert not any("steps together, of" in message for message in begin(*words, algo="sac").messages)
+    offpcc.collect("pendulum-v0", None, steps=400).save(tmp_path / "data.hdf5")
+    data = ("--env", "pendulum-p-v0", "--dataset", str(tmp_path / "data.hdf5"), "--config", "test/offline_short.gin")
+    assert sum(told in message for message in begin(*data, *short, algo="rbc").messages) == 1
 
 
 def test_a_run_that_will_end_before_its_first_update_is_told(begin):

@@ -8,7 +8,7 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text
 
 from offpcc.envs import make as making
 from offpcc.envs.check import TROUBLES, examine
@@ -507,6 +507,139 @@ def test_what_cannot_be_made_is_told_in_one_line(register, make, words):
 def test_an_unknown_name():
     with pytest.raises(UnsuitableEnvironment, match=r"did you mean .*pendulum-p-v0"):
         examine("pendulum-q-v0")
+
+
+# Dict observations ------------------------------------------------------------------------------------------------
+
+
+class Entries(Healthy):
+    """A Dict observation with an entry of each kind."""
+
+    observation_space = Dict(
+        camera=Box(0, 255, (8, 9, 3), np.uint8),
+        arm=Dict(x=Healthy.observation_space, count=Box(-3, 3, (), np.int64)),
+        choice=Discrete(3, start=1),
+        switches=MultiDiscrete([2, 3]),
+        flags=MultiBinary(2),
+    )
+
+    def reset(self, **kwargs):
+        x, info = super().reset(**kwargs)
+        return self.observe(x), info
+
+    def step(self, action):
+        x, *others = super().step(action)
+        return self.observe(x), *others
+
+    def observe(self, x):
+        draw = self.np_random.integers
+        camera = draw(0, 256, (8, 9, 3), np.uint8)
+        arm = {"x": x, "count": draw(-3, 4, (), np.int64)}
+        return {
+            "camera": camera, "arm": arm, "choice": int(draw(1, 4)), "switches": draw(0, [2, 3]),
+            "flags": draw(0, 2, 2),
+        }  # fmt: skip
+
+
+def entry(key, change, space=None):
+    """The environment with another entry, and maybe with another space of it."""
+
+    class Changed(Entries):
+        observation_space = Dict({**Entries.observation_space.spaces, **({key: space} if space else {})})
+
+        def observe(self, x):
+            seen = super().observe(x)
+            if key.startswith("arm/"):
+                seen["arm"][key[4:]] = change(seen["arm"][key[4:]])
+            else:
+                seen[key] = change(seen.get(key, x))
+            return seen
+
+    return Changed
+
+
+FAR = entry("far", lambda x: x * 1000, Box(-1e5, 1e5, (2,), np.float32))
+MAP = entry("map", lambda x: np.resize(x, (8, 8, 1)), Box(-10, 10, (8, 8, 1), np.float32))
+
+
+def test_a_dict_is_examined_entry_by_entry(register):
+    diagnosis = examine(register(Entries), STEPS)
+    assert [(finding.check, finding.level) for finding in diagnosis.findings] == [(check, OK) for check in CHECKS]
+    found = {finding.check: finding.found for finding in diagnosis.findings}
+    for text in ("'arm/x' (2,) float32 in [-10, 10]", "'camera' (8, 9, 3) uint8", "'choice' Discrete(3, start=1)"):
+        assert text in found["spaces"]
+    for text in ("'arm/count' from -3 to 3", "'choice' from 1 to 3", "'flags' from 0 to 1", "'switches' from 0 to 2"):
+        assert text in found["bounds"]
+    assert (
+        "agents see arm/count (1,), arm/x (2,), choice (3,), flags (2,), switches (5,), camera (3, 8, 9)"
+        in (found["wrapped"])
+    )
+    assert "each draws an image" in found["speed"]
+
+
+def test_each_entry_with_a_fault_has_its_own_finding(register):
+    class Two(entry("choice", lambda choice: choice + 1)):
+        def observe(self, x):
+            seen = super().observe(x)
+            seen["arm"]["x"] = seen["arm"]["x"] + 20
+            return seen
+
+    found = [finding.found for finding in examine(register(Two), STEPS).findings if finding.check == "bounds"]
+    assert len(found) == 2
+    assert "for 'arm/x', whose high bound is 10" in found[0]
+    assert "gave 4 for 'choice', whose high bound is 3" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("environment", "check", "level", "words"),
+    [
+        (entry("arm/x", lambda x: x + 20), "bounds", FAULT, ["at index 0 for 'arm/x', whose high bound is 10"]),
+        (entry("arm/x", lambda x: x * np.nan), "finite", FAULT, ["gave nan at index 0 for 'arm/x'"]),
+        (entry("arm/x", np.float64), "type", WARNING, ["type float64 for 'arm/x', its space says float32"]),
+        (entry("arm/x", lambda x: x[:1]), "type", FAULT, ["type float32 for 'arm/x', its space says (2,)"]),
+        (entry("camera", lambda image: image / 255), "type", FAULT, ["float64 for 'camera', its space says uint8"]),
+        (entry("camera", lambda image: image[..., 0]), "type", FAULT, ["shape (8, 9) and type uint8 for 'camera'"]),
+        (entry("camera", lambda image: image // 128), "observed", WARNING, ["'camera': no pixel is above 1", "by 255"]),
+        (entry("camera", np.zeros_like), "observed", WARNING, ["'camera' never changes (from 0 to 0)", "a camera"]),
+        (entry("choice", lambda _: 2), "observed", WARNING, ["'choice' never changes (from 2 to 2)"]),
+        (entry("choice", lambda choice: choice - 1), "bounds", FAULT, ["gave 0 for 'choice', whose low bound is 1"]),
+        (entry("choice", float), "type", FAULT, ["a float for 'choice', its space says int64"]),
+        (entry("switches", lambda two: two + 1), "bounds", FAULT, ["'switches', whose high bound is"]),
+        (entry("flags", lambda two: two * 2), "bounds", FAULT, ["for 'flags', whose high bound is 1"]),
+        (FAR, "observed", NOTE, ["'far' ", "spreads by", "normalize_observations"]),
+        (MAP, "spaces", WARNING, ["'map' is float32 of shape (8, 8, 1)", "make it uint8"]),
+    ],
+)  # fmt: skip
+def test_an_entry_that_is_wrong_is_named_and_nothing_else(find, environment, check, level, words):
+    found, others = find(environment, check)
+    assert found.level == level, found
+    for word in words:
+        assert word in f"{found.found}; {found.remedy}"
+    assert not others
+
+
+def test_a_missing_entry_is_named(find):
+    class Missing(Entries):
+        def observe(self, x):
+            seen = super().observe(x)
+            del seen["camera"]
+            return seen
+
+    found, _ = find(Missing, "type")
+    assert (found.level, found.found) == (FAULT, "the reset of episode 1 gave a dict without 'camera'")
+
+
+def test_entries_that_wrappers_leave_out_may_be_of_any_kind(register):
+    class Named(Entries):
+        observation_space = Dict({**Entries.observation_space.spaces, "name": Text(5)})
+
+        def observe(self, x):
+            return {**super().observe(x), "name": "cart"}
+
+    options = making.EnvOptions(wrappers=[lambda env: gymnasium.wrappers.FilterObservation(env, ["camera", "choice"])])
+    diagnosis = examine(register(Named), STEPS, options=options)
+    assert {finding.level for finding in diagnosis.findings} == {OK}
+    assert "agents see choice (3,), camera (3, 8, 9)" in str(diagnosis.findings)
 
 
 # What is left behind ----------------------------------------------------------------------------------------------

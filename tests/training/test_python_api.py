@@ -1,6 +1,7 @@
 """What Python users call, beyond the README: functions for environments, constructors, and what a process keeps."""
 
 import concurrent.futures
+import dataclasses
 import functools
 import importlib.util
 import inspect
@@ -18,6 +19,7 @@ from test_resume import assert_same
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS
+from offpcc.data.checks.check import NOTICES
 from offpcc.data.datasets.load import load
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.networks import Recurrent
@@ -496,6 +498,32 @@ def test_a_data_set_is_saved_and_joined(tmp_path):
         )
     with pytest.raises(TypeError):
         one + 3
+
+
+def test_joining_data_of_different_environments_is_told_or_refused():
+    def recorded(name, metadata, size=2):
+        data = offpcc.Dataset.from_arrays(
+            observations=np.random.default_rng(0).normal(size=(20, size)), actions=np.zeros((20, 1)),
+            rewards=np.zeros(20), terminations=np.arange(20) % 10 == 9, action_range=(-1, 1), name=name,
+        )  # fmt: skip
+        return dataclasses.replace(data, metadata=metadata)
+
+    def told(one, other):
+        notices = (one + other).notices
+        assert all(notice.kind in NOTICES for notice in notices)
+        return [notice.text for notice in notices if notice.kind == "origins"]
+
+    one, same, unknown = (recorded(*given) for given in (("a", {"env": "A-v0"}), ("b", {"env": "A-v0"}), ("c", {})))
+    assert told(one, same) == told(one, unknown) == []
+    (text,) = told(one, recorded("b", {"env": "B-v0"}))
+    assert text.startswith("a was recorded in A-v0, but b recorded in B-v0, both with observations float32 (2,) and")
+    plain, noisy = (recorded(name, {"env": "A-v0", "seen_through": to}) for name, to in (("a", "[]"), ("b", '["N()"]')))
+    (text,) = told(plain, noisy)
+    assert text.startswith("a was seen through [], but b seen through ['N()']")
+    with pytest.raises(
+        UserError, match=r"a, recorded in A-v0, has obs.* \(2,\), but b, recorded in B-v0, has .*\(3,\)"
+    ):
+        one + recorded("b", {"env": "B-v0"}, size=3)
 
 
 def test_a_step_that_leads_nowhere_is_not_saved(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +16,15 @@ from offpcc.core import is_image
 from offpcc.data.checks import env_fit, termination
 from offpcc.data.checks import episodes as episode_findings
 from offpcc.data.checks.episodes import BEFORE_RESET, MARK_ENDS, SHUFFLED, SINGLE_STEPS, are_shuffled, told_of_lengths
-from offpcc.data.checks.summary_stats import Motion, Spread, by_column, unlike_scales
+from offpcc.data.checks.summary_stats import LARGEST_SAMPLE, Motion, Spread, by_column, is_constant
 from offpcc.data.datasets import metadata
-from offpcc.data.datasets.columns import Range, SpoiledData, check_room
+from offpcc.data.datasets.columns import Array, Range, SpoiledData, check_room
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import recorded_in
 from offpcc.envs.d4rl.catalog import normalized_score, reference_returns
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils.errors import UserError
-from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Diagnosis, Finding
+from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
 
 __all__ = ["Examination", "examine", "refused"]
 
@@ -33,7 +33,6 @@ BATCH = 256  # default batch size; with fewer transitions, every batch contains 
 FEW_EPISODES = 5  # agents with memory draw whole episodes; fewer show too little variety
 LONGEST_NOTE = 200  # characters; longer metadata values are not shown
 SPARSE = 0.99  # fraction of zero rewards; a batch of 256 then has only two or three others
-LARGEST_SAMPLE = 2**22  # numbers in the sample for the standard deviations of columns
 NARROW = 0.1  # of the range; actions that stay below it are probably in other units
 # If more than half of all numbers are at a bound, the likelihoods of a squashed policy say little.
 AT_BOUND, SATURATED = 0.999, 0.5
@@ -67,6 +66,8 @@ NOTICES = {
     "resets": ("resets", NOTE, f"fine; to keep these steps, {BEFORE_RESET}"),
     "rewards": ("rewards", NOTE, "fine if they were recorded through the same wrapper"),
     "scales": ("observed", NOTE, "bind normalize_observations = True"),
+    "whole numbers": ("observed", NOTE, "fine if they are numbers, such as counts"),
+    "origins": ("source", WARNING, "fine if they are one task, such as two versions of it"),
     "remark": ("remark", NOTE, ""),
 }
 
@@ -118,11 +119,12 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
         noticed[check].append(Finding(check, level, text, remedy))
     lengths, returns = Spread.of("episode length", data.lengths), Spread.of("episode return", data.returns)
     rewards = Spread.of("reward", data.rewards)
-    numbers, actions = by_column("observation", data.observations), by_column("action", data.actions)
+    entries, actions = _entries(recorded), by_column("action", data.actions)
+    numbers = {key: by_column(repr(key) if key else "observation", entry) for key, entry in entries.items()}
     motion = Motion.of(data)
     findings = [
         _source(data),
-        _size(data),
+        _size(recorded),
         *episode_findings.ends(data, motion, noticed.pop("ends", [])),
         episode_findings.time_limit(data, env.spec.max_episode_steps if env is not None and env.spec else None),
         *noticed.pop("jumps", [Finding("jumps", OK, "next observations are the following rows")]),
@@ -135,13 +137,20 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
         *_score(data, env),
         _rewards(data, rewards),
         *noticed.pop("rewards", []),
-        *_observed(data, numbers),
+        *_observed(recorded, data, entries, numbers, noticed.pop("observed", [])),
         *_actions(data, actions, noticed.pop("actions", []), bounds),
-        episode_findings.copies(data),
+        episode_findings.copies(recorded),
         *(env_fit.fits(recorded, env) if env is not None else []),
         *(finding for left in noticed.values() for finding in left),
     ]
-    return Examination(data.name, tuple(findings), (lengths, returns, rewards, *numbers, *actions))
+    observed = [spread for spreads in numbers.values() for spread in spreads]
+    return Examination(data.name, tuple(findings), (lengths, returns, rewards, *observed, *actions))
+
+
+def _entries(data: Dataset) -> dict[str, Array]:
+    """Return the entries of Dict observations by key; other observations under the key ""."""
+    space = data.observation_space
+    return {"": data.observations} if space is None else space.split(data.observations)
 
 
 def _source(data: Dataset) -> Finding:
@@ -208,12 +217,37 @@ def _rewards(data: Dataset, spread: Spread) -> Finding:
     return Finding("rewards", OK, text)
 
 
-def _observed(data: Dataset, spreads: Sequence[Spread]) -> list[Finding]:
-    """Check for constant observation columns and for columns of very different scales."""
-    found, shape = [], data.observations.shape[1:]
-    if text := _constant(spreads, "column"):
-        remedy = "hide them by DropIndices, unless the environment of the tests shows the same numbers there"
-        found.append(Finding("observed", WARNING, text, remedy))
+def _observed(
+    recorded: Dataset,
+    data: Dataset,
+    entries: Mapping[str, Array],
+    spreads: Mapping[str, Sequence[Spread]],
+    noticed: Sequence[Finding],
+) -> list[Finding]:
+    """Check for what never changes, for dark images and for columns of very different scales.
+
+    Args:
+        recorded: The data.
+        data: The same, with the vectors of Dict observations as one array.
+        entries: The entries of Dict observations by key, or all observations under the key "".
+        spreads: The statistics of their columns.
+        noticed: What is part of the result.
+    """
+    found, shape = [*noticed], data.observations.shape[1:]
+    space = recorded.observation_space
+    for key, entry in entries.items():
+        name, is_still = f"{key!r}: " if key else "", is_image(entry.shape[1:]) and bool(key) and is_constant(entry)
+        text = "no pixel ever changes" if is_still else _constant(spreads[key], "number" if key else "column")
+        if text:
+            remedy = "hide them by DropIndices, unless the environment of the tests shows the same numbers there"
+            if key:
+                remedy = (
+                    "leave them out, a whole entry by gymnasium.FilterObservation, unless the environment of the tests "
+                    "shows the same there"
+                )
+            found.append(Finding("observed", WARNING, f"{name}{text}", remedy))
+        elif is_image(entry.shape[1:]) and entry.dtype == np.uint8 and spreads[key][0].highest <= 1:
+            found.append(Finding("observed", WARNING, f"{name}{DARK}", LIGHTEN))
     if not is_image(shape):
         most_rows = max(LARGEST_SAMPLE // math.prod(shape), 1)
         sample = data.observations[:: math.ceil(len(data.observations) / most_rows)].reshape(-1, math.prod(shape))
@@ -222,15 +256,18 @@ def _observed(data: Dataset, spreads: Sequence[Spread]) -> list[Finding]:
             np.array([measure(column, dtype=np.float64) for column in sample.T]).reshape(shape)
             for measure in (np.mean, np.std)
         )
-        if text := unlike_scales(mean, std):
+        if text := unlike_scales(mean, std, [] if space is None else space.unpacked_shape.number_names):
             remedy = (
                 "bc, td3_bc, iql, cql and bcq normalise by default; for others, and where a config has it False, bind "
                 "normalize_observations, such as SAC.normalize_observations = True"
             )
             found.append(Finding("observed", NOTE, text, remedy))
-    low, high = min(spread.lowest for spread in spreads), max(spread.highest for spread in spreads)
-    text = f"observations are {data.observations.dtype} of shape {shape}, from {low:.4g} to {high:.4g}"
-    return found or [Finding("observed", OK, text)]
+    shown = []
+    for key, entry in entries.items():
+        low, high = min(spread.lowest for spread in spreads[key]), max(spread.highest for spread in spreads[key])
+        name = f"{key!r} is" if key else "observations are"
+        shown.append(f"{name} {entry.dtype} of shape {entry.shape[1:]}, from {low:.4g} to {high:.4g}")
+    return found or [Finding("observed", OK, "; ".join(shown))]
 
 
 def _constant(spreads: Sequence[Spread], noun: str) -> str:

@@ -7,8 +7,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.wrappers import NormalizeReward
 
+from offpcc.core import PackedDict
 from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Notice, recorded_wrappers
@@ -40,6 +42,47 @@ def told_of_rewards(env: gymnasium.Env[Any, Any]) -> list[Notice]:
     return [Notice("rewards", f"{text}: compare returns with care")] if changing else []
 
 
+def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape: tuple[int, ...], name: str) -> None:
+    """Check that Dict observations have the entries that the environment has.
+
+    Args:
+        env: an environment that packs its observations.
+        space: the space of the data, if its observations are Dicts.
+        shape: the shape of a recorded observation.
+        name: the name of the data.
+
+    Raises:
+        UserError: the data and the environment have other entries.
+    """
+    seen = env.observation_space
+    if not isinstance(seen, PackedDict):
+        if space is None:
+            return
+        raise UserError(
+            f"{name} holds Dict observations ({space.unpacked_shape!r}), but those of {name_of(env)} are arrays; name "
+            f"the environment it was recorded in, or leave --env out"
+        )
+    if space is not None and space.is_like(seen):
+        return
+    held = f"observations of shape {shape}" if space is None else f"Dict observations ({space.unpacked_shape!r})"
+    remedy = "name the environment it was recorded in"
+    if space is None:
+        remedy += "; data whose vectors are joined in one array need make.wrappers=[@gymnasium.FlattenObservation]"
+    else:
+        ours = {part.key: part.shape for part in space.unpacked_shape.parts}
+        sizes = {part.key: part.shape for part in seen.unpacked_shape.parts}
+        for key, entry in seen.entries.items():
+            is_choice = isinstance(entry, spaces.Discrete | spaces.MultiDiscrete)
+            if is_choice and ours.get(key, sizes[key]) != sizes[key]:
+                remedy = (
+                    f"{key!r} is a choice, {entry}: write it one-hot, as offpcc collect does, or give the space, "
+                    f"offpcc.Dataset.from_arrays(..., "
+                    f"observation_space=gymnasium.make({name_of(env)!r}).observation_space)"
+                )
+                break
+    raise UserError(f"{name} holds {held}, but {name_of(env)} has a Dict ({seen.unpacked_shape!r}); {remedy}")
+
+
 def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     """Check whether the data fits the environment. The environment's current episode is lost."""
     name, found = name_of(env), []
@@ -49,12 +92,18 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
         found.append(Finding("env", FAULT, text, "name the environment it was recorded in"))
     fine = f"its actions have {wanted} numbers, as the recorded ones do"
     try:
+        check_entries(env, data.observation_space, data.observations.shape[1:], data.name)
         seen = _first_episode_seen(data, env)
     except UserError as error:
         return [*found, Finding("env", FAULT, error.message)]
     if seen is not None:
         recorded = f"{data.observations.dtype} of shape {data.observations.shape[1:]}"
-        fine = f"the agent in {name} sees {seen.dtype} of shape {seen.shape[1:]}, where {recorded} was recorded; {fine}"
+        space = data.observation_space
+        entries = "" if space is None else f" (the bytes of {space.unpacked_shape!r})"
+        fine = (
+            f"the agent in {name} sees {seen.dtype} of shape {seen.shape[1:]}{entries}, where {recorded} was recorded; "
+            f"{fine}"
+        )
     return found or [Finding("env", OK, fine)]
 
 

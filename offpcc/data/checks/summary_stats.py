@@ -7,13 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from offpcc.data.datasets.columns import Array
+from offpcc.data.datasets.columns import Array, blocks
 from offpcc.data.datasets.dataset import Dataset
 
 SAMPLE = 100_000  # numbers in the sample for percentiles: fast, and enough for three digits
+LARGEST_SAMPLE = 2**22  # numbers in the sample for standard deviations, and of the images of Dict observations
 MOST_COLUMNS = 150  # with their own statistics; more are an image or a point cloud
-UNLIKE = 10.0  # ratio of largest to smallest standard deviation; above it, networks hardly see the smaller column
-ROUNDING = 1e-6  # of a column's mean; a smaller standard deviation is float32 rounding, so the column is constant
 
 
 class Spread(NamedTuple):
@@ -51,22 +50,15 @@ class Spread(NamedTuple):
 def by_column(what: str, numbers: Array) -> list[Spread]:
     """Return the statistics of each column; of all columns together for images or too many columns."""
     if numbers.ndim > 2 or numbers.shape[1] > MOST_COLUMNS:
+        if not numbers.flags.c_contiguous:  # a part of packed Dict observations, of which all would be copied
+            numbers = numbers[:: math.ceil(numbers.size / LARGEST_SAMPLE)]
         return [Spread.of(what, numbers)]
     return [Spread.of(f"{what} {place}", numbers[:, place]) for place in range(numbers.shape[1])]
 
 
-def unlike_scales(mean: Array, std: Array) -> str:
-    """Describe two observation columns of unlike scales; "" if there are none. Constant columns do not count."""
-    moving = np.flatnonzero(std > ROUNDING * np.abs(mean))
-    if not moving.size:
-        return ""
-    scales = std.ravel()[moving]
-    small, large = scales.argmin(), scales.argmax()
-    if scales[large] <= UNLIKE * scales[small]:
-        return ""
-    columns = (tuple(map(int, np.unravel_index(moving[place], std.shape))) for place in (large, small))
-    wide, narrow = (column[0] if len(column) == 1 else column for column in columns)  # 3, or (0, 3) for several axes
-    return f"observation {wide} spreads by {scales[large]:.3g}, but observation {narrow} by {scales[small]:.3g} only"
+def is_constant(numbers: Array) -> bool:
+    """Check whether all rows are equal. It stops at the first block with another one."""
+    return all((numbers[rows] == numbers[0]).all() for rows in blocks(numbers))
 
 
 MIN_STEPS = 100  # with fewer, the ordinary step size is unknown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,8 +33,16 @@ from offpcc.data.datasets.columns import (
     read_numbers,
     with_our_names,
 )
-from offpcc.data.datasets.dict_columns import DictColumn, PackedRows
-from offpcc.data.datasets.metadata import Notice, action_range, infos_of_steps, num_whole_episodes, small_value
+from offpcc.data.datasets.dict_columns import DictColumn, PackedRows, told_of_choices
+from offpcc.data.datasets.metadata import (
+    Notice,
+    action_range,
+    infos_of_steps,
+    num_whole_episodes,
+    recorded_in,
+    recorded_wrappers,
+    small_value,
+)
 from offpcc.data.recording.episode_log import Ending, Episode
 from offpcc.data.recording.hdf5_writer import NUM_WHOLE, check_output, write_recording
 from offpcc.utils.errors import UserError, first_line
@@ -223,7 +231,8 @@ class Dataset:
             action_range: lowest and highest action of the recording, which are scaled to -1 and 1. By default the
                 bounds of the environment that the agent is trained for.
             observation_space: the space of Dict observations. Needed if there are choices, such as `Discrete`, that
-                are not one-hot; else it is derived from the arrays.
+                are not one-hot, or images that are not uint8. Without it, arrays of uint8 with three axes per step are
+                images, and all others are vectors.
             name: the name for messages.
 
         Raises:
@@ -271,6 +280,7 @@ class Dataset:
             raise UserError(f"{name}: max_episode_steps is {limit!r}; it has to be a whole number above 0, or None")
         columns = with_our_names(columns, name, found)
         space: PackedDict | None = getattr(columns["observations"], "space", None)
+        integers: list[str] = getattr(columns["observations"], "integers", [])
         if hasattr(columns.get("next_observations", columns["observations"]), "space") != (space is not None):
             raise UserError(f"{name}: of observations and next_observations one has entries by key; give both so")
         num_steps = check_shapes(columns, name)
@@ -292,7 +302,7 @@ class Dataset:
         last = last_steps(observations, terminations, truncations, following, name, is_sure)
         is_whole = is_end[last.stops - 1]
         is_whole[num_whole:] &= num_whole is None
-        notices = [*last.notices]
+        notices = [*last.notices, *([] if space is None else told_of_choices(space, integers, observations))]
         if flags is None and (limit or following is None or not shows_ends(last, observations)):
             text = "an episode that a time limit ended goes on in the next one, unless max_episode_steps is given"
             if limit:
@@ -365,7 +375,7 @@ class Dataset:
         read: list[_Episode] = []
         for number, episode in enumerate(episodes):
             read.append(_read_episode(episode, f"{name}, episode {number}", space))
-            space = read[0].space
+            space, integers = read[0].space, read[0].integers
         if not read:
             raise UserError(f"{name}: there are no episodes; give one or more")
         for number, episode in enumerate(read):
@@ -383,7 +393,7 @@ class Dataset:
         observed: dict[str, Column] = {}
         for key, rows in (("observations", slice(-1)), ("next_observations", slice(1, None))):
             joined = np.concatenate([episode.observations[rows] for episode in read])
-            observed[key] = joined if space is None else PackedRows(joined, space)
+            observed[key] = joined if space is None else PackedRows(joined, space, integers)
         columns: dict[str, Column] = {
             **observed,
             "actions": np.concatenate([episode.actions for episode in read]),
@@ -456,6 +466,8 @@ class Dataset:
 
     def __add__(self, other: Dataset) -> Dataset:
         """Return a dataset of the episodes of both, first those of this one. Infos, and metadata that differ, are lost.
+
+        A notice says if they were recorded in different environments, or through different wrappers.
 
         Raises:
             UserError: observations or actions are unlike.
@@ -562,6 +574,7 @@ class _Episode(NamedTuple):
     rewards: Array  # (L,)
     terminated: bool
     space: PackedDict | None
+    integers: list[str]  # see `DictColumn`
 
 
 def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space: PackedDict | None) -> _Episode:
@@ -580,10 +593,11 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
                 f"{where}: {len(given)} parts; an episode is (observations, actions, rewards, terminated), or a "
                 f"mapping of these names. {SAY_HOW_IT_ENDED}"
             )
+    integers: list[str] = []
     if isinstance(given[0], Mapping):
         parts = {part: as_column(array, f"{where}: observations/{part}") for part, array in entries_of(given[0])}
         packed = DictColumn(parts, space, f"{where}: observations")
-        space, given[0] = packed.space, packed[: packed.shape[0]]
+        space, integers, given[0] = packed.space, packed.integers, packed[: packed.shape[0]]
     elif space is not None:
         raise UserError(f"{where}: observations are one array, but the observation space is a Dict; give a mapping")
     columns = {key: as_column(value, f"{where}: {key}") for key, value in zip(REQUIRED, given, strict=True)}
@@ -608,6 +622,7 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
         read_numbers(columns["rewards"], f"{where}: rewards").reshape(length),
         bool(flags[-1]),
         space,
+        integers,
     )
 
 
@@ -617,9 +632,14 @@ def joined(one: Dataset, other: Dataset) -> Dataset:
     Raises:
         UserError: observations or actions are unlike.
     """
+    origins = [_known(recorded_in, each) for each in (one, other)]
+    first, second = (
+        each.name if origin in (None, each.name) else f"{each.name}, recorded in {origin},"
+        for each, origin in zip((one, other), origins, strict=True)
+    )
     facts = {
-        "observations": [f"{each.observations.dtype} {each.observations.shape[1:]}" for each in (one, other)],
         "entries": [str(getattr(each.observation_space, "unpacked_shape", None)) for each in (one, other)],
+        "observations": [f"{each.observations.dtype} {each.observations.shape[1:]}" for each in (one, other)],
         "actions": [f"{each.actions.shape[1:]}" for each in (one, other)],
         "action_range": [_range_text(each.action_range) for each in (one, other)],
         "discrete_actions": [str(each.discrete_actions) for each in (one, other)],
@@ -628,7 +648,15 @@ def joined(one: Dataset, other: Dataset) -> Dataset:
         if ours != theirs:
             is_missing = name == "action_range" and "None" in (ours, theirs)
             remedy = "give it to the other by with_range" if is_missing else "join data of one environment"
-            raise UserError(f"{one.name} has {name} {ours}, but {other.name} has {theirs}; {remedy}")
+            raise UserError(f"{first} has {name} {ours}, but {second} has {theirs}; {remedy}")
+    wrappers = [_known(recorded_wrappers, each) for each in (one, other)]
+    told = []
+    for what, (ours, theirs) in (("recorded in", origins), ("seen through", wrappers)):
+        if ours != theirs and None not in (ours, theirs):
+            shapes = f"observations {facts['observations'][0]} and actions {facts['actions'][0]}"
+            text = f"{one.name} was {what} {ours}, but {other.name} {what} {theirs}, both with {shapes}"
+            told = [Notice("origins", f"{text}: an agent learns from both as from one task")]
+            break
     names = (*REQUIRED, "truncations", "final_observations", "last_is_transition", "is_whole")
     arrays: dict[str, Any] = {name: np.concatenate([getattr(each, name) for each in (one, other)]) for name in names}
     both = dict(_plain_metadata(one).items() & _plain_metadata(other).items())
@@ -637,12 +665,19 @@ def joined(one: Dataset, other: Dataset) -> Dataset:
         one,
         **arrays,
         stops=np.concatenate([one.stops, other.stops + one.num_steps]),
-        notices=tuple(dict.fromkeys([*one.notices, *other.notices])),
+        notices=tuple(dict.fromkeys([*one.notices, *other.notices, *told])),
         name=one.name if one.name == other.name else f"{one.name}+{other.name}",
         source=f"{one.source} + {other.source}",
         infos={},
         metadata=both,
     )
+
+
+def _known(read: Callable[[Mapping[str, Any], str], Any], data: Dataset) -> Any:
+    """Return what `read` finds in the metadata; None if it is invalid."""
+    with contextlib.suppress(UserError):
+        return read(data.metadata, data.name)
+    return None
 
 
 def _range_text(bounds: Range | None) -> str:

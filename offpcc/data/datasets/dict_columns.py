@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from offpcc.core import PackedDict, is_image
-from offpcc.data.datasets.columns import Array, Column, SpoiledData
+from offpcc.data.datasets.columns import Array, Column, SpoiledData, blocks
+from offpcc.data.datasets.metadata import Notice
+from offpcc.utils.spaces import may_be_meant_as_image
+
+MOST_CHOICES = 64  # whole numbers of a wider range are hardly choices
 
 
 class DictColumn:
@@ -20,8 +25,11 @@ class DictColumn:
         space: the Dict space; None to derive it from the columns, with choices already one-hot.
         what: the name of the column, for messages.
 
+    Attributes:
+        integers: the keys of derived vectors that were given as integers, and may be choices.
+
     Raises:
-        SpoiledData: the entries do not fit together or to the space.
+        SpoiledData: the entries do not fit together or to the space; or they are ambiguous, and there is no space.
     """
 
     dtype = np.dtype(np.uint8)
@@ -34,7 +42,8 @@ class DictColumn:
         for key, column in columns.items():
             if column.dtype.kind not in "fiub":
                 raise SpoiledData(f"{what}: {key!r} holds {column.dtype}, no numbers; write it as numbers")
-        self.space = derived_space(columns) if space is None else space
+        self.integers = [key for key, column in columns.items() if space is None and column.dtype.kind in "iu"]
+        self.space = derived_space(columns, what) if space is None else space
         if missing := [key for key in self.space.entries if key not in columns]:
             raise SpoiledData(f"{what}: {missing[0]!r} is missing; found: {', '.join(map(repr, columns))}")
         self.columns = {key: columns[key] for key in self.space.entries}
@@ -59,24 +68,89 @@ class PackedRows:
     Args:
         rows: (S, D) of uint8.
         space: their space.
+        integers: see `DictColumn`.
     """
 
-    def __init__(self, rows: Array, space: PackedDict) -> None:
+    def __init__(self, rows: Array, space: PackedDict, integers: list[str]) -> None:
         self.rows, self.space, self.shape, self.dtype = rows, space, rows.shape, rows.dtype
+        self.integers = integers
 
     def __getitem__(self, rows: slice) -> Array:
         return self.rows[rows]
 
 
-def derived_space(columns: Mapping[str, Column]) -> PackedDict:
-    """Return the space of recorded entries (S, *shape): images of uint8, and vectors of numbers."""
-    return PackedDict(
-        spaces.Dict(
-            {
-                key: spaces.Box(0, 255, column.shape[1:], np.uint8)
-                if column.dtype == np.uint8 and is_image(column.shape[1:])
-                else spaces.Box(-np.inf, np.inf, column.shape[1:], np.float32)
-                for key, column in columns.items()
-            }
+def derived_space(columns: Mapping[str, Column], what: str = "observations") -> PackedDict:
+    """Return the space of recorded entries (S, *shape): images of uint8, and vectors of numbers.
+
+    Raises:
+        SpoiledData: an entry may be an image, but is not of the form of one.
+    """
+    derived: dict[str, spaces.Space[Any]] = {}
+    for key, column in columns.items():
+        shape = column.shape[1:]
+        is_one = column.dtype == np.uint8 and is_image(shape)
+        derived[key] = spaces.Box(0, 255, shape, np.uint8) if is_one else spaces.Box(-np.inf, np.inf, shape, np.float32)
+    for key, column in columns.items():
+        shape = column.shape[1:]
+        if not may_be_meant_as_image(shape, column.dtype):
+            continue
+        given = dict(derived)
+        if column.dtype.kind in "iu" and len(shape) == 3:
+            given[key] = spaces.Box(0, 255, shape, np.uint8)
+        raise SpoiledData(
+            f"{what}: {key!r} is {column.dtype} of shape {shape} a step, but an image is uint8 of three axes. If it is "
+            f"an image, write it so, with numbers from 0 to 255; if it is a vector, flatten it; or say what it is by "
+            f"{_call(given)}"
         )
+    return PackedDict(spaces.Dict(derived))
+
+
+def told_of_choices(space: PackedDict, integers: list[str], observations: Array) -> list[Notice]:
+    """Return a notice if vectors of a derived space may be choices.
+
+    Args:
+        space: the derived space.
+        integers: see `DictColumn`.
+        observations: (S, D), packed.
+    """
+    lowest: dict[str, Array] = {}
+    highest: dict[str, Array] = {}
+    for rows in blocks(observations) if integers else ():
+        for key, part in space.split(observations[rows]).items():
+            if key in integers:
+                lowest[key] = np.minimum(part.min(0), lowest.get(key, np.inf))
+                highest[key] = np.maximum(part.max(0), highest.get(key, -np.inf))
+    chosen: dict[str, spaces.Space[Any]] = {}
+    for key in lowest.keys() & {part.key for part in space.unpacked_shape.vectors}:
+        start, sizes = lowest[key].astype(np.int64), (highest[key] - lowest[key]).astype(np.int64) + 1
+        is_flag = (lowest[key] >= 0).all() and (highest[key] <= 1).all()
+        if is_flag or (sizes > MOST_CHOICES).any() or len(space.entries[key].shape or ()) > 1:
+            continue
+        is_one = space.entries[key].shape == ()
+        chosen[key] = spaces.Discrete(sizes[0], start=start[0]) if is_one else spaces.MultiDiscrete(sizes, start=start)
+    if not chosen:
+        return []
+    key = min(chosen)
+    text = (
+        f"{key!r} holds whole numbers from {lowest[key].min():.0f} to {highest[key].max():.0f}, which are read as "
+        f"numbers; if they are choices, write them one-hot, or give the space: {_call({**space.entries, **chosen})}"
     )
+    return [Notice("whole numbers", text)]
+
+
+def _call(entries: Mapping[str, spaces.Space[Any]]) -> str:
+    """Return the call that gives a Dict space of these entries, as Python code."""
+    items = ", ".join(f"{key!r}: {_code(entry)}" for key, entry in sorted(entries.items()))
+    return (
+        f"offpcc.Dataset.from_arrays(..., observation_space=spaces.Dict({{{items}}})), where spaces is gymnasium.spaces"
+    )
+
+
+def _code(space: spaces.Space[Any]) -> str:
+    if isinstance(space, spaces.Box):
+        bounds = "0, 255" if space.dtype == np.uint8 else "-np.inf, np.inf"
+        return f"spaces.Box({bounds}, {space.shape}, np.{space.dtype})"
+    if isinstance(space, spaces.MultiDiscrete):
+        return f"spaces.MultiDiscrete({space.nvec.tolist()}, start={space.start.tolist()})"
+    assert isinstance(space, spaces.Discrete)
+    return f"spaces.Discrete({space.n}, start={space.start})"
