@@ -113,7 +113,7 @@ def test_one_failure_does_not_stop_the_others(quick, tmp_path):
         (["--run_id", "1", "1"], ["1 1", "twice"]),
         (["--threads", "0"], ["'0'"]),
         (["--gin", "SAC.alfa=1"], ["SAC.alfa", "alpha"]),
-        (["--gin", "TD3.policy_delay=3"], ["TD3.policy_delay", "no part"]),
+        (["--gin", "TD3.policy_delay=3"], ["TD3.policy_delay", "does not use"]),
         (["--gin", "ReplayBuffer.capacity=1"], ["capacity"]),
         (["--gin", "lr=1e-4"], ["lr", "names no class", "ActorCritic.lr"]),
         (["--gin", "SAC.encoder=@Recurrent()"], ["SAC.encoder is @Recurrent()", "write @Recurrent without"]),
