@@ -22,9 +22,10 @@ from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import refuse_unknown
-from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger
+from offpcc.config.registry import specification
+from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, format_value
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
-from offpcc.data.buffers.base import BufferBuilder
+from offpcc.data.buffers.base import BufferBase, BufferBuilder
 from offpcc.data.buffers.snapshot import Manifest
 from offpcc.data.offline import OfflineDataset, read
 from offpcc.data.recording.hdf5_writer import check_new, check_output
@@ -41,12 +42,16 @@ from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Loop
-from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, train
+from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_settings, train
 from offpcc.training.saturation import Saturation
 from offpcc.training.spec import Callbacks, OwnLoggers, RunSpec, torch_settings
 from offpcc.utils.errors import DataWarning, UserError, first_line, for_python, format_error
-from offpcc.utils.paths import PACKAGE
+from offpcc.utils.paths import PACKAGE, as_path
 from offpcc.utils.system import is_shortage
+from offpcc.utils.tensor_files import write_tensors
+from offpcc.utils.version import versions
+
+CHECKPOINT_FORMAT = 10  # of the states of a run's parts, in checkpoints and in the files of `Experiment.save`
 
 
 def configure(file: str | Path | None = None, *bindings: str) -> None:
@@ -80,6 +85,7 @@ class Experiment:
     spec: RunSpec | None = None  # None for parts that were put together by hand
     config: str = ""  # all values in use, as a gin file that binds them
     asked: tuple[Any, Any] | None = None  # num_epochs and stop_return of the last `train`
+    settings: dict[str, Any] = field(default_factory=dict)  # given to `train`, for later calls; see there
 
     def train(
         self,
@@ -96,8 +102,9 @@ class Experiment:
             logger: by default a `ConsoleLogger`, which shows the progress, and the loggers given to `build`;
                 ``Loggers([])`` shows nothing.
             callbacks: see `run_fns.train`.
-            settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec. Without
-                num_epochs, neither here nor bound, there are `DEFAULT_EPOCHS`, and a line says so.
+            settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec, and hold in
+                later calls, too, except ``num_epochs`` and ``stop_return``. Without num_epochs, neither here nor bound,
+                there are `DEFAULT_EPOCHS`, and a line says so.
 
         Raises:
             NonFiniteError: an update met NaN or infinity.
@@ -108,8 +115,10 @@ class Experiment:
         if logger is not None and not hasattr(logger, "epoch"):
             raise UserError(f"train got {logger!r} for a logger; for the length of a run, give num_epochs=N")
         refuse_unknown("train", settings, TRAIN_SETTINGS)
+        check_settings(**settings)
+        self.settings |= {name: value for name, value in settings.items() if name not in ("num_epochs", "stop_return")}
         bound = loading.resolve_bindings(train, may_lack=True) if self.spec is None else self.spec.training
-        settings = {**bound, **settings}
+        settings = {**bound, **self.settings, **settings}
         if "num_epochs" not in settings:
             settings["num_epochs"] = DEFAULT_EPOCHS
             note = describe_default(settings, self.interaction is not None)
@@ -147,6 +156,68 @@ class Experiment:
                     f"batches or windows, or the number of environments"
                 ) from error
         return Agent(self.algorithm)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of all parts but the buffer, and what they depend on."""
+        return {
+            "algorithm": self.algorithm.state_dict(),
+            "interaction": None if self.interaction is None else self.interaction.state_dict(),
+            "loop": self.loop.state_dict(),
+            "threads": torch.get_num_threads(),
+            "device": self.algorithm.device.type,
+            "versions": versions(),
+        }
+
+    def save(self, file: str | Path, *, buffer: bool = False) -> None:
+        """Write the whole learner to one file, which `offpcc.load` reads.
+
+        The file holds networks, target networks, optimizers, schedules, statistics of the normalisation, random
+        generators, the counts and rows of the training loop, and all settings.
+
+        Args:
+            file: the file to write; an existing one is replaced.
+            buffer: whether to write the replay buffer and the unfinished episodes, too, so that training goes on
+                exactly. This takes several times the buffer's memory; `offpcc.fit` writes large buffers in parts.
+                Recorded data is never written: `offpcc.load` needs it again, and then goes on exactly.
+
+        Raises:
+            UserError: the file or a setting cannot be written, or the learner was put together by hand.
+        """
+        path, spec = as_path(file, "file", is_file=True), self.spec
+        if spec is None:
+            raise UserError("only what offpcc.build or a constructor such as offpcc.SAC built can be saved as a whole")
+        own = {name: getattr(spec.parts, name) for name in spec.given_parts if name != "loggers"}
+        loading.check_writable("build", {name: loading.with_names(value) for name, value in own.items()})
+        with torch_settings(spec.device, spec.threads):
+            state = self.state_dict()
+        holds_buffer = buffer or self.recording is not None
+        if state["interaction"] is not None and not holds_buffer:
+            state["interaction"] |= {"actions": None, "memory": None, "notes": None}  # episodes begin anew
+        content = {
+            "kind": "learner",
+            "format": CHECKPOINT_FORMAT,
+            **state,
+            "buffer": BufferBase.state_dict(self.buffer) if holds_buffer else None,
+            "config": self.config,
+            "settings": {**self.settings},
+            "asked": self.asked,
+            "spec": {
+                "env": spec.env,
+                "has_function": spec.env_function is not None,
+                "dataset": None if self.recording is None else self.recording.name,
+                "dataset_fraction": spec.dataset_fraction,
+                "algo": spec.algo,
+                "seed": spec.seed,
+                "threads": spec.threads,
+                "algorithm": _as_plain_data(type(self.algorithm).__name__, spec.algorithm),
+                "buffer": _as_plain_data(type(self.buffer).__name__, spec.buffer),
+                "environments": {name: spec.environments[name] for name in spec.given_environments},
+            },
+        }
+        try:
+            write_tensors(path, content)
+        except OSError as error:
+            raise UserError(f"{path} cannot be written ({first_line(error)}); name a file elsewhere") from error
 
     def close(self) -> None:
         """Close all environments and the recorder."""
@@ -197,6 +268,24 @@ class Experiment:
             except OSError as error:
                 fault = error.strerror or first_line(error)
                 raise UserError(f"{file} cannot be written ({fault}); name a file elsewhere") from error
+
+
+def _as_plain_data(owner: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of Python as `from_specification` reads them.
+
+    Raises:
+        UserError: an argument cannot be written into a file.
+    """
+    written = dict[str, Any]()
+    for name, value in arguments.items():
+        try:
+            written[name] = specification(value)
+        except UserError as error:
+            raise UserError(
+                f"{owner}.{name} is {format_value(value)}, which cannot be saved; give a value of a class that is "
+                f"decorated with offpcc.configurable"
+            ) from error
+    return written
 
 
 # Without gin, which has no more to give here: it would write into its record of used values, and add to messages.
