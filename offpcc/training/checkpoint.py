@@ -336,10 +336,13 @@ def load(
         facts = {name: saved[name] for name in ("algo", "seed", "threads", "dataset_fraction")}
         experiment = build_run(RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device))
     remedy = "give the environment and the data that it learned from"
-    with closed_on_failure(experiment), torch_settings(torch.device(device), threads):
-        with _explain_misfit(content, path, experiment, {"chunks": []}, remedy):
-            for message in _load(content, experiment):
-                tell(in_python(message))
+    with (
+        closed_on_failure(experiment),
+        torch_settings(torch.device(device), threads),
+        _explain_misfit(content, path, experiment, {"chunks": []}, remedy),
+    ):
+        for message in _load(content, experiment):
+            tell(in_python(message))
     experiment.settings, experiment.asked = settings, content["asked"]
     return experiment
 

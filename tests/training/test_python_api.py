@@ -472,6 +472,32 @@ def test_an_agent_collects_and_keeps_its_noise():
         offpcc.collect(Drift, None, steps=3, deterministic=True)
 
 
+@pytest.mark.parametrize("workers", [False, True])
+@pytest.mark.parametrize("algo", ["SAC", "RecurrentSAC", None])
+def test_several_environments_collect_together(algo, workers):
+    learner = algo and getattr(offpcc, algo)(Drift, **SMALL)
+    agent = learner and offpcc.Agent(learner.algorithm)
+    noise = learner and learner.algorithm.noise
+    given = {"steps": 205, "num_envs": 3, "seed": 2, "worker_processes": workers}
+    before = random.getstate()
+    data = offpcc.collect(Drift, agent, **given)
+    assert random.getstate() == before and (learner is None or learner.algorithm.noise is noise)
+    assert len(data) == 205 and data.metadata["num_envs"] == 3
+    assert data.is_whole.tolist() == [True] * 3 + [False] * 3
+    assert data.truncations.sum() == 6, "an episode of Drift is never terminated"
+    starts = data.observations[[0, 40, 80, 120, 149, 177]]
+    assert len(np.unique(starts, axis=0)) == 6
+    for first, last in ((0, 40), (120, 149)):
+        moved = data.observations[first + 1 : last] - data.observations[first : last - 1]
+        np.testing.assert_allclose(moved, 0.1 * data.actions[first : last - 1].repeat(2, 1), atol=1e-5)
+    assert_same_data(data, offpcc.collect(Drift, agent, **given))
+    if agent is not None:
+        calm = offpcc.collect(Drift, agent, deterministic=True, **given)
+        agent.reset(num_envs=3)
+        np.testing.assert_allclose(calm.actions[:1], agent.act(starts[:3])[:1], rtol=1e-5)
+        assert not np.array_equal(calm.actions, data.actions)
+
+
 def test_a_data_set_is_saved_and_joined(tmp_path):
     one, two = (offpcc.collect(Drift, None, steps=100, seed=seed) for seed in (1, 2))
     one.save(tmp_path / "one.hdf5")
