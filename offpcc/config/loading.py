@@ -283,12 +283,29 @@ def operative() -> str:
 
 
 def values(text: str) -> dict[str, str]:
-    """Return the bindings of a config by name, as repr text, for comparison."""
+    """Return the bindings of a config by name, as gin writes them; they may refer to unknown names."""
     return {
-        name_of(s): repr(s.value)
-        for s, _ in statements(text, Path("config.gin"))
+        name_of(s): repr(_with_known_names(s.value))
+        for s, _ in statements(text, Path("config.gin"), skip_unknown=True)
         if isinstance(s, config_parser.BindingStatement)
     }
+
+
+class _Name(str):
+    """The name of an unknown class, which is written without quotes."""
+
+    __repr__ = str.__str__
+
+
+def _with_known_names(value: Any) -> Any:
+    """Return a value with the name @NAME in place of each reference to an unknown class."""
+    if isinstance(value, gin_private.UnknownReference):
+        return _Name(f"@{value.selector}{'()' * value.evaluate}")
+    if isinstance(value, list | tuple):
+        return type(value)(map(_with_known_names, value))
+    if isinstance(value, dict):
+        return {key: _with_known_names(item) for key, item in value.items()}
+    return value
 
 
 def plain_values(text: str, source: Path | str = "config.gin") -> dict[str, str]:

@@ -6,7 +6,6 @@ The command line calls it, and so may a user of Python.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
 import os
 import re
@@ -16,15 +15,12 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
-import numpy as np
-import torch
 
-from offpcc.algorithms.agent import Agent, load_actor
+from offpcc.algorithms.agent import load_actor
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
@@ -62,7 +58,8 @@ from offpcc.training.loggers import (
     tracking_wanted,
 )
 from offpcc.training.loggers.csv_logger import joined_columns, table_text
-from offpcc.training.plotting import Curve, curve_of, plot_run, read_progress
+from offpcc.training.plotting import plot_run, read_progress
+from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
 from offpcc.training.run_fns import (
     check_num_envs,
@@ -102,41 +99,6 @@ class RunExistsError(UserError):
             f"the run in {folder.path} is {status} and is not overwritten; resume it, or name another folder"
         )
         self.folder, self.status = folder, status
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """A run in its folder, from `fit` or `load_run`.
-
-    Attributes:
-        folder: the run's folder.
-        was_finished: whether the run was finished already when `fit` or `load_run` was called.
-    """
-
-    folder: Path
-    was_finished: bool = False
-
-    def agent(self, device: str | torch.device = "cpu") -> Agent:
-        """Return the best agent of the run, else the last one."""
-        return Agent.load(RunFolder.at(self.folder).actor(), device=device)
-
-    @property
-    def table(self) -> Any:
-        """The rows of `progress.csv`: a ``pandas.DataFrame`` if pandas is installed, else a dictionary of arrays."""
-        columns = {name: np.array(column) for name, column in read_progress(self.folder / "progress.csv").items()}
-        if importlib.util.find_spec("pandas") is None:
-            return columns
-        return importlib.import_module("pandas").DataFrame(columns)
-
-    @property
-    def config(self) -> dict[str, str]:
-        """All settings of the run by name, such as "SAC.lr", each as gin writes it."""
-        return dict(values(text_of(RunFolder.at(self.folder).config)))
-
-    @property
-    def curve(self) -> Curve:
-        """The test returns: environment steps, with mean and standard deviation over the episodes of each test."""
-        return curve_of(read_progress(self.folder / "progress.csv"), "test/return")
 
 
 def fit(

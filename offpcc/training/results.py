@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import types
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -12,10 +13,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import Agent
 from offpcc.config import loading
+from offpcc.config.gin_files import text_of
 from offpcc.config.validation import Flag, NonnegativeInteger, NumEnvs, PositiveInteger, check, rules_of
 from offpcc.data import Dataset
 from offpcc.data.datasets.columns import Column, as_column
@@ -32,9 +35,8 @@ from offpcc.envs.wrappers import ActionScale, action_bounds
 from offpcc.networks.noise import Noise
 from offpcc.training.collect import Seeds, play
 from offpcc.training.evaluation import evaluate_actor, open_environment, overview
-from offpcc.training.fit import RunResult
 from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
-from offpcc.training.plotting import Summary, find_runs, plot_runs
+from offpcc.training.plotting import Curve, Summary, curve_of, find_runs, plot_runs, read_progress
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import configured_make
 from offpcc.utils import signals
@@ -57,6 +59,12 @@ class EvaluationResult:
 
     returns: np.ndarray
     lengths: np.ndarray
+
+    @classmethod
+    def of(cls, results: Sequence[EpisodeResult]) -> EvaluationResult:
+        """Return the result of these episodes."""
+        returns, lengths = zip(*results, strict=True)
+        return cls(np.array(returns), np.array(lengths))
 
     @property
     def mean(self) -> float:
@@ -81,6 +89,76 @@ class EvaluationResult:
 
     def __str__(self) -> str:
         return overview([EpisodeResult(*pair) for pair in zip(self.returns, self.lengths, strict=True)])
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run in its folder, from `fit` or `load_run`.
+
+    Attributes:
+        folder: the run's folder.
+        was_finished: whether the run was finished already when `fit` or `load_run` was called.
+    """
+
+    folder: Path
+    was_finished: bool = False
+
+    def agent(self, device: str | torch.device = "cpu") -> Agent:
+        """Return the best agent of the run, else the last one."""
+        return Agent.load(RunFolder.at(self.folder).actor(), device=device)
+
+    @property
+    def table(self) -> Any:
+        """The rows of `progress.csv`: a ``pandas.DataFrame`` if pandas is installed, else a dictionary of arrays."""
+        columns = {name: np.array(column) for name, column in read_progress(self.folder / "progress.csv").items()}
+        if importlib.util.find_spec("pandas") is None:
+            return columns
+        return importlib.import_module("pandas").DataFrame(columns)
+
+    @property
+    def config(self) -> dict[str, str]:
+        """All settings of the run by name, such as "SAC.lr", each as gin writes it."""
+        return dict(loading.values(text_of(RunFolder.at(self.folder).config)))
+
+    @property
+    def curve(self) -> Curve:
+        """The test returns: environment steps, with mean and standard deviation over the episodes of each test."""
+        return curve_of(read_progress(self.folder / "progress.csv"), "test/return")
+
+    def evaluate(
+        self,
+        episodes: PositiveInteger = 10,
+        env: str | EnvFunction | None = None,
+        *,
+        num_envs: NumEnvs = 10,
+        seed: NonnegativeInteger = 2_000_000,
+        device: str | torch.device = "cpu",
+    ) -> EvaluationResult:
+        """Play episodes with the best agent of the run, through the wrappers of the run, as ``offpcc evaluate`` does.
+
+        Args:
+            episodes: see `offpcc.evaluate`.
+            env: the environment; None for that of the run. A run of a function needs the function again.
+            num_envs: see `offpcc.evaluate`.
+            seed: see `offpcc.evaluate`.
+            device: the device of the networks.
+
+        Raises:
+            UserError: as `offpcc.evaluate`; or there is no agent, or a wrapper is of a class that is not imported.
+            EnvironmentFault: the environment misbehaves.
+        """
+        run = RunFolder.at(self.folder)
+        check("evaluate", rules_of(RunResult.evaluate), {"episodes": episodes, "num_envs": num_envs, "seed": seed})
+        with for_python():
+            if env is None and run.details().get("env_made"):
+                raise UserError(
+                    f"a function made the environment of {self.folder}, {run.env()}; give it again, by env="
+                )
+            with loading.same_bindings():
+                loading.load_for_actor(None, run.config)
+                make_env, longest = _configured(env or run.env()), episode_options()
+            actor = self.agent(device).algorithm
+            return EvaluationResult.of(evaluate_actor(actor, make_env, episodes, num_envs, seed, longest))
 
 
 def evaluate(
@@ -109,8 +187,7 @@ def evaluate(
     check("evaluate", rules_of(evaluate), given)
     with for_python():
         results = evaluate_actor(_actor(agent), _configured(env), episodes, num_envs, seed, episode_options())
-    returns, lengths = zip(*results, strict=True)
-    return EvaluationResult(np.array(returns), np.array(lengths))
+    return EvaluationResult.of(results)
 
 
 def collect(
@@ -320,6 +397,10 @@ def load_run(folder: str | Path) -> RunResult:
 
 def _actor(agent: object) -> ActorCritic:
     actor: object = agent.algorithm if isinstance(agent, Agent) else agent
+    if isinstance(agent, RunResult):
+        raise UserError(
+            "a run evaluates itself, through its wrappers: run.evaluate(episodes=10); else give run.agent()"
+        )
     if not isinstance(actor, ActorCritic):
         raise UserError(
             f"an agent is needed, not an object of {type(agent).__name__}; give what train returns, or "

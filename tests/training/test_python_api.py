@@ -585,6 +585,68 @@ def test_a_run_is_loaded_and_plotted(tmp_path, monkeypatch):
         offpcc.plot(folder, tmp_path / "curves.png", "test/retrun")
 
 
+@gin.configurable
+class Doubled(gymnasium.ObservationWrapper):
+    """Changes what the agent sees, but not the shape."""
+
+    def observation(self, observation):
+        return 2.0 * observation
+
+
+@pytest.fixture
+def wrapped_run(tmp_path, monkeypatch):
+    """A finished run with a wrapper, whose bindings are gone."""
+    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+    wrapped = "make.wrappers = [@Doubled]"
+    offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 50", wrapped)
+    result = fit(RunSpec.make("pendulum-v0", "sac", seed=4), tmp_path / "run", announce=lambda line: None)
+    offpcc.configure(None, "SAC.gamma = 0.5")
+    return result
+
+
+def test_a_run_evaluates_itself_through_its_wrappers(wrapped_run, launch):
+    bindings = gin.config_str()
+    result = wrapped_run.evaluate(3)
+    assert gin.config_str() == bindings
+    agent = wrapped_run.agent()
+    plain = offpcc.evaluate(agent, "pendulum-v0", 3)
+    through = offpcc.evaluate(agent, lambda: Doubled(gymnasium.make("pendulum-v0")), 3)
+    np.testing.assert_array_equal(result.returns, through.returns)
+    assert not np.array_equal(result.returns, plain.returns)
+    code, out, err = launch("evaluate", wrapped_run.folder, "--env", "pendulum-v0", "--episodes", 3)
+    assert code == 0 and str(result) in out, err
+    with pytest.raises(UserError, match=r"evaluate\.episodes is 0"):
+        wrapped_run.evaluate(0)
+    with pytest.raises(UserError, match=r"run\.evaluate\(episodes=10\)"):
+        offpcc.evaluate(wrapped_run, "pendulum-v0")
+
+
+def test_a_run_of_classes_that_are_not_imported_is_read(wrapped_run):
+    file = wrapped_run.folder / "config.gin"
+    text = file.read_text()
+    assert "Doubled" in text
+    lines = [line for line in text.splitlines() if not line.startswith(("import", "from"))]
+    file.write_text(
+        "\n".join([*lines, "build.callbacks = [@other.Watch]", "import other", ""]).replace("Doubled", "Gone")
+    )
+    config = offpcc.load_run(wrapped_run.folder).config
+    assert config["build.callbacks"] == "[@other.Watch]" and "Gone" in config["make.wrappers"]
+    with pytest.raises(UserError, match=r"needs '.*Gone', which is not known here; .*, import it first"):
+        wrapped_run.evaluate(1)
+
+
+def test_a_run_of_a_function_is_evaluated_with_the_function(tmp_path, monkeypatch):
+    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+    spec = RunSpec.make(make_drift, "sac", training={**SHORT, "num_epochs": 1}, algorithm=SMALL)
+    result = fit(spec, tmp_path / "run", announce=lambda line: None)
+    with pytest.raises(
+        UserError, match=r"a function made the environment of .*run, make_drift; give it again, by env="
+    ):
+        result.evaluate(2)
+    again = offpcc.load_run(result.folder).evaluate(2, make_drift)
+    np.testing.assert_array_equal(again.returns, offpcc.evaluate(result.agent(), Drift, 2).returns)
+
+
 # Callbacks and threads ------------------------------------------------------------------------------------------------
 
 
