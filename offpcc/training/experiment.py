@@ -42,7 +42,7 @@ from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Loop
-from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_settings, train
+from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, as_callback, check_settings, train
 from offpcc.training.saturation import Saturation
 from offpcc.training.spec import Callbacks, OwnLoggers, RunSpec, torch_settings
 from offpcc.utils.errors import DataWarning, UserError, first_line, for_python, format_error
@@ -90,7 +90,7 @@ class Experiment:
     def train(
         self,
         logger: Logger | None = None,
-        callbacks: Sequence[Callback | Callable[[Run], Any]] = (),
+        callbacks: Sequence[AnyCallback] = (),
         **settings: Any,
     ) -> Agent:
         """Train with `run_fns.train` and return the trained agent.
@@ -101,7 +101,7 @@ class Experiment:
         Args:
             logger: by default a `ConsoleLogger`, which shows the progress, and the loggers given to `build`;
                 ``Loggers([])`` shows nothing.
-            callbacks: see `run_fns.train`.
+            callbacks: see `run_fns.train`; called after those given to `build`.
             settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec, and hold in
                 later calls, too, except ``num_epochs`` and ``stop_return``. Without num_epochs, neither here nor bound,
                 there are `DEFAULT_EPOCHS`, and a line says so.
@@ -126,6 +126,8 @@ class Experiment:
         if self.asked not in (None, asked):
             self.loop.stopped = False
         self.asked = asked
+        if self.loop.stopped or self.loop.epoch >= settings["num_epochs"]:
+            note = describe_end(self.loop, settings["num_epochs"])
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
         callbacks = [*self.callbacks, *callbacks]
         if isinstance(self.algorithm, ActorCritic):
@@ -304,6 +306,16 @@ def describe_default(settings: Mapping[str, Any], is_online: bool) -> str:
     )
 
 
+def describe_end(loop: Loop, num_epochs: int) -> str:
+    """Return a line about a `train` that has nothing to do, and how to go on."""
+    if loop.stopped:
+        return "the run has come to its stop_return; another num_epochs or stop_return for train goes on"
+    return (
+        f"there is nothing left to train: the run has had {loop.epoch} of {num_epochs} epochs; a larger one goes on, "
+        f"train(num_epochs=N)"
+    )
+
+
 def check_complete(settings: Mapping[str, Any]) -> None:
     """Raise if an argument of `train` is missing: without a default, or bound to ``gin.REQUIRED``.
 
@@ -347,7 +359,8 @@ def build(
         buffer: arguments of the buffer's class.
         buffer_class: class of the buffer, or gin's ``build.buffer_class = @MyBuffer``. By default `ReplayBuffer`, or
             `RecurrentReplayBuffer` for an agent with memory.
-        callbacks: classes of callbacks, built without arguments, or gin's ``build.callbacks = [@MyCallback]``.
+        callbacks: callbacks for each `train`; see `offpcc.training.run_fns.train`. Or gin's
+            ``build.callbacks = [@MyCallback]``.
         loggers: classes of more loggers, built with the run's folder (None without one), or gin's ``build.loggers``.
         environments: arguments of `offpcc.envs.vector.local.environments`, such as ``num_envs``.
         dataset: a dataset to learn from instead of interaction; see `offpcc.data.load`. The wrappers of `env` apply to
@@ -414,7 +427,7 @@ def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
 def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     loading.recall_used(spec.used)
     algorithm_class = find_algorithm(spec.algo)
-    callbacks = [_build_callback(make_callback) for make_callback in spec.parts.callbacks]
+    callbacks = [as_callback(given, "build.callbacks") for given in spec.parts.callbacks]
     data = data or read_data(spec)
     seen: tuple[spaces.Space[Any], spaces.Space[Any]] | None = None
     frames = 1
@@ -474,22 +487,6 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         spec=spec,
         config=loading.operative(),
     )
-
-
-def _build_callback(make_callback: Callable[[], Callback]) -> Callback:
-    """Build a callback of the user's.
-
-    Raises:
-        UserError: its constructor raises, or it is no `Callback`.
-    """
-    name = getattr(make_callback, "__name__", str(make_callback))
-    try:
-        callback = make_callback()
-    except Exception as error:  # of the user's code
-        raise UserError(f"build.callbacks: {name} cannot be built: {format_error(error)}; correct it") from error
-    if not isinstance(callback, Callback):
-        raise UserError(f"build.callbacks has {name}, which is no callback; derive it from Callback, or take it out")
-    return callback
 
 
 @contextlib.contextmanager

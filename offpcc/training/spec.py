@@ -40,7 +40,7 @@ from offpcc.envs.make import EnvFunction, EnvOptions, check_env, env_label, env_
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.training.interaction import episode_options
 from offpcc.training.loggers import Logger, tracking_wanted
-from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, train
+from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, train
 from offpcc.utils.errors import UserError, first_line, for_python, tell
 from offpcc.utils.system import keep_freed_memory
 
@@ -78,7 +78,13 @@ def _are_builders(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(map(callable, value))
 
 
-Callbacks = Annotated[Sequence[Callable[[], Callback]], Rule("a list of classes such as [@MyCallback]", _are_builders)]
+def _are_callbacks(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(callable(one) or isinstance(one, Callback) for one in value)
+
+
+Callbacks = Annotated[
+    Sequence[AnyCallback], Rule("a list of callbacks such as [@MyCallback], see run_fns.train", _are_callbacks)
+]
 OwnLoggers = Annotated[
     Sequence[Callable[[Path | None], Logger]], Rule("a list of classes such as [@MyLogger]", _are_builders)
 ]
@@ -101,7 +107,8 @@ def chosen_parts(
     Args:
         buffer_class: class of the buffer, such as ``@MyBuffer``. None for `ReplayBuffer`, or `RecurrentReplayBuffer`
             for an agent with memory.
-        callbacks: classes of callbacks, such as ``[@MyCallback]``. Each is built without arguments.
+        callbacks: callbacks, such as ``[@MyCallback]``; a class is built without arguments, and a function is called
+            with the run at the end of each epoch.
         loggers: classes of loggers, such as ``[@MyLogger]``, in addition to those of offpcc. Each is built with the
             run's folder, or with None if there is no folder.
     """
@@ -226,7 +233,7 @@ class RunSpec:
             algorithm: see `RunSpec`.
             buffer: see `RunSpec`.
             buffer_class: class of the buffer; see `build`.
-            callbacks: classes of callbacks, built without arguments.
+            callbacks: callbacks; see `offpcc.training.run_fns.train`.
             loggers: classes of loggers, built with the run's folder.
             environments: see `RunSpec`.
             dataset: see `RunSpec`.

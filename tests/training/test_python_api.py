@@ -655,10 +655,59 @@ def test_a_function_is_a_callback_of_epochs():
     learner = offpcc.SAC(Drift, **SMALL)
     train(learner, num_epochs=3, callbacks=[lambda run: rows.append((run.loop.epoch, run.loop.rows[-1]["step"]))])
     assert rows == [(1, 210), (2, 420), (3, 630)]
-    with pytest.raises(UserError, match=r"callbacks has the class Callback.*write Callback\(\) with parentheses"):
-        train(learner, num_epochs=4, callbacks=[Callback])
     with pytest.raises(UserError, match=r"callbacks has 3, which is no callback; give a function of a run"):
         train(learner, num_epochs=4, callbacks=[3])
+
+
+class Noting(Callback):
+    """Notes what calls it."""
+
+    noted = []
+
+    def __init__(self, name="class"):
+        self.name = name
+
+    def on_epoch(self, run):
+        Noting.noted.append(self.name)
+
+
+@gin.configurable
+def note_function(run):
+    Noting.noted.append(f"epoch {run.loop.epoch}")
+
+
+gin.external_configurable(Noting)
+
+
+def test_callbacks_mean_the_same_to_build_to_train_and_to_gin(capsys):
+    given = [Noting, Noting("object"), functools.partial(Noting, "partial"), note_function]
+    names = ["class", "object", "partial", "epoch 1"]
+    for build, trained in (({"callbacks": given}, {}), ({}, {"callbacks": given})):
+        Noting.noted.clear()
+        train(offpcc.SAC(Drift, **SMALL, **build), **trained)
+        assert Noting.noted == names
+    Noting.noted.clear()
+    offpcc.configure(None, "build.callbacks = [@Noting, @o/Noting(), @note_function]", "o/Noting.name = 'object'")
+    train(offpcc.SAC(Drift, **SMALL))
+    assert Noting.noted == ["class", "object", "epoch 1"]
+
+    class Needing(Callback):
+        def __init__(self, sensor):
+            self.sensor = sensor
+
+    for call in (lambda: offpcc.SAC(Drift, callbacks=[Needing]), lambda: train(offpcc.SAC(Drift), callbacks=[Needing])):
+        with pytest.raises(UserError, match=r"callbacks: Needing cannot be built: .*sensor.*or give an object"):
+            call()
+
+
+def test_training_that_has_nothing_to_do_says_so(capsys):
+    learner = train(offpcc.SAC(Drift, **SMALL))
+    capsys.readouterr()
+    learner.train(num_epochs=1)
+    assert "nothing left to train: the run has had 1 of 1 epochs" in capsys.readouterr().out
+    train(learner, num_epochs=2, stop_return=-1e6)
+    learner.train(num_epochs=2, stop_return=-1e6)
+    assert "the run has come to its stop_return" in capsys.readouterr().out
 
 
 def test_agents_in_two_threads_end_with_the_bytes_that_each_has_alone():
