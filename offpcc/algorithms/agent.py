@@ -18,6 +18,7 @@ from offpcc.config.validation import NumEnvs, check, rules_of
 from offpcc.core import Memory, Step
 from offpcc.envs.wrappers import ActionScale
 from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.rng import GLOBAL_LOCK
 from offpcc.utils.tensor_files import read_tensors, write_tensors
 
 BEST = "actor_best.pt"  # in a run's folder
@@ -194,7 +195,8 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
         arguments = content["algorithm"]["arguments"]
         differing = {name: is_normalized} if name in arguments and arguments[name] is not is_normalized else {}
         try:
-            algorithm: ActorCritic = from_specification(content["algorithm"], device=device, **differing)
+            with GLOBAL_LOCK:  # gin notes what is built, which another thread may be reading
+                algorithm: ActorCritic = from_specification(content["algorithm"], device=device, **differing)
         except UserError as error:
             raise UserError(f"{file}: {error.message}") from error
         if is_normalized:  # by default, a class may normalise only recorded data

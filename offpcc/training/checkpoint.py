@@ -35,7 +35,7 @@ from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_setting
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python, in_python, tell
 from offpcc.utils.paths import as_path, shown
-from offpcc.utils.rng import GLOBAL_LOCK
+from offpcc.utils.rng import GLOBAL_LOCK, cuda_states
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 from offpcc.utils.version import tell_changed
 
@@ -385,7 +385,7 @@ def global_generators() -> dict[str, Any]:
     kind, keys, position, has_gauss, gauss = np.random.get_state()  # a tuple for the legacy generator
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": cuda_states(),
         "numpy": [kind, torch.from_numpy(np.asarray(keys, np.int64)), position, has_gauss, gauss],
         "python": repr(random.getstate()),
     }

@@ -8,7 +8,6 @@ import inspect
 import sysconfig
 import tempfile
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +44,7 @@ from offpcc.training.metrics import Loop
 from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, as_callback, check_settings, train
 from offpcc.training.saturation import Saturation
 from offpcc.training.spec import Callbacks, OwnLoggers, RunSpec, torch_settings
-from offpcc.utils.errors import DataWarning, UserError, first_line, for_python, format_error
+from offpcc.utils.errors import UserError, first_line, for_python, format_error, warn_of_data
 from offpcc.utils.paths import PACKAGE, as_path
 from offpcc.utils.system import is_shortage
 from offpcc.utils.tensor_files import write_tensors
@@ -455,7 +454,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         data = data.for_agent(algorithm)
         notices = [notice.text for notice in data.notices]
         for text in [*notices, *filter(None, [data.told_of_scale() if algorithm.has_critics else ""])]:
-            warnings.warn(f"{data.name}: {text}", DataWarning, stacklevel=4)
+            warn_of_data(f"{data.name}: {text}", stacklevel=4)
         buffer = build_buffer(algorithm, observations, actions, {"num_envs": 1, **given}, spec.parts.buffer_class)
         _learn_from(data, algorithm, buffer)
     else:
@@ -562,7 +561,7 @@ def build_buffer(
     with explain_failure(name, "capacity or batch_size" + ", or n_step of the algorithm" * algorithm.memoryless):
         buffer: ReplayBuffer | RecurrentReplayBuffer = buffer_class(observations, actions, **steps, **arguments)
     if warning := check_context_length(algorithm, buffer):
-        warnings.warn(warning, DataWarning, stacklevel=5)
+        warn_of_data(warning, stacklevel=5)
     return buffer
 
 

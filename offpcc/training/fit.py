@@ -11,7 +11,6 @@ import os
 import re
 import sys
 import time
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -72,7 +71,7 @@ from offpcc.training.run_fns import (
 )
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
-from offpcc.utils.errors import DataWarning, UserError, for_python, in_python
+from offpcc.utils.errors import UserError, data_warnings_announced, for_python, in_python
 from offpcc.utils.files import explain_disk_errors, open_regular
 from offpcc.utils.locks import FolderLock
 from offpcc.utils.paths import as_path
@@ -279,7 +278,7 @@ def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None,
         UserError: an argument or a binding is invalid or has no effect.
     """
     seed_global_generators(spec.seed)  # for the user's code; the parts of offpcc have their own generators
-    with warnings.catch_warnings(action="ignore", category=DataWarning):  # they are announced
+    with data_warnings_announced():
         data = read_data(spec)
         if data is not None:
             check_origin(folder, origin._replace(fingerprint=data.fingerprint))
@@ -429,7 +428,7 @@ def _train(spec: RunSpec, folder: RunFolder, experiment: Experiment, bound: str 
         stack.callback(logger.close)
         try:
             try:
-                with warnings.catch_warnings(action="ignore", category=DataWarning):  # announced already
+                with data_warnings_announced():
                     experiment.train(logger, [saving])
                 if experiment.recorder is not None:
                     experiment.recorder.cut()
@@ -523,7 +522,7 @@ def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row])
 
 def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Logger, announce: Announce) -> None:
     """Draw the learning curve, and record a video of the best actor if its environment can be rendered."""
-    with going_on_without("the learning curve"):
+    with going_on_without("the learning curve"), loading.LOCK:  # matplotlib has one style for all threads
         plot_run(folder.path, folder.curve)
         logger.artifact("curve", folder.curve)
     logger.artifact("actor", folder.actor())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -37,7 +36,7 @@ from offpcc.training.metrics import (
     warn_no_updates,
 )
 from offpcc.utils import signals
-from offpcc.utils.errors import DataWarning, UserError, format_error
+from offpcc.utils.errors import UserError, format_error, warn_of_data
 
 ALMOST_ONE = 1.0 - 1e-6  # an update is due from here on; as floats, ten times 0.1 adds up to less than one
 
@@ -201,7 +200,7 @@ def train(
     if isinstance(algorithm, ActorCritic):
         planned = planned_updates(interaction, num_epochs * num_steps_per_epoch, update_after, updates_per_step)
         if told := algorithm.about_updates(planned):
-            warnings.warn(told, DataWarning, stacklevel=2)
+            warn_of_data(told, stacklevel=2)
     called = [as_callback(given) for given in callbacks]
     loop, logger = loop or Loop(), Loggers([logger])
     run = Run(algorithm, buffer, interaction, tests, loop)

@@ -42,6 +42,7 @@ from offpcc.training.interaction import episode_options
 from offpcc.training.loggers import Logger, tracking_wanted
 from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, train
 from offpcc.utils.errors import UserError, first_line, for_python, tell
+from offpcc.utils.rng import SharedState
 from offpcc.utils.system import keep_freed_memory
 
 MOST_DRAWN = 1_000_000  # seeds that are drawn are below this; episodes of tests and videos have larger ones
@@ -393,17 +394,25 @@ def make_deterministic(device: torch.device) -> None:
 @contextlib.contextmanager
 def torch_settings(device: torch.device, threads: int | None) -> Iterator[None]:
     """Give torch a run's number of threads, and cuDNN the flags of `make_deterministic`; restore both at the end."""
-    cudnn = torch.backends.cudnn
-    before = torch.get_num_threads(), cudnn.deterministic, cudnn.benchmark
-    if threads is not None:
-        torch.set_num_threads(threads)
-    make_deterministic(device)
-    try:
-        yield
-    finally:
-        if torch.get_num_threads() != before[0]:
-            torch.set_num_threads(before[0])
-        _, cudnn.deterministic, cudnn.benchmark = before
+    before = torch.get_num_threads()  # of this thread of Python
+    with CUDNN_FLAGS.kept():
+        if threads is not None:
+            torch.set_num_threads(threads)
+        make_deterministic(device)
+        try:
+            yield
+        finally:
+            if torch.get_num_threads() != before:
+                torch.set_num_threads(before)
+
+
+def _set_cudnn_flags(flags: tuple[bool, bool]) -> None:
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = flags
+
+
+CUDNN_FLAGS = SharedState(
+    lambda: (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark), _set_cudnn_flags
+)
 
 
 def resolve_env_and_dataset(

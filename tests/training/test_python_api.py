@@ -1,14 +1,17 @@
 """What Python users call, beyond the README: functions for environments, constructors, and what a process keeps."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import importlib.util
 import inspect
 import json
+import os
 import pydoc
 import random
 import threading
+import warnings
 
 import gin
 import gymnasium
@@ -19,17 +22,21 @@ from test_resume import assert_same
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS
+from offpcc.config import loading
 from offpcc.data.checks.check import NOTICES
 from offpcc.data.datasets.load import load
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.networks import Recurrent
 from offpcc.training import constructors
 from offpcc.training import fit as fit_module
+from offpcc.training.checkpoint import read_checkpoint
 from offpcc.training.fit import fit
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_fns import Callback
 from offpcc.training.spec import RunSpec, torch_settings
+from offpcc.utils import signals
 from offpcc.utils.errors import UserError
+from offpcc.utils.locks import FolderLock
 
 SMALL = {"hidden_dims": (8,)}
 SHORT = {"num_steps_per_epoch": 210, "update_after": 200, "num_test_episodes_per_epoch": 1}
@@ -472,13 +479,12 @@ def test_an_agent_collects_and_keeps_its_noise():
         offpcc.collect(Drift, None, steps=3, deterministic=True)
 
 
-@pytest.mark.parametrize("workers", [False, True])
 @pytest.mark.parametrize("algo", ["SAC", "RecurrentSAC", None])
-def test_several_environments_collect_together(algo, workers):
+def test_several_environments_collect_together(algo):
     learner = algo and getattr(offpcc, algo)(Drift, **SMALL)
     agent = learner and offpcc.Agent(learner.algorithm)
     noise = learner and learner.algorithm.noise
-    given = {"steps": 205, "num_envs": 3, "seed": 2, "worker_processes": workers}
+    given = {"steps": 205, "num_envs": 3, "seed": 2}
     before = random.getstate()
     data = offpcc.collect(Drift, agent, **given)
     assert random.getstate() == before and (learner is None or learner.algorithm.noise is noise)
@@ -490,7 +496,7 @@ def test_several_environments_collect_together(algo, workers):
     for first, last in ((0, 40), (120, 149)):
         moved = data.observations[first + 1 : last] - data.observations[first : last - 1]
         np.testing.assert_allclose(moved, 0.1 * data.actions[first : last - 1].repeat(2, 1), atol=1e-5)
-    assert_same_data(data, offpcc.collect(Drift, agent, **given))
+    assert_same_data(data, offpcc.collect(Drift, agent, **given, worker_processes=algo == "SAC"))
     if agent is not None:
         calm = offpcc.collect(Drift, agent, deterministic=True, **given)
         agent.reset(num_envs=3)
@@ -725,6 +731,57 @@ def test_agents_in_two_threads_end_with_the_bytes_that_each_has_alone():
     for one, other in zip(alone, together, strict=True):
         assert_same(one, other)
     assert torch.get_num_threads() == 1
+
+
+def test_two_runs_in_two_threads_write_the_folders_that_each_has_alone(tmp_path):
+    """All at once: building, which gin notes, training, pictures, and actors that are loaded for a video."""
+    jobs = {"sac": {"hidden_dims": (8,)}, "rtd3": {"hidden_dims": (6,)}, "ddpg": {"hidden_dims": (4,), "lr": 1e-4}}
+    training = {**SHORT, "num_epochs": 1, "updates_per_step": 0.1}
+    start = threading.Barrier(len(jobs))
+
+    def run(algo, folder, together=False):
+        if together:
+            start.wait()
+        for seed in (1, 2, 3):
+            spec = RunSpec.make(Drift, algo, seed=seed, algorithm=jobs[algo], training=training)
+            fit(spec, tmp_path / folder / algo / str(seed), announce=lambda line: None)
+
+    for algo in jobs:
+        run(algo, "alone")
+    torch.backends.cudnn.benchmark = True
+    before = random.getstate(), torch.get_rng_state(), list(warnings.filters), torch.backends.cudnn.deterministic
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+        for future in [pool.submit(run, algo, "together", True) for algo in jobs]:
+            future.result()
+    assert before[0] == random.getstate() and torch.equal(before[1], torch.get_rng_state())
+    assert before[2:] == (list(warnings.filters), torch.backends.cudnn.deterministic)
+    for one in (tmp_path / "alone").glob("*/*"):
+        other = tmp_path / "together" / one.relative_to(tmp_path / "alone")
+        for name in ("config.gin", "actor_last.pt", "actor_best.pt"):
+            assert (one / name).read_bytes() == (other / name).read_bytes(), (one.parent.name, name)
+        ours, theirs = ({**read_checkpoint(at / "checkpoint.pt"), "global_generators": 0} for at in (one, other))
+        assert_same(ours, theirs)
+        assert signals._depth == 0
+
+
+def test_an_actor_that_another_thread_loads_is_not_noted_in_a_run_that_is_built(tmp_path):
+    """gin has one record of used values, from which the config of a run is written."""
+    offpcc.Agent(offpcc.SAC(Drift, **SMALL).algorithm).save(tmp_path / "actor.pt")
+    thread = threading.Thread(target=offpcc.Agent.load, args=(tmp_path / "actor.pt",))
+    with loading.LOCK:  # as a build does
+        loading.take_used()
+        thread.start()
+        thread.join(2.0)
+        assert loading.take_used() == {}
+    thread.join()
+
+
+def test_a_folder_is_refused_to_a_second_thread_of_the_process(tmp_path):
+    with contextlib.closing(FolderLock(tmp_path)) as lock:
+        lock.take()
+        spec = RunSpec.make(Drift, "sac", algorithm=SMALL, training={**SHORT, "num_epochs": 1})
+        with pytest.raises(UserError, match=f"in use by process {os.getpid()}"):
+            fit(spec, tmp_path)
 
 
 @pytest.mark.parametrize(
