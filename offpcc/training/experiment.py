@@ -22,7 +22,15 @@ from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import refuse_unknown
 from offpcc.config.registry import specification
-from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, format_value
+from offpcc.config.validation import (
+    Flag,
+    Fraction,
+    NonnegativeInteger,
+    PositiveInteger,
+    check,
+    format_value,
+    rules_of,
+)
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBase, BufferBuilder
 from offpcc.data.buffers.snapshot import Manifest
@@ -43,7 +51,7 @@ from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Loop
 from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, as_callback, check_settings, train
 from offpcc.training.saturation import Saturation
-from offpcc.training.spec import Callbacks, OwnLoggers, RunSpec, torch_settings
+from offpcc.training.spec import Arguments, Callbacks, OwnLoggers, RunSpec, torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, warn_of_data
 from offpcc.utils.paths import PACKAGE, as_path
 from offpcc.utils.system import is_shortage
@@ -113,6 +121,8 @@ class Experiment:
         note = ""
         if logger is not None and not hasattr(logger, "epoch"):
             raise UserError(f"train got {logger!r} for a logger; for the length of a run, give num_epochs=N")
+        if not isinstance(callbacks, list | tuple):
+            raise UserError(f"train.callbacks is {format_value(callbacks)}; it has to be a list, such as [callback]")
         refuse_unknown("train", settings, TRAIN_SETTINGS)
         check_settings(**settings)
         self.settings |= {name: value for name, value in settings.items() if name not in ("num_epochs", "stop_return")}
@@ -169,7 +179,7 @@ class Experiment:
             "versions": versions(),
         }
 
-    def save(self, file: str | Path, *, buffer: bool = False) -> None:
+    def save(self, file: str | Path, *, buffer: Flag = False) -> None:
         """Write the whole learner to one file, which `offpcc.load` reads.
 
         The file holds networks, target networks, optimizers, schedules, statistics of the normalisation, random
@@ -184,6 +194,7 @@ class Experiment:
         Raises:
             UserError: the file or a setting cannot be written, or the learner was put together by hand.
         """
+        check("save", rules_of(Experiment.save), {"buffer": buffer})
         path, spec = as_path(file, "file", is_file=True), self.spec
         if spec is None:
             raise UserError("only what offpcc.build or a constructor such as offpcc.SAC built can be saved as a whole")
@@ -333,12 +344,12 @@ def build(
     seed: NonnegativeInteger | None = 0,
     device: str | torch.device = "cpu",
     threads: PositiveInteger | None = 1,
-    algorithm: Mapping[str, Any] | None = None,
-    buffer: Mapping[str, Any] | None = None,
+    algorithm: Arguments | None = None,
+    buffer: Arguments | None = None,
     buffer_class: BufferBuilder | None = None,
     callbacks: Callbacks | None = None,
     loggers: OwnLoggers | None = None,
-    environments: Mapping[str, Any] | None = None,
+    environments: Arguments | None = None,
     dataset: str | Path | Dataset | None = None,
     dataset_fraction: Fraction = 1.0,
 ) -> Experiment:

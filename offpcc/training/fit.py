@@ -25,6 +25,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
 from offpcc.config.gin_files import text_of
 from offpcc.config.loading import check_writable, is_writable, plain_values, results_folder, values
+from offpcc.config.validation import Flag, check, format_value, rules_of
 from offpcc.core import has_images
 from offpcc.data import Dataset, offline
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
@@ -101,7 +102,7 @@ class RunExistsError(UserError):
 
 
 def fit(
-    spec: RunSpec, run_dir: str | Path | None = None, *, resume: bool = False, announce: Announce = print_line
+    spec: RunSpec, run_dir: str | Path | None = None, *, resume: Flag = False, announce: Announce = print_line
 ) -> RunResult:
     """Train a run in its folder, from the start or from its checkpoint.
 
@@ -121,6 +122,9 @@ def fit(
         Interrupted: the user stopped the run (Ctrl-C or SIGTERM). If training had begun, the run is saved and can be
             resumed; otherwise there is nothing new to save.
     """
+    if not isinstance(spec, RunSpec):
+        raise UserError(f"fit got {format_value(spec)}; give what offpcc.RunSpec.make(env, algo) returns")
+    check("fit", rules_of(fit), {"resume": resume})
     if run_dir is not None and not str(run_dir):
         raise UserError('run_dir is "", which would be the current folder; give the name of a folder for the run')
     folder = run_folder(spec) if run_dir is None else RunFolder.at(as_path(run_dir, "run_dir"))

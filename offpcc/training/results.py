@@ -364,7 +364,7 @@ def plot(
     Raises:
         UserError: a folder holds no runs, the metric does not exist, or the picture cannot be written.
     """
-    given = [folders] if isinstance(folders, str | Path) else folders
+    given: Sequence[Any] = folders if isinstance(folders, list | tuple) else [folders]
     if not given:
         raise UserError("there is no folder to draw; give one or more folders of runs")
     paths, file = [as_path(one, "folders") for one in given], as_path(file, option)

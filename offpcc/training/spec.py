@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import inspect
+import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +24,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import refuse_unknown
 from offpcc.config.loading import Config
 from offpcc.config.validation import (
+    Flag,
     Fraction,
     NonnegativeInteger,
     PositiveInteger,
@@ -40,12 +43,28 @@ from offpcc.envs.make import EnvFunction, EnvOptions, check_env, env_label, env_
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.training.interaction import episode_options
 from offpcc.training.loggers import Logger, tracking_wanted
-from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, train
+from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, check_settings, train
 from offpcc.utils.errors import UserError, first_line, for_python, tell
 from offpcc.utils.rng import SharedState
 from offpcc.utils.system import keep_freed_memory
 
 MOST_DRAWN = 1_000_000  # seeds that are drawn are below this; episodes of tests and videos have larger ones
+
+
+Arguments = Annotated[
+    Mapping[str, Any],
+    Rule(
+        'a dictionary of arguments by name, such as {"batch_size": 64}',
+        lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value),
+    ),
+]
+AlgorithmName = Annotated[str, Rule('the name of an algorithm, such as "sac"', lambda value: isinstance(value, str))]
+AnyPath = Annotated[
+    str | Path, Rule("the name of a file or a folder", lambda value: isinstance(value, str | os.PathLike))
+]
+ENVIRONMENTS_SETTINGS = [
+    name for name, one in inspect.signature(build_environments).parameters.items() if one.kind is one.KEYWORD_ONLY
+]
 
 
 class CheckpointOptions(NamedTuple):
@@ -203,23 +222,23 @@ class RunSpec:
     def make(
         cls,
         env: str | EnvFunction | None,
-        algo: str,
+        algo: AlgorithmName,
         *,
         seed: NonnegativeInteger | None = 0,
         device: str | torch.device = "cpu",
         threads: PositiveInteger | None = 1,
-        algorithm: Mapping[str, Any] | None = None,
-        buffer: Mapping[str, Any] | None = None,
+        algorithm: Arguments | None = None,
+        buffer: Arguments | None = None,
         buffer_class: BufferBuilder | None = None,
         callbacks: Callbacks | None = None,
         loggers: OwnLoggers | None = None,
-        environments: Mapping[str, Any] | None = None,
+        environments: Arguments | None = None,
         dataset: str | Path | Dataset | None = None,
         dataset_fraction: Fraction = 1.0,
-        training: Mapping[str, Any] | None = None,
-        results: str | Path | None = None,
-        save_dataset: str | Path | None = None,
-        track: bool = False,
+        training: Arguments | None = None,
+        results: AnyPath | None = None,
+        save_dataset: AnyPath | None = None,
+        track: Flag = False,
     ) -> RunSpec:
         """Make the description of a run. Arguments that are not given come from gin's bindings, else the defaults.
 
@@ -248,12 +267,17 @@ class RunSpec:
         Raises:
             UserError: a name is unknown, or an argument or a binding is invalid.
         """
-        check("build", rules_of(cls.make), {"seed": seed, "threads": threads, "dataset_fraction": dataset_fraction})
+        given: dict[str, Any] = {"algo": algo, "seed": seed, "threads": threads, "dataset_fraction": dataset_fraction}
+        given |= {"algorithm": algorithm, "buffer": buffer, "environments": environments, "training": training}
+        given |= {"results": results, "save_dataset": save_dataset, "track": track}
+        check("build", rules_of(cls.make), given)
         if tracking_wanted(track) and importlib.util.find_spec("wandb") is None:
             raise UserError(
                 "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
             )
         refuse_unknown("train", training or (), TRAIN_SETTINGS)
+        check_settings(**training or {})
+        refuse_unknown("environments", environments or (), ENVIRONMENTS_SETTINGS)
         find_algorithm(algo)
         if seed is None:
             seed = secrets.randbelow(MOST_DRAWN)

@@ -10,6 +10,7 @@ import json
 import os
 import pydoc
 import random
+import re
 import threading
 import warnings
 
@@ -782,6 +783,53 @@ def test_a_folder_is_refused_to_a_second_thread_of_the_process(tmp_path):
         spec = RunSpec.make(Drift, "sac", algorithm=SMALL, training={**SHORT, "num_epochs": 1})
         with pytest.raises(UserError, match=f"in use by process {os.getpid()}"):
             fit(spec, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return offpcc.SAC("pendulum-v0", **SMALL)
+
+
+SPEC = functools.partial(RunSpec.make, "pendulum-v0", "sac")
+WRONG_TYPES = [
+    (lambda it: offpcc.SAC("pendulum-v0", lr="fast"), "SAC.lr is 'fast'; it has to be a number"),
+    (lambda it: offpcc.SAC("pendulum-v0", hidden_dims=64), "SAC.hidden_dims is 64; it has to be a list"),
+    (lambda it: offpcc.SAC("pendulum-v0", seed="x"), "build.seed is 'x'; it has to be a whole number"),
+    (lambda it: offpcc.SAC("pendulum-v0", buffer=5), "build.buffer is 5; it has to be a dictionary"),
+    (lambda it: offpcc.SAC("pendulum-v0", environments=4), "build.environments is 4; it has to be a dictionary"),
+    (lambda it: offpcc.SAC("pendulum-v0", environments={"n_envs": 4}), "environments takes no argument 'n_envs'; "),
+    (lambda it: offpcc.SAC(3), "an environment cannot be 3; give a name"),
+    (lambda it: offpcc.BC(dataset=5), "the data set is given as int; give a file"),
+    (lambda it: offpcc.build("pendulum-v0", 5), "build.algo is 5; it has to be the name of an algorithm"),
+    (lambda it: offpcc.build("pendulum-v0", "sac", algorithm=5), "build.algorithm is 5; it has to be a dictionary"),
+    (lambda it: it.train(num_epochs="10"), "train.num_epochs is '10'; it has to be a whole number"),
+    (lambda it: it.train(num_epochs=1, callbacks=5), "train.callbacks is 5; it has to be a list"),
+    (lambda it: it.save(5), "file is 5; it has to be the name of a file"),
+    (lambda it: it.save("x.pt", buffer="no"), "save.buffer is 'no'; it has to be True or False"),
+    (lambda it: offpcc.Agent(it.algorithm).save("/nowhere/actor.pt"), "/nowhere/actor.pt cannot be written"),
+    (lambda it: offpcc.Agent(it), "Agent got an object of Experiment for an algorithm; give learner.algorithm"),
+    (lambda it: offpcc.Agent.load(5), "file is 5; it has to be the name of a file"),
+    (lambda it: offpcc.evaluate(it.algorithm, "pendulum-v0", episodes=0), "evaluate.episodes is 0"),
+    (lambda it: offpcc.collect("pendulum-v0", None, 5, deterministic="yes"), "collect.deterministic is 'yes'"),
+    (lambda it: offpcc.plot(5, "curves.png"), "folders is 5; it has to be the name of a file or a folder"),
+    (lambda it: offpcc.plot("results", 5), "file is 5; it has to be the name of a file"),
+    (lambda it: offpcc.load_run(None), "folder is None; it has to be the name of a file or a folder"),
+    (lambda it: offpcc.load(5), "file is 5; it has to be the name of a file"),
+    (lambda it: offpcc.configure(5), "the config is 5; it has to be the name of a file"),
+    (lambda it: fit(it), "fit got an object of Experiment; give what offpcc.RunSpec.make"),
+    (lambda it: fit(it.spec, 5), "run_dir is 5; it has to be the name of a file or a folder"),
+    (lambda it: fit(it.spec, resume="x"), "fit.resume is 'x'; it has to be True or False"),
+    (lambda it: SPEC(training=5), "build.training is 5; it has to be a dictionary"),
+    (lambda it: SPEC(training={"num_epochs": "5"}), "train.num_epochs is '5'; it has to be a whole number"),
+    (lambda it: SPEC(results=5), "build.results is 5; it has to be the name of a file or a folder"),
+    (lambda it: SPEC(track="x"), "build.track is 'x'; it has to be True or False"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), WRONG_TYPES, ids=[words.split(";")[0] for _, words in WRONG_TYPES])
+def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
+    with pytest.raises(UserError, match=re.escape(words)):
+        call(learner)
 
 
 @pytest.mark.parametrize(
