@@ -100,7 +100,7 @@ def cuda_states() -> list[Any]:
     """Return the states of the GPUs' global generators; none if no GPU is used, which costs nothing."""
     import torch  # here, because worker processes do not import it
 
-    is_used = torch.cuda.is_available() and torch.cuda.is_initialized()
+    is_used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return torch.cuda.get_rng_state_all() if is_used else []
 
 
