@@ -25,7 +25,7 @@ Given = ParamSpec("Given")
 def standard_console() -> Console:
     """Return the console for the standard output, which counts as a terminal only if lines can be drawn again there.
 
-    Files, pipes and notebooks get plain text. Jupyter sets FORCE_COLOR, by which rich would draw again nevertheless. It
+    Files, pipes and notebooks get plain text. Jupyter sets FORCE_COLOR, so rich would draw again nevertheless. Jupyter
     runs a command such as ``!offpcc`` in a pseudo-terminal, but shows all that was drawn, one below the other.
     """
     with contextlib.suppress(AttributeError, ValueError):  # there is no standard output, or it is closed
