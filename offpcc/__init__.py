@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from offpcc.data.datasets.dataset import Dataset
     from offpcc.data.datasets.load import qlearning_dataset
     from offpcc.envs.make import make
+    from offpcc.training.checkpoint import load
     from offpcc.training.constructors import *  # noqa: F403
     from offpcc.training.experiment import build, configure
     from offpcc.training.fit import fit
@@ -38,6 +39,7 @@ __all__ = [
     "configure",
     "evaluate",
     "fit",
+    "load",
     "load_run",
     "make",
     "plot",
@@ -53,6 +55,7 @@ _HOMES = {
     "configurable": "offpcc.config.registry",
     "configure": "offpcc.training.experiment",
     "fit": "offpcc.training.fit",
+    "load": "offpcc.training.checkpoint",
     "make": "offpcc.envs.make",
     **dict.fromkeys(("collect", "evaluate", "load_run", "plot"), "offpcc.training.results"),
     "qlearning_dataset": "offpcc.data.datasets.load",

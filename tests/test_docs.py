@@ -254,7 +254,8 @@ def steps(name):
         if language == "python":
             file = target[-1] if target else f"snippet_{number}.py"
             code = ARRAYS + code if code.startswith("data = offpcc.Dataset.from_arrays(") else code
-            code = re.sub(r"\.train\(", f".train({IN_PYTHON}, ", code)
+            # A call with num_epochs is short already.
+            code = re.sub(r"\.train\((?!num_epochs=)", f".train({IN_PYTHON}, ", code)
             written[file] = f"{written[file]}\n\n{code}" if file in written else code  # "into FILE, too"
             found.append(("script", file))
         elif target and target[-1].endswith(".gin"):

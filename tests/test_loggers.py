@@ -1,3 +1,4 @@
+import builtins
 import contextlib
 import io
 import math
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import offpcc
 import offpcc.utils.files
 from offpcc.training.loggers import (
     ConsoleLogger,
@@ -24,6 +26,7 @@ from offpcc.training.loggers import (
     WandbLogger,
     tracking_wanted,
 )
+from offpcc.training.loggers.console import standard_console
 
 COLUMNS = ["epoch", "step", "train/return", "test/return"]
 PROGRESS = Progress(
@@ -286,6 +289,23 @@ class TestConsoleLogger:
             f"title  2,000 of 6,000 steps  test return 2,000.2  train return 1.0  {speed}",
             f"title  3,000 of 6,000 steps  test return 2,000.2  train return -12.3  {speed}",
         ]
+
+    def test_a_notebook_gets_one_plain_line_per_epoch(self, monkeypatch, capsys):
+        shell = type("ZMQInteractiveShell", (), {})
+        monkeypatch.setattr(builtins, "get_ipython", shell, raising=False)
+        monkeypatch.setenv("FORCE_COLOR", "1")  # as Jupyter does
+        learner = offpcc.SAC("pendulum-p-v0", hidden_dims=(8,))
+        learner.train(num_epochs=3, num_steps_per_epoch=20, num_test_episodes_per_epoch=0)
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.partition(" of ")[0] for line in lines] == [f"pendulum-p-v0 sac  {n}" for n in (20, 40, 60)]
+        assert not any("\x1b" in line for line in lines)
+
+    def test_a_command_of_a_notebook_is_not_drawn_again(self, monkeypatch):
+        monkeypatch.setenv("TERM", "xterm-color")
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+        assert standard_console().is_terminal
+        monkeypatch.setenv("JPY_PARENT_PID", "7")
+        assert not standard_console().is_terminal
 
     def test_unknown_figures_are_no_reason_to_fail(self):
         console = Console(force_terminal=False, file=io.StringIO())

@@ -227,6 +227,28 @@ def test_several_runs_stop_as_one(quick, stop_at, tmp_path):
     assert not run_folder(tmp_path, run_id=2).exists()
 
 
+@pytest.mark.parametrize("stopped_at", [20, 0], ids=["training", "set-up"])
+def test_without_a_config_the_advice_goes_on_and_begins_the_other_runs(
+    launch, stop_at, tmp_path, monkeypatch, stopped_at
+):
+    bindings = [*ODD[:2], "train.num_epochs=1", "train.updates_per_step=0.02", "train.num_test_episodes_per_epoch=1"]
+    named = ("--env", "pendulum-p-v0", "--algo", "sac", "--run_id", 1, 2)
+    with monkeypatch.context() as patch:
+        if stopped_at:
+            stop_at(stopped_at)
+        else:
+            patch.setattr(fit, "build_run", lambda *rest, **options: os.kill(os.getpid(), signal.SIGTERM))
+        code, _, err = launch(*named, "--gin", *bindings)
+    assert code == 143
+    told, _, advice = err.partition("; to go on: ")
+    assert "run 1 stopped" in told and "--run_id 1 2" in advice
+    code, _, err = launch(*shlex.split(advice)[1:])
+    assert code == 0, err
+    one, other = (run_folder(tmp_path, run_id=number) for number in (1, 2))
+    assert [json.loads((run / "run.json").read_text())["status"] for run in (one, other)] == ["finished"] * 2
+    assert (one / "config.gin").read_text() == (other / "config.gin").read_text()
+
+
 def test_sigint_is_130_and_set_up_may_be_stopped(quick, monkeypatch, tmp_path, stop_at):
     stop_at(20, number=signal.SIGINT)
     assert quick("sac")[0] == 130

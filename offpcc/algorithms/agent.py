@@ -14,10 +14,12 @@ from numpy.typing import ArrayLike
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import ACTOR_FORMAT
 from offpcc.config.registry import from_specification
-from offpcc.config.validation import NumEnvs, check, rules_of
+from offpcc.config.validation import NumEnvs, check, format_value, rules_of
 from offpcc.core import Memory, Step
 from offpcc.envs.wrappers import ActionScale
 from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.paths import as_path
+from offpcc.utils.rng import GLOBAL_LOCK
 from offpcc.utils.tensor_files import read_tensors, write_tensors
 
 BEST = "actor_best.pt"  # in a run's folder
@@ -36,6 +38,11 @@ class Agent:
     """
 
     def __init__(self, algorithm: ActorCritic, action_space: spaces.Box | None = None) -> None:
+        if not hasattr(algorithm, "act") or not hasattr(algorithm, "action_space"):
+            raise UserError(
+                f"Agent got {format_value(algorithm)} for an algorithm; give learner.algorithm, or use what train or "
+                f"Agent.load(FILE) returns"
+            )
         self.algorithm = algorithm
         self.action_space = algorithm.action_space if action_space is None else action_space
         if not isinstance(self.action_space, spaces.Box) or not self.action_space.is_bounded():
@@ -153,8 +160,16 @@ class Agent:
         raise ValueError(f"act got observations of shape {observation.shape}, but needs {wanted}; {remedy}")
 
     def save(self, file: str | Path) -> None:
-        """Write the actor to one self-contained file."""
-        save_actor(self.algorithm, Path(file))
+        """Write the actor to one self-contained file.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        path = as_path(file, "file", is_file=True)
+        try:
+            save_actor(self.algorithm, path)
+        except OSError as error:
+            raise UserError(f"{path} cannot be written ({first_line(error)}); name a file elsewhere") from error
 
     @classmethod
     def load(
@@ -171,7 +186,7 @@ class Agent:
             UserError: the file cannot be read, names an unknown class, or is from an older offpcc and has no action
                 bounds.
         """
-        return cls(load_actor(Path(file), device), action_space)
+        return cls(load_actor(as_path(file, "file"), device), action_space)
 
 
 def save_actor(algorithm: ActorCritic, file: Path) -> None:
@@ -194,7 +209,8 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
         arguments = content["algorithm"]["arguments"]
         differing = {name: is_normalized} if name in arguments and arguments[name] is not is_normalized else {}
         try:
-            algorithm: ActorCritic = from_specification(content["algorithm"], device=device, **differing)
+            with GLOBAL_LOCK:  # gin notes what is built, which another thread may be reading
+                algorithm: ActorCritic = from_specification(content["algorithm"], device=device, **differing)
         except UserError as error:
             raise UserError(f"{file}: {error.message}") from error
         if is_normalized:  # by default, a class may normalise only recorded data

@@ -156,11 +156,7 @@ def _evaluate(
     run, file = find_actor(folder, config, modules)
     actor = load_actor(file, choose_device(device, threads))
     if not env and folder.is_dir():
-        # A folder must not choose what is imported, so drop the module of "module:id"; the command line may name one.
-        known = run.details().get("env", run.siblings.parent.name)
-        env = known and shown(str(known).rsplit(":", 1)[-1])
-        if env is None:
-            raise UserError(f"{run.path} was trained without an environment: add --env, the one to evaluate it in")
+        env = run.env()
     if env is None:
         raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
     return env, file, evaluate_actor(actor, configured_make(env), episodes, num_envs, seed, episode_options())

@@ -203,6 +203,20 @@ def command(
     return shlex.join([*words, *extra])
 
 
+def resume_command(options: TrainOptions, folders: Sequence[RunFolder]) -> str:
+    """Return the command that goes on with runs, and begins those that had not begun.
+
+    Without --config, a run goes on with its own config. One that has none yet begins with the default config, so the
+    command names this.
+    """
+    begun = [folder for folder in folders if folder.config.exists()]
+    if options.resume and begun and not options.config:
+        folders = begun  # the others cannot begin without a config
+    if not options.config and len(begun) < len(folders):
+        options = replace(options, config=os.path.relpath(default_config(options)[0]))
+    return command(options, folders[0], [folder.run_id for folder in folders], "--resume")
+
+
 def program() -> list[str]:
     """Return the words that start this program in the same way again."""
     script = Path(sys.argv[0])

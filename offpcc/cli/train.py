@@ -13,7 +13,7 @@ from offpcc.algorithms import short_name
 from offpcc.algorithms.agent import load_actor
 from offpcc.cli.commands import env_label, reject_unused_options, tell_returns
 from offpcc.cli.jobs import run_in_processes
-from offpcc.cli.messages import TrainOptions, command, default_note, load_config, refusal
+from offpcc.cli.messages import TrainOptions, command, default_note, load_config, refusal, resume_command
 from offpcc.config import gin_files, loading
 from offpcc.envs.rendering import has_screen
 from offpcc.training.evaluation import lines, record_episodes, watch_episodes
@@ -79,11 +79,9 @@ def _train_side_by_side(options: TrainOptions) -> int:
     try:
         return run_in_processes(train, runs, options.jobs)
     except signals.Interrupted as stop:
-        status = {one: find_folder(options, one).status() for one in options.run_id}
-        left = [one for one in options.run_id if status[one] != "finished"]
-        if left:
-            folder = find_folder(options, left[0])
-            stop.message += f"; to go on: {command(options, folder, left, '--resume')}"
+        folders = [find_folder(options, one) for one in options.run_id]
+        if left := [folder for folder in folders if folder.status() != "finished"]:
+            stop.message += f"; to go on: {resume_command(options, left)}"
         raise
 
 
@@ -111,8 +109,9 @@ def train_one(options: TrainOptions, run_id: int) -> None:
     except signals.Interrupted as stop:
         stop.message = f"run {run_id} {stop.message}"
         unfinished = options.run_id[options.run_id.index(run_id) + stop.is_late :]
-        if unfinished and (options.config or folder.config.exists()):
-            stop.message += f"; to go on: {command(options, folder, unfinished, '--resume')}"
+        if unfinished:
+            left = [find_folder(options, one) for one in unfinished]
+            stop.message += f"; to go on: {resume_command(options, left)}"
         raise
     if result.was_finished:
         print(f"to train another:\n  {command(options, folder, folder.next_free_id())}")

@@ -16,6 +16,7 @@ _private = functools.partial(private_attribute, "gin-config", LAST_SEEN)
 
 CONFIG = _private(gin.config, "_CONFIG")  # all bindings: {(scope, selector): {parameter: value}}
 CONSTANTS = _private(gin.config, "_CONSTANTS")
+IMPORTS = _private(gin.config, "_IMPORTS")  # modules that the bindings need
 OPERATIVE_CONFIG = _private(gin.config, "_OPERATIVE_CONFIG")  # the values in use, in the same form as CONFIG
 SELECTORS = _private(_private(gin.config, "_REGISTRY"), "_selector_map")  # {complete name: entry}
 UnknownReference = _private(gin.config, "_UnknownConfigurableReference")

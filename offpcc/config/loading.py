@@ -73,6 +73,24 @@ def exclusive() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def same_bindings() -> Iterator[None]:
+    """Hold `LOCK`, and restore gin's bindings and its values in use at the end."""
+    global _loaded
+    tables = (gin_private.CONFIG, gin_private.OPERATIVE_CONFIG)
+    with LOCK:
+        loaded, imports = _loaded, set(gin_private.IMPORTS)
+        before = [{key: dict(given) for key, given in table.items()} for table in tables]
+        try:
+            yield
+        finally:
+            gin.clear_config()
+            for table, known in zip(tables, before, strict=True):
+                table.update(known)
+            gin_private.IMPORTS.update(imports)
+            _loaded = loaded
+
+
 def current() -> Config:
     """Return gin's current bindings. If code other than `load` has changed them, their source is unknown."""
     text: str = gin.config_str()
@@ -124,6 +142,24 @@ def load(
     global _loaded
     _loaded = Config(gin.config_str(), file, tuple(given), given_in, tuple(modules), tuple(bindings))
     return bindings
+
+
+def load_text(text: str, source: str) -> None:
+    """Clear gin's state, then read the text of a config that may come from somebody else: it imports nothing.
+
+    Args:
+        text: the config.
+        source: where it comes from, for messages.
+
+    Raises:
+        UserError: the text is malformed, or it names a class or parameter that does not exist.
+    """
+    gin.clear_config()
+    bindings = _bind_all(read_text(text, source, is_trusted=False))
+    check_references(bindings)
+    check_flags(bindings)
+    global _loaded
+    _loaded = Config(gin.config_str(), source, bindings=tuple(bindings))
 
 
 def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = ()) -> None:
@@ -247,12 +283,29 @@ def operative() -> str:
 
 
 def values(text: str) -> dict[str, str]:
-    """Return the bindings of a config by name, as repr text, for comparison."""
+    """Return the bindings of a config by name, as gin writes them; they may refer to unknown names."""
     return {
-        name_of(s): repr(s.value)
-        for s, _ in statements(text, Path("config.gin"))
+        name_of(s): repr(_with_known_names(s.value))
+        for s, _ in statements(text, Path("config.gin"), skip_unknown=True)
         if isinstance(s, config_parser.BindingStatement)
     }
+
+
+class _Name(str):
+    """The name of an unknown class, which is written without quotes."""
+
+    __repr__ = str.__str__
+
+
+def _with_known_names(value: Any) -> Any:
+    """Return a value with the name @NAME in place of each reference to an unknown class."""
+    if isinstance(value, gin_private.UnknownReference):
+        return _Name(f"@{value.selector}{'()' * value.evaluate}")
+    if isinstance(value, list | tuple):
+        return type(value)(map(_with_known_names, value))
+    if isinstance(value, dict):
+        return {key: _with_known_names(item) for key, item in value.items()}
+    return value
 
 
 def plain_values(text: str, source: Path | str = "config.gin") -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Writing, verifying and loading of checkpoints, and the callback that writes them.
+"""Writing, verifying and loading of checkpoints, and the callback that writes them. `load` reads a saved learner.
 
 A checkpoint is the file ``checkpoint.pt`` and the files in ``checkpoint_parts`` that it names. These hold the chunks of
 the replay buffer. The previous checkpoint is kept as ``checkpoint_before.pt``.
@@ -11,6 +11,8 @@ import math
 import os
 import random
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +20,25 @@ import numpy as np
 import torch
 
 from offpcc.algorithms.agent import save_actor
+from offpcc.config import loading
+from offpcc.config.bindings import refuse_unknown
+from offpcc.config.registry import from_specification
 from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
 from offpcc.core import Chunk
+from offpcc.data import Dataset
+from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.snapshot import ChunkFile, check_chunk, read_chunk, remove_others, write_chunks
-from offpcc.training.experiment import Experiment
+from offpcc.envs.make import EnvFunction
+from offpcc.training.experiment import CHECKPOINT_FORMAT, Experiment, build_run, closed_on_failure
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
-from offpcc.training.run_fns import Callback, Run
-from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.rng import GLOBAL_LOCK
+from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_settings
+from offpcc.training.spec import RunSpec, torch_settings
+from offpcc.utils.errors import UserError, first_line, for_python, in_python, tell
+from offpcc.utils.paths import as_path, shown
+from offpcc.utils.rng import GLOBAL_LOCK, cuda_states
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
-from offpcc.utils.version import tell_changed, versions
+from offpcc.utils.version import tell_changed
 
-CHECKPOINT_FORMAT = 10
 NOT_A_STATE = (AttributeError, KeyError, MemoryError, RecursionError, RuntimeError, SyntaxError, TypeError, ValueError)
 
 
@@ -81,18 +90,13 @@ def save_checkpoint(file: Path, experiment: Experiment, config: str, num_epochs:
     content = {
         "kind": "checkpoint",
         "format": CHECKPOINT_FORMAT,
-        "algorithm": experiment.algorithm.state_dict(),
+        **experiment.state_dict(),
         "buffer": {**experiment.buffer.metadata(), "parts": [list(part) for _, part in parts.values()]},
-        "interaction": None if experiment.interaction is None else experiment.interaction.state_dict(),
         "recorder": None if experiment.recorder is None else experiment.recorder.state_dict(),
-        "loop": experiment.loop.state_dict(),
         "global_generators": global_generators(),
         "config": config,
         "bound": bound,
         "num_epochs": num_epochs,
-        "threads": torch.get_num_threads(),
-        "device": experiment.algorithm.device.type,
-        "versions": versions(),
     }
     before, known = previous(file), saved.checkpoints
     write_tensors(file, content, before if file in known else None)
@@ -147,21 +151,42 @@ def resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
     Raises:
         UserError: the checkpoint does not fit this run. Any other exception is a bug.
     """
+    with _explain_misfit(checkpoint, checkpoint.file, experiment, {"parts": []}, "start another run"):
+        return _resume(checkpoint, experiment)
+
+
+@contextmanager
+def _explain_misfit(
+    content: Mapping[str, Any], file: Path, experiment: Experiment, chunks: Mapping[str, Any], remedy: str
+) -> Iterator[None]:
+    """Turn an exception from a file that does not fit the parts of a run into a `UserError`.
+
+    Args:
+        content: the content of the file.
+        file: the file, for messages.
+        experiment: the parts of the run.
+        chunks: what the file adds to the metadata of the buffer.
+        remedy: what to do if the code is the same.
+
+    Raises:
+        UserError: the file does not fit. Any other exception is a bug.
+    """
     parts = {"algorithm": experiment.algorithm, "interaction": experiment.interaction, "loop": experiment.loop}
     expected = {name: None if part is None else part.state_dict() for name, part in parts.items()}
-    expected["buffer"] = {**experiment.buffer.metadata(), "parts": []}
+    if content.get("buffer") is not None:
+        expected["buffer"] = {**experiment.buffer.metadata(), **chunks}
     try:
-        return _resume(checkpoint, experiment)
+        yield
     except (OSError, UserError):
         raise
     except Exception as error:
-        faults = (find_misfit(part, checkpoint.get(name), name) for name, part in expected.items())
+        faults = (find_misfit(part, content.get(name), name) for name, part in expected.items())
         if (fault := next(filter(None, faults), "")) == "":
             raise
-        changed = tell_changed(checkpoint.get("versions"))
+        changed = tell_changed(content.get("versions"))
         raise UserError(
-            f"{checkpoint.file} does not fit the run that is put together here ({fault}); use the code that wrote "
-            f"it{f' ({changed})' if changed else ''}, or start another run"
+            f"{file} does not fit the run that is put together here ({fault}); use the code that wrote "
+            f"it{f' ({changed})' if changed else ''}, or {remedy}"
         ) from error
 
 
@@ -210,19 +235,7 @@ def _resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
     experiment.algorithm.load_state_dict(checkpoint["algorithm"])
     load_buffer(checkpoint, experiment)
     experiment.loop.load_state_dict(checkpoint["loop"])
-    messages = []
-    if (changed := tell_changed(checkpoint.get("versions"))) is not None:
-        messages.append(f"this resume is not exact: {changed}, and another version may round otherwise")
-    if checkpoint["threads"] != torch.get_num_threads():
-        messages.append(
-            f"this resume is not exact: the run used {checkpoint['threads']} threads, this process uses "
-            f"{torch.get_num_threads()}; --threads {checkpoint['threads']} makes it so"
-        )
-    if checkpoint["device"] != experiment.algorithm.device.type:
-        messages.append(
-            f"this resume is not exact: the run used {checkpoint['device']}, this process uses "
-            f"{experiment.algorithm.device.type}"
-        )
+    messages = _differences(checkpoint, experiment)
     if experiment.recorder is not None:  # before the interaction, which may truncate its episodes
         experiment.recorder.load_state_dict(checkpoint["recorder"])
     if experiment.interaction and (message := experiment.interaction.load_state_dict(checkpoint["interaction"])):
@@ -235,6 +248,116 @@ def _resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
             f"{checkpoint.file} does not fit the run that is put together here (no states of the global random "
             f"generators: {first_line(error)}); use the code that wrote it, or start another run"
         ) from error
+    return messages
+
+
+def _differences(content: Mapping[str, Any], experiment: Experiment) -> list[str]:
+    """Return messages about versions, threads and a device that are not those of a file."""
+    messages = []
+    if (changed := tell_changed(content.get("versions"))) is not None:
+        messages.append(f"this resume is not exact: {changed}, and another version may round otherwise")
+    if content["threads"] != torch.get_num_threads():
+        messages.append(
+            f"this resume is not exact: the run used {content['threads']} threads, this process uses "
+            f"{torch.get_num_threads()}; --threads {content['threads']} makes it so"
+        )
+    if content["device"] != experiment.algorithm.device.type:
+        messages.append(
+            f"this resume is not exact: the run used {content['device']}, this process uses "
+            f"{experiment.algorithm.device.type}"
+        )
+    return messages
+
+
+def load(
+    file: str | Path,
+    env: str | EnvFunction | None = None,
+    *,
+    dataset: str | Path | Dataset | None = None,
+    device: str | torch.device = "cpu",
+) -> Experiment:
+    """Read a learner that `Experiment.save` wrote; `train` goes on with it. Nothing in the file is executed.
+
+    gin's bindings do not matter: the file holds all settings, and those of `train`. Without the buffer, the episodes
+    begin anew, and the first updates draw from the few transitions that the buffer then holds.
+
+    Args:
+        file: the file.
+        env: see `offpcc.build`; None for the environment of this name in the file. A learner whose environment a
+            function makes needs the function again.
+        dataset: the dataset again, if the learner learns from one.
+        device: the device of the networks.
+
+    Raises:
+        UserError: the file cannot be read, is of another kind or format, or does not fit the environment or the
+            dataset; or it needs a class that is not imported.
+    """
+    path = as_path(file, "file", is_file=True)
+    content = read_tensors(path, "learner", CHECKPOINT_FORMAT, needs_seal=True)
+    match content:
+        case {
+            "algorithm": dict(),
+            "buffer": dict() | None,
+            "interaction": dict() | None,
+            "loop": dict(),
+            "config": str(config),
+            "settings": dict(settings),
+            "asked": tuple() | None,
+            "spec": {
+                "env": str() | None as known,
+                "has_function": bool(has_function),
+                "dataset": str() | None as data,
+                "dataset_fraction": float(),
+                "algo": str(),
+                "seed": int(),
+                "threads": int() | None as threads,
+                "algorithm": dict(),
+                "buffer": dict(),
+                "environments": dict(),
+            } as saved,
+        }:
+            pass
+        case _:
+            raise FileError(f"{path} does not hold what a learner does", "put it back from a copy")
+    if env is None and has_function:
+        raise UserError(f"{path}: a function made the environment, {shown(str(known))}; give it again, by env=")
+    if dataset is None and data is not None:
+        raise UserError(f"{path}: the learner learns from {shown(data)}; give the data again, by dataset=")
+    if env is None and known is not None:
+        env = known.rsplit(":", 1)[-1]  # a file must not choose what is imported
+    refuse_unknown("train", settings, TRAIN_SETTINGS)
+    check_settings(**settings)
+    with for_python(), loading.same_bindings():
+        loading.load_text(config, f"{path}: its settings")
+        try:
+            arguments = {name: from_specification(saved[name]) for name in ("algorithm", "buffer", "environments")}
+        except (KeyError, TypeError, ValueError) as error:  # constructors may raise anything for the file's arguments
+            raise FileError(f"{path} describes no learner ({first_line(error)})", "put it back from a copy") from error
+        facts = {name: saved[name] for name in ("algo", "seed", "threads", "dataset_fraction")}
+        experiment = build_run(RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device))
+    remedy = "give the environment and the data that it learned from"
+    with (
+        closed_on_failure(experiment),
+        torch_settings(torch.device(device), threads),
+        _explain_misfit(content, path, experiment, {"chunks": []}, remedy),
+    ):
+        for message in _load(content, experiment):
+            tell(in_python(message))
+    experiment.settings, experiment.asked = settings, content["asked"]
+    return experiment
+
+
+def _load(content: Mapping[str, Any], experiment: Experiment) -> list[str]:
+    """Load the content of a learner's file, and return messages about everything that is not exact."""
+    experiment.algorithm.load_state_dict(content["algorithm"])
+    if content["buffer"] is not None:
+        BufferBase.load_state_dict(experiment.buffer, content["buffer"])
+    experiment.loop.load_state_dict(content["loop"])
+    messages, interaction = _differences(content, experiment), experiment.interaction
+    if interaction is not None:
+        messages += filter(None, [interaction.load_state_dict(content["interaction"])])
+        if content["buffer"] is None:
+            interaction.environments.begin_anew(interaction.num_steps)
     return messages
 
 
@@ -262,7 +385,7 @@ def global_generators() -> dict[str, Any]:
     kind, keys, position, has_gauss, gauss = np.random.get_state()  # a tuple for the legacy generator
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": cuda_states(),
         "numpy": [kind, torch.from_numpy(np.asarray(keys, np.int64)), position, has_gauss, gauss],
         "python": repr(random.getstate()),
     }

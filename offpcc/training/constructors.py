@@ -7,7 +7,6 @@ There is one for each name of ``--algo``, in capital letters, and for each class
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from offpcc.data.buffers.base import BufferBuilder
     from offpcc.envs.make import EnvFunction
     from offpcc.training.experiment import Experiment
-    from offpcc.training.spec import Callbacks, OwnLoggers
+    from offpcc.training.spec import Arguments, Callbacks, OwnLoggers
 
 
 class Constructor(Protocol):
@@ -34,11 +33,11 @@ class Constructor(Protocol):
         seed: int | None = 0,
         device: str | torch.device = "cpu",
         threads: int | None = 1,
-        buffer: Mapping[str, Any] | None = None,
+        buffer: Arguments | None = None,
         buffer_class: BufferBuilder | None = None,
         callbacks: Callbacks | None = None,
         loggers: OwnLoggers | None = None,
-        environments: Mapping[str, Any] | None = None,
+        environments: Arguments | None = None,
         dataset: str | Path | Dataset | None = None,
         dataset_fraction: float = 1.0,
         **arguments: Any,

@@ -8,7 +8,6 @@ import inspect
 import sysconfig
 import tempfile
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +21,18 @@ from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import refuse_unknown
-from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger
+from offpcc.config.registry import specification
+from offpcc.config.validation import (
+    Flag,
+    Fraction,
+    NonnegativeInteger,
+    PositiveInteger,
+    check,
+    format_value,
+    rules_of,
+)
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
-from offpcc.data.buffers.base import BufferBuilder
+from offpcc.data.buffers.base import BufferBase, BufferBuilder
 from offpcc.data.buffers.snapshot import Manifest
 from offpcc.data.offline import OfflineDataset, read
 from offpcc.data.recording.hdf5_writer import check_new, check_output
@@ -41,12 +49,16 @@ from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Loop
-from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, train
+from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, as_callback, check_settings, train
 from offpcc.training.saturation import Saturation
-from offpcc.training.spec import Callbacks, OwnLoggers, RunSpec, torch_settings
-from offpcc.utils.errors import DataWarning, UserError, first_line, for_python, format_error
-from offpcc.utils.paths import PACKAGE
+from offpcc.training.spec import Arguments, Callbacks, OwnLoggers, RunSpec, torch_settings
+from offpcc.utils.errors import UserError, first_line, for_python, format_error, warn_of_data
+from offpcc.utils.paths import PACKAGE, as_path
 from offpcc.utils.system import is_shortage
+from offpcc.utils.tensor_files import write_tensors
+from offpcc.utils.version import versions
+
+CHECKPOINT_FORMAT = 10  # of the states of a run's parts, in checkpoints and in the files of `Experiment.save`
 
 
 def configure(file: str | Path | None = None, *bindings: str) -> None:
@@ -80,11 +92,12 @@ class Experiment:
     spec: RunSpec | None = None  # None for parts that were put together by hand
     config: str = ""  # all values in use, as a gin file that binds them
     asked: tuple[Any, Any] | None = None  # num_epochs and stop_return of the last `train`
+    settings: dict[str, Any] = field(default_factory=dict)  # given to `train`, for later calls; see there
 
     def train(
         self,
         logger: Logger | None = None,
-        callbacks: Sequence[Callback | Callable[[Run], Any]] = (),
+        callbacks: Sequence[AnyCallback] = (),
         **settings: Any,
     ) -> Agent:
         """Train with `run_fns.train` and return the trained agent.
@@ -95,9 +108,10 @@ class Experiment:
         Args:
             logger: by default a `ConsoleLogger`, which shows the progress, and the loggers given to `build`;
                 ``Loggers([])`` shows nothing.
-            callbacks: see `run_fns.train`.
-            settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec. Without
-                num_epochs, neither here nor bound, there are `DEFAULT_EPOCHS`, and a line says so.
+            callbacks: see `run_fns.train`; called after those given to `build`.
+            settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec, and hold in
+                later calls, too, except ``num_epochs`` and ``stop_return``. Without num_epochs, neither here nor bound,
+                there are `DEFAULT_EPOCHS`, and a line says so.
 
         Raises:
             NonFiniteError: an update met NaN or infinity.
@@ -107,9 +121,13 @@ class Experiment:
         note = ""
         if logger is not None and not hasattr(logger, "epoch"):
             raise UserError(f"train got {logger!r} for a logger; for the length of a run, give num_epochs=N")
+        if not isinstance(callbacks, list | tuple):
+            raise UserError(f"train.callbacks is {format_value(callbacks)}; it has to be a list, such as [callback]")
         refuse_unknown("train", settings, TRAIN_SETTINGS)
+        check_settings(**settings)
+        self.settings |= {name: value for name, value in settings.items() if name not in ("num_epochs", "stop_return")}
         bound = loading.resolve_bindings(train, may_lack=True) if self.spec is None else self.spec.training
-        settings = {**bound, **settings}
+        settings = {**bound, **self.settings, **settings}
         if "num_epochs" not in settings:
             settings["num_epochs"] = DEFAULT_EPOCHS
             note = describe_default(settings, self.interaction is not None)
@@ -117,6 +135,8 @@ class Experiment:
         if self.asked not in (None, asked):
             self.loop.stopped = False
         self.asked = asked
+        if self.loop.stopped or self.loop.epoch >= settings["num_epochs"]:
+            note = describe_end(self.loop, settings["num_epochs"])
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
         callbacks = [*self.callbacks, *callbacks]
         if isinstance(self.algorithm, ActorCritic):
@@ -147,6 +167,69 @@ class Experiment:
                     f"batches or windows, or the number of environments"
                 ) from error
         return Agent(self.algorithm)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of all parts but the buffer, and what they depend on."""
+        return {
+            "algorithm": self.algorithm.state_dict(),
+            "interaction": None if self.interaction is None else self.interaction.state_dict(),
+            "loop": self.loop.state_dict(),
+            "threads": torch.get_num_threads(),
+            "device": self.algorithm.device.type,
+            "versions": versions(),
+        }
+
+    def save(self, file: str | Path, *, buffer: Flag = False) -> None:
+        """Write the whole learner to one file, which `offpcc.load` reads.
+
+        The file holds networks, target networks, optimizers, schedules, statistics of the normalisation, random
+        generators, the counts and rows of the training loop, and all settings.
+
+        Args:
+            file: the file to write; an existing one is replaced.
+            buffer: whether to write the replay buffer and the unfinished episodes, too, so that training goes on
+                exactly. This takes several times the buffer's memory; `offpcc.fit` writes large buffers in parts.
+                Recorded data is never written: `offpcc.load` needs it again, and then goes on exactly.
+
+        Raises:
+            UserError: the file or a setting cannot be written, or the learner was put together by hand.
+        """
+        check("save", rules_of(Experiment.save), {"buffer": buffer})
+        path, spec = as_path(file, "file", is_file=True), self.spec
+        if spec is None:
+            raise UserError("only what offpcc.build or a constructor such as offpcc.SAC built can be saved as a whole")
+        own = {name: getattr(spec.parts, name) for name in spec.given_parts if name != "loggers"}
+        loading.check_writable("build", {name: loading.with_names(value) for name, value in own.items()})
+        with torch_settings(spec.device, spec.threads):
+            state = self.state_dict()
+        holds_buffer = buffer or self.recording is not None
+        if state["interaction"] is not None and not holds_buffer:
+            state["interaction"] |= {"actions": None, "memory": None, "notes": None}  # episodes begin anew
+        content = {
+            "kind": "learner",
+            "format": CHECKPOINT_FORMAT,
+            **state,
+            "buffer": BufferBase.state_dict(self.buffer) if holds_buffer else None,
+            "config": self.config,
+            "settings": {**self.settings},
+            "asked": self.asked,
+            "spec": {
+                "env": spec.env,
+                "has_function": spec.env_function is not None,
+                "dataset": None if self.recording is None else self.recording.name,
+                "dataset_fraction": spec.dataset_fraction,
+                "algo": spec.algo,
+                "seed": spec.seed,
+                "threads": spec.threads,
+                "algorithm": _as_plain_data(type(self.algorithm).__name__, spec.algorithm),
+                "buffer": _as_plain_data(type(self.buffer).__name__, spec.buffer),
+                "environments": {name: spec.environments[name] for name in spec.given_environments},
+            },
+        }
+        try:
+            write_tensors(path, content)
+        except OSError as error:
+            raise UserError(f"{path} cannot be written ({first_line(error)}); name a file elsewhere") from error
 
     def close(self) -> None:
         """Close all environments and the recorder."""
@@ -199,6 +282,24 @@ class Experiment:
                 raise UserError(f"{file} cannot be written ({fault}); name a file elsewhere") from error
 
 
+def _as_plain_data(owner: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of Python as `from_specification` reads them.
+
+    Raises:
+        UserError: an argument cannot be written into a file.
+    """
+    written = dict[str, Any]()
+    for name, value in arguments.items():
+        try:
+            written[name] = specification(value)
+        except UserError as error:
+            raise UserError(
+                f"{owner}.{name} is {format_value(value)}, which cannot be saved; give a value of a class that is "
+                f"decorated with offpcc.configurable"
+            ) from error
+    return written
+
+
 # Without gin, which has no more to give here: it would write into its record of used values, and add to messages.
 _train = inspect.unwrap(train)
 DEFAULT_EPOCHS = 100
@@ -212,6 +313,16 @@ def describe_default(settings: Mapping[str, Any], is_online: bool) -> str:
         f"num_epochs is not given, so the run has {settings['num_epochs']} epochs of "
         f"{settings['num_steps_per_epoch']:,} steps: {num_steps:,} steps{random}; train(num_epochs=N) chooses another "
         f"length"
+    )
+
+
+def describe_end(loop: Loop, num_epochs: int) -> str:
+    """Return a line about a `train` that has nothing to do, and how to go on."""
+    if loop.stopped:
+        return "the run has come to its stop_return; another num_epochs or stop_return for train goes on"
+    return (
+        f"there is nothing left to train: the run has had {loop.epoch} of {num_epochs} epochs; a larger one goes on, "
+        f"train(num_epochs=N)"
     )
 
 
@@ -233,12 +344,12 @@ def build(
     seed: NonnegativeInteger | None = 0,
     device: str | torch.device = "cpu",
     threads: PositiveInteger | None = 1,
-    algorithm: Mapping[str, Any] | None = None,
-    buffer: Mapping[str, Any] | None = None,
+    algorithm: Arguments | None = None,
+    buffer: Arguments | None = None,
     buffer_class: BufferBuilder | None = None,
     callbacks: Callbacks | None = None,
     loggers: OwnLoggers | None = None,
-    environments: Mapping[str, Any] | None = None,
+    environments: Arguments | None = None,
     dataset: str | Path | Dataset | None = None,
     dataset_fraction: Fraction = 1.0,
 ) -> Experiment:
@@ -258,7 +369,8 @@ def build(
         buffer: arguments of the buffer's class.
         buffer_class: class of the buffer, or gin's ``build.buffer_class = @MyBuffer``. By default `ReplayBuffer`, or
             `RecurrentReplayBuffer` for an agent with memory.
-        callbacks: classes of callbacks, built without arguments, or gin's ``build.callbacks = [@MyCallback]``.
+        callbacks: callbacks for each `train`; see `offpcc.training.run_fns.train`. Or gin's
+            ``build.callbacks = [@MyCallback]``.
         loggers: classes of more loggers, built with the run's folder (None without one), or gin's ``build.loggers``.
         environments: arguments of `offpcc.envs.vector.local.environments`, such as ``num_envs``.
         dataset: a dataset to learn from instead of interaction; see `offpcc.data.load`. The wrappers of `env` apply to
@@ -325,7 +437,7 @@ def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
 def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     loading.recall_used(spec.used)
     algorithm_class = find_algorithm(spec.algo)
-    callbacks = [_build_callback(make_callback) for make_callback in spec.parts.callbacks]
+    callbacks = [as_callback(given, "build.callbacks") for given in spec.parts.callbacks]
     data = data or read_data(spec)
     seen: tuple[spaces.Space[Any], spaces.Space[Any]] | None = None
     frames = 1
@@ -353,7 +465,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         data = data.for_agent(algorithm)
         notices = [notice.text for notice in data.notices]
         for text in [*notices, *filter(None, [data.told_of_scale() if algorithm.has_critics else ""])]:
-            warnings.warn(f"{data.name}: {text}", DataWarning, stacklevel=4)
+            warn_of_data(f"{data.name}: {text}", stacklevel=4)
         buffer = build_buffer(algorithm, observations, actions, {"num_envs": 1, **given}, spec.parts.buffer_class)
         _learn_from(data, algorithm, buffer)
     else:
@@ -385,22 +497,6 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         spec=spec,
         config=loading.operative(),
     )
-
-
-def _build_callback(make_callback: Callable[[], Callback]) -> Callback:
-    """Build a callback of the user's.
-
-    Raises:
-        UserError: its constructor raises, or it is no `Callback`.
-    """
-    name = getattr(make_callback, "__name__", str(make_callback))
-    try:
-        callback = make_callback()
-    except Exception as error:  # of the user's code
-        raise UserError(f"build.callbacks: {name} cannot be built: {format_error(error)}; correct it") from error
-    if not isinstance(callback, Callback):
-        raise UserError(f"build.callbacks has {name}, which is no callback; derive it from Callback, or take it out")
-    return callback
 
 
 @contextlib.contextmanager
@@ -476,7 +572,7 @@ def build_buffer(
     with explain_failure(name, "capacity or batch_size" + ", or n_step of the algorithm" * algorithm.memoryless):
         buffer: ReplayBuffer | RecurrentReplayBuffer = buffer_class(observations, actions, **steps, **arguments)
     if warning := check_context_length(algorithm, buffer):
-        warnings.warn(warning, DataWarning, stacklevel=5)
+        warn_of_data(warning, stacklevel=5)
     return buffer
 
 

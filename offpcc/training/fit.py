@@ -6,30 +6,26 @@ The command line calls it, and so may a user of Python.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
 import os
 import re
 import sys
 import time
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
-import numpy as np
-import torch
 
-from offpcc.algorithms.agent import Agent, load_actor
+from offpcc.algorithms.agent import load_actor
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
 from offpcc.config.gin_files import text_of
 from offpcc.config.loading import check_writable, is_writable, plain_values, results_folder, values
+from offpcc.config.validation import Flag, check, format_value, rules_of
 from offpcc.core import has_images
 from offpcc.data import Dataset, offline
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
@@ -62,7 +58,8 @@ from offpcc.training.loggers import (
     tracking_wanted,
 )
 from offpcc.training.loggers.csv_logger import joined_columns, table_text
-from offpcc.training.plotting import Curve, curve_of, plot_run, read_progress
+from offpcc.training.plotting import plot_run, read_progress
+from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
 from offpcc.training.run_fns import (
     check_num_envs,
@@ -75,7 +72,7 @@ from offpcc.training.run_fns import (
 )
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
-from offpcc.utils.errors import DataWarning, UserError, for_python, in_python
+from offpcc.utils.errors import UserError, data_warnings_announced, for_python, in_python
 from offpcc.utils.files import explain_disk_errors, open_regular
 from offpcc.utils.locks import FolderLock
 from offpcc.utils.paths import as_path
@@ -104,43 +101,8 @@ class RunExistsError(UserError):
         self.folder, self.status = folder, status
 
 
-@dataclass(frozen=True)
-class RunResult:
-    """A run in its folder, from `fit` or `load_run`.
-
-    Attributes:
-        folder: the run's folder.
-        was_finished: whether the run was finished already when `fit` or `load_run` was called.
-    """
-
-    folder: Path
-    was_finished: bool = False
-
-    def agent(self, device: str | torch.device = "cpu") -> Agent:
-        """Return the best agent of the run, else the last one."""
-        return Agent.load(RunFolder.at(self.folder).actor(), device=device)
-
-    @property
-    def table(self) -> Any:
-        """The rows of `progress.csv`: a ``pandas.DataFrame`` if pandas is installed, else a dictionary of arrays."""
-        columns = {name: np.array(column) for name, column in read_progress(self.folder / "progress.csv").items()}
-        if importlib.util.find_spec("pandas") is None:
-            return columns
-        return importlib.import_module("pandas").DataFrame(columns)
-
-    @property
-    def config(self) -> dict[str, str]:
-        """All settings of the run by name, such as "SAC.lr", each as gin writes it."""
-        return dict(values(text_of(RunFolder.at(self.folder).config)))
-
-    @property
-    def curve(self) -> Curve:
-        """The test returns: environment steps, with mean and standard deviation over the episodes of each test."""
-        return curve_of(read_progress(self.folder / "progress.csv"), "test/return")
-
-
 def fit(
-    spec: RunSpec, run_dir: str | Path | None = None, *, resume: bool = False, announce: Announce = print_line
+    spec: RunSpec, run_dir: str | Path | None = None, *, resume: Flag = False, announce: Announce = print_line
 ) -> RunResult:
     """Train a run in its folder, from the start or from its checkpoint.
 
@@ -160,6 +122,9 @@ def fit(
         Interrupted: the user stopped the run (Ctrl-C or SIGTERM). If training had begun, the run is saved and can be
             resumed; otherwise there is nothing new to save.
     """
+    if not isinstance(spec, RunSpec):
+        raise UserError(f"fit got {format_value(spec)}; give what offpcc.RunSpec.make(env, algo) returns")
+    check("fit", rules_of(fit), {"resume": resume})
     if run_dir is not None and not str(run_dir):
         raise UserError('run_dir is "", which would be the current folder; give the name of a folder for the run')
     folder = run_folder(spec) if run_dir is None else RunFolder.at(as_path(run_dir, "run_dir"))
@@ -317,7 +282,7 @@ def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None,
         UserError: an argument or a binding is invalid or has no effect.
     """
     seed_global_generators(spec.seed)  # for the user's code; the parts of offpcc have their own generators
-    with warnings.catch_warnings(action="ignore", category=DataWarning):  # they are announced
+    with data_warnings_announced():
         data = read_data(spec)
         if data is not None:
             check_origin(folder, origin._replace(fingerprint=data.fingerprint))
@@ -467,7 +432,7 @@ def _train(spec: RunSpec, folder: RunFolder, experiment: Experiment, bound: str 
         stack.callback(logger.close)
         try:
             try:
-                with warnings.catch_warnings(action="ignore", category=DataWarning):  # announced already
+                with data_warnings_announced():
                     experiment.train(logger, [saving])
                 if experiment.recorder is not None:
                     experiment.recorder.cut()
@@ -561,7 +526,7 @@ def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row])
 
 def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Logger, announce: Announce) -> None:
     """Draw the learning curve, and record a video of the best actor if its environment can be rendered."""
-    with going_on_without("the learning curve"):
+    with going_on_without("the learning curve"), loading.LOCK:  # matplotlib has one style for all threads
         plot_run(folder.path, folder.curve)
         logger.artifact("curve", folder.curve)
     logger.artifact("actor", folder.actor())

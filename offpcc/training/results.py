@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import types
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
+import torch
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import Agent
 from offpcc.config import loading
-from offpcc.config.validation import NonnegativeInteger, NumEnvs, PositiveInteger, check, rules_of
+from offpcc.config.gin_files import text_of
+from offpcc.config.validation import Flag, NonnegativeInteger, NumEnvs, PositiveInteger, check, rules_of
 from offpcc.data import Dataset
 from offpcc.data.datasets.columns import Column, as_column
 from offpcc.data.datasets.dataset import DatasetInfo
@@ -22,19 +28,22 @@ from offpcc.data.recording.metadata import settings_of
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import guarded
 from offpcc.envs.make import EnvFunction, check_env
+from offpcc.envs.vector.base import Environments
+from offpcc.envs.vector.local import LocalEnvironments, environment_seed
+from offpcc.envs.vector.workers import WorkerEnvironments
 from offpcc.envs.wrappers import ActionScale, action_bounds
+from offpcc.networks.noise import Noise
 from offpcc.training.collect import Seeds, play
-from offpcc.training.evaluation import MakeAnyEnv, evaluate_actor, open_environment, overview
-from offpcc.training.fit import RunResult
-from offpcc.training.interaction import EpisodeResult, episode_options
-from offpcc.training.plotting import Summary, find_runs, plot_runs
+from offpcc.training.evaluation import evaluate_actor, open_environment, overview
+from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
+from offpcc.training.plotting import Curve, Summary, curve_of, find_runs, plot_runs, read_progress
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import configured_make
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, for_python
 from offpcc.utils.figures import check_picture, explain_picture_errors
 from offpcc.utils.paths import as_path
-from offpcc.utils.rng import same_global_generators
+from offpcc.utils.rng import same_global_generators, seed_global_generators
 
 NORMAL_95 = 1.96  # standard errors on each side of a mean that hold 95% of a normal distribution
 
@@ -50,6 +59,12 @@ class EvaluationResult:
 
     returns: np.ndarray
     lengths: np.ndarray
+
+    @classmethod
+    def of(cls, results: Sequence[EpisodeResult]) -> EvaluationResult:
+        """Return the result of these episodes."""
+        returns, lengths = zip(*results, strict=True)
+        return cls(np.array(returns), np.array(lengths))
 
     @property
     def mean(self) -> float:
@@ -74,6 +89,76 @@ class EvaluationResult:
 
     def __str__(self) -> str:
         return overview([EpisodeResult(*pair) for pair in zip(self.returns, self.lengths, strict=True)])
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run in its folder, from `fit` or `load_run`.
+
+    Attributes:
+        folder: the run's folder.
+        was_finished: whether the run was finished already when `fit` or `load_run` was called.
+    """
+
+    folder: Path
+    was_finished: bool = False
+
+    def agent(self, device: str | torch.device = "cpu") -> Agent:
+        """Return the best agent of the run, else the last one."""
+        return Agent.load(RunFolder.at(self.folder).actor(), device=device)
+
+    @property
+    def table(self) -> Any:
+        """The rows of `progress.csv`: a ``pandas.DataFrame`` if pandas is installed, else a dictionary of arrays."""
+        columns = {name: np.array(column) for name, column in read_progress(self.folder / "progress.csv").items()}
+        if importlib.util.find_spec("pandas") is None:
+            return columns
+        return importlib.import_module("pandas").DataFrame(columns)
+
+    @property
+    def config(self) -> dict[str, str]:
+        """All settings of the run by name, such as "SAC.lr", each as gin writes it."""
+        return dict(loading.values(text_of(RunFolder.at(self.folder).config)))
+
+    @property
+    def curve(self) -> Curve:
+        """The test returns: environment steps, with mean and standard deviation over the episodes of each test."""
+        return curve_of(read_progress(self.folder / "progress.csv"), "test/return")
+
+    def evaluate(
+        self,
+        episodes: PositiveInteger = 10,
+        env: str | EnvFunction | None = None,
+        *,
+        num_envs: NumEnvs = 10,
+        seed: NonnegativeInteger = 2_000_000,
+        device: str | torch.device = "cpu",
+    ) -> EvaluationResult:
+        """Play episodes with the best agent of the run, through the wrappers of the run, as ``offpcc evaluate`` does.
+
+        Args:
+            episodes: see `offpcc.evaluate`.
+            env: the environment; None for that of the run. A run of a function needs the function again.
+            num_envs: see `offpcc.evaluate`.
+            seed: see `offpcc.evaluate`.
+            device: the device of the networks.
+
+        Raises:
+            UserError: as `offpcc.evaluate`; or there is no agent, or a wrapper is of a class that is not imported.
+            EnvironmentFault: the environment misbehaves.
+        """
+        run = RunFolder.at(self.folder)
+        check("evaluate", rules_of(RunResult.evaluate), {"episodes": episodes, "num_envs": num_envs, "seed": seed})
+        with for_python():
+            if env is None and run.details().get("env_made"):
+                raise UserError(
+                    f"a function made the environment of {self.folder}, {run.env()}; give it again, by env="
+                )
+            with loading.same_bindings():
+                loading.load_for_actor(None, run.config)
+                make_env, longest = _configured(env or run.env()), episode_options()
+            actor = self.agent(device).algorithm
+            return EvaluationResult.of(evaluate_actor(actor, make_env, episodes, num_envs, seed, longest))
 
 
 def evaluate(
@@ -102,8 +187,7 @@ def evaluate(
     check("evaluate", rules_of(evaluate), given)
     with for_python():
         results = evaluate_actor(_actor(agent), _configured(env), episodes, num_envs, seed, episode_options())
-    returns, lengths = zip(*results, strict=True)
-    return EvaluationResult(np.array(returns), np.array(lengths))
+    return EvaluationResult.of(results)
 
 
 def collect(
@@ -112,64 +196,152 @@ def collect(
     steps: PositiveInteger,
     *,
     seed: NonnegativeInteger = 0,
-    deterministic: bool = False,
+    deterministic: Flag = False,
+    num_envs: NumEnvs = 1,
+    worker_processes: Flag = False,
 ) -> Dataset:
     """Record a dataset, as ``offpcc collect`` does; `Dataset.save` writes it.
 
-    Episode i depends only on the seed and on i. The last episode is cut.
+    From one environment, episode i depends only on the seed and on i. From several, the data depend on their number,
+    too. The episodes are in the order of their ends; those that the end of the recording cuts are the last ones.
 
     Args:
         env: see `evaluate`.
         agent: the agent that acts; None for random actions.
-        steps: number of environment steps.
+        steps: number of environment steps, of all environments together.
         seed: the seed of everything random.
         deterministic: True to act with the mode of the policy.
+        num_envs: number of environments side by side; the agent then acts for all of them at once.
+        worker_processes: True to give each environment its own process; see `offpcc.envs.vector.local.environments`.
 
     Raises:
         UserError: an argument is invalid, the environment does not fit the agent, or an episode does not end.
         EnvironmentFault: the environment misbehaves.
     """
-    check("collect", rules_of(collect), {"steps": steps, "seed": seed})
+    given = {"steps": steps, "seed": seed, "deterministic": deterministic}
+    given |= {"num_envs": num_envs, "worker_processes": worker_processes}
+    check("collect", rules_of(collect), given)
     actor = None if agent is None else _actor(agent)
     if actor is None and deterministic:
         raise UserError("deterministic has no effect on random actions; leave it out, or give an agent")
-    make_env = _configured(env)
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    noise, num_whole = None if actor is None else actor.noise, 0
+    make_env, longest = _configured(env), episode_options()
+    noise = None if actor is None else actor.noise
     with for_python(), same_global_generators():
         opened = make_env(scale_actions=True) if actor is None else open_environment(make_env, actor)
         with closing(guarded(opened)) as played:
-            scale = ActionScale.of(*action_bounds(opened))
             facts = {"seed": seed, "deterministic": deterministic, "algorithm": "random"}
             if actor is not None:
                 facts["algorithm"] = type(actor).__name__
+            if num_envs > 1 or worker_processes:
+                facts["num_envs"] = num_envs
             metadata = settings_of(opened, facts)
+            episodes = _Episodes(ActionScale.of(*action_bounds(opened)), steps, num_envs)
             try:
-                while len(columns["rewards"]) < steps:
-                    seeds = Seeds.of(seed, num_whole)
-                    for one in play(played, actor, seeds, deterministic, episode_options()):
+                if "num_envs" in facts:
+                    _play_side_by_side(episodes, make_env, actor, seed, longest, deterministic, worker_processes)
+                while len(episodes) < steps:
+                    seeds = Seeds.of(seed, episodes.num_whole)
+                    for transition in play(played, actor, seeds, deterministic, longest):
                         signals.poll()
-                        ended = one.terminated or one.truncated
-                        is_last = len(columns["rewards"]) == steps - 1
-                        action = scale.stretch(one.action.reshape(scale.low.shape)).reshape(-1)
-                        row = (one.observation, action, one.reward, one.terminated, False, one.next_observation)
-                        for name, value in zip(COLUMNS, row, strict=True):
-                            columns[name].append(value)
-                        columns["truncations"][-1] = not one.terminated and (one.truncated or is_last)
-                        num_whole += ended
-                        if is_last:
+                        episodes.push(*transition)
+                        if len(episodes) == steps:
                             break
             except EnvironmentFault as fault:
                 raise fault.in_run(None) from fault.cause
             finally:
                 if actor is not None and noise is not None:
                     actor.noise = noise
-    arrays: dict[str, Column] = {name: as_column(np.array(values), name) for name, values in columns.items()}
-    info = DatasetInfo(str(metadata["env"]), "offpcc.collect", metadata={**metadata, NUM_WHOLE: num_whole})
-    return Dataset.from_columns(arrays, info)
+    info = DatasetInfo(str(metadata["env"]), "offpcc.collect", metadata={**metadata, NUM_WHOLE: episodes.num_whole})
+    return Dataset.from_columns(episodes.columns(), info)
 
 
 COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations", "next_observations")
+
+
+class _Episodes:
+    """Stores the transitions of N environments until there are enough; see `core.Store`.
+
+    Args:
+        scale: the bounds of the actions, which are stored in the environment's units.
+        steps: the number of transitions to store; later ones are ignored.
+        num_envs: N.
+    """
+
+    def __init__(self, scale: ActionScale, steps: int, num_envs: int) -> None:
+        self._scale, self.steps, self.num_envs = scale, steps, num_envs
+        self._ended: list[list[Any]] = []  # rows of `COLUMNS`
+        self._unfinished: list[list[list[Any]]] = [[] for _ in range(num_envs)]
+        self.num_whole = 0  # episodes that ended
+
+    def __len__(self) -> int:
+        return len(self._ended) + sum(map(len, self._unfinished))
+
+    def push(
+        self,
+        observation: np.ndarray,
+        action: np.ndarray,
+        reward: float,
+        next_observation: np.ndarray,
+        terminated: bool,
+        truncated: bool,
+        env: int = 0,
+        is_first: bool = False,
+    ) -> None:
+        """Store a transition."""
+        if len(self) == self.steps:
+            return
+        stretched = self._scale.stretch(action.reshape(self._scale.low.shape)).reshape(-1)
+        self._unfinished[env].append([observation, stretched, reward, terminated, False, next_observation])
+        if terminated or truncated:
+            self.num_whole += 1
+            self.truncate(env)
+
+    def drop(self, env: int) -> None:
+        """Forget the unfinished episode of an environment that failed."""
+        self._unfinished[env].clear()
+
+    def truncate(self, env: int) -> None:
+        """End the episode of an environment, if there is one."""
+        if rows := self._unfinished[env]:
+            rows[-1][COLUMNS.index("truncations")] = not rows[-1][COLUMNS.index("terminations")]
+            self._ended += rows
+            self._unfinished[env] = []
+
+    def columns(self) -> dict[str, Column]:
+        """Cut the unfinished episodes, and return all transitions by `COLUMNS`."""
+        for env in range(len(self._unfinished)):
+            self.truncate(env)
+        columns = zip(COLUMNS, zip(*self._ended, strict=True), strict=True)
+        return {name: as_column(np.array(values), name) for name, values in columns}
+
+
+def _play_side_by_side(
+    episodes: _Episodes,
+    make_env: functools.partial[gymnasium.Env[Any, Any]],
+    actor: ActorCritic | None,
+    seed: int,
+    longest: int,
+    deterministic: bool,
+    worker_processes: bool,
+) -> None:
+    """Play in N environments at once until `episodes` has all its steps."""
+    seeds = Seeds.of(seed, 0)
+    seed_global_generators(seeds.others)
+    make = functools.partial(make_env, scale_actions=True)
+    of_envs = [environment_seed(seeds.reset, number) for number in range(episodes.num_envs)]
+    acting: Any = types.SimpleNamespace(memoryless=True)
+    if actor is not None:
+        actor.noise = Noise(seeds.noise, actor.device)
+        acting.memoryless, acting.act = actor.memoryless, functools.partial(actor.act, deterministic=deterministic)
+    environments: Environments = (
+        WorkerEnvironments(make, of_envs, make_env.keywords["timeout"], loading.current().text)
+        if worker_processes
+        else LocalEnvironments(make, of_envs)
+    )
+    with closing(Interaction(environments, acting, episodes, seeds.actions, longest)) as interaction:
+        while len(episodes) < episodes.steps:
+            signals.poll()
+            interaction.step(explore_at_random=actor is None)
 
 
 def plot(
@@ -192,7 +364,7 @@ def plot(
     Raises:
         UserError: a folder holds no runs, the metric does not exist, or the picture cannot be written.
     """
-    given = [folders] if isinstance(folders, str | Path) else folders
+    given: Sequence[Any] = folders if isinstance(folders, list | tuple) else [folders]
     if not given:
         raise UserError("there is no folder to draw; give one or more folders of runs")
     paths, file = [as_path(one, "folders") for one in given], as_path(file, option)
@@ -225,6 +397,10 @@ def load_run(folder: str | Path) -> RunResult:
 
 def _actor(agent: object) -> ActorCritic:
     actor: object = agent.algorithm if isinstance(agent, Agent) else agent
+    if isinstance(agent, RunResult):
+        raise UserError(
+            "a run evaluates itself, through its wrappers: run.evaluate(episodes=10); else give run.agent()"
+        )
     if not isinstance(actor, ActorCritic):
         raise UserError(
             f"an agent is needed, not an object of {type(agent).__name__}; give what train returns, or "
@@ -234,7 +410,7 @@ def _actor(agent: object) -> ActorCritic:
     return found
 
 
-def _configured(env: str | EnvFunction) -> MakeAnyEnv:
+def _configured(env: str | EnvFunction) -> functools.partial[gymnasium.Env[Any, Any]]:
     check_env(env)
     with loading.LOCK:
         return configured_make(env)

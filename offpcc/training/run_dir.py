@@ -118,6 +118,18 @@ class RunFolder:
         remedy = f"name a run in it, such as {self.path / ids[0]}" if ids else "train one first, or put its file there"
         raise UserError(f"there is no saved actor in {self.path}; {remedy}")
 
+    def env(self) -> str:
+        """Return the environment of the run, by its name.
+
+        Raises:
+            UserError: the run had no environment.
+        """
+        # A folder must not choose what is imported, so drop the module of "module:id".
+        known = self.details().get("env", self.siblings.parent.name)
+        if not known:
+            raise UserError(f"{self.path} was trained without an environment: add --env, the one to evaluate it in")
+        return shown(str(known).rsplit(":", 1)[-1])
+
     def note(self, **facts: Any) -> None:
         """Add facts to run.json."""
         write_json(self.record, self.details() | facts)

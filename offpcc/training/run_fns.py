@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -37,7 +36,7 @@ from offpcc.training.metrics import (
     warn_no_updates,
 )
 from offpcc.utils import signals
-from offpcc.utils.errors import DataWarning, UserError
+from offpcc.utils.errors import UserError, format_error, warn_of_data
 
 ALMOST_ONE = 1.0 - 1e-6  # an update is due from here on; as floats, ten times 0.1 adds up to less than one
 
@@ -96,17 +95,36 @@ class EpochCallback(Callback):
         self.function(run)
 
 
-def as_callback(given: Any) -> Callback:
-    """Return a callback; a function of the run becomes one that is called at the end of each epoch.
+AnyCallback = Callback | Callable[[], Callback] | Callable[[Run], Any]
+
+
+def as_callback(given: Any, owner: str = "callbacks") -> Callback:
+    """Return a callback: an object as it is, and a class or a partial of one as an object, built without arguments.
+
+    Any other function becomes a callback that calls it with the run at the end of each epoch.
+
+    Args:
+        given: one of these.
+        owner: what gave it, for messages.
 
     Raises:
-        UserError: it is neither.
+        UserError: it is none of these, or the class cannot be built.
     """
     if isinstance(given, Callback):
         return given
-    if isinstance(given, type) or not callable(given):
-        remedy = f"write {given.__name__}() with parentheses" if isinstance(given, type) else "give a function of a run"
-        raise UserError(f"callbacks has {format_value(given)}, which is no callback; {remedy}, or derive from Callback")
+    name = getattr(given, "__name__", format_value(given))
+    if isinstance(getattr(given, "func", given), type):  # a class, or a partial of one
+        try:
+            given = given()
+        except Exception as error:  # of the user's code
+            raise UserError(
+                f"{owner}: {name} cannot be built: {format_error(error)}; correct it, or give an object"
+            ) from error
+        if not isinstance(given, Callback):
+            raise UserError(f"{owner} has {name}, which is no callback; derive it from Callback, or take it out")
+        return given
+    if not callable(given):
+        raise UserError(f"{owner} has {name}, which is no callback; give a function of a run, or derive from Callback")
     return EpochCallback(given)
 
 
@@ -119,7 +137,7 @@ def train(
     interaction: Interaction | None,
     tests: Evaluation | None,
     logger: Logger,
-    callbacks: Sequence[Callback | Callable[[Run], Any]] = (),
+    callbacks: Sequence[AnyCallback] = (),
     loop: Loop | None = None,
     *,
     num_epochs: PositiveInteger = gin.REQUIRED,
@@ -146,8 +164,9 @@ def train(
         interaction: takes the environment steps; None to learn only from the buffer.
         tests: the test episodes at each epoch's end; None for no tests.
         logger: receives one row per epoch. Its exceptions are reported once and do not end the run; see `Logger`.
-        callbacks: callbacks, called in this order. A function of the `Run` is called at the end of each epoch, after
-            its row was logged: ``lambda run: print(run.loop.rows[-1])``.
+        callbacks: callbacks, called in this order: objects; classes, which are built without arguments; and functions
+            of the `Run`, which are called at the end of each epoch, after its row was logged:
+            ``lambda run: print(run.loop.rows[-1])``.
         loop: the state to start from, in order to continue a run.
         num_epochs: total number of epochs.
         num_steps_per_epoch: environment steps per epoch.
@@ -181,7 +200,7 @@ def train(
     if isinstance(algorithm, ActorCritic):
         planned = planned_updates(interaction, num_epochs * num_steps_per_epoch, update_after, updates_per_step)
         if told := algorithm.about_updates(planned):
-            warnings.warn(told, DataWarning, stacklevel=2)
+            warn_of_data(told, stacklevel=2)
     called = [as_callback(given) for given in callbacks]
     loop, logger = loop or Loop(), Loggers([logger])
     run = Run(algorithm, buffer, interaction, tests, loop)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import inspect
+import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +24,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import refuse_unknown
 from offpcc.config.loading import Config
 from offpcc.config.validation import (
+    Flag,
     Fraction,
     NonnegativeInteger,
     PositiveInteger,
@@ -40,11 +43,28 @@ from offpcc.envs.make import EnvFunction, EnvOptions, check_env, env_label, env_
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.training.interaction import episode_options
 from offpcc.training.loggers import Logger, tracking_wanted
-from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, train
+from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, check_settings, train
 from offpcc.utils.errors import UserError, first_line, for_python, tell
+from offpcc.utils.rng import SharedState
 from offpcc.utils.system import keep_freed_memory
 
 MOST_DRAWN = 1_000_000  # seeds that are drawn are below this; episodes of tests and videos have larger ones
+
+
+Arguments = Annotated[
+    Mapping[str, Any],
+    Rule(
+        'a dictionary of arguments by name, such as {"batch_size": 64}',
+        lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value),
+    ),
+]
+AlgorithmName = Annotated[str, Rule('the name of an algorithm, such as "sac"', lambda value: isinstance(value, str))]
+AnyPath = Annotated[
+    str | Path, Rule("the name of a file or a folder", lambda value: isinstance(value, str | os.PathLike))
+]
+ENVIRONMENTS_SETTINGS = [
+    name for name, one in inspect.signature(build_environments).parameters.items() if one.kind is one.KEYWORD_ONLY
+]
 
 
 class CheckpointOptions(NamedTuple):
@@ -78,7 +98,13 @@ def _are_builders(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(map(callable, value))
 
 
-Callbacks = Annotated[Sequence[Callable[[], Callback]], Rule("a list of classes such as [@MyCallback]", _are_builders)]
+def _are_callbacks(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(callable(one) or isinstance(one, Callback) for one in value)
+
+
+Callbacks = Annotated[
+    Sequence[AnyCallback], Rule("a list of callbacks such as [@MyCallback], see run_fns.train", _are_callbacks)
+]
 OwnLoggers = Annotated[
     Sequence[Callable[[Path | None], Logger]], Rule("a list of classes such as [@MyLogger]", _are_builders)
 ]
@@ -101,7 +127,8 @@ def chosen_parts(
     Args:
         buffer_class: class of the buffer, such as ``@MyBuffer``. None for `ReplayBuffer`, or `RecurrentReplayBuffer`
             for an agent with memory.
-        callbacks: classes of callbacks, such as ``[@MyCallback]``. Each is built without arguments.
+        callbacks: callbacks, such as ``[@MyCallback]``; a class is built without arguments, and a function is called
+            with the run at the end of each epoch.
         loggers: classes of loggers, such as ``[@MyLogger]``, in addition to those of offpcc. Each is built with the
             run's folder, or with None if there is no folder.
     """
@@ -195,23 +222,23 @@ class RunSpec:
     def make(
         cls,
         env: str | EnvFunction | None,
-        algo: str,
+        algo: AlgorithmName,
         *,
         seed: NonnegativeInteger | None = 0,
         device: str | torch.device = "cpu",
         threads: PositiveInteger | None = 1,
-        algorithm: Mapping[str, Any] | None = None,
-        buffer: Mapping[str, Any] | None = None,
+        algorithm: Arguments | None = None,
+        buffer: Arguments | None = None,
         buffer_class: BufferBuilder | None = None,
         callbacks: Callbacks | None = None,
         loggers: OwnLoggers | None = None,
-        environments: Mapping[str, Any] | None = None,
+        environments: Arguments | None = None,
         dataset: str | Path | Dataset | None = None,
         dataset_fraction: Fraction = 1.0,
-        training: Mapping[str, Any] | None = None,
-        results: str | Path | None = None,
-        save_dataset: str | Path | None = None,
-        track: bool = False,
+        training: Arguments | None = None,
+        results: AnyPath | None = None,
+        save_dataset: AnyPath | None = None,
+        track: Flag = False,
     ) -> RunSpec:
         """Make the description of a run. Arguments that are not given come from gin's bindings, else the defaults.
 
@@ -226,7 +253,7 @@ class RunSpec:
             algorithm: see `RunSpec`.
             buffer: see `RunSpec`.
             buffer_class: class of the buffer; see `build`.
-            callbacks: classes of callbacks, built without arguments.
+            callbacks: callbacks; see `offpcc.training.run_fns.train`.
             loggers: classes of loggers, built with the run's folder.
             environments: see `RunSpec`.
             dataset: see `RunSpec`.
@@ -240,12 +267,17 @@ class RunSpec:
         Raises:
             UserError: a name is unknown, or an argument or a binding is invalid.
         """
-        check("build", rules_of(cls.make), {"seed": seed, "threads": threads, "dataset_fraction": dataset_fraction})
+        given: dict[str, Any] = {"algo": algo, "seed": seed, "threads": threads, "dataset_fraction": dataset_fraction}
+        given |= {"algorithm": algorithm, "buffer": buffer, "environments": environments, "training": training}
+        given |= {"results": results, "save_dataset": save_dataset, "track": track}
+        check("build", rules_of(cls.make), given)
         if tracking_wanted(track) and importlib.util.find_spec("wandb") is None:
             raise UserError(
                 "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
             )
         refuse_unknown("train", training or (), TRAIN_SETTINGS)
+        check_settings(**training or {})
+        refuse_unknown("environments", environments or (), ENVIRONMENTS_SETTINGS)
         find_algorithm(algo)
         if seed is None:
             seed = secrets.randbelow(MOST_DRAWN)
@@ -386,17 +418,25 @@ def make_deterministic(device: torch.device) -> None:
 @contextlib.contextmanager
 def torch_settings(device: torch.device, threads: int | None) -> Iterator[None]:
     """Give torch a run's number of threads, and cuDNN the flags of `make_deterministic`; restore both at the end."""
-    cudnn = torch.backends.cudnn
-    before = torch.get_num_threads(), cudnn.deterministic, cudnn.benchmark
-    if threads is not None:
-        torch.set_num_threads(threads)
-    make_deterministic(device)
-    try:
-        yield
-    finally:
-        if torch.get_num_threads() != before[0]:
-            torch.set_num_threads(before[0])
-        _, cudnn.deterministic, cudnn.benchmark = before
+    before = torch.get_num_threads()  # of this thread of Python
+    with CUDNN_FLAGS.kept():
+        if threads is not None:
+            torch.set_num_threads(threads)
+        make_deterministic(device)
+        try:
+            yield
+        finally:
+            if torch.get_num_threads() != before:
+                torch.set_num_threads(before)
+
+
+def _set_cudnn_flags(flags: tuple[bool, bool]) -> None:
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = flags
+
+
+CUDNN_FLAGS = SharedState(
+    lambda: (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark), _set_cudnn_flags
+)
 
 
 def resolve_env_and_dataset(

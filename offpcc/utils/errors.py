@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
 
@@ -35,6 +36,8 @@ class UserError(Exception):
 _is_command_line = ContextVar("is_command_line", default=False)
 PYTHON = (  # pattern of a command-line option in a message, and its replacement in Python
     (re.compile(r"""(?<!\S)--gin ("[^"]*"|\S+?)(?=[\s;,)]|$)"""), r"offpcc.configure(FILE, \1)"),
+    (re.compile(r"add --import MODULE, or --config with its import"), "import it first"),
+    (re.compile(r"add --import (\S+), or name a config of your own with --config"), r"import \1 first"),
     (re.compile(r"(the same command with |by |and )--resume\b"), r"\1resume=True"),
     (re.compile(r"(?<![^\s(])--(results|save_dataset|dataset|env|threads|track|dataset_fraction)\b"), r"\1="),
 )
@@ -70,6 +73,25 @@ def in_python(message: str) -> str:
 
 class DataWarning(UserWarning):
     """Warning about the data; training still works."""
+
+
+_is_announced = ContextVar("is_announced", default=False)
+
+
+@contextlib.contextmanager
+def data_warnings_announced() -> Iterator[None]:
+    """Give no `DataWarning`, because `fit` announces their texts. Unlike Python's filters, this is for one thread."""
+    token = _is_announced.set(True)
+    try:
+        yield
+    finally:
+        _is_announced.reset(token)
+
+
+def warn_of_data(text: str, stacklevel: int) -> None:
+    """Give a `DataWarning`; `stacklevel` counts from the caller, as in `warnings.warn`."""
+    if not _is_announced.get():
+        warnings.warn(text, DataWarning, stacklevel=stacklevel + 1)
 
 
 def first_line(error: BaseException) -> str:

@@ -27,6 +27,8 @@ def as_path(given: str | Path, what: str = "", is_file: bool = False) -> Path:
     Raises:
         UserError: the name is not valid as a path.
     """
+    if not isinstance(given, str | os.PathLike):
+        raise UserError(f"{what or 'a path'} is {shown(repr(given))}; it has to be the name of a file or a folder")
     name = f"{what} {shown(given)}".strip()
     has_slash, exists = str(given).endswith(("/", "/.")), True
     try:

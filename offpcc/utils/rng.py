@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -66,27 +66,74 @@ def forked_torch_generators(devices: Sequence[Any] = ()) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def same_global_generators() -> Iterator[None]:
-    """Restore the global generators of Python, NumPy and PyTorch (CPU) at the end, for code that seeds them."""
+class SharedState:
+    """State of the process that blocks of code change. It is restored at the end, also if threads' blocks overlap.
+
+    Args:
+        read: returns the state.
+        restore: sets it.
+    """
+
+    def __init__(self, read: Callable[[], Any], restore: Callable[[Any], None]) -> None:
+        self._read, self._restore = read, restore
+        self._before: list[list[Any]] = []  # the state before each block that runs, in the order of their starts
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Restore the state at the end."""
+        with GLOBAL_LOCK:
+            mine = [self._read()]
+            self._before.append(mine)
+        try:
+            yield
+        finally:
+            with GLOBAL_LOCK:
+                place = next(number for number, one in enumerate(self._before) if one is mine)
+                if mine is self._before[-1]:
+                    self._restore(mine[0])
+                else:  # a later block of another thread runs, and restores what was before this one
+                    self._before[place + 1][0] = mine[0]
+                del self._before[place]
+
+
+def cuda_states() -> list[Any]:
+    """Return the states of the GPUs' global generators; none if no GPU is used, which costs nothing."""
     import torch  # here, because worker processes do not import it
 
-    with GLOBAL_LOCK:
-        of_python, of_numpy, of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
-        yield
-    finally:
-        with GLOBAL_LOCK:
-            random.setstate(of_python)
-            np.random.set_state(of_numpy)
-            torch.set_rng_state(of_torch)
+    is_used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return torch.cuda.get_rng_state_all() if is_used else []
+
+
+def _global_states() -> tuple[Any, ...]:
+    import torch
+
+    return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda_states()
+
+
+def _set_global_states(states: tuple[Any, ...]) -> None:
+    import torch
+
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+    if states[3]:
+        torch.cuda.set_rng_state_all(states[3])
+
+
+same_global_generators = SharedState(_global_states, _set_global_states).kept  # of Python, NumPy and PyTorch
 
 
 def seed_global_generators(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and PyTorch, because users' code may draw from them."""
+    """Seed the global generators of Python, NumPy and PyTorch, because users' code may draw from them.
+
+    The generators of GPUs are seeded only if a GPU is in use. Otherwise the seed would wait for the first use of a GPU,
+    perhaps after the run.
+    """
     import torch
 
     with GLOBAL_LOCK:
         random.seed(seed)
         np.random.seed(seed)
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
+        if cuda_states():
+            torch.cuda.manual_seed_all(seed)

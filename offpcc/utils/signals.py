@@ -86,11 +86,12 @@ def deferred() -> Iterator[None]:
     """Delay signals until the next `poll`; entering and leaving the block also poll."""
     global _depth
     poll()
-    _depth += 1
+    is_main = threading.current_thread() is threading.main_thread()  # which alone gets signals, and counts
+    _depth += is_main
     try:
         yield
     finally:
-        _depth -= 1
+        _depth -= is_main
     poll()
 
 

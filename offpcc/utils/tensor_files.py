@@ -46,6 +46,11 @@ PLAIN = {  # other names that a pickle may use; not bytearray, for example, whic
     **dict.fromkeys(("builtins.complex", "__builtin__.complex"), complex),
     **dict.fromkeys(("torch.Size", "torch.device", "_codecs.encode"), lambda *arguments: arguments),
 }
+READERS = {  # what reads a file, by its kind
+    "actor": "offpcc.Agent.load reads it",
+    "checkpoint": "offpcc.fit and --resume go on with its run",
+    "learner": "offpcc.load reads it",
+}
 OF_OLDER_VERSIONS = "use commit 4e6c498, the last one that reads it, or train again"
 
 
@@ -118,7 +123,8 @@ def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool
         why = "" if isinstance(error, pickle.UnpicklingError) else f" ({first_line(error)})"
         raise FileError(f"{file} is no {kind} of offpcc, or is damaged{why}", "give the right file") from error
     if found != kind:
-        raise FileError(f"{file} is not of the kind {kind!r} but {shown(repr(found))}", "give the right file")
+        remedy = READERS.get(found, "give the right file") if isinstance(found, str) else "give the right file"
+        raise FileError(f"{file} is not of the kind {kind!r} but {shown(repr(found))}", remedy)
     if not isinstance(version, int):
         fault = f"{file} is no {kind} of offpcc, or is damaged (its format is no number)"
         raise FileError(fault, "give the right file")

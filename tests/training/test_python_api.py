@@ -1,14 +1,18 @@
 """What Python users call, beyond the README: functions for environments, constructors, and what a process keeps."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import importlib.util
 import inspect
 import json
+import os
 import pydoc
 import random
+import re
 import threading
+import warnings
 
 import gin
 import gymnasium
@@ -19,17 +23,21 @@ from test_resume import assert_same
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS
+from offpcc.config import loading
 from offpcc.data.checks.check import NOTICES
 from offpcc.data.datasets.load import load
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.networks import Recurrent
 from offpcc.training import constructors
 from offpcc.training import fit as fit_module
+from offpcc.training.checkpoint import read_checkpoint
 from offpcc.training.fit import fit
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_fns import Callback
 from offpcc.training.spec import RunSpec, torch_settings
+from offpcc.utils import signals
 from offpcc.utils.errors import UserError
+from offpcc.utils.locks import FolderLock
 
 SMALL = {"hidden_dims": (8,)}
 SHORT = {"num_steps_per_epoch": 210, "update_after": 200, "num_test_episodes_per_epoch": 1}
@@ -472,6 +480,31 @@ def test_an_agent_collects_and_keeps_its_noise():
         offpcc.collect(Drift, None, steps=3, deterministic=True)
 
 
+@pytest.mark.parametrize("algo", ["SAC", "RecurrentSAC", None])
+def test_several_environments_collect_together(algo):
+    learner = algo and getattr(offpcc, algo)(Drift, **SMALL)
+    agent = learner and offpcc.Agent(learner.algorithm)
+    noise = learner and learner.algorithm.noise
+    given = {"steps": 205, "num_envs": 3, "seed": 2}
+    before = random.getstate()
+    data = offpcc.collect(Drift, agent, **given)
+    assert random.getstate() == before and (learner is None or learner.algorithm.noise is noise)
+    assert len(data) == 205 and data.metadata["num_envs"] == 3
+    assert data.is_whole.tolist() == [True] * 3 + [False] * 3
+    assert data.truncations.sum() == 6, "an episode of Drift is never terminated"
+    starts = data.observations[[0, 40, 80, 120, 149, 177]]
+    assert len(np.unique(starts, axis=0)) == 6
+    for first, last in ((0, 40), (120, 149)):
+        moved = data.observations[first + 1 : last] - data.observations[first : last - 1]
+        np.testing.assert_allclose(moved, 0.1 * data.actions[first : last - 1].repeat(2, 1), atol=1e-5)
+    assert_same_data(data, offpcc.collect(Drift, agent, **given, worker_processes=algo == "SAC"))
+    if agent is not None:
+        calm = offpcc.collect(Drift, agent, deterministic=True, **given)
+        agent.reset(num_envs=3)
+        np.testing.assert_allclose(calm.actions[:1], agent.act(starts[:3])[:1], rtol=1e-5)
+        assert not np.array_equal(calm.actions, data.actions)
+
+
 def test_a_data_set_is_saved_and_joined(tmp_path):
     one, two = (offpcc.collect(Drift, None, steps=100, seed=seed) for seed in (1, 2))
     one.save(tmp_path / "one.hdf5")
@@ -559,6 +592,68 @@ def test_a_run_is_loaded_and_plotted(tmp_path, monkeypatch):
         offpcc.plot(folder, tmp_path / "curves.png", "test/retrun")
 
 
+@gin.configurable
+class Doubled(gymnasium.ObservationWrapper):
+    """Changes what the agent sees, but not the shape."""
+
+    def observation(self, observation):
+        return 2.0 * observation
+
+
+@pytest.fixture
+def wrapped_run(tmp_path, monkeypatch):
+    """A finished run with a wrapper, whose bindings are gone."""
+    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+    wrapped = "make.wrappers = [@Doubled]"
+    offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 50", wrapped)
+    result = fit(RunSpec.make("pendulum-v0", "sac", seed=4), tmp_path / "run", announce=lambda line: None)
+    offpcc.configure(None, "SAC.gamma = 0.5")
+    return result
+
+
+def test_a_run_evaluates_itself_through_its_wrappers(wrapped_run, launch):
+    bindings = gin.config_str()
+    result = wrapped_run.evaluate(3)
+    assert gin.config_str() == bindings
+    agent = wrapped_run.agent()
+    plain = offpcc.evaluate(agent, "pendulum-v0", 3)
+    through = offpcc.evaluate(agent, lambda: Doubled(gymnasium.make("pendulum-v0")), 3)
+    np.testing.assert_array_equal(result.returns, through.returns)
+    assert not np.array_equal(result.returns, plain.returns)
+    code, out, err = launch("evaluate", wrapped_run.folder, "--env", "pendulum-v0", "--episodes", 3)
+    assert code == 0 and str(result) in out, err
+    with pytest.raises(UserError, match=r"evaluate\.episodes is 0"):
+        wrapped_run.evaluate(0)
+    with pytest.raises(UserError, match=r"run\.evaluate\(episodes=10\)"):
+        offpcc.evaluate(wrapped_run, "pendulum-v0")
+
+
+def test_a_run_of_classes_that_are_not_imported_is_read(wrapped_run):
+    file = wrapped_run.folder / "config.gin"
+    text = file.read_text()
+    assert "Doubled" in text
+    lines = [line for line in text.splitlines() if not line.startswith(("import", "from"))]
+    file.write_text(
+        "\n".join([*lines, "build.callbacks = [@other.Watch]", "import other", ""]).replace("Doubled", "Gone")
+    )
+    config = offpcc.load_run(wrapped_run.folder).config
+    assert config["build.callbacks"] == "[@other.Watch]" and "Gone" in config["make.wrappers"]
+    with pytest.raises(UserError, match=r"needs '.*Gone', which is not known here; .*, import it first"):
+        wrapped_run.evaluate(1)
+
+
+def test_a_run_of_a_function_is_evaluated_with_the_function(tmp_path, monkeypatch):
+    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+    spec = RunSpec.make(make_drift, "sac", training={**SHORT, "num_epochs": 1}, algorithm=SMALL)
+    result = fit(spec, tmp_path / "run", announce=lambda line: None)
+    with pytest.raises(
+        UserError, match=r"a function made the environment of .*run, make_drift; give it again, by env="
+    ):
+        result.evaluate(2)
+    again = offpcc.load_run(result.folder).evaluate(2, make_drift)
+    np.testing.assert_array_equal(again.returns, offpcc.evaluate(result.agent(), Drift, 2).returns)
+
+
 # Callbacks and threads ------------------------------------------------------------------------------------------------
 
 
@@ -567,10 +662,59 @@ def test_a_function_is_a_callback_of_epochs():
     learner = offpcc.SAC(Drift, **SMALL)
     train(learner, num_epochs=3, callbacks=[lambda run: rows.append((run.loop.epoch, run.loop.rows[-1]["step"]))])
     assert rows == [(1, 210), (2, 420), (3, 630)]
-    with pytest.raises(UserError, match=r"callbacks has the class Callback.*write Callback\(\) with parentheses"):
-        train(learner, num_epochs=4, callbacks=[Callback])
     with pytest.raises(UserError, match=r"callbacks has 3, which is no callback; give a function of a run"):
         train(learner, num_epochs=4, callbacks=[3])
+
+
+class Noting(Callback):
+    """Notes what calls it."""
+
+    noted = []
+
+    def __init__(self, name="class"):
+        self.name = name
+
+    def on_epoch(self, run):
+        Noting.noted.append(self.name)
+
+
+@gin.configurable
+def note_function(run):
+    Noting.noted.append(f"epoch {run.loop.epoch}")
+
+
+gin.external_configurable(Noting)
+
+
+def test_callbacks_mean_the_same_to_build_to_train_and_to_gin(capsys):
+    given = [Noting, Noting("object"), functools.partial(Noting, "partial"), note_function]
+    names = ["class", "object", "partial", "epoch 1"]
+    for build, trained in (({"callbacks": given}, {}), ({}, {"callbacks": given})):
+        Noting.noted.clear()
+        train(offpcc.SAC(Drift, **SMALL, **build), **trained)
+        assert Noting.noted == names
+    Noting.noted.clear()
+    offpcc.configure(None, "build.callbacks = [@Noting, @o/Noting(), @note_function]", "o/Noting.name = 'object'")
+    train(offpcc.SAC(Drift, **SMALL))
+    assert Noting.noted == ["class", "object", "epoch 1"]
+
+    class Needing(Callback):
+        def __init__(self, sensor):
+            self.sensor = sensor
+
+    for call in (lambda: offpcc.SAC(Drift, callbacks=[Needing]), lambda: train(offpcc.SAC(Drift), callbacks=[Needing])):
+        with pytest.raises(UserError, match=r"callbacks: Needing cannot be built: .*sensor.*or give an object"):
+            call()
+
+
+def test_training_that_has_nothing_to_do_says_so(capsys):
+    learner = train(offpcc.SAC(Drift, **SMALL))
+    capsys.readouterr()
+    learner.train(num_epochs=1)
+    assert "nothing left to train: the run has had 1 of 1 epochs" in capsys.readouterr().out
+    train(learner, num_epochs=2, stop_return=-1e6)
+    learner.train(num_epochs=2, stop_return=-1e6)
+    assert "the run has come to its stop_return" in capsys.readouterr().out
 
 
 def test_agents_in_two_threads_end_with_the_bytes_that_each_has_alone():
@@ -588,6 +732,104 @@ def test_agents_in_two_threads_end_with_the_bytes_that_each_has_alone():
     for one, other in zip(alone, together, strict=True):
         assert_same(one, other)
     assert torch.get_num_threads() == 1
+
+
+def test_two_runs_in_two_threads_write_the_folders_that_each_has_alone(tmp_path):
+    """All at once: building, which gin notes, training, pictures, and actors that are loaded for a video."""
+    jobs = {"sac": {"hidden_dims": (8,)}, "rtd3": {"hidden_dims": (6,)}, "ddpg": {"hidden_dims": (4,), "lr": 1e-4}}
+    training = {**SHORT, "num_epochs": 1, "updates_per_step": 0.1}
+    start = threading.Barrier(len(jobs))
+
+    def run(algo, folder, together=False):
+        if together:
+            start.wait()
+        for seed in (1, 2, 3):
+            spec = RunSpec.make(Drift, algo, seed=seed, algorithm=jobs[algo], training=training)
+            fit(spec, tmp_path / folder / algo / str(seed), announce=lambda line: None)
+
+    for algo in jobs:
+        run(algo, "alone")
+    torch.backends.cudnn.benchmark = True
+    before = random.getstate(), torch.get_rng_state(), list(warnings.filters), torch.backends.cudnn.deterministic
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+        for future in [pool.submit(run, algo, "together", True) for algo in jobs]:
+            future.result()
+    assert before[0] == random.getstate() and torch.equal(before[1], torch.get_rng_state())
+    assert before[2:] == (list(warnings.filters), torch.backends.cudnn.deterministic)
+    for one in (tmp_path / "alone").glob("*/*"):
+        other = tmp_path / "together" / one.relative_to(tmp_path / "alone")
+        for name in ("config.gin", "actor_last.pt", "actor_best.pt"):
+            assert (one / name).read_bytes() == (other / name).read_bytes(), (one.parent.name, name)
+        ours, theirs = ({**read_checkpoint(at / "checkpoint.pt"), "global_generators": 0} for at in (one, other))
+        assert_same(ours, theirs)
+        assert signals._depth == 0
+
+
+def test_an_actor_that_another_thread_loads_is_not_noted_in_a_run_that_is_built(tmp_path):
+    """gin has one record of used values, from which the config of a run is written."""
+    offpcc.Agent(offpcc.SAC(Drift, **SMALL).algorithm).save(tmp_path / "actor.pt")
+    thread = threading.Thread(target=offpcc.Agent.load, args=(tmp_path / "actor.pt",))
+    with loading.LOCK:  # as a build does
+        loading.take_used()
+        thread.start()
+        thread.join(2.0)
+        assert loading.take_used() == {}
+    thread.join()
+
+
+def test_a_folder_is_refused_to_a_second_thread_of_the_process(tmp_path):
+    with contextlib.closing(FolderLock(tmp_path)) as lock:
+        lock.take()
+        spec = RunSpec.make(Drift, "sac", algorithm=SMALL, training={**SHORT, "num_epochs": 1})
+        with pytest.raises(UserError, match=f"in use by process {os.getpid()}"):
+            fit(spec, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return offpcc.SAC("pendulum-v0", **SMALL)
+
+
+SPEC = functools.partial(RunSpec.make, "pendulum-v0", "sac")
+WRONG_TYPES = [
+    (lambda it: offpcc.SAC("pendulum-v0", lr="fast"), "SAC.lr is 'fast'; it has to be a number"),
+    (lambda it: offpcc.SAC("pendulum-v0", hidden_dims=64), "SAC.hidden_dims is 64; it has to be a list"),
+    (lambda it: offpcc.SAC("pendulum-v0", seed="x"), "build.seed is 'x'; it has to be a whole number"),
+    (lambda it: offpcc.SAC("pendulum-v0", buffer=5), "build.buffer is 5; it has to be a dictionary"),
+    (lambda it: offpcc.SAC("pendulum-v0", environments=4), "build.environments is 4; it has to be a dictionary"),
+    (lambda it: offpcc.SAC("pendulum-v0", environments={"n_envs": 4}), "environments takes no argument 'n_envs'; "),
+    (lambda it: offpcc.SAC(3), "an environment cannot be 3; give a name"),
+    (lambda it: offpcc.BC(dataset=5), "the data set is given as int; give a file"),
+    (lambda it: offpcc.build("pendulum-v0", 5), "build.algo is 5; it has to be the name of an algorithm"),
+    (lambda it: offpcc.build("pendulum-v0", "sac", algorithm=5), "build.algorithm is 5; it has to be a dictionary"),
+    (lambda it: it.train(num_epochs="10"), "train.num_epochs is '10'; it has to be a whole number"),
+    (lambda it: it.train(num_epochs=1, callbacks=5), "train.callbacks is 5; it has to be a list"),
+    (lambda it: it.save(5), "file is 5; it has to be the name of a file"),
+    (lambda it: it.save("x.pt", buffer="no"), "save.buffer is 'no'; it has to be True or False"),
+    (lambda it: offpcc.Agent(it.algorithm).save("/nowhere/actor.pt"), "/nowhere/actor.pt cannot be written"),
+    (lambda it: offpcc.Agent(it), "Agent got an object of Experiment for an algorithm; give learner.algorithm"),
+    (lambda it: offpcc.Agent.load(5), "file is 5; it has to be the name of a file"),
+    (lambda it: offpcc.evaluate(it.algorithm, "pendulum-v0", episodes=0), "evaluate.episodes is 0"),
+    (lambda it: offpcc.collect("pendulum-v0", None, 5, deterministic="yes"), "collect.deterministic is 'yes'"),
+    (lambda it: offpcc.plot(5, "curves.png"), "folders is 5; it has to be the name of a file or a folder"),
+    (lambda it: offpcc.plot("results", 5), "file is 5; it has to be the name of a file"),
+    (lambda it: offpcc.load_run(None), "folder is None; it has to be the name of a file or a folder"),
+    (lambda it: offpcc.load(5), "file is 5; it has to be the name of a file"),
+    (lambda it: offpcc.configure(5), "the config is 5; it has to be the name of a file"),
+    (lambda it: fit(it), "fit got an object of Experiment; give what offpcc.RunSpec.make"),
+    (lambda it: fit(it.spec, 5), "run_dir is 5; it has to be the name of a file or a folder"),
+    (lambda it: fit(it.spec, resume="x"), "fit.resume is 'x'; it has to be True or False"),
+    (lambda it: SPEC(training=5), "build.training is 5; it has to be a dictionary"),
+    (lambda it: SPEC(training={"num_epochs": "5"}), "train.num_epochs is '5'; it has to be a whole number"),
+    (lambda it: SPEC(results=5), "build.results is 5; it has to be the name of a file or a folder"),
+    (lambda it: SPEC(track="x"), "build.track is 'x'; it has to be True or False"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), WRONG_TYPES, ids=[words.split(";")[0] for _, words in WRONG_TYPES])
+def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
+    with pytest.raises(UserError, match=re.escape(words)):
+        call(learner)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """Display of progress and results in the terminal."""
 
+import contextlib
 import math
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,8 +22,20 @@ LONGEST = timedelta(days=10_000)  # the longest time left that the display shows
 Given = ParamSpec("Given")
 
 
+def standard_console() -> Console:
+    """Return the console for the standard output, which counts as a terminal only if lines can be drawn again there.
+
+    Files, pipes and notebooks get plain text. Jupyter sets FORCE_COLOR, so rich would draw again nevertheless. Jupyter
+    runs a command such as ``!offpcc`` in a pseudo-terminal, but shows all that was drawn, one below the other.
+    """
+    with contextlib.suppress(AttributeError, ValueError):  # there is no standard output, or it is closed
+        if sys.stdout.isatty() and "JPY_PARENT_PID" not in os.environ:
+            return Console()
+    return Console(force_terminal=False, force_jupyter=False)
+
+
 class ConsoleLogger(Logger):
-    """Shows one live display in a terminal, and prints one plain line per epoch elsewhere.
+    """Shows one live display in a terminal, and prints one plain line per epoch elsewhere, as in a notebook.
 
     The display holds the run's title and phase, a bar with the steps done, steps per second, time left, and
     the latest training and test return. Output of other code to the standard streams appears above the display.
@@ -32,7 +47,7 @@ class ConsoleLogger(Logger):
 
     def __init__(self, title: str, *, console: Console | None = None) -> None:
         self._title = title
-        self._console = console or Console()
+        self._console = console or standard_console()
         self._latest = Progress(0, 0, math.nan, math.nan, None, None, "starting")
         self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
         # No auto-refresh: its thread would take time from learning, and forking with threads is unsafe.
@@ -88,7 +103,7 @@ def download_bar(console: Console | None = None) -> Iterator[Callable[[int, int 
     Yields:
         A function to call with the number of received bytes, and that of the whole file or None.
     """
-    console = console or Console()
+    console = console or standard_console()
     columns = (progress.TextColumn("downloading"), progress.BarColumn(), progress.DownloadColumn())
     bar = progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task("downloading", total=None, visible=False)

@@ -1,0 +1,167 @@
+"""`Experiment.save` and `offpcc.load`: a whole learner in one file."""
+
+import functools
+import sys
+
+import gin
+import gymnasium
+import pytest
+import torch
+from test_resume import assert_same
+
+import offpcc
+from offpcc.data import ReplayBuffer
+from offpcc.networks import Recurrent
+from offpcc.training.experiment import CHECKPOINT_FORMAT, Experiment
+from offpcc.training.loggers import Loggers
+from offpcc.utils.errors import UserError
+from offpcc.utils.tensor_files import read_tensors, write_tensors
+
+ENV = "pendulum-p-v0"
+SMALL = {"hidden_dims": (8,), "seed": 3}
+MEMORY = {**SMALL, "encoder": functools.partial(Recurrent, hidden_dim=4, num_layers=1), "buffer": {"batch_size": 4}}
+SHORT = {"num_steps_per_epoch": 210, "update_after": 190, "updates_per_step": 0.1, "num_test_episodes_per_epoch": 1}
+
+
+@pytest.fixture(scope="module")
+def swings():
+    return offpcc.collect("pendulum-v0", None, steps=450)
+
+
+class Unregistered(ReplayBuffer):
+    """A buffer that gin does not know."""
+
+
+def lr_schedule(update):
+    return 1e-3
+
+
+def make_env():
+    return gymnasium.make("pendulum-p-v0")
+
+
+def train(learner, num_epochs, **settings):
+    learner.train(Loggers([]), num_epochs=num_epochs, **settings)
+    return learner
+
+
+def state(learner):
+    state = learner.state_dict()
+    rows = [{name: value for name, value in row.items() if "time" not in name} for row in state["loop"]["rows"]]
+    return {**state, "buffer": learner.buffer.state_dict(), "rows": rows}
+
+
+CASES = {
+    "sac": lambda data: offpcc.SAC(ENV, **SMALL, normalize_observations=True),
+    "memory": lambda data: offpcc.RTD3(ENV, **MEMORY),
+    "environments": lambda data: offpcc.RSAC(ENV, **MEMORY, environments={"num_envs": 3}),
+    "function": lambda data: offpcc.DDPG(make_env, **SMALL),
+    "recorded": lambda data: offpcc.RIQL(ENV, **MEMORY, dataset=data),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_saved_learner_goes_on_exactly(case, tmp_path, swings):
+    given = {"function": {"env": make_env}, "recorded": {"dataset": swings}}.get(case, {})
+    short = {**SHORT, "num_steps_per_epoch": 5, "updates_per_step": 0.5} if case == "recorded" else SHORT
+    learner = train(CASES[case](swings), 1, **short)
+    learner.save(tmp_path / "learner.pt", buffer=case != "recorded")
+    train(learner, 3)
+    offpcc.configure(None, "SAC.gamma = 0.5", "Recurrent.hidden_dim = 5", "train.update_after = 7")
+    bindings = gin.config_str()
+    again = offpcc.load(tmp_path / "learner.pt", **given)
+    assert gin.config_str() == bindings
+    train(again, 3)
+    assert learner.loop.num_updates > 5
+    assert_same(state(learner), state(again))
+    again.save(tmp_path / "again.pt")
+    assert offpcc.load(tmp_path / "again.pt", **given).loop.epoch == 3
+
+
+def test_without_the_buffer_the_agent_and_its_counts_are_kept(tmp_path, capsys):
+    learner = train(offpcc.SAC(ENV, **SMALL), 1, **SHORT)
+    learner.save(tmp_path / "learner.pt")
+    assert (tmp_path / "learner.pt").stat().st_size < 100_000
+    again = offpcc.load(tmp_path / "learner.pt")
+    assert capsys.readouterr().err == ""
+    assert_same(learner.algorithm.state_dict(), again.algorithm.state_dict())
+    assert len(again.buffer) == 0 and again.loop.step == 210
+    train(again, 2)
+    assert again.loop.step == 420 and again.loop.num_updates > learner.loop.num_updates
+    seen, began = again.buffer.state_dict()["chunks"][0][0], learner.buffer.state_dict()["chunks"][0][0]
+    assert not torch.equal(seen[:20], began[:20]), "the first episodes are played again"
+
+
+def test_settings_of_train_last_to_the_next_call():
+    learner = train(offpcc.SAC(ENV, **SMALL), 1, **SHORT)
+    train(learner, 2)
+    once = train(offpcc.SAC(ENV, **SMALL), 2, **SHORT)
+    assert (learner.loop.step, learner.loop.num_updates) == (420, once.loop.num_updates)
+    with pytest.raises(UserError, match="num_test_envs"):
+        train(learner, 3, num_test_envs=0)
+    train(learner, 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: offpcc.SAC(ENV, **SMALL, lr=lr_schedule), r"SAC\.lr is .*, which cannot be saved"),
+        (lambda: offpcc.SAC(ENV, **SMALL, buffer_class=Unregistered), r"build\.buffer_class"),
+    ],
+)
+def test_what_cannot_be_saved_is_named(make, words, tmp_path):
+    with pytest.raises(UserError, match=words):
+        make().save(tmp_path / "learner.pt")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_learner_of_parts_that_were_put_together_is_not_saved(tmp_path):
+    learner = offpcc.SAC(ENV, **SMALL)
+    parts = Experiment(learner.algorithm, learner.buffer, None, None, learner.loop)
+    with pytest.raises(UserError, match=r"only what offpcc\.build or a constructor"):
+        parts.save(tmp_path / "learner.pt")
+    with pytest.raises(UserError, match=r"nowhere/learner\.pt cannot be written"):
+        learner.save(tmp_path / "nowhere" / "learner.pt")
+
+
+def test_what_is_missing_or_does_not_fit_is_named(tmp_path, swings):
+    file = tmp_path / "learner.pt"
+    offpcc.DDPG(make_env, **SMALL).save(file)
+    with pytest.raises(UserError, match=r"a function made the environment, make_env; give it again, by env="):
+        offpcc.load(file)
+    assert offpcc.load(file, ENV).title == f"{ENV} ddpg"
+    with pytest.raises(UserError, match=r"learner\.pt does not fit .* shape .*; .*, or give the environment"):
+        offpcc.load(file, "pendulum-v0")
+    offpcc.BC(dataset=swings, **SMALL).save(file)
+    with pytest.raises(UserError, match=r"the learner learns from .*; give the data again, by dataset="):
+        offpcc.load(file)
+    with pytest.raises(UserError, match=r"the saved buffer held .*, but this one holds"):
+        offpcc.load(file, dataset=offpcc.collect("pendulum-v0", None, steps=210, seed=1))
+
+
+def test_a_file_of_another_kind_is_named_with_what_reads_it(tmp_path):
+    learner, file = offpcc.SAC(ENV, **SMALL), tmp_path / "file.pt"
+    offpcc.Agent(learner.algorithm).save(file)
+    with pytest.raises(UserError, match=r"is not of the kind 'learner' but 'actor'; offpcc\.Agent\.load reads it"):
+        offpcc.load(file)
+    learner.save(file)
+    with pytest.raises(UserError, match=r"is not of the kind 'actor' but 'learner'; offpcc\.load reads it"):
+        offpcc.Agent.load(file)
+    content = read_tensors(file, "learner", CHECKPOINT_FORMAT)
+    for changed, words in (
+        ({"format": CHECKPOINT_FORMAT + 1}, "a newer offpcc wrote it"),
+        ({"spec": {}}, "does not hold what a learner does"),
+        ({"algorithm": {}}, r"does not fit .*algorithm has no"),
+        ({"config": "import antigravity\n"}, "imports nothing"),
+        ({"spec": {**content["spec"], "env": "antigravity:Thing-v0"}}, "Thing"),
+        ({"spec": {**content["spec"], "algorithm": {"lr": {"partial": 3}}}}, "describes no learner"),
+        ({"settings": {"num_test_envs": 0}}, "num_test_envs"),
+        ({"settings": {"logger": 0}}, "'logger'"),
+    ):
+        write_tensors(file, {**content, **changed})
+        with pytest.raises(UserError, match=words):
+            offpcc.load(file)
+    assert "antigravity" not in sys.modules
+    file.write_bytes(file.read_bytes()[:-200] + file.read_bytes()[-199:])
+    with pytest.raises(UserError, match=r"is damaged|is no learner of offpcc"):
+        offpcc.load(file)
