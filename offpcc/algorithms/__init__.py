@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 
 from offpcc.algorithms import variants
+from offpcc.algorithms.awac import AWAC
 from offpcc.algorithms.base import ActorCritic
 from offpcc.algorithms.bc import BC
 from offpcc.algorithms.bcq import BCQ
@@ -18,7 +19,20 @@ from offpcc.algorithms.td3_bc import TD3BC
 from offpcc.config.registry import REGISTRY
 from offpcc.utils.errors import UserError
 
-__all__ = ["ALGORITHMS", "BC", "BCQ", "CQL", "DDPG", "FUSED_UPDATES", "IQL", "SAC", "TD3", "TD3BC", "ActorCritic"]
+__all__ = [
+    "ALGORITHMS",
+    "AWAC",
+    "BC",
+    "BCQ",
+    "CQL",
+    "DDPG",
+    "FUSED_UPDATES",
+    "IQL",
+    "SAC",
+    "TD3",
+    "TD3BC",
+    "ActorCritic",
+]
 
 
 # An algorithm is a page, such as `sac.py`, a row here, and a config in `configs/algorithms`.
@@ -30,6 +44,7 @@ variants.add(TD3BC, "td3_bc")
 variants.add(IQL, "iql")
 variants.add(CQL, "cql")
 variants.add(BCQ, "bcq")
+variants.add(AWAC, "awac")
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 

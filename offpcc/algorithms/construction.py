@@ -43,8 +43,8 @@ class NetworkOptions:
         encoder: builds each network's own encoder; default: the class's.
         shared_encoder: builds the shared encoder; default: the class's.
         normalize_observations: whether to normalise observations by the mean and standard deviation of the dataset, or
-            online by running statistics. By default, offline algorithms (BC, TD3+BC, IQL, CQL, BCQ) normalise vectors
-            of a dataset; online, only TD3+BC normalises. The statistics are saved with the actor.
+            online by running statistics. By default, all algorithms except DDPG, TD3 and SAC normalise vectors of a
+            dataset; online, only TD3+BC normalises. The statistics are saved with the actor.
         augmentation: augmentation of images in updates; default: the class's.
     """
 

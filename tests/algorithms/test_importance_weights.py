@@ -23,6 +23,7 @@ AGENTS = {
     "iql": "memoryless",
     "bcq": "memoryless",
     "td3_bc": "memoryless",
+    "awac": "memoryless",
 }
 every_agent = pytest.mark.parametrize("name", AGENTS)
 

@@ -4,7 +4,7 @@ import gin
 import pytest
 from references import SPACES
 
-from offpcc.algorithms import BC, BCQ, CQL, IQL, TD3BC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, IQL, TD3BC
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS
 from offpcc.data import offline
@@ -67,6 +67,15 @@ LOCOMOTION = {
         "BCQ.lr": 1e-3,
         "ReplayBuffer.batch_size": 100,
     },
+    "awac": {
+        "AWAC.temperature": 0.3333,
+        "AWAC.num_samples": 1,
+        "AWAC.max_advantage_weight": 100.0,
+        "AWAC.normalize_observations": True,
+        "AWAC.hidden_dims": (256, 256, 256),
+        "AWAC.lr": 3e-4,
+        "ReplayBuffer.batch_size": 256,
+    },
 }
 RARE_TESTS = {
     "train.num_epochs": 10,
@@ -85,6 +94,8 @@ VARIANTS = {
         "dataset.return_range": None,
         **RARE_TESTS,
     },
+    "awac_adroit": {"AWAC.temperature": 0.1},
+    "awac_antmaze": {"AWAC.temperature": 0.1, "AWAC.reward_shift": -1.0, **RARE_TESTS},
     "cql_adroit": {
         "CQL.conservative_weight": 1.0,
         "CQL.bc_steps": 0,
@@ -99,7 +110,8 @@ VARIANTS = {
         "train.num_steps_per_epoch": 50_000,
     },
 }
-CLASSES = {"bc": BC, "td3_bc": TD3BC, "iql": IQL, "cql": CQL, "bcq": BCQ}
+CLASSES = {"bc": BC, "td3_bc": TD3BC, "iql": IQL, "cql": CQL, "bcq": BCQ, "awac": AWAC}
+NORMALIZING = {"td3_bc", "awac"}  # by the configs of their papers
 
 
 def algorithm_of(variant):
@@ -134,7 +146,8 @@ def test_variants_change_what_they_say_and_nothing_else(name):
 @pytest.mark.parametrize(
     ("file", "normalizing"),
     [
-        *((f"{folder}/{algo}.gin", {"td3_bc"}) for folder in ("algorithms", "evidence/offline") for algo in LOCOMOTION),
+        *((f"algorithms/{algo}.gin", NORMALIZING) for algo in LOCOMOTION),
+        *((f"evidence/offline/{algo}.gin", NORMALIZING) for algo in ("bc", "td3_bc", "iql", "cql", "bcq")),
         ("evidence/offline/pendulum.gin", {"td3_bc"}),
         ("offline_quickstart.gin", set(LOCOMOTION)),
         ("test/offline_short.gin", set(LOCOMOTION)),
@@ -181,7 +194,7 @@ def test_they_reach_the_agent_with_memory(algorithm, name):
     loading.load(name, ["Recurrent.hidden_dim=4", "Recurrent.num_layers=1"])
     learner = build("pendulum-p-v0", f"r{algorithm}")
     plain = CLASSES[algorithm](*SPACES)
-    for attribute in ("reward_scale", "reward_shift", "gamma", "beta", "phi", "bc_alpha", "conservative_weight"):
+    for attribute in ("reward_scale", "reward_shift", "gamma", "beta", "phi", "bc_alpha", "conservative_weight", "advantage_temperature"):
         assert getattr(learner.algorithm, attribute, None) == getattr(plain, attribute, None)
     assert (learner.algorithm.normalization is None) == (plain.normalization is None)
     learner.close()

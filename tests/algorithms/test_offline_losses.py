@@ -24,7 +24,7 @@ from references import (
 )
 from torch.distributions import Normal, kl_divergence
 
-from offpcc.algorithms import BC, BCQ, CQL, IQL, TD3BC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, IQL, TD3BC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.components import LagrangeMultiplier
 from offpcc.core import Step
@@ -190,6 +190,34 @@ def cql_reference(agent, rows, draws):
     return {"critic": mean(errors) + multiplier * excess.sum(), "actor": mean(actor_terms)}
 
 
+def awac_reference(agent, rows, draws):
+    next_noise, noises = draws.normal(1, ACTION_DIM), draws.normal(agent.num_samples, ACTION_DIM)
+    errors, actor_terms = [], []
+
+    def policy(h):
+        return Normal(torch.tanh(actor_output(agent.actor, h)), agent.actor.log_std.clamp(-6, 2).exp())
+
+    def drawn(h, noise):
+        return (policy(h).mean + policy(h).stddev * noise).clamp(-1, 1)
+
+    for seen in rows_read(agent, rows):
+        values = []
+        for t in range(len(seen.row.actions)):
+            with torch.no_grad():
+                next_action = drawn(seen.pi[t + 1], next_noise[seen.place, seen.begin + t, 0])
+                values.append(all_target_q(agent, seen, t + 1, next_action).min())
+        errors += squared_errors(agent, seen, values)
+        for t in seen.row.counted:
+            action = seen.row.actions[t]
+            with torch.no_grad():
+                own = [drawn(seen.pi[t], noise) for noise in noises[seen.place, seen.begin + t]]
+                baseline = mean(all_q(agent, seen, t, other).min() for other in own)
+                advantage = (all_q(agent, seen, t, action).min() - baseline).item()
+            weight = min(math.exp(advantage / agent.advantage_temperature), agent.max_advantage_weight)
+            actor_terms.append(-weight * policy(seen.pi[t]).log_prob(action).sum())
+    return {"critic": mean(errors), "actor": mean(actor_terms)}
+
+
 def perturbed(actor, h, action, phi):
     return (action + phi * torch.tanh(actor_output(actor, torch.cat([h, action])))).clamp(-1, 1)
 
@@ -236,6 +264,7 @@ REFERENCES = {
     IQL: iql_reference,
     CQL: cql_reference,
     BCQ: bcq_reference,
+    AWAC: awac_reference,
 }
 COMMON = {
     TD3BC: {"normalize_observations": False},
@@ -254,6 +283,8 @@ VARIATIONS = [
     (CQL, {"alpha": 0.3, "backup_entropy": True, "num_critics": 3, "conservative_weight": 0.5}),
     (BCQ, {}),
     (BCQ, {"phi": 0.4, "lmbda": 0.6, "num_samples": 3, "num_critics": 3, **STEPS}),
+    (AWAC, {}),
+    (AWAC, {"temperature": 0.2, "max_advantage_weight": 1.5, "num_samples": 3, "num_critics": 3, **STEPS}),
 ]
 
 
