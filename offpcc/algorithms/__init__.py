@@ -10,6 +10,7 @@ from offpcc.algorithms.base import ActorCritic
 from offpcc.algorithms.bc import BC
 from offpcc.algorithms.bcq import BCQ
 from offpcc.algorithms.cql import CQL
+from offpcc.algorithms.crr import CRR
 from offpcc.algorithms.ddpg import DDPG
 from offpcc.algorithms.fused import FUSED_UPDATES
 from offpcc.algorithms.iql import IQL
@@ -25,6 +26,7 @@ __all__ = [
     "BC",
     "BCQ",
     "CQL",
+    "CRR",
     "DDPG",
     "FUSED_UPDATES",
     "IQL",
@@ -45,6 +47,7 @@ variants.add(IQL, "iql")
 variants.add(CQL, "cql")
 variants.add(BCQ, "bcq")
 variants.add(AWAC, "awac")
+variants.add(CRR, "crr")
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 

@@ -127,6 +127,7 @@ SYNONYMS: dict[str, Synonym] = {
     "max_weight": _synonym("IQL.max_advantage_weight"),
     "lam": _synonym("BCQ.lmbda AWAC.temperature"),
     "awac_lambda": _synonym("AWAC.temperature"),
+    "CRR.beta": _synonym("CRR.temperature"),
     "exp_adv_max": _synonym("AWAC.max_advantage_weight IQL.max_advantage_weight"),
     "action_flexibility": _synonym("BCQ.phi"),
     "TD3BC.alpha": _synonym("TD3BC.bc_alpha"),

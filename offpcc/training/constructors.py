@@ -73,6 +73,7 @@ CAWAC: Constructor
 CBC: Constructor
 CBCQ: Constructor
 CCQL: Constructor
+CCRR: Constructor
 CDDPG: Constructor
 CIQL: Constructor
 CQL: Constructor
@@ -84,10 +85,13 @@ CRBCQ_S: Constructor
 CRBC_S: Constructor
 CRCQL: Constructor
 CRCQL_S: Constructor
+CRCRR: Constructor
+CRCRR_S: Constructor
 CRDPG: Constructor
 CRDPG_S: Constructor
 CRIQL: Constructor
 CRIQL_S: Constructor
+CRR: Constructor
 CRSAC: Constructor
 CRSAC_S: Constructor
 CRTD3: Constructor
@@ -101,6 +105,7 @@ ConvolutionalAWAC: Constructor
 ConvolutionalBC: Constructor
 ConvolutionalBCQ: Constructor
 ConvolutionalCQL: Constructor
+ConvolutionalCRR: Constructor
 ConvolutionalDDPG: Constructor
 ConvolutionalIQL: Constructor
 ConvolutionalRecurrentAWAC: Constructor
@@ -111,6 +116,8 @@ ConvolutionalRecurrentBCQSharing: Constructor
 ConvolutionalRecurrentBCSharing: Constructor
 ConvolutionalRecurrentCQL: Constructor
 ConvolutionalRecurrentCQLSharing: Constructor
+ConvolutionalRecurrentCRR: Constructor
+ConvolutionalRecurrentCRRSharing: Constructor
 ConvolutionalRecurrentDDPG: Constructor
 ConvolutionalRecurrentDDPGSharing: Constructor
 ConvolutionalRecurrentIQL: Constructor
@@ -134,6 +141,8 @@ RBCQ_S: Constructor
 RBC_S: Constructor
 RCQL: Constructor
 RCQL_S: Constructor
+RCRR: Constructor
+RCRR_S: Constructor
 RDPG: Constructor
 RDPG_S: Constructor
 RIQL: Constructor
@@ -152,6 +161,8 @@ RecurrentBCQSharing: Constructor
 RecurrentBCSharing: Constructor
 RecurrentCQL: Constructor
 RecurrentCQLSharing: Constructor
+RecurrentCRR: Constructor
+RecurrentCRRSharing: Constructor
 RecurrentDDPG: Constructor
 RecurrentDDPGSharing: Constructor
 RecurrentIQL: Constructor

@@ -13,7 +13,7 @@ import torch
 from gymnasium.spaces import Box
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from offpcc.algorithms import ALGORITHMS, BCQ, CQL, DDPG, SAC, TD3, TD3BC
+from offpcc.algorithms import ALGORITHMS, AWAC, BCQ, CQL, CRR, DDPG, SAC, TD3, TD3BC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import TABLE
@@ -687,6 +687,10 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
     tried |= {"num_critics": 3, "layer_norm": True, "n_step": 2, "reward_scale": 3.0, "reward_shift": 1.0}
     if issubclass(case.cls, CQL):
         tried |= {"max_q_backup": True, "backup_entropy": True, "lagrange_threshold": 9.0, "bc_steps": 1}
+    if issubclass(case.cls, AWAC):
+        tried |= {"temperature": 9.0, "max_advantage_weight": 1e-3, "num_samples": 3}
+    if issubclass(case.cls, CRR):
+        options = {"weight_type": "binary" if case.images else "exp"}
     if issubclass(case.cls, SAC):
         options, tried = {"autotune": autotune}, {**tried, "target_entropy": -9.0, "alpha_lr": 0.3}
 

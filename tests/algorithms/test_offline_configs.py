@@ -4,7 +4,7 @@ import gin
 import pytest
 from references import SPACES
 
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, IQL, TD3BC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, IQL, TD3BC
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS
 from offpcc.data import offline
@@ -76,6 +76,16 @@ LOCOMOTION = {
         "AWAC.lr": 3e-4,
         "ReplayBuffer.batch_size": 256,
     },
+    "crr": {
+        "CRR.weight_type": "exp",
+        "CRR.advantage_type": "mean",
+        "CRR.temperature": 1.0,
+        "CRR.num_samples": 4,
+        "CRR.max_advantage_weight": 20.0,
+        "CRR.normalize_observations": False,
+        "CRR.lr": 3e-4,
+        "ReplayBuffer.batch_size": 256,
+    },
 }
 RARE_TESTS = {
     "train.num_epochs": 10,
@@ -96,6 +106,7 @@ VARIANTS = {
     },
     "awac_adroit": {"AWAC.temperature": 0.1},
     "awac_antmaze": {"AWAC.temperature": 0.1, "AWAC.reward_shift": -1.0, **RARE_TESTS},
+    "crr_plus": {"CRR.num_samples": 50, "CRR.layer_norm": True, "CRR.actor_lr": 1e-4, "train.num_epochs": 240},
     "cql_adroit": {
         "CQL.conservative_weight": 1.0,
         "CQL.bc_steps": 0,
@@ -110,7 +121,7 @@ VARIANTS = {
         "train.num_steps_per_epoch": 50_000,
     },
 }
-CLASSES = {"bc": BC, "td3_bc": TD3BC, "iql": IQL, "cql": CQL, "bcq": BCQ, "awac": AWAC}
+CLASSES = {"bc": BC, "td3_bc": TD3BC, "iql": IQL, "cql": CQL, "bcq": BCQ, "awac": AWAC, "crr": CRR}
 NORMALIZING = {"td3_bc", "awac"}  # by the configs of their papers
 
 

@@ -20,6 +20,7 @@ OPTIONS = {
     "cql": {"conservative_weight": 0.5, "alpha": 0.1, "num_samples": 5},
     "bcq": {"vae_hidden_dims": (64,), "phi": 0.2},
     "awac": {"temperature": 0.1},
+    "crr": {"weight_type": "binary"},
 }
 
 
@@ -62,7 +63,7 @@ def test_imitation_takes_the_mean_of_what_was_done():
     np.testing.assert_allclose(learned("bc", 1, 300), -0.16, atol=0.1)
 
 
-@pytest.mark.parametrize("name", ["td3_bc", "iql", "cql", "bcq", "awac"])
+@pytest.mark.parametrize("name", ["td3_bc", "iql", "cql", "bcq", "awac", "crr"])
 def test_the_better_of_recorded_actions_are_taken(name):
     action = learned(name, 1, 400, polyak=0.9)
     assert (action > 0.4).all(), action

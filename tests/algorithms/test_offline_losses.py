@@ -24,7 +24,7 @@ from references import (
 )
 from torch.distributions import Normal, kl_divergence
 
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, IQL, TD3BC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, IQL, TD3BC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.components import LagrangeMultiplier
 from offpcc.core import Step
@@ -211,9 +211,12 @@ def awac_reference(agent, rows, draws):
             action = seen.row.actions[t]
             with torch.no_grad():
                 own = [drawn(seen.pi[t], noise) for noise in noises[seen.place, seen.begin + t]]
-                baseline = mean(all_q(agent, seen, t, other).min() for other in own)
+                values = [all_q(agent, seen, t, other).min() for other in own]
+                baseline = max(values) if getattr(agent, "advantage_type", "mean") == "max" else mean(values)
                 advantage = (all_q(agent, seen, t, action).min() - baseline).item()
             weight = min(math.exp(advantage / agent.advantage_temperature), agent.max_advantage_weight)
+            if getattr(agent, "weight_type", "exp") == "binary":
+                weight = 1.0 if advantage > 0.0 else 0.0
             actor_terms.append(-weight * policy(seen.pi[t]).log_prob(action).sum())
     return {"critic": mean(errors), "actor": mean(actor_terms)}
 
@@ -265,6 +268,7 @@ REFERENCES = {
     CQL: cql_reference,
     BCQ: bcq_reference,
     AWAC: awac_reference,
+    CRR: awac_reference,
 }
 COMMON = {
     TD3BC: {"normalize_observations": False},
@@ -284,6 +288,9 @@ VARIATIONS = [
     (BCQ, {}),
     (BCQ, {"phi": 0.4, "lmbda": 0.6, "num_samples": 3, "num_critics": 3, **STEPS}),
     (AWAC, {}),
+    (CRR, {}),
+    (CRR, {"weight_type": "binary", "num_samples": 2, "num_critics": 1, **STEPS}),
+    (CRR, {"advantage_type": "max", "temperature": 0.3, "max_advantage_weight": 0.9}),
     (AWAC, {"temperature": 0.2, "max_advantage_weight": 1.5, "num_samples": 3, "num_critics": 3, **STEPS}),
 ]
 
