@@ -15,6 +15,7 @@ from offpcc.algorithms.ddpg import DDPG
 from offpcc.algorithms.fused import FUSED_UPDATES
 from offpcc.algorithms.iql import IQL
 from offpcc.algorithms.sac import SAC
+from offpcc.algorithms.sac_n import SACN
 from offpcc.algorithms.td3 import TD3
 from offpcc.algorithms.td3_bc import TD3BC
 from offpcc.config.registry import REGISTRY
@@ -31,6 +32,7 @@ __all__ = [
     "FUSED_UPDATES",
     "IQL",
     "SAC",
+    "SACN",
     "TD3",
     "TD3BC",
     "ActorCritic",
@@ -48,6 +50,7 @@ variants.add(CQL, "cql")
 variants.add(BCQ, "bcq")
 variants.add(AWAC, "awac")
 variants.add(CRR, "crr")
+variants.add(SACN, "sac_n")
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 

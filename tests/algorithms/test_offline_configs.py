@@ -4,7 +4,7 @@ import gin
 import pytest
 from references import SPACES
 
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, IQL, TD3BC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, IQL, SACN, TD3BC
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS
 from offpcc.data import offline
@@ -86,6 +86,16 @@ LOCOMOTION = {
         "CRR.lr": 3e-4,
         "ReplayBuffer.batch_size": 256,
     },
+    "sac_n": {
+        "SACN.num_critics": 10,
+        "SACN.normalize_observations": False,
+        "SACN.hidden_dims": (256, 256, 256),
+        "SACN.lr": 3e-4,
+        "SAC.alpha_lr": 3e-4,
+        "SAC.autotune": True,
+        "ReplayBuffer.batch_size": 256,
+        "train.num_epochs": 600,
+    },
 }
 RARE_TESTS = {
     "train.num_epochs": 10,
@@ -107,6 +117,8 @@ VARIANTS = {
     "awac_adroit": {"AWAC.temperature": 0.1},
     "awac_antmaze": {"AWAC.temperature": 0.1, "AWAC.reward_shift": -1.0, **RARE_TESTS},
     "crr_plus": {"CRR.num_samples": 50, "CRR.layer_norm": True, "CRR.actor_lr": 1e-4, "train.num_epochs": 240},
+    "sac_n_adroit": {"SACN.num_critics": 100},
+    "sac_n_antmaze": {"SACN.num_critics": 25, **RARE_TESTS, "train.num_epochs": 30},
     "cql_adroit": {
         "CQL.conservative_weight": 1.0,
         "CQL.bc_steps": 0,
@@ -121,7 +133,7 @@ VARIANTS = {
         "train.num_steps_per_epoch": 50_000,
     },
 }
-CLASSES = {"bc": BC, "td3_bc": TD3BC, "iql": IQL, "cql": CQL, "bcq": BCQ, "awac": AWAC, "crr": CRR}
+CLASSES = {"bc": BC, "td3_bc": TD3BC, "iql": IQL, "cql": CQL, "bcq": BCQ, "awac": AWAC, "crr": CRR, "sac_n": SACN}
 NORMALIZING = {"td3_bc", "awac"}  # by the configs of their papers
 
 
@@ -180,7 +192,7 @@ def test_there_is_a_test_for_every_variant():
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name.endswith("antmaze")])
-@pytest.mark.parametrize(("reward", "expected"), [(0.0, {"cql": -2.0}), (1.0, {"cql": 2.0})])
+@pytest.mark.parametrize(("reward", "expected"), [(0.0, {"cql": -2.0, "sac_n": 0.0}), (1.0, {"cql": 2.0, "sac_n": 1.0})])
 def test_rewards_of_antmaze_as_they_are_learned_from(name, reward, expected):
     """-1 on the way and 0 at the goal, or centred; whatever the range of returns is."""
     loading.load(f"offline/{name}.gin", [])
