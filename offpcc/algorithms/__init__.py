@@ -12,6 +12,7 @@ from offpcc.algorithms.bcq import BCQ
 from offpcc.algorithms.cql import CQL
 from offpcc.algorithms.crr import CRR
 from offpcc.algorithms.ddpg import DDPG
+from offpcc.algorithms.edac import EDAC
 from offpcc.algorithms.fused import FUSED_UPDATES
 from offpcc.algorithms.iql import IQL
 from offpcc.algorithms.sac import SAC
@@ -29,6 +30,7 @@ __all__ = [
     "CQL",
     "CRR",
     "DDPG",
+    "EDAC",
     "FUSED_UPDATES",
     "IQL",
     "SAC",
@@ -51,6 +53,7 @@ variants.add(BCQ, "bcq")
 variants.add(AWAC, "awac")
 variants.add(CRR, "crr")
 variants.add(SACN, "sac_n")
+variants.add(EDAC, "edac")
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 

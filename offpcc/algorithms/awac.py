@@ -105,7 +105,7 @@ class AWAC(ActorCritic):
     def advantage(self, h: Summaries, batch: Batch) -> Tensor:
         """Return A(o, a) = min Q(o, a) - `baseline` of recorded actions a, (B, T, 1)."""
         actions = torch.cat([batch.actions.unsqueeze(-2), self.samples(h.pi, self.num_samples)], -2)
-        q = self.critics(h.q, actions).amin(0)  # (B, T, 1 + M, 1)
+        q: Tensor = self.critics(h.q, actions).amin(0)  # (B, T, 1 + M, 1)
         return q[..., 0, :] - self.baseline(q[..., 1:, :])
 
     def baseline(self, q: Tensor) -> Tensor:

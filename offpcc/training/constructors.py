@@ -75,6 +75,7 @@ CBCQ: Constructor
 CCQL: Constructor
 CCRR: Constructor
 CDDPG: Constructor
+CEDAC: Constructor
 CIQL: Constructor
 CQL: Constructor
 CRAWAC: Constructor
@@ -89,6 +90,8 @@ CRCRR: Constructor
 CRCRR_S: Constructor
 CRDPG: Constructor
 CRDPG_S: Constructor
+CREDAC: Constructor
+CREDAC_S: Constructor
 CRIQL: Constructor
 CRIQL_S: Constructor
 CRR: Constructor
@@ -110,6 +113,7 @@ ConvolutionalBCQ: Constructor
 ConvolutionalCQL: Constructor
 ConvolutionalCRR: Constructor
 ConvolutionalDDPG: Constructor
+ConvolutionalEDAC: Constructor
 ConvolutionalIQL: Constructor
 ConvolutionalRecurrentAWAC: Constructor
 ConvolutionalRecurrentAWACSharing: Constructor
@@ -123,6 +127,8 @@ ConvolutionalRecurrentCRR: Constructor
 ConvolutionalRecurrentCRRSharing: Constructor
 ConvolutionalRecurrentDDPG: Constructor
 ConvolutionalRecurrentDDPGSharing: Constructor
+ConvolutionalRecurrentEDAC: Constructor
+ConvolutionalRecurrentEDACSharing: Constructor
 ConvolutionalRecurrentIQL: Constructor
 ConvolutionalRecurrentIQLSharing: Constructor
 ConvolutionalRecurrentSAC: Constructor
@@ -138,6 +144,7 @@ ConvolutionalSACN: Constructor
 ConvolutionalTD3: Constructor
 ConvolutionalTD3BC: Constructor
 DDPG: Constructor
+EDAC: Constructor
 IQL: Constructor
 RAWAC: Constructor
 RAWAC_S: Constructor
@@ -151,6 +158,8 @@ RCRR: Constructor
 RCRR_S: Constructor
 RDPG: Constructor
 RDPG_S: Constructor
+REDAC: Constructor
+REDAC_S: Constructor
 RIQL: Constructor
 RIQL_S: Constructor
 RSAC: Constructor
@@ -173,6 +182,8 @@ RecurrentCRR: Constructor
 RecurrentCRRSharing: Constructor
 RecurrentDDPG: Constructor
 RecurrentDDPGSharing: Constructor
+RecurrentEDAC: Constructor
+RecurrentEDACSharing: Constructor
 RecurrentIQL: Constructor
 RecurrentIQLSharing: Constructor
 RecurrentSAC: Constructor

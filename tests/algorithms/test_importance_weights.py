@@ -24,6 +24,7 @@ AGENTS = {
     "bcq": "memoryless",
     "td3_bc": "memoryless",
     "awac": "memoryless",
+    "edac": "memoryless",
 }
 every_agent = pytest.mark.parametrize("name", AGENTS)
 

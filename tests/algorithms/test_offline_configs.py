@@ -4,7 +4,7 @@ import gin
 import pytest
 from references import SPACES
 
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, IQL, SACN, TD3BC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, SACN, TD3BC
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS
 from offpcc.data import offline
@@ -96,6 +96,17 @@ LOCOMOTION = {
         "ReplayBuffer.batch_size": 256,
         "train.num_epochs": 600,
     },
+    "edac": {
+        "EDAC.num_critics": 10,
+        "EDAC.eta": 1.0,
+        "EDAC.normalize_observations": False,
+        "EDAC.hidden_dims": (256, 256, 256),
+        "EDAC.lr": 3e-4,
+        "SAC.alpha_lr": 3e-4,
+        "SAC.autotune": True,
+        "ReplayBuffer.batch_size": 256,
+        "train.num_epochs": 600,
+    },
 }
 RARE_TESTS = {
     "train.num_epochs": 10,
@@ -119,6 +130,8 @@ VARIANTS = {
     "crr_plus": {"CRR.num_samples": 50, "CRR.layer_norm": True, "CRR.actor_lr": 1e-4, "train.num_epochs": 240},
     "sac_n_adroit": {"SACN.num_critics": 100},
     "sac_n_antmaze": {"SACN.num_critics": 25, **RARE_TESTS, "train.num_epochs": 30},
+    "edac_adroit": {"EDAC.num_critics": 50, "EDAC.eta": 200.0},
+    "edac_antmaze": {**RARE_TESTS, "train.num_epochs": 30},
     "cql_adroit": {
         "CQL.conservative_weight": 1.0,
         "CQL.bc_steps": 0,
@@ -133,7 +146,7 @@ VARIANTS = {
         "train.num_steps_per_epoch": 50_000,
     },
 }
-CLASSES = {"bc": BC, "td3_bc": TD3BC, "iql": IQL, "cql": CQL, "bcq": BCQ, "awac": AWAC, "crr": CRR, "sac_n": SACN}
+CLASSES = {"bc": BC, "td3_bc": TD3BC, "iql": IQL, "cql": CQL, "bcq": BCQ, "awac": AWAC, "crr": CRR, "sac_n": SACN, "edac": EDAC}
 NORMALIZING = {"td3_bc", "awac"}  # by the configs of their papers
 
 
@@ -192,7 +205,7 @@ def test_there_is_a_test_for_every_variant():
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name.endswith("antmaze")])
-@pytest.mark.parametrize(("reward", "expected"), [(0.0, {"cql": -2.0, "sac_n": 0.0}), (1.0, {"cql": 2.0, "sac_n": 1.0})])
+@pytest.mark.parametrize(("reward", "expected"), [(0.0, {"cql": -2.0, "sac_n": 0.0, "edac": 0.0}), (1.0, {"cql": 2.0, "sac_n": 1.0, "edac": 1.0})])
 def test_rewards_of_antmaze_as_they_are_learned_from(name, reward, expected):
     """-1 on the way and 0 at the goal, or centred; whatever the range of returns is."""
     loading.load(f"offline/{name}.gin", [])

@@ -22,6 +22,7 @@ OPTIONS = {
     "awac": {"temperature": 0.1},
     "crr": {"weight_type": "binary"},
     "sac_n": {"alpha": 0.1},
+    "edac": {"alpha": 0.1},
 }
 
 
@@ -64,7 +65,7 @@ def test_imitation_takes_the_mean_of_what_was_done():
     np.testing.assert_allclose(learned("bc", 1, 300), -0.16, atol=0.1)
 
 
-@pytest.mark.parametrize("name", ["td3_bc", "iql", "cql", "bcq", "awac", "crr", "sac_n"])
+@pytest.mark.parametrize("name", ["td3_bc", "iql", "cql", "bcq", "awac", "crr", "sac_n", "edac"])
 def test_the_better_of_recorded_actions_are_taken(name):
     action = learned(name, 1, 400, polyak=0.9)
     assert (action > 0.4).all(), action

@@ -24,7 +24,7 @@ from references import (
 )
 from torch.distributions import Normal, kl_divergence
 
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, IQL, TD3BC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, TD3BC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.components import LagrangeMultiplier
 from offpcc.core import Step
@@ -221,6 +221,31 @@ def awac_reference(agent, rows, draws):
     return {"critic": mean(errors), "actor": mean(actor_terms)}
 
 
+def edac_reference(agent, rows, draws):
+    next_noise, noise = draws.normal(ACTION_DIM), draws.normal(ACTION_DIM)
+    errors, cosines, actor_terms, num = [], [], [], agent.critics.num
+    for seen in rows_read(agent, rows):
+        values = []
+        for t in range(len(seen.row.actions)):
+            with torch.no_grad():
+                action, log_prob = gaussian(agent.actor, seen.pi[t + 1], next_noise[seen.place, seen.begin + t])
+                least = all_target_q(agent, seen, t + 1, action).min()
+                values.append(least - agent.temperature() * log_prob)
+        errors += squared_errors(agent, seen, values)
+        for t in seen.row.counted:
+            recorded, slopes = seen.row.actions[t].clone().requires_grad_(), []
+            for q in all_q(agent, seen, t, recorded):
+                (slope,) = torch.autograd.grad(q, recorded, create_graph=True)
+                slopes.append(slope / torch.sqrt((slope**2).sum()))
+            pairs = [slopes[i] @ slopes[j] for i in range(num) for j in range(num) if i != j]
+            cosines.append(torch.stack(pairs).sum() / (num - 1))
+            action, log_prob = gaussian(agent.actor, seen.pi[t], noise[seen.place, seen.begin + t])
+            heads = enumerate(seen.qs * num if len(seen.qs) == 1 else seen.qs)
+            q = torch.stack([q_value(agent.critics, n, h[t].detach(), action) for n, h in heads]).min()
+            actor_terms.append(agent.temperature() * log_prob - q)
+    return {"critic": mean(errors) + agent.eta * mean(cosines), "actor": mean(actor_terms)}
+
+
 def perturbed(actor, h, action, phi):
     return (action + phi * torch.tanh(actor_output(actor, torch.cat([h, action])))).clamp(-1, 1)
 
@@ -269,6 +294,7 @@ REFERENCES = {
     BCQ: bcq_reference,
     AWAC: awac_reference,
     CRR: awac_reference,
+    EDAC: edac_reference,
 }
 COMMON = {
     TD3BC: {"normalize_observations": False},
@@ -291,6 +317,8 @@ VARIATIONS = [
     (CRR, {}),
     (CRR, {"weight_type": "binary", "num_samples": 2, "num_critics": 1, **STEPS}),
     (CRR, {"advantage_type": "max", "temperature": 0.3, "max_advantage_weight": 0.9}),
+    (EDAC, {"alpha": 0.3, "num_critics": 4}),
+    (EDAC, {"alpha": 0.3, "num_critics": 2, "eta": 50.0, "layer_norm": True, **STEPS}),
     (AWAC, {"temperature": 0.2, "max_advantage_weight": 1.5, "num_samples": 3, "num_critics": 3, **STEPS}),
 ]
 
@@ -573,6 +601,56 @@ def test_cql_is_sac_where_it_is_not_conservative():
     ours = agent.critic_loss(h, batch)[0]
     agent.noise.load_state_dict(state)
     assert_same(ours, super(CQL, agent).critic_loss(h, batch)[0])
+
+
+# EDAC -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_the_gradient_of_edacs_similarity_is_its_slope(layer_norm):
+    """The second derivative of Q, against central differences of each critic's weights."""
+    agent = build(EDAC, num_critics=3, layer_norm=layer_norm, hidden_dims=(5, 4))
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    h, weights = agent.summarize(batch), list(agent.critics.parameters())
+
+    def similarity():
+        return batch.mean(agent.similarity(agent.critics.with_action_gradients(h.q, batch.actions)[1]))
+
+    ours = torch.autograd.grad(similarity(), weights, allow_unused=True, materialize_grads=True)
+    assert ours[0].abs().max() > 1e-3
+    step = 1e-6
+    for weight, gradient in zip(weights, ours, strict=True):
+        for place in np.ndindex(*weight.shape):
+            with torch.no_grad():
+                weight[place] += step
+            above = similarity().item()
+            with torch.no_grad():
+                weight[place] -= 2 * step
+            below = similarity().item()
+            with torch.no_grad():
+                weight[place] += step
+            assert gradient[place].item() == pytest.approx((above - below) / (2 * step), rel=1e-5, abs=1e-8)
+
+
+def test_the_similarity_of_equal_gradients_is_n_and_of_opposite_ones_negative():
+    agent = build(EDAC, num_critics=4)
+    slope = torch.randn(1, 3, 2, ACTION_DIM, **DOUBLE)
+    scales = torch.tensor([1.0, 2.0, 30.0, 0.1], **DOUBLE).view(4, 1, 1, 1)
+    assert_same(agent.similarity(slope * scales), torch.full((3, 2, 1), 4.0, **DOUBLE))  # 4 x 3 pairs / 3
+    signs = torch.tensor([1.0, -1.0, 1.0, -1.0], **DOUBLE).view(4, 1, 1, 1)
+    assert_same(agent.similarity(slope * signs), torch.full((3, 2, 1), -4.0 / 3.0, **DOUBLE))
+    assert torch.isfinite(agent.similarity(0.0 * slope * scales)).all(), "a critic without slope"
+
+
+def test_edac_without_diversity_is_sac():
+    agent = build(EDAC, eta=0.0, num_critics=3)
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    h, state = agent.summarize(batch), agent.noise.state_dict()
+    ours = agent.critic_loss(h, batch)[0]
+    agent.noise.load_state_dict(state)
+    assert_same(ours, super(EDAC, agent).critic_loss(h, batch)[0])
 
 
 # BCQ ------------------------------------------------------------------------------------------------------------
