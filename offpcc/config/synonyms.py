@@ -131,6 +131,7 @@ SYNONYMS: dict[str, Synonym] = {
     "exp_adv_max": _synonym("AWAC.max_advantage_weight IQL.max_advantage_weight"),
     "action_flexibility": _synonym("BCQ.phi"),
     "TD3BC.alpha": _synonym("TD3BC.bc_alpha"),
+    "frac": _synonym("dataset.best_fraction"),
     "normalize": _NORMALIZE,
     "observation_scaler": _NORMALIZE,
     "normalize_reward": _synonym("dataset.return_range ActorCritic.reward_scale", "the first is for recorded data"),

@@ -115,6 +115,7 @@ RARE_TESTS = {
 }
 VARIANTS = {
     "bc_adroit": {"BC.normalize_observations": True},
+    "bc_10": {"dataset.best_fraction": 0.1, "BC.normalize_observations": True},
     "td3_bc_adroit": {},
     "td3_bc_antmaze": {"TD3BC.reward_shift": -1.0, **RARE_TESTS},
     "iql_adroit": {"IQL.beta": 0.5, "dataset.return_range": None},
