@@ -106,6 +106,9 @@ class Case(NamedTuple):
         ended = (torch.arange(steps) == lengths[:, None] - 1).unsqueeze(-1) & (lengths % 2 == 1).view(-1, 1, 1)
         observations = self.observations(draw, rows, steps + 1)
         place = exists.view(rows, steps + 1, *(1,) * (observations.dim() - 2))
+        following = torch.cat([counted[:, 1:], counted[:, :1] & False], 1)
+        own = torch.Generator().manual_seed(seed + 1_000)
+        next_actions = torch.tanh(torch.randn(rows, steps, ACTION_DIM, generator=own))
         return Batch(
             torch.where(place, observations, 255 if self.images else NAN),
             torch.where(counted, torch.tanh(torch.randn(rows, steps, ACTION_DIM, generator=draw)), NAN),
@@ -115,6 +118,8 @@ class Case(NamedTuple):
             counted.float(),
             torch.zeros(rows, ACTION_DIM),
             torch.zeros(rows, 1),
+            next_actions=torch.where(following, next_actions, NAN),
+            has_next_action=following.float(),
         )
 
     def steps(self, seed, number, agents=3):
@@ -444,6 +449,8 @@ def test_padding_changes_nothing(case, extra):
         *(longer(x, 0.0) for x in (batch.valid, batch.loss_mask)),
         batch.first_action,
         batch.first_reward,
+        next_actions=longer(batch.next_actions, NAN),
+        has_next_action=longer(batch.has_next_action, 0.0),
     )
     options = {} if case.images else {"normalize_observations": True}
     told = []
@@ -487,6 +494,8 @@ def with_burn_in_of_padding(case, batch, before):
         torch.full_like(batch.first_action, before),
         torch.full_like(batch.first_reward, before),
         burn_in=2,
+        next_actions=later(batch.next_actions, NAN),
+        has_next_action=later(batch.has_next_action, 0.0),
     )
 
 

@@ -75,7 +75,9 @@ slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["riql", slow("riql_s"), slow("rtd3_bc"), slow("rcql"), slow("rbcq"), slow("rbcq_s"), slow("rawac")])
+@pytest.mark.parametrize(
+    "name", ["riql", slow("riql_s"), slow("rtd3_bc"), slow("rcql"), slow("rbcq"), slow("rbcq_s"), slow("rawac")]
+)
 def test_a_memory_makes_the_difference_where_the_cue_is_earlier(name):
     memory = functools.partial(Recurrent, hidden_dim=16, num_layers=1, cell="gru")
     place = "shared_encoder" if name.endswith("_s") else "encoder"

@@ -205,6 +205,8 @@ def awac_reference(agent, rows, draws):
         for t in range(len(seen.row.actions)):
             with torch.no_grad():
                 next_action = drawn(seen.pi[t + 1], next_noise[seen.place, seen.begin + t, 0])
+                if agent.reads_next_actions and seen.row.after(t) is not None:
+                    next_action = seen.row.after(t)
                 values.append(all_target_q(agent, seen, t + 1, next_action).min())
         errors += squared_errors(agent, seen, values)
         for t in seen.row.counted:
@@ -236,7 +238,7 @@ def edac_reference(agent, rows, draws):
             recorded, slopes = seen.row.actions[t].clone().requires_grad_(), []
             for q in all_q(agent, seen, t, recorded):
                 (slope,) = torch.autograd.grad(q, recorded, create_graph=True)
-                slopes.append(slope / torch.sqrt((slope**2).sum()))
+                slopes.append(slope / torch.sqrt((slope**2).sum()) if slope.any() else slope)
             pairs = [slopes[i] @ slopes[j] for i in range(num) for j in range(num) if i != j]
             cosines.append(torch.stack(pairs).sum() / (num - 1))
             action, log_prob = gaussian(agent.actor, seen.pi[t], noise[seen.place, seen.begin + t])
@@ -316,6 +318,8 @@ VARIATIONS = [
     (AWAC, {}),
     (CRR, {}),
     (CRR, {"weight_type": "binary", "num_samples": 2, "num_critics": 1, **STEPS}),
+    (CRR, {"sarsa_target": True}),
+    (CRR, {"sarsa_target": True, **STEPS}),
     (CRR, {"advantage_type": "max", "temperature": 0.3, "max_advantage_weight": 0.9}),
     (EDAC, {"alpha": 0.3, "num_critics": 4}),
     (EDAC, {"alpha": 0.3, "num_critics": 2, "eta": 50.0, "layer_norm": True, **STEPS}),

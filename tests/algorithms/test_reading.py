@@ -13,7 +13,23 @@ import torch
 from gymnasium.spaces import Box
 
 from offpcc import algorithms
-from offpcc.algorithms import ALGORITHMS, AWAC, BC, BCQ, CQL, CRR, DDPG, EDAC, FUSED_UPDATES, IQL, SAC, SACN, TD3, TD3BC, base
+from offpcc.algorithms import (
+    ALGORITHMS,
+    AWAC,
+    BC,
+    BCQ,
+    CQL,
+    CRR,
+    DDPG,
+    EDAC,
+    FUSED_UPDATES,
+    IQL,
+    SAC,
+    SACN,
+    TD3,
+    TD3BC,
+    base,
+)
 from offpcc.algorithms.optim import Optimizer, PolyakAverage
 from offpcc.config import loading
 from offpcc.config.bindings import parameters
@@ -36,7 +52,10 @@ def file_of(cls):
     return Path(sys.modules[cls.__module__].__file__)
 
 
-@pytest.mark.parametrize("name", ["ddpg", "td3", "sac", "bc", "td3_bc", "iql", "cql", "bcq", "awac", "crr", "sac_n", "edac", "rcql", "rtd3_bc_s"])
+@pytest.mark.parametrize(
+    "name",
+    ["ddpg", "td3", "sac", "bc", "td3_bc", "iql", "cql", "bcq", "awac", "crr", "sac_n", "edac", "rcql", "rtd3_bc_s"],
+)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_only_the_pages_and_the_base_run_between_an_update_and_its_losses(name, precision, monkeypatch):
     memory = functools.partial(Recurrent, hidden_dim=4, num_layers=1)

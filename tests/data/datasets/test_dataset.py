@@ -191,7 +191,7 @@ def test_the_best_episodes_stay_in_order_and_count_as_floats_should():
 
 @pytest.mark.parametrize("part", [0.0, -0.1, 1.1, float("nan")])
 def test_what_is_no_best_fraction_is_refused(part):
-    with pytest.raises(UserError, match="best fraction of .* above 0 and at most 1"):
+    with pytest.raises(UserError, match=r"best fraction of .* above 0 and at most 1"):
         three_episodes().best(part)
 
 
