@@ -15,6 +15,7 @@ from offpcc.algorithms.ddpg import DDPG
 from offpcc.algorithms.edac import EDAC
 from offpcc.algorithms.fused import FUSED_UPDATES
 from offpcc.algorithms.iql import IQL
+from offpcc.algorithms.rebrac import ReBRAC
 from offpcc.algorithms.sac import SAC
 from offpcc.algorithms.sac_n import SACN
 from offpcc.algorithms.td3 import TD3
@@ -38,6 +39,7 @@ __all__ = [
     "TD3",
     "TD3BC",
     "ActorCritic",
+    "ReBRAC",
 ]
 
 
@@ -54,6 +56,7 @@ variants.add(AWAC, "awac")
 variants.add(CRR, "crr")
 variants.add(SACN, "sac_n")
 variants.add(EDAC, "edac")
+variants.add(ReBRAC, "rebrac")
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 

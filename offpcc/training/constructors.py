@@ -90,11 +90,14 @@ CRCRR: Constructor
 CRCRR_S: Constructor
 CRDPG: Constructor
 CRDPG_S: Constructor
+CREBRAC: Constructor
 CREDAC: Constructor
 CREDAC_S: Constructor
 CRIQL: Constructor
 CRIQL_S: Constructor
 CRR: Constructor
+CRREBRAC: Constructor
+CRREBRAC_S: Constructor
 CRSAC: Constructor
 CRSAC_N: Constructor
 CRSAC_N_S: Constructor
@@ -115,6 +118,7 @@ ConvolutionalCRR: Constructor
 ConvolutionalDDPG: Constructor
 ConvolutionalEDAC: Constructor
 ConvolutionalIQL: Constructor
+ConvolutionalReBRAC: Constructor
 ConvolutionalRecurrentAWAC: Constructor
 ConvolutionalRecurrentAWACSharing: Constructor
 ConvolutionalRecurrentBC: Constructor
@@ -131,6 +135,8 @@ ConvolutionalRecurrentEDAC: Constructor
 ConvolutionalRecurrentEDACSharing: Constructor
 ConvolutionalRecurrentIQL: Constructor
 ConvolutionalRecurrentIQLSharing: Constructor
+ConvolutionalRecurrentReBRAC: Constructor
+ConvolutionalRecurrentReBRACSharing: Constructor
 ConvolutionalRecurrentSAC: Constructor
 ConvolutionalRecurrentSACN: Constructor
 ConvolutionalRecurrentSACNSharing: Constructor
@@ -158,10 +164,13 @@ RCRR: Constructor
 RCRR_S: Constructor
 RDPG: Constructor
 RDPG_S: Constructor
+REBRAC: Constructor
 REDAC: Constructor
 REDAC_S: Constructor
 RIQL: Constructor
 RIQL_S: Constructor
+RREBRAC: Constructor
+RREBRAC_S: Constructor
 RSAC: Constructor
 RSAC_N: Constructor
 RSAC_N_S: Constructor
@@ -170,6 +179,7 @@ RTD3: Constructor
 RTD3_BC: Constructor
 RTD3_BC_S: Constructor
 RTD3_S: Constructor
+ReBRAC: Constructor
 RecurrentAWAC: Constructor
 RecurrentAWACSharing: Constructor
 RecurrentBC: Constructor
@@ -186,6 +196,8 @@ RecurrentEDAC: Constructor
 RecurrentEDACSharing: Constructor
 RecurrentIQL: Constructor
 RecurrentIQLSharing: Constructor
+RecurrentReBRAC: Constructor
+RecurrentReBRACSharing: Constructor
 RecurrentSAC: Constructor
 RecurrentSACN: Constructor
 RecurrentSACNSharing: Constructor

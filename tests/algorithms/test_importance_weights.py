@@ -25,6 +25,7 @@ AGENTS = {
     "td3_bc": "memoryless",
     "awac": "memoryless",
     "edac": "memoryless",
+    "rebrac": "memoryless",
 }
 every_agent = pytest.mark.parametrize("name", AGENTS)
 

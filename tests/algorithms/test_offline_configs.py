@@ -4,7 +4,7 @@ import gin
 import pytest
 from references import SPACES
 
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, SACN, TD3BC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, SACN, TD3BC, ReBRAC
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS
 from offpcc.data import offline
@@ -108,6 +108,19 @@ LOCOMOTION = {
         "ReplayBuffer.batch_size": 256,
         "train.num_epochs": 600,
     },
+    "rebrac": {
+        "ReBRAC.actor_bc_coef": 0.01,
+        "ReBRAC.critic_bc_coef": 0.01,
+        "ReBRAC.normalize_q": True,
+        "ReBRAC.layer_norm": True,
+        "ReBRAC.target_noise": 0.2,
+        "ReBRAC.noise_clip": 0.5,
+        "ReBRAC.policy_delay": 2,
+        "ReBRAC.normalize_observations": False,
+        "ReBRAC.hidden_dims": (256, 256, 256),
+        "ReBRAC.lr": 1e-3,
+        "ReplayBuffer.batch_size": 1024,
+    },
 }
 RARE_TESTS = {
     "train.num_epochs": 10,
@@ -134,6 +147,24 @@ VARIANTS = {
     "sac_n_antmaze": {"SACN.num_critics": 25, **RARE_TESTS, "train.num_epochs": 30},
     "edac_adroit": {"EDAC.num_critics": 50, "EDAC.eta": 200.0},
     "edac_antmaze": {**RARE_TESTS, "train.num_epochs": 30},
+    "rebrac_adroit": {
+        "ReBRAC.actor_bc_coef": 0.1,
+        "ReBRAC.critic_bc_coef": 0.1,
+        "ReBRAC.lr": 3e-4,
+        "ReplayBuffer.batch_size": 256,
+    },
+    "rebrac_antmaze": {
+        "ReBRAC.actor_bc_coef": 0.001,
+        "ReBRAC.critic_bc_coef": 0.0005,
+        "ReBRAC.reward_scale": 100.0,
+        "ReBRAC.gamma": 0.999,
+        "ReBRAC.lr": 5e-5,
+        "ReBRAC.actor_lr": 3e-4,
+        "ReplayBuffer.batch_size": 256,
+        **RARE_TESTS,
+        "train.num_epochs": 20,
+        "train.num_steps_per_epoch": 50_000,
+    },
     "cql_adroit": {
         "CQL.conservative_weight": 1.0,
         "CQL.bc_steps": 0,
@@ -158,6 +189,7 @@ CLASSES = {
     "crr": CRR,
     "sac_n": SACN,
     "edac": EDAC,
+    "rebrac": ReBRAC,
 }
 NORMALIZING = {"td3_bc", "awac"}  # by the configs of their papers
 
@@ -219,7 +251,10 @@ def test_there_is_a_test_for_every_variant():
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name.endswith("antmaze")])
 @pytest.mark.parametrize(
     ("reward", "expected"),
-    [(0.0, {"cql": -2.0, "sac_n": 0.0, "edac": 0.0}), (1.0, {"cql": 2.0, "sac_n": 1.0, "edac": 1.0})],
+    [
+        (0.0, {"cql": -2.0, "sac_n": 0.0, "edac": 0.0, "rebrac": 0.0}),
+        (1.0, {"cql": 2.0, "sac_n": 1.0, "edac": 1.0, "rebrac": 100.0}),
+    ],
 )
 def test_rewards_of_antmaze_as_they_are_learned_from(name, reward, expected):
     """-1 on the way and 0 at the goal, or centred; whatever the range of returns is."""
@@ -253,6 +288,7 @@ def test_they_reach_the_agent_with_memory(algorithm, name):
         "phi",
         "bc_alpha",
         "conservative_weight",
+        "critic_bc_coef",
         "advantage_temperature",
     ):
         assert getattr(learner.algorithm, attribute, None) == getattr(plain, attribute, None)

@@ -24,7 +24,7 @@ from references import (
 )
 from torch.distributions import Normal, kl_divergence
 
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, TD3BC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, TD3BC, ReBRAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.components import LagrangeMultiplier
 from offpcc.core import Step
@@ -127,6 +127,31 @@ def td3_bc_reference(agent, rows, draws):
             imitation.append(((action - seen.row.actions[t]) ** 2).mean())
     weight = agent.bc_alpha / mean(abs(q.item()) * torch.ones((), **DOUBLE) for q in q_terms)
     return {"critic": mean(errors), "actor": mean(imitation) - weight * mean(q_terms)}
+
+
+def rebrac_reference(agent, rows, draws):
+    smoothing = draws.normal(ACTION_DIM)
+    errors, q_terms, imitation = [], [], []
+    for seen in rows_read(agent, rows):
+        values = []
+        for t in range(len(seen.row.actions)):
+            with torch.no_grad():
+                noise = agent.target_noise * smoothing[seen.place, seen.begin + t]
+                action = torch.tanh(actor_output(agent.target_actor, seen.next_pi[t + 1]))
+                action = (action + noise.clamp(-agent.noise_clip, agent.noise_clip)).clamp(-1, 1)
+                value = all_target_q(agent, seen, t + 1, action).min()
+                if (recorded := seen.row.after(t)) is not None:
+                    value = value - agent.critic_bc_coef * ((action - recorded) ** 2).sum()
+                values.append(value)
+        errors += squared_errors(agent, seen, values)
+        for t in seen.row.counted:
+            action = torch.tanh(actor_output(agent.actor, seen.pi[t]))
+            heads = seen.qs * agent.critics.num if len(seen.qs) == 1 else seen.qs
+            own = [q_value(agent.critics, n, h[t].detach(), action) for n, h in enumerate(heads)]
+            q_terms.append(torch.stack(own).min())
+            imitation.append(((action - seen.row.actions[t]) ** 2).sum())
+    scale = mean(q.detach().abs() for q in q_terms) if agent.normalize_q else 1.0
+    return {"critic": mean(errors), "actor": agent.actor_bc_coef * mean(imitation) - mean(q_terms) / scale}
 
 
 def iql_reference(agent, rows, draws):
@@ -297,6 +322,7 @@ REFERENCES = {
     AWAC: awac_reference,
     CRR: awac_reference,
     EDAC: edac_reference,
+    ReBRAC: rebrac_reference,
 }
 COMMON = {
     TD3BC: {"normalize_observations": False},
@@ -321,6 +347,8 @@ VARIATIONS = [
     (CRR, {"sarsa_target": True}),
     (CRR, {"sarsa_target": True, **STEPS}),
     (CRR, {"advantage_type": "max", "temperature": 0.3, "max_advantage_weight": 0.9}),
+    (ReBRAC, {"actor_bc_coef": 0.4, "critic_bc_coef": 0.7}),
+    (ReBRAC, {"normalize_q": False, "layer_norm": False, "critic_bc_coef": 2.0, "num_critics": 3, **STEPS}),
     (EDAC, {"alpha": 0.3, "num_critics": 4}),
     (EDAC, {"alpha": 0.3, "num_critics": 2, "eta": 50.0, "layer_norm": True, **STEPS}),
     (AWAC, {"temperature": 0.2, "max_advantage_weight": 1.5, "num_samples": 3, "num_critics": 3, **STEPS}),
@@ -605,6 +633,37 @@ def test_cql_is_sac_where_it_is_not_conservative():
     ours = agent.critic_loss(h, batch)[0]
     agent.noise.load_state_dict(state)
     assert_same(ours, super(CQL, agent).critic_loss(h, batch)[0])
+
+
+# ReBRAC ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["memoryless", "recurrent", "burn-in"])
+def test_rebracs_target_has_its_penalty_where_there_is_a_next_action(kind):
+    agent = build(ReBRAC, kind, critic_bc_coef=0.0)
+    _, batch = data(kind, 1)
+    batch = agent.prepare(batch)
+    h, state, targets = agent.summarize(batch), agent.noise.state_dict(), []
+    agent.td_loss = lambda given, q, y: (targets.append(y), (y.mean(), {}))[1]
+    for coefficient in (0.0, 1.0):
+        agent.critic_bc_coef = coefficient
+        agent.noise.load_state_dict(state)
+        agent.critic_loss(h, batch)
+    lower = targets[0] > targets[1]
+    assert (
+        torch.equal(lower, (batch.has_next_action > 0) & (batch.terminations == 0)) and lower.any() and not lower.all()
+    )
+
+
+def test_rebrac_is_td3_without_its_two_terms():
+    agent = build(ReBRAC, critic_bc_coef=0.0, actor_bc_coef=0.0, normalize_q=False, num_critics=1)
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    h, state = agent.summarize(batch), agent.noise.state_dict()
+    ours = agent.critic_loss(h, batch)[0], agent.actor_loss(h, batch)
+    agent.noise.load_state_dict(state)
+    theirs = super(ReBRAC, agent).critic_loss(h, batch)[0], super(ReBRAC, agent).actor_loss(h, batch)
+    assert_same(ours, theirs)
 
 
 # EDAC -----------------------------------------------------------------------------------------------------------
