@@ -6,13 +6,13 @@ baseline of the advantage A is the mean or the largest Q of several actions of t
 Differs from the paper:
 
 - The critics return a mean. The paper's return a distribution.
-- There are two critics, of which the least counts. The paper has one.
+- The value is the least of two critics. The paper has one critic.
 - Targets are Polyak averages. The paper's are copied every 100 updates.
 - The policy is one Gaussian with a squashed mean and one standard deviation for all observations. The paper's is a
   mixture of Gaussians.
 - The agent acts by its policy. In the paper, it may instead sample several actions and choose among them by Q.
-- With `sarsa_target`, which is an option of Acme's code, the target takes an action of the policy where the data has no
-  next action: after a time limit and at the end of a recording.
+- `sarsa_target` is an option of Acme's code. Where the data has no next action, the target takes one of the policy.
+  This is so after a time limit and at the end of a recording.
 - By default, observations of a dataset are normalised.
 """
 

@@ -7,8 +7,8 @@ Differs from the paper and its authors' code:
 - In the critics, layer norm comes before the ReLU of a hidden layer. In the code, it comes after it.
 - Initial weights are PyTorch's. The code has small last layers.
 - The policy explores online with noise. The code does not act while it learns.
-- Where the data has no next action, the target has no penalty: after a time limit and at the end of a recording. The
-  code leaves these transitions out.
+- Where the data has no next action, the target has no penalty. This is so after a time limit and at the end of a
+  recording. The code leaves these transitions out.
 - By default, observations of a dataset are normalised.
 """
 

@@ -1,4 +1,4 @@
-"""SAC-N, An et al. 2021 (arXiv:2110.01548), section 3: SAC with N critics, of which the least counts.
+"""SAC-N, An et al. 2021 (arXiv:2110.01548), section 3: SAC with the least of N critics.
 
 Where critics disagree, as they do about actions that the data lacks, their minimum is low. So many critics make SAC
 pessimistic, and nothing else changes.

@@ -32,6 +32,7 @@ from offpcc.algorithms import (
     base,
 )
 from offpcc.algorithms.optim import Optimizer, PolyakAverage
+from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
 from offpcc.config.bindings import parameters
 from offpcc.core import Batch
@@ -58,7 +59,7 @@ def file_of(cls):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_only_the_pages_and_the_base_run_between_an_update_and_its_losses(name, precision, monkeypatch):
     memory = functools.partial(Recurrent, hidden_dim=4, num_layers=1)
-    encoder = {"shared_encoder" if name.endswith("_s") else "encoder": memory} if name.startswith("r") else {}
+    encoder = {"shared_encoder" if name.endswith("_s") else "encoder": memory} if TABLE[name].memory else {}
     box = Box(-np.inf, np.inf, (3,), np.float32), Box(-1, 1, (2,), np.float32)
     agent = ALGORITHMS[name](*box, hidden_dims=(4,), fused=False if encoder else None, precision=precision, **encoder)
     agent._fused = None
