@@ -116,4 +116,5 @@ class AWAC(ActorCritic):
         """Sample M = `num` actions for each summary (B, T, H): (B, T, M, A), clipped to [-1, 1]."""
         mean, log_std = self.actor(summary)
         mean = mean.unsqueeze(-2).expand(*mean.shape[:-1], num, self.action_dim)
-        return (mean + log_std.exp() * self.noise.normal(mean)).clamp(-1.0, 1.0)
+        action: Tensor = (mean + log_std.exp() * self.noise.normal(mean)).clamp(-1.0, 1.0)
+        return action
