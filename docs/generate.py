@@ -25,7 +25,7 @@ from typing import Any
 import gin
 
 import offpcc
-from offpcc.algorithms import ALGORITHMS, FUSED_UPDATES, variants
+from offpcc.algorithms import ALGORITHMS, variants
 from offpcc.cli.main import parser
 from offpcc.config.bindings import configurables
 from offpcc.config.hyperparameters import (
@@ -110,7 +110,9 @@ def facts(name: str) -> Iterator[str]:
     online = "yes" if cls.default_normalize_observations else "no"
     recorded = "yes" if normalises else "no"
     rows.append(("normalises vector observations by default", f"online: {online}; from recorded data: {recorded}"))
-    rows.append(("fused update on the CPU", "yes" if cls in FUSED_UPDATES else "no"))
+    methods = cls.fused_methods.items() if cls.fused_update else ()
+    is_fused = bool(methods) and all(getattr(cls, key, None) is method for key, method in methods)
+    rows.append(("fused update on the CPU", "yes" if is_fused else "no"))
     rows.append(("columns `update/...` in `progress.csv`", ", ".join(f"`{key}`" for key in cls.stat_names)))
     yield table(["", f"`{name}`"], rows)
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offpcc.utils.errors import UserError
 from offpcc.utils.spaces import (
     DictShape,
     PackedDict,
@@ -75,6 +76,10 @@ class Batch(NamedTuple):
     burn_in: int = 0  # number of leading steps that only warm up the hidden state
     complete: bool = False  # True if nothing is padded and every step counts; `mean` then skips the mask
     weights: Tensor | None = None  # (B, 1, 1): importance weights in the critics' loss; None: all rows weigh the same
+    # For algorithms with `reads_next_actions`: the recorded action after o_{t+1}, (B, T, A), and 1 where there is one,
+    # (B, T, 1). There is none after an episode's end, a time limit included, and after the end of the recording.
+    next_actions: Tensor | None = None
+    has_next_action: Tensor | None = None
 
     def mean(self, x: Tensor) -> Tensor:
         """Return the mean of `x` (..., B, T, D) over the counted steps and D; keep the leading axes.
@@ -94,11 +99,27 @@ class Batch(NamedTuple):
         """Return (B, T, 1), true where step t exists, that is, where o_t and o_{t+1} both exist."""
         return (self.valid[:, :-1] > 0) & (self.valid[:, 1:] > 0)
 
+    def recorded_next_actions(self) -> tuple[Tensor, Tensor]:
+        """Return `next_actions` and `has_next_action`.
+
+        Raises:
+            UserError: the batch has none.
+        """
+        if self.next_actions is None or self.has_next_action is None:
+            raise UserError(
+                "the batch has no recorded next actions, which this algorithm reads; set gives_next_actions of its "
+                "buffer to True, as offpcc.build does"
+            )
+        return self.next_actions, self.has_next_action
+
     def without_padding(self) -> Batch:
         """Return the batch with zeros in place of the padding, which may hold NaN.
 
         A mask on the loss is not enough: the gradient of a masked NaN is 0 x NaN.
         """
+        if self.next_actions is not None and self.has_next_action is not None:
+            next_actions = torch.where(self.has_next_action > 0, self.next_actions, 0.0)
+            self = self._replace(next_actions=next_actions)
         if self.complete:
             return self
         step, valid = self.has_step(), self.valid > 0

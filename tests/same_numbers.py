@@ -19,6 +19,7 @@ import torch
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS
+from offpcc.algorithms.variants import TABLE
 from offpcc.core import Step
 
 SETTINGS = (
@@ -84,7 +85,7 @@ def parameters(algorithm):
 
 def numbers(name, online):
     """What one algorithm computes."""
-    images = name.startswith("c") and name != "cql"
+    images = TABLE[name].images
     torch.set_num_threads(1)
     offpcc.configure("test/template_short.gin", *SETTINGS)
     with warnings.catch_warnings():
@@ -125,7 +126,7 @@ def main(verb, file):
             key = f"{name} {'online' if online else 'offline'}"
             found[key] = numbers(name, online)
             if verb == "compare":
-                parts = [part for part in found[key] if known[key][part] != found[key][part]]
+                parts = [part for part in found[key] if known.get(key, found[key])[part] != found[key][part]]
                 differ += bool(parts)
                 print(key, f"DIFFERS in {', '.join(parts)}" if parts else "is the same", flush=True)
             else:

@@ -5,20 +5,42 @@ from __future__ import annotations
 import difflib
 
 from offpcc.algorithms import variants
+from offpcc.algorithms.awac import AWAC
 from offpcc.algorithms.base import ActorCritic
 from offpcc.algorithms.bc import BC
 from offpcc.algorithms.bcq import BCQ
 from offpcc.algorithms.cql import CQL
+from offpcc.algorithms.crr import CRR
 from offpcc.algorithms.ddpg import DDPG
+from offpcc.algorithms.edac import EDAC
 from offpcc.algorithms.fused import FUSED_UPDATES
 from offpcc.algorithms.iql import IQL
+from offpcc.algorithms.rebrac import ReBRAC
 from offpcc.algorithms.sac import SAC
+from offpcc.algorithms.sac_n import SACN
 from offpcc.algorithms.td3 import TD3
 from offpcc.algorithms.td3_bc import TD3BC
 from offpcc.config.registry import REGISTRY
 from offpcc.utils.errors import UserError
 
-__all__ = ["ALGORITHMS", "BC", "BCQ", "CQL", "DDPG", "FUSED_UPDATES", "IQL", "SAC", "TD3", "TD3BC", "ActorCritic"]
+__all__ = [
+    "ALGORITHMS",
+    "AWAC",
+    "BC",
+    "BCQ",
+    "CQL",
+    "CRR",
+    "DDPG",
+    "EDAC",
+    "FUSED_UPDATES",
+    "IQL",
+    "SAC",
+    "SACN",
+    "TD3",
+    "TD3BC",
+    "ActorCritic",
+    "ReBRAC",
+]
 
 
 # An algorithm is a page, such as `sac.py`, a row here, and a config in `configs/algorithms`.
@@ -30,6 +52,11 @@ variants.add(TD3BC, "td3_bc")
 variants.add(IQL, "iql")
 variants.add(CQL, "cql")
 variants.add(BCQ, "bcq")
+variants.add(AWAC, "awac")
+variants.add(CRR, "crr")
+variants.add(SACN, "sac_n")
+variants.add(EDAC, "edac")
+variants.add(ReBRAC, "rebrac")
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 

@@ -39,18 +39,18 @@ class NetworkOptions:
     Args:
         hidden_dims: widths of the actor's and the critics' MLPs.
         num_critics: N; default: the algorithm's own number.
-        layer_norm: whether critics use layer norm in their hidden layers.
+        layer_norm: whether critics use layer norm in their hidden layers; default: True for ReBRAC only.
         encoder: builds each network's own encoder; default: the class's.
         shared_encoder: builds the shared encoder; default: the class's.
         normalize_observations: whether to normalise observations by the mean and standard deviation of the dataset, or
-            online by running statistics. By default, offline algorithms (BC, TD3+BC, IQL, CQL, BCQ) normalise vectors
-            of a dataset; online, only TD3+BC normalises. The statistics are saved with the actor.
+            online by running statistics. By default, all algorithms except DDPG, TD3 and SAC normalise vectors of a
+            dataset; online, only TD3+BC normalises. The statistics are saved with the actor.
         augmentation: augmentation of images in updates; default: the class's.
     """
 
     hidden_dims: Sizes = (256, 256)
     num_critics: NumParts | None = None
-    layer_norm: Flag = False
+    layer_norm: Flag | None = None
     encoder: Builder | None = None
     shared_encoder: Builder | None = None
     normalize_observations: Flag | None = None
@@ -109,6 +109,7 @@ class Construction:
     default_shared_encoder: ClassVar[EncoderBuilder] = PassThrough
     default_augmentation: ClassVar[type[RandomShift] | None] = None
     default_num_critics: ClassVar[int] = 2
+    default_layer_norm: ClassVar[bool] = False
     default_normalize_observations: ClassVar[bool] = False
     normalizes_recorded: ClassVar[bool] = False  # default of normalize_observations for datasets
     has_critics: ClassVar[bool] = True
@@ -116,6 +117,7 @@ class Construction:
     # needs no check, unless an encoder or a normalisation, which may clamp such values, reads the observations.
     loss_covers_batch: ClassVar[bool] = False
     has_target_actor: ClassVar[bool] = False
+    reads_next_actions = False  # whether updates need `Batch.next_actions`
     # `offpcc.algorithms.fused` sets the class of the fused update, and the methods that it replaces.
     fused_update: ClassVar[Any] = None
     fused_methods: ClassVar[dict[str, Callable[..., Any] | None]]
@@ -263,7 +265,8 @@ class Construction:
             self.critic_encoders = nn.ModuleList(encoder(own_shape) for _ in range(own))
         self.actor = self.build_actor(dim, hidden_dims)
         if self.has_critics:
-            self.critics = Critics(num_critics, dim, self.action_dim, hidden_dims, options.layer_norm)
+            layer_norm = self.default_layer_norm if options.layer_norm is None else options.layer_norm
+            self.critics = Critics(num_critics, dim, self.action_dim, hidden_dims, layer_norm)
         self.build_heads(dim, hidden_dims)
         for network in self.networks():
             network.to(self.device)

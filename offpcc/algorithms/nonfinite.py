@@ -26,7 +26,16 @@ from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.tensor_files import write_tensors
 from offpcc.utils.torch_private import find_nonfinite_
 
-GIVEN = ("observations", "actions", "rewards", "terminations", "first_action", "first_reward", "weights")
+GIVEN = (
+    "observations",
+    "actions",
+    "rewards",
+    "terminations",
+    "first_action",
+    "first_reward",
+    "weights",
+    "next_actions",
+)
 IN_DATA = "`offpcc check` looks for such numbers in an environment (--env) or in recorded data (--dataset)"
 IN_WEIGHTS = "updates do not cause this: resume from a checkpoint, or load other weights"
 IN_LEARNING = "a smaller learning rate, max_grad_norm or a smaller reward_scale may keep it in bounds"

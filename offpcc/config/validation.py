@@ -126,6 +126,7 @@ NONNEGATIVE = at_least(0.0)
 Number = Annotated[float, Rule("a number", is_number, _nearer_zero)]
 NonnegativeNumber = Annotated[float, NONNEGATIVE]
 PositiveNumber = Annotated[float, above(0.0)]
+PositiveFraction = Annotated[float, above(0.0, 1.0)]
 Fraction = Annotated[float, Rule("a number from 0 to 1", lambda value: is_number(value, 0.0, 1.0))]
 PositiveInteger = Annotated[int, whole(1, LARGEST_COUNT)]
 NonnegativeInteger = Annotated[int, whole(0, LARGEST_COUNT)]

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
+from offpcc.config.validation import PositiveFraction, PositiveInteger, PositiveNumber, check, rules_of
 from offpcc.core import PackedDict, is_image
 from offpcc.data.buffers.storage import TransitionTable, bytes_per_row
 from offpcc.data.checks.env_fit import bounds_for, check_entries, told_of_rewards
@@ -168,6 +168,7 @@ class DatasetOptions(NamedTuple):
     return_range: float | None = None
     max_episode_steps: int | None = None
     action_range: Range | None = None
+    best_fraction: float = 1.0
 
 
 DEFAULT_OPTIONS = DatasetOptions()
@@ -179,6 +180,7 @@ def dataset_options(
     return_range: PositiveNumber | None = None,
     max_episode_steps: PositiveInteger | None = None,
     action_range: Range | None = None,
+    best_fraction: PositiveFraction = 1.0,
 ) -> DatasetOptions:
     """Return gin's settings of datasets, once for a run.
 
@@ -188,8 +190,9 @@ def dataset_options(
         max_episode_steps: time limit of the recorded environment, for data that marks no truncations.
         action_range: lowest and highest action of the recording, which are scaled to -1 and 1; default: the bounds of
             the environment.
+        best_fraction: learn only from this part of the whole episodes, those with the largest returns.
     """
-    options = DatasetOptions(return_range, max_episode_steps, action_range)
+    options = DatasetOptions(return_range, max_episode_steps, action_range, best_fraction)
     check("dataset", rules_of(dataset_options), options._asdict())
     return options
 
@@ -225,7 +228,8 @@ def read(
             scale the actions if the data has none. Its wrappers transform the recorded observations. Do not use the
             environment afterwards.
         options: ``return_range`` scales rewards, so that the largest and the smallest return of whole episodes differ
-            by this number (1000 in IQL, arXiv:2110.06169). For the others see `offpcc.data.load`.
+            by this number (1000 in IQL, arXiv:2110.06169). ``best_fraction``: see `Dataset.best`; it is a part of the
+            episodes that `fraction` keeps. For the others see `offpcc.data.load`.
         fraction: part of the steps to keep: the fewest whole episodes from the start that hold it, rounded up.
         seed: seed of the wrappers' random numbers, such as noise.
         progress: callback for the progress of a download.
@@ -236,7 +240,7 @@ def read(
     data = load_unchanged(source, options, progress)
     called = data.name if isinstance(source, Dataset) else str(source)
     _check_actions(data, env, called)
-    data = data.fraction(fraction)
+    data = data.fraction(fraction).best(options.best_fraction)
     bounds = bounds_for(data, env)
     facts, wrappers = _facts(data, env, bounds, options.return_range), recorded_wrappers(data.metadata, data.name)
     passing = COPIES * min(BLOCK_BYTES, data.bytes_of_rows) + BYTES_PER_EPISODE * data.num_episodes

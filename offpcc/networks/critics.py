@@ -50,6 +50,19 @@ class Critics(nn.Module):
         weights = [weight.detach()[:num] for weight in self.net.parameters()]
         return self._values(summary.detach()[:num], action, weights)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # compiled code has no second derivative
+    def with_action_gradients(self, summary: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the Q values of `forward`, and the gradient of each with respect to its action, (N, B, T, A).
+
+        A loss may contain the gradients. `perceptrons` has no second derivative, so the layers run one by one here.
+        """
+        action = action.detach().expand(self.num, *action.shape).clone().requires_grad_()
+        x = concat_inputs(summary, action).flatten(1, 2)
+        for layer in self.net:
+            x = layer(x)
+        q = x.view(*action.shape[:-1], 1)
+        return q, torch.autograd.grad(q.sum(), action, create_graph=True)[0]
+
     def _values(self, summary: Tensor, action: Tensor, weights: list[Tensor]) -> Tensor:
         num, rows = len(weights[0]), action.shape[:-1]
         x = concat_inputs(summary, action.expand(len(summary), *action.shape))

@@ -571,6 +571,13 @@ def build_buffer(
     steps: dict[str, Any] = {"num_steps": algorithm.n_step} if algorithm.memoryless else {}
     with explain_failure(name, "capacity or batch_size" + ", or n_step of the algorithm" * algorithm.memoryless):
         buffer: ReplayBuffer | RecurrentReplayBuffer = buffer_class(observations, actions, **steps, **arguments)
+    if getattr(algorithm, "reads_next_actions", False):
+        if not hasattr(buffer, "gives_next_actions"):
+            raise UserError(
+                f"{type(algorithm).__name__} reads recorded next actions, which {name} does not give; derive it from "
+                f"ReplayBuffer or RecurrentReplayBuffer"
+            )
+        buffer.gives_next_actions = True
     if warning := check_context_length(algorithm, buffer):
         warn_of_data(warning, stacklevel=5)
     return buffer

@@ -31,7 +31,9 @@ def built(name, **options):
     return ALGORITHMS[name](VECTORS, ACTIONS, hidden_dims=(8, 6), **options)
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("td3", "iql", "cql", "bcq", "bc", "rsac_s")]
+SLOW = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("td3", "iql", "cql", "bcq", "bc", "awac", "edac", "rsac_s")
+]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import torch
 from gymnasium.spaces import Box
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from offpcc.algorithms import ALGORITHMS, BCQ, CQL, DDPG, SAC, TD3, TD3BC
+from offpcc.algorithms import ALGORITHMS, AWAC, BCQ, CQL, CRR, DDPG, SAC, SACN, TD3, TD3BC, ReBRAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import TABLE
@@ -86,6 +86,7 @@ class Case(NamedTuple):
             **({"polyak": 0.9} if self.cls.has_critics else {}),
             **({"vae_hidden_dims": (10,), "num_acting_samples": 20} if issubclass(self.cls, BCQ) else {}),
             **({"lagrange_threshold": 1.0} if issubclass(self.cls, CQL) else {}),
+            **({"num_critics": 3} if self.cls.default_num_critics > 3 else {}),
             **options,
         }
         return self.cls(IMAGES if self.images else VECTORS, ACTIONS, seed=seed, **options)
@@ -105,6 +106,9 @@ class Case(NamedTuple):
         ended = (torch.arange(steps) == lengths[:, None] - 1).unsqueeze(-1) & (lengths % 2 == 1).view(-1, 1, 1)
         observations = self.observations(draw, rows, steps + 1)
         place = exists.view(rows, steps + 1, *(1,) * (observations.dim() - 2))
+        following = torch.cat([counted[:, 1:], counted[:, :1] & False], 1)
+        own = torch.Generator().manual_seed(seed + 1_000)
+        next_actions = torch.tanh(torch.randn(rows, steps, ACTION_DIM, generator=own))
         return Batch(
             torch.where(place, observations, 255 if self.images else NAN),
             torch.where(counted, torch.tanh(torch.randn(rows, steps, ACTION_DIM, generator=draw)), NAN),
@@ -114,6 +118,8 @@ class Case(NamedTuple):
             counted.float(),
             torch.zeros(rows, ACTION_DIM),
             torch.zeros(rows, 1),
+            next_actions=torch.where(following, next_actions, NAN),
+            has_next_action=following.float(),
         )
 
     def steps(self, seed, number, agents=3):
@@ -128,10 +134,12 @@ class Case(NamedTuple):
             )
 
 
+# An algorithm whose networks are those of another one needs no other cell than the LSTM.
+WITH_CELLS = [cls for cls in ALGORITHMS.values() if not issubclass(cls, AWAC | SACN | ReBRAC)]
 CASES = [
     Case(name, cell)
     for name, cls in ALGORITHMS.items()
-    for cell in (("lstm", "gru", "rnn") if TABLE[name].memory else (None,))
+    for cell in ((None,) if not TABLE[name].memory else ("lstm", "gru", "rnn") if cls in WITH_CELLS else ("lstm",))
 ]
 # Of the other memories, one algorithm of each kind is enough: separate and shared encoders, images, no critics, a VAE.
 CASES += [
@@ -230,7 +238,8 @@ def test_the_table_of_algorithms_says_what_they_are(case):
     if case.cls.has_critics:
         own = 1 if is_empty(agent.actor_encoder) else agent.critics.num
         assert len(agent.critic_encoders) == own
-        assert agent.critics.num == (1 if issubclass(case.cls, DDPG) and not issubclass(case.cls, TD3) else 2)
+        assert agent.critics.num == min(case.cls.default_num_critics, 3)
+        assert case.cls.default_num_critics == {"ddpg": 1, "sac_n": 10, "edac": 10}.get(case.plain, 2)
     assert (agent.normalization is not None) == (issubclass(case.cls, TD3BC) and not case.images)
     if case.cell:
         memory = agent.shared_encoder if case.shared else agent.actor_encoder
@@ -440,6 +449,8 @@ def test_padding_changes_nothing(case, extra):
         *(longer(x, 0.0) for x in (batch.valid, batch.loss_mask)),
         batch.first_action,
         batch.first_reward,
+        next_actions=longer(batch.next_actions, NAN),
+        has_next_action=longer(batch.has_next_action, 0.0),
     )
     options = {} if case.images else {"normalize_observations": True}
     told = []
@@ -483,6 +494,8 @@ def with_burn_in_of_padding(case, batch, before):
         torch.full_like(batch.first_action, before),
         torch.full_like(batch.first_reward, before),
         burn_in=2,
+        next_actions=later(batch.next_actions, NAN),
+        has_next_action=later(batch.has_next_action, 0.0),
     )
 
 
@@ -684,9 +697,19 @@ def test_the_previous_action_is_the_executed_one_also_at_random(name, monkeypatc
 )
 def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
     options, tried = {}, {"encoder_lr": 0.3, "augmentation": RandomShift(9), "gamma": 0.5, "polyak": 0.1}
-    tried |= {"num_critics": 3, "layer_norm": True, "n_step": 2, "reward_scale": 3.0, "reward_shift": 1.0}
+    tried |= {
+        "num_critics": 4,
+        "layer_norm": not case.cls.default_layer_norm,
+        "n_step": 2,
+        "reward_scale": 3.0,
+        "reward_shift": 1.0,
+    }
     if issubclass(case.cls, CQL):
         tried |= {"max_q_backup": True, "backup_entropy": True, "lagrange_threshold": 9.0, "bc_steps": 1}
+    if issubclass(case.cls, AWAC):
+        tried |= {"temperature": 9.0, "max_advantage_weight": 1e-3, "num_samples": 3}
+    if issubclass(case.cls, CRR):
+        options = {"weight_type": "binary" if case.images else "exp"}
     if issubclass(case.cls, SAC):
         options, tried = {"autotune": autotune}, {**tried, "target_entropy": -9.0, "alpha_lr": 0.3}
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
-from offpcc.algorithms import BC, BCQ, CQL, DDPG, IQL, SAC, TD3, TD3BC
+from offpcc.algorithms import BC, BCQ, CQL, DDPG, IQL, SAC, SACN, TD3, TD3BC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.components import Temperature
 from offpcc.algorithms.fused.kernels import MLPKernel
@@ -90,7 +90,7 @@ def assert_same_updates(fused, plain, batches, tolerance=1e-4):
 
 # The same as the plain updates --------------------------------------------------------------------------------------
 
-FUSED = [SAC, DDPG, TD3, TD3BC, IQL, BC]
+FUSED = [SAC, SACN, DDPG, TD3, TD3BC, IQL, BC]
 OPTIONS = [
     {},
     {"num_critics": 1},

@@ -9,6 +9,7 @@ from test_losses import reference as online_reference
 from test_offline_losses import COMMON, REFERENCES, Draws
 
 from offpcc.algorithms import ALGORITHMS, BC, BCQ, CQL, SAC, TD3
+from offpcc.algorithms.variants import TABLE
 from offpcc.training.metrics import AverageStats
 
 # Name of --algo, and the encoders that `references` has for it.
@@ -23,12 +24,15 @@ AGENTS = {
     "iql": "memoryless",
     "bcq": "memoryless",
     "td3_bc": "memoryless",
+    "awac": "memoryless",
+    "edac": "memoryless",
+    "rebrac": "memoryless",
 }
 every_agent = pytest.mark.parametrize("name", AGENTS)
 
 
 def agent_of(name, **options):
-    cls = ALGORITHMS[name].__mro__[1] if name.startswith("r") else ALGORITHMS[name]
+    cls = ALGORITHMS[name].__mro__[1] if TABLE[name].memory else ALGORITHMS[name]
     few = {CQL: {"num_samples": 3}} | COMMON
     return build(cls, AGENTS[name], **{"num_critics": 3, **few.get(cls, {}), **options})
 

@@ -22,7 +22,7 @@ from references import (
     read,
 )
 
-from offpcc.algorithms import DDPG, SAC, TD3
+from offpcc.algorithms import DDPG, SAC, SACN, TD3
 from offpcc.data import ReplayBuffer
 
 
@@ -98,9 +98,10 @@ VARIATIONS = {
 
 @pytest.mark.parametrize("variation", VARIATIONS)
 @pytest.mark.parametrize("kind", ENCODERS)
-@pytest.mark.parametrize("cls", [DDPG, TD3, SAC])
+@pytest.mark.parametrize("cls", [DDPG, TD3, SAC, SACN])
 def test_losses_and_gradients_are_the_papers(cls, kind, variation):
-    agent = build(cls, kind, **VARIATIONS[variation], **({"alpha": 0.3} if cls is SAC else {}))
+    agent = build(cls, kind, **VARIATIONS[variation], **({"alpha": 0.3} if issubclass(cls, SAC) else {}))
+    assert agent.critics.num == VARIATIONS[variation].get("num_critics", cls.default_num_critics)
     rows, batch = data(kind, agent.n_step)
     critic_reference, actor_reference, entropy_reference = reference(agent, rows, drawn(agent, batch))
 
@@ -108,7 +109,7 @@ def test_losses_and_gradients_are_the_papers(cls, kind, variation):
     h = agent.summarize(batch)
     critic_loss = agent.critic_loss(h, batch)[0]
     actor_loss = agent.actor_loss(h, batch)
-    if cls is SAC:
+    if issubclass(cls, SAC):
         actor_loss, entropy = actor_loss
         assert_same(entropy, entropy_reference)
 

@@ -4,7 +4,7 @@ import gin
 import pytest
 from references import SPACES
 
-from offpcc.algorithms import BC, BCQ, CQL, IQL, TD3BC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, SACN, TD3BC, ReBRAC
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS
 from offpcc.data import offline
@@ -67,6 +67,60 @@ LOCOMOTION = {
         "BCQ.lr": 1e-3,
         "ReplayBuffer.batch_size": 100,
     },
+    "awac": {
+        "AWAC.temperature": 0.3333,
+        "AWAC.num_samples": 1,
+        "AWAC.max_advantage_weight": 100.0,
+        "AWAC.normalize_observations": True,
+        "AWAC.hidden_dims": (256, 256, 256),
+        "AWAC.lr": 3e-4,
+        "ReplayBuffer.batch_size": 256,
+    },
+    "crr": {
+        "CRR.weight_type": "exp",
+        "CRR.advantage_type": "mean",
+        "CRR.sarsa_target": False,
+        "CRR.temperature": 1.0,
+        "CRR.num_samples": 4,
+        "CRR.max_advantage_weight": 20.0,
+        "CRR.normalize_observations": False,
+        "CRR.lr": 3e-4,
+        "ReplayBuffer.batch_size": 256,
+    },
+    "sac_n": {
+        "SACN.num_critics": 10,
+        "SACN.normalize_observations": False,
+        "SACN.hidden_dims": (256, 256, 256),
+        "SACN.lr": 3e-4,
+        "SAC.alpha_lr": 3e-4,
+        "SAC.autotune": True,
+        "ReplayBuffer.batch_size": 256,
+        "train.num_epochs": 600,
+    },
+    "edac": {
+        "EDAC.num_critics": 10,
+        "EDAC.eta": 1.0,
+        "EDAC.normalize_observations": False,
+        "EDAC.hidden_dims": (256, 256, 256),
+        "EDAC.lr": 3e-4,
+        "SAC.alpha_lr": 3e-4,
+        "SAC.autotune": True,
+        "ReplayBuffer.batch_size": 256,
+        "train.num_epochs": 600,
+    },
+    "rebrac": {
+        "ReBRAC.actor_bc_coef": 0.01,
+        "ReBRAC.critic_bc_coef": 0.01,
+        "ReBRAC.normalize_q": True,
+        "ReBRAC.layer_norm": True,
+        "ReBRAC.target_noise": 0.2,
+        "ReBRAC.noise_clip": 0.5,
+        "ReBRAC.policy_delay": 2,
+        "ReBRAC.normalize_observations": False,
+        "ReBRAC.hidden_dims": (256, 256, 256),
+        "ReBRAC.lr": 1e-3,
+        "ReplayBuffer.batch_size": 1024,
+    },
 }
 RARE_TESTS = {
     "train.num_epochs": 10,
@@ -75,6 +129,7 @@ RARE_TESTS = {
 }
 VARIANTS = {
     "bc_adroit": {"BC.normalize_observations": True},
+    "bc_10": {"dataset.best_fraction": 0.1, "BC.normalize_observations": True},
     "td3_bc_adroit": {},
     "td3_bc_antmaze": {"TD3BC.reward_shift": -1.0, **RARE_TESTS},
     "iql_adroit": {"IQL.beta": 0.5, "dataset.return_range": None},
@@ -84,6 +139,31 @@ VARIANTS = {
         "IQL.reward_shift": -1.0,
         "dataset.return_range": None,
         **RARE_TESTS,
+    },
+    "awac_adroit": {"AWAC.temperature": 0.1},
+    "awac_antmaze": {"AWAC.temperature": 0.1, "AWAC.reward_shift": -1.0, **RARE_TESTS},
+    "crr_plus": {"CRR.num_samples": 50, "CRR.layer_norm": True, "CRR.actor_lr": 1e-4, "train.num_epochs": 240},
+    "sac_n_adroit": {"SACN.num_critics": 100},
+    "sac_n_antmaze": {"SACN.num_critics": 25, **RARE_TESTS, "train.num_epochs": 30},
+    "edac_adroit": {"EDAC.num_critics": 50, "EDAC.eta": 200.0},
+    "edac_antmaze": {**RARE_TESTS, "train.num_epochs": 30},
+    "rebrac_adroit": {
+        "ReBRAC.actor_bc_coef": 0.1,
+        "ReBRAC.critic_bc_coef": 0.1,
+        "ReBRAC.lr": 3e-4,
+        "ReplayBuffer.batch_size": 256,
+    },
+    "rebrac_antmaze": {
+        "ReBRAC.actor_bc_coef": 0.001,
+        "ReBRAC.critic_bc_coef": 0.0005,
+        "ReBRAC.reward_scale": 100.0,
+        "ReBRAC.gamma": 0.999,
+        "ReBRAC.lr": 5e-5,
+        "ReBRAC.actor_lr": 3e-4,
+        "ReplayBuffer.batch_size": 256,
+        **RARE_TESTS,
+        "train.num_epochs": 20,
+        "train.num_steps_per_epoch": 50_000,
     },
     "cql_adroit": {
         "CQL.conservative_weight": 1.0,
@@ -99,7 +179,19 @@ VARIANTS = {
         "train.num_steps_per_epoch": 50_000,
     },
 }
-CLASSES = {"bc": BC, "td3_bc": TD3BC, "iql": IQL, "cql": CQL, "bcq": BCQ}
+CLASSES = {
+    "bc": BC,
+    "td3_bc": TD3BC,
+    "iql": IQL,
+    "cql": CQL,
+    "bcq": BCQ,
+    "awac": AWAC,
+    "crr": CRR,
+    "sac_n": SACN,
+    "edac": EDAC,
+    "rebrac": ReBRAC,
+}
+NORMALIZING = {"td3_bc", "awac"}  # by the configs of their papers
 
 
 def algorithm_of(variant):
@@ -134,8 +226,9 @@ def test_variants_change_what_they_say_and_nothing_else(name):
 @pytest.mark.parametrize(
     ("file", "normalizing"),
     [
-        *((f"{folder}/{algo}.gin", {"td3_bc"}) for folder in ("algorithms", "evidence/offline") for algo in LOCOMOTION),
-        ("evidence/offline/pendulum.gin", {"td3_bc"}),
+        *((f"algorithms/{algo}.gin", NORMALIZING) for algo in LOCOMOTION),
+        *((f"evidence/offline/{algo}.gin", NORMALIZING) for algo in ("bc", "td3_bc", "iql", "cql", "bcq")),
+        ("evidence/offline/pendulum.gin", set(LOCOMOTION) - {"bc", "iql", "cql", "bcq"}),
         ("offline_quickstart.gin", set(LOCOMOTION)),
         ("test/offline_short.gin", set(LOCOMOTION)),
     ],
@@ -156,7 +249,13 @@ def test_there_is_a_test_for_every_variant():
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name.endswith("antmaze")])
-@pytest.mark.parametrize(("reward", "expected"), [(0.0, {"cql": -2.0}), (1.0, {"cql": 2.0})])
+@pytest.mark.parametrize(
+    ("reward", "expected"),
+    [
+        (0.0, {"cql": -2.0, "sac_n": 0.0, "edac": 0.0, "rebrac": 0.0}),
+        (1.0, {"cql": 2.0, "sac_n": 1.0, "edac": 1.0, "rebrac": 100.0}),
+    ],
+)
 def test_rewards_of_antmaze_as_they_are_learned_from(name, reward, expected):
     """-1 on the way and 0 at the goal, or centred; whatever the range of returns is."""
     loading.load(f"offline/{name}.gin", [])
@@ -181,7 +280,17 @@ def test_they_reach_the_agent_with_memory(algorithm, name):
     loading.load(name, ["Recurrent.hidden_dim=4", "Recurrent.num_layers=1"])
     learner = build("pendulum-p-v0", f"r{algorithm}")
     plain = CLASSES[algorithm](*SPACES)
-    for attribute in ("reward_scale", "reward_shift", "gamma", "beta", "phi", "bc_alpha", "conservative_weight"):
+    for attribute in (
+        "reward_scale",
+        "reward_shift",
+        "gamma",
+        "beta",
+        "phi",
+        "bc_alpha",
+        "conservative_weight",
+        "critic_bc_coef",
+        "advantage_temperature",
+    ):
         assert getattr(learner.algorithm, attribute, None) == getattr(plain, attribute, None)
     assert (learner.algorithm.normalization is None) == (plain.normalization is None)
     learner.close()

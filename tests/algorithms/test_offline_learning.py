@@ -19,6 +19,10 @@ OPTIONS = {
     "iql": {"beta": 10.0},
     "cql": {"conservative_weight": 0.5, "alpha": 0.1, "num_samples": 5},
     "bcq": {"vae_hidden_dims": (64,), "phi": 0.2},
+    "awac": {"temperature": 0.1},
+    "crr": {"weight_type": "binary"},
+    "sac_n": {"alpha": 0.1},
+    "edac": {"alpha": 0.1},
 }
 
 
@@ -61,7 +65,7 @@ def test_imitation_takes_the_mean_of_what_was_done():
     np.testing.assert_allclose(learned("bc", 1, 300), -0.16, atol=0.1)
 
 
-@pytest.mark.parametrize("name", ["td3_bc", "iql", "cql", "bcq"])
+@pytest.mark.parametrize("name", ["td3_bc", "iql", "cql", "bcq", "awac", "crr", "sac_n", "edac"])
 def test_the_better_of_recorded_actions_are_taken(name):
     action = learned(name, 1, 400, polyak=0.9)
     assert (action > 0.4).all(), action
@@ -71,7 +75,9 @@ slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["riql", slow("riql_s"), slow("rtd3_bc"), slow("rcql"), slow("rbcq"), slow("rbcq_s")])
+@pytest.mark.parametrize(
+    "name", ["riql", slow("riql_s"), slow("rtd3_bc"), slow("rcql"), slow("rbcq"), slow("rbcq_s"), slow("rawac")]
+)
 def test_a_memory_makes_the_difference_where_the_cue_is_earlier(name):
     memory = functools.partial(Recurrent, hidden_dim=16, num_layers=1, cell="gru")
     place = "shared_encoder" if name.endswith("_s") else "encoder"

@@ -24,7 +24,7 @@ from references import (
 )
 from torch.distributions import Normal, kl_divergence
 
-from offpcc.algorithms import BC, BCQ, CQL, IQL, TD3BC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, TD3BC, ReBRAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.components import LagrangeMultiplier
 from offpcc.core import Step
@@ -129,6 +129,31 @@ def td3_bc_reference(agent, rows, draws):
     return {"critic": mean(errors), "actor": mean(imitation) - weight * mean(q_terms)}
 
 
+def rebrac_reference(agent, rows, draws):
+    smoothing = draws.normal(ACTION_DIM)
+    errors, q_terms, imitation = [], [], []
+    for seen in rows_read(agent, rows):
+        values = []
+        for t in range(len(seen.row.actions)):
+            with torch.no_grad():
+                noise = agent.target_noise * smoothing[seen.place, seen.begin + t]
+                action = torch.tanh(actor_output(agent.target_actor, seen.next_pi[t + 1]))
+                action = (action + noise.clamp(-agent.noise_clip, agent.noise_clip)).clamp(-1, 1)
+                value = all_target_q(agent, seen, t + 1, action).min()
+                if (recorded := seen.row.after(t)) is not None:
+                    value = value - agent.critic_bc_coef * ((action - recorded) ** 2).sum()
+                values.append(value)
+        errors += squared_errors(agent, seen, values)
+        for t in seen.row.counted:
+            action = torch.tanh(actor_output(agent.actor, seen.pi[t]))
+            heads = seen.qs * agent.critics.num if len(seen.qs) == 1 else seen.qs
+            own = [q_value(agent.critics, n, h[t].detach(), action) for n, h in enumerate(heads)]
+            q_terms.append(torch.stack(own).min())
+            imitation.append(((action - seen.row.actions[t]) ** 2).sum())
+    scale = mean(q.detach().abs() for q in q_terms) if agent.normalize_q else 1.0
+    return {"critic": mean(errors), "actor": agent.actor_bc_coef * mean(imitation) - mean(q_terms) / scale}
+
+
 def iql_reference(agent, rows, draws):
     errors, v_terms, actor_terms = [], [], []
     for seen in rows_read(agent, rows):
@@ -190,6 +215,64 @@ def cql_reference(agent, rows, draws):
     return {"critic": mean(errors) + multiplier * excess.sum(), "actor": mean(actor_terms)}
 
 
+def awac_reference(agent, rows, draws):
+    next_noise, noises = draws.normal(1, ACTION_DIM), draws.normal(agent.num_samples, ACTION_DIM)
+    errors, actor_terms = [], []
+
+    def policy(h):
+        return Normal(torch.tanh(actor_output(agent.actor, h)), agent.actor.log_std.clamp(-6, 2).exp())
+
+    def drawn(h, noise):
+        return (policy(h).mean + policy(h).stddev * noise).clamp(-1, 1)
+
+    for seen in rows_read(agent, rows):
+        values = []
+        for t in range(len(seen.row.actions)):
+            with torch.no_grad():
+                next_action = drawn(seen.pi[t + 1], next_noise[seen.place, seen.begin + t, 0])
+                if agent.reads_next_actions and seen.row.after(t) is not None:
+                    next_action = seen.row.after(t)
+                values.append(all_target_q(agent, seen, t + 1, next_action).min())
+        errors += squared_errors(agent, seen, values)
+        for t in seen.row.counted:
+            action = seen.row.actions[t]
+            with torch.no_grad():
+                own = [drawn(seen.pi[t], noise) for noise in noises[seen.place, seen.begin + t]]
+                values = [all_q(agent, seen, t, other).min() for other in own]
+                baseline = max(values) if getattr(agent, "advantage_type", "mean") == "max" else mean(values)
+                advantage = (all_q(agent, seen, t, action).min() - baseline).item()
+            weight = min(math.exp(advantage / agent.advantage_temperature), agent.max_advantage_weight)
+            if getattr(agent, "weight_type", "exp") == "binary":
+                weight = 1.0 if advantage > 0.0 else 0.0
+            actor_terms.append(-weight * policy(seen.pi[t]).log_prob(action).sum())
+    return {"critic": mean(errors), "actor": mean(actor_terms)}
+
+
+def edac_reference(agent, rows, draws):
+    next_noise, noise = draws.normal(ACTION_DIM), draws.normal(ACTION_DIM)
+    errors, cosines, actor_terms, num = [], [], [], agent.critics.num
+    for seen in rows_read(agent, rows):
+        values = []
+        for t in range(len(seen.row.actions)):
+            with torch.no_grad():
+                action, log_prob = gaussian(agent.actor, seen.pi[t + 1], next_noise[seen.place, seen.begin + t])
+                least = all_target_q(agent, seen, t + 1, action).min()
+                values.append(least - agent.temperature() * log_prob)
+        errors += squared_errors(agent, seen, values)
+        for t in seen.row.counted:
+            recorded, slopes = seen.row.actions[t].clone().requires_grad_(), []
+            for q in all_q(agent, seen, t, recorded):
+                (slope,) = torch.autograd.grad(q, recorded, create_graph=True)
+                slopes.append(slope / torch.sqrt((slope**2).sum()) if slope.any() else slope)
+            pairs = [slopes[i] @ slopes[j] for i in range(num) for j in range(num) if i != j]
+            cosines.append(torch.stack(pairs).sum() / (num - 1))
+            action, log_prob = gaussian(agent.actor, seen.pi[t], noise[seen.place, seen.begin + t])
+            heads = enumerate(seen.qs * num if len(seen.qs) == 1 else seen.qs)
+            q = torch.stack([q_value(agent.critics, n, h[t].detach(), action) for n, h in heads]).min()
+            actor_terms.append(agent.temperature() * log_prob - q)
+    return {"critic": mean(errors) + agent.eta * mean(cosines), "actor": mean(actor_terms)}
+
+
 def perturbed(actor, h, action, phi):
     return (action + phi * torch.tanh(actor_output(actor, torch.cat([h, action])))).clamp(-1, 1)
 
@@ -236,6 +319,10 @@ REFERENCES = {
     IQL: iql_reference,
     CQL: cql_reference,
     BCQ: bcq_reference,
+    AWAC: awac_reference,
+    CRR: awac_reference,
+    EDAC: edac_reference,
+    ReBRAC: rebrac_reference,
 }
 COMMON = {
     TD3BC: {"normalize_observations": False},
@@ -254,6 +341,17 @@ VARIATIONS = [
     (CQL, {"alpha": 0.3, "backup_entropy": True, "num_critics": 3, "conservative_weight": 0.5}),
     (BCQ, {}),
     (BCQ, {"phi": 0.4, "lmbda": 0.6, "num_samples": 3, "num_critics": 3, **STEPS}),
+    (AWAC, {}),
+    (CRR, {}),
+    (CRR, {"weight_type": "binary", "num_samples": 2, "num_critics": 1, **STEPS}),
+    (CRR, {"sarsa_target": True}),
+    (CRR, {"sarsa_target": True, **STEPS}),
+    (CRR, {"advantage_type": "max", "temperature": 0.3, "max_advantage_weight": 0.9}),
+    (ReBRAC, {"actor_bc_coef": 0.4, "critic_bc_coef": 0.7}),
+    (ReBRAC, {"normalize_q": False, "layer_norm": False, "critic_bc_coef": 2.0, "num_critics": 3, **STEPS}),
+    (EDAC, {"alpha": 0.3, "num_critics": 4}),
+    (EDAC, {"alpha": 0.3, "num_critics": 2, "eta": 50.0, "layer_norm": True, **STEPS}),
+    (AWAC, {"temperature": 0.2, "max_advantage_weight": 1.5, "num_samples": 3, "num_critics": 3, **STEPS}),
 ]
 
 
@@ -535,6 +633,87 @@ def test_cql_is_sac_where_it_is_not_conservative():
     ours = agent.critic_loss(h, batch)[0]
     agent.noise.load_state_dict(state)
     assert_same(ours, super(CQL, agent).critic_loss(h, batch)[0])
+
+
+# ReBRAC ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["memoryless", "recurrent", "burn-in"])
+def test_rebracs_target_has_its_penalty_where_there_is_a_next_action(kind):
+    agent = build(ReBRAC, kind, critic_bc_coef=0.0)
+    _, batch = data(kind, 1)
+    batch = agent.prepare(batch)
+    h, state, targets = agent.summarize(batch), agent.noise.state_dict(), []
+    agent.td_loss = lambda given, q, y: (targets.append(y), (y.mean(), {}))[1]
+    for coefficient in (0.0, 1.0):
+        agent.critic_bc_coef = coefficient
+        agent.noise.load_state_dict(state)
+        agent.critic_loss(h, batch)
+    lower = targets[0] > targets[1]
+    assert (
+        torch.equal(lower, (batch.has_next_action > 0) & (batch.terminations == 0)) and lower.any() and not lower.all()
+    )
+
+
+def test_rebrac_is_td3_without_its_two_terms():
+    agent = build(ReBRAC, critic_bc_coef=0.0, actor_bc_coef=0.0, normalize_q=False, num_critics=1)
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    h, state = agent.summarize(batch), agent.noise.state_dict()
+    ours = agent.critic_loss(h, batch)[0], agent.actor_loss(h, batch)
+    agent.noise.load_state_dict(state)
+    theirs = super(ReBRAC, agent).critic_loss(h, batch)[0], super(ReBRAC, agent).actor_loss(h, batch)
+    assert_same(ours, theirs)
+
+
+# EDAC -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_the_gradient_of_edacs_similarity_is_its_slope(layer_norm):
+    """The second derivative of Q, against central differences of each critic's weights."""
+    agent = build(EDAC, num_critics=3, layer_norm=layer_norm, hidden_dims=(5, 4))
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    h, weights = agent.summarize(batch), list(agent.critics.parameters())
+
+    def similarity():
+        return batch.mean(agent.similarity(agent.critics.with_action_gradients(h.q, batch.actions)[1]))
+
+    ours = torch.autograd.grad(similarity(), weights, allow_unused=True, materialize_grads=True)
+    assert ours[0].abs().max() > 1e-3
+    step = 1e-6
+    for weight, gradient in zip(weights, ours, strict=True):
+        for place in np.ndindex(*weight.shape):
+            with torch.no_grad():
+                weight[place] += step
+            above = similarity().item()
+            with torch.no_grad():
+                weight[place] -= 2 * step
+            below = similarity().item()
+            with torch.no_grad():
+                weight[place] += step
+            assert gradient[place].item() == pytest.approx((above - below) / (2 * step), rel=1e-5, abs=1e-8)
+
+
+def test_the_similarity_of_equal_gradients_is_n_and_of_opposite_ones_negative():
+    agent = build(EDAC, num_critics=4)
+    slope = torch.randn(1, 3, 2, ACTION_DIM, **DOUBLE)
+    scales = torch.tensor([1.0, 2.0, 30.0, 0.1], **DOUBLE).view(4, 1, 1, 1)
+    assert_same(agent.similarity(slope * scales), torch.full((3, 2, 1), 4.0, **DOUBLE))  # 4 x 3 pairs / 3
+    signs = torch.tensor([1.0, -1.0, 1.0, -1.0], **DOUBLE).view(4, 1, 1, 1)
+    assert_same(agent.similarity(slope * signs), torch.full((3, 2, 1), -4.0 / 3.0, **DOUBLE))
+    assert torch.isfinite(agent.similarity(0.0 * slope * scales)).all(), "a critic without slope"
+
+
+def test_edac_without_diversity_is_sac():
+    agent = build(EDAC, eta=0.0, num_critics=3)
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    h, state = agent.summarize(batch), agent.noise.state_dict()
+    ours = agent.critic_loss(h, batch)[0]
+    agent.noise.load_state_dict(state)
+    assert_same(ours, super(EDAC, agent).critic_loss(h, batch)[0])
 
 
 # BCQ ------------------------------------------------------------------------------------------------------------

@@ -13,8 +13,26 @@ import torch
 from gymnasium.spaces import Box
 
 from offpcc import algorithms
-from offpcc.algorithms import ALGORITHMS, BC, BCQ, CQL, DDPG, FUSED_UPDATES, IQL, SAC, TD3, TD3BC, base
+from offpcc.algorithms import (
+    ALGORITHMS,
+    AWAC,
+    BC,
+    BCQ,
+    CQL,
+    CRR,
+    DDPG,
+    EDAC,
+    FUSED_UPDATES,
+    IQL,
+    SAC,
+    SACN,
+    TD3,
+    TD3BC,
+    ReBRAC,
+    base,
+)
 from offpcc.algorithms.optim import Optimizer, PolyakAverage
+from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
 from offpcc.config.bindings import parameters
 from offpcc.core import Batch
@@ -22,25 +40,26 @@ from offpcc.networks import Recurrent
 from offpcc.utils.errors import UserError
 
 FOLDER = Path(algorithms.__file__).parent
-PAGES = [DDPG, TD3, SAC, BC, TD3BC, IQL, CQL, BCQ]
+PAGES = [DDPG, TD3, SAC, BC, TD3BC, IQL, CQL, BCQ, AWAC, CRR, SACN, EDAC, ReBRAC]
 
 
 def batch():
     draw = torch.Generator().manual_seed(0)
     parts = torch.randn(4, 4, 3, generator=draw), torch.rand(4, 3, 2, generator=draw), torch.randn(4, 3, 1)
     ones = torch.ones(4, 4, 1), torch.ones(4, 3, 1)
-    return Batch(*parts, torch.zeros(4, 3, 1), *ones, torch.zeros(4, 2), torch.zeros(4, 1), complete=True)
+    first, following = (torch.zeros(4, 2), torch.zeros(4, 1)), {"next_actions": parts[1], "has_next_action": ones[1]}
+    return Batch(*parts, torch.zeros(4, 3, 1), *ones, *first, complete=True, **following)
 
 
 def file_of(cls):
     return Path(sys.modules[cls.__module__].__file__)
 
 
-@pytest.mark.parametrize("name", ["ddpg", "td3", "sac", "bc", "td3_bc", "iql", "cql", "bcq", "rcql", "rtd3_bc_s"])
+@pytest.mark.parametrize("name", [*(name for name, cls in ALGORITHMS.items() if cls in PAGES), "rcql", "rtd3_bc_s"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_only_the_pages_and_the_base_run_between_an_update_and_its_losses(name, precision, monkeypatch):
     memory = functools.partial(Recurrent, hidden_dim=4, num_layers=1)
-    encoder = {"shared_encoder" if name.endswith("_s") else "encoder": memory} if name.startswith("r") else {}
+    encoder = {"shared_encoder" if name.endswith("_s") else "encoder": memory} if TABLE[name].memory else {}
     box = Box(-np.inf, np.inf, (3,), np.float32), Box(-1, 1, (2,), np.float32)
     agent = ALGORITHMS[name](*box, hidden_dims=(4,), fused=False if encoder else None, precision=precision, **encoder)
     agent._fused = None

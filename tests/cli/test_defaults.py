@@ -5,6 +5,7 @@ import pytest
 from conftest import QUICK, run_folder
 
 from offpcc.algorithms import ALGORITHMS
+from offpcc.algorithms.variants import TABLE
 from offpcc.cli.messages import DEFAULTS, TrainOptions, default_config
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS
@@ -17,7 +18,7 @@ KINDS = {"vectors", "memory", "images", "recorded"}
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_each_kind_of_agent_has_a_file(name):
     file, _ = default_config(TrainOptions(name, env="pendulum-v0"))
-    kind = "images" if name.startswith(("cr", "c")) and name != "cql" else "memory" if name[0] == "r" else "vectors"
+    kind = "images" if TABLE[name].images else "memory" if TABLE[name].memory else "vectors"
     assert file == DEFAULTS / f"{kind}.gin"
     assert default_config(TrainOptions(name, env="e", dataset="d.hdf5"))[0] == DEFAULTS / "recorded.gin"
     assert default_config(TrainOptions(name, env="hopper-medium-v2"))[0] == DEFAULTS / "recorded.gin"

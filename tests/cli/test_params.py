@@ -12,7 +12,7 @@ import pytest
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS, CQL, SAC, ActorCritic
-from offpcc.algorithms.variants import RecurrentSAC
+from offpcc.algorithms.variants import TABLE, RecurrentSAC
 from offpcc.cli.params import groups, names
 from offpcc.config import loading
 from offpcc.config.bindings import configurables, parameters, passed_by_us
@@ -34,9 +34,9 @@ def test_all_that_gin_can_bind_for_an_algorithm_is_there_and_is_explained(name):
     assert own <= found.keys()
     assert [each.name for each in found.values() if not each.meaning] == []
     assert {"train.num_epochs", "environments.num_envs", "make.wrappers", "dataset.return_range"} <= found.keys()
-    assert ("RecurrentReplayBuffer.segment_len" in found) == name.startswith(("r", "cr"))
+    assert ("RecurrentReplayBuffer.segment_len" in found) == (TABLE[name].memory is not None)
     assert ("ReplayBuffer.capacity" in found) != ("RecurrentReplayBuffer.capacity" in found)
-    sees_images = name.startswith("c") and name != "cql"
+    sees_images = TABLE[name].images
     assert ("Convolutional.channels" in found) == ("RandomShift.pad" in found) == sees_images
     for each in found.values():  # each name and default is a binding that gin accepts
         if each.default != REQUIRED:

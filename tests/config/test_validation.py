@@ -10,7 +10,7 @@ import pytest
 from gymnasium.spaces import Box
 
 import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
-from offpcc.algorithms import BC, BCQ, CQL, DDPG, IQL, SAC, TD3, TD3BC, ActorCritic
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, DDPG, EDAC, IQL, SAC, TD3, TD3BC, ActorCritic, ReBRAC
 from offpcc.algorithms.optim import CosineDecay, LinearDecay
 from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC
 from offpcc.config import loading
@@ -102,7 +102,7 @@ REFUSED = [
     (SAC, "hidden_dims", "32", f"'32'; {SIZES}"),
     (SAC, "num_critics", 0, f"0; {COUNT}{OR_NONE}"),
     (SAC, "num_critics", 2.0, f"2.0; {COUNT}{OR_NONE}"),
-    (SAC, "layer_norm", "yes", f"'yes'; {FLAG}"),
+    (SAC, "layer_norm", "yes", f"'yes'; {FLAG}{OR_NONE}"),
     (SAC, "normalize_observations", "yes", f"'yes'; {FLAG}"),
     (SAC, "normalize_observations", 1, f"1; {FLAG}"),
     (SAC, "max_grad_norm", -1, f"-1; it has to be a number above 0{OR_NONE}"),
@@ -140,6 +140,17 @@ REFUSED = [
     (IQL, "expectile", 1.5, f"1.5; {FRACTION}"),
     (IQL, "beta", -3.0, f"-3.0; {AMOUNT}"),
     (IQL, "max_advantage_weight", 0, "0; it has to be a number above 0"),
+    (AWAC, "temperature", 0.0, "0.0; it has to be a number above 0"),
+    (AWAC, "num_samples", 0, f"0; {COUNT}{OR_NONE}"),
+    (AWAC, "max_advantage_weight", -1.0, f"-1.0; it has to be a number above 0{OR_NONE}"),
+    (CRR, "weight_type", "max", "'max'; it has to be one of exp, binary"),
+    (CRR, "sarsa_target", 1, f"1; {FLAG}"),
+    (CRR, "advantage_type", "min", "'min'; it has to be one of mean, max"),
+    (EDAC, "eta", -1.0, f"-1.0; {AMOUNT}"),
+    (EDAC, "num_critics", 1, "1; EDAC compares critics in pairs, so it has to be 2 or more"),
+    (ReBRAC, "actor_bc_coef", -0.01, f"-0.01; {AMOUNT}"),
+    (ReBRAC, "critic_bc_coef", -0.01, f"-0.01; {AMOUNT}"),
+    (ReBRAC, "normalize_q", 1, f"1; {FLAG}"),
     (CQL, "conservative_weight", -5.0, f"-5.0; {AMOUNT}"),
     (CQL, "num_samples", 0, f"0; {COUNT}"),
     (CQL, "temperature", 0.0, "0.0; it has to be a number above 0"),

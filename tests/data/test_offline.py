@@ -150,7 +150,7 @@ def test_statistics_are_those_of_the_view_over_the_transitions_starts(pendulum_f
     assert np.array_equal(seen, learner.algorithm.normalization(torch.from_numpy(observation)).numpy())
 
 
-OFFLINE = ("bc", "td3_bc", "iql", "cql", "bcq")
+OFFLINE = ("bc", "td3_bc", "iql", "cql", "bcq", "awac", "crr", "sac_n", "edac", "rebrac")
 TINY = {"hidden_dims": (8,)}
 
 
@@ -375,6 +375,23 @@ def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(unit_file):
     algorithms = {algo: build(None, algo, dataset=unit_file).algorithm for algo in ("rbc", "td3_bc")}
     assert unused_parameters(algorithms["rbc"]) == {"return_range": "RecurrentBC reads no rewards"}
     assert unused_parameters(algorithms["td3_bc"]) == {}
+
+
+@pytest.mark.parametrize("value", ["0", "-0.1", "1.5", "True", "'all'"])
+def test_an_unknown_best_fraction_ends_in_one_message(launch, unit_file, value):
+    command = ("--dataset", unit_file, "--algo", "bc", "--gin", f"dataset.best_fraction={value}")
+    code, _, err = launch(*command)
+    assert code == 2 and "dataset.best_fraction is" in err and err.count("\n") <= 2, err
+
+
+def test_a_run_learns_from_the_best_episodes_alone(unit_file):
+    offpcc.configure("offline/bc_10.gin", "BC.hidden_dims = (4,)", "dataset.best_fraction = 0.34")
+    recording = build(None, "bc", dataset=unit_file).recording
+    whole = read(unit_file)
+    returns = load(unit_file).returns
+    assert (whole.num_episodes, recording.num_episodes) == (6, 2)
+    assert recording.mean_return == pytest.approx(np.sort(returns)[-2:].mean())
+    assert recording.identity != whole.identity
 
 
 def test_what_the_wrappers_draw_follows_from_the_seed(pendulum_file):

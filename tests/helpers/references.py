@@ -34,13 +34,20 @@ class Row(NamedTuple):
     first_reward: float
     burn_in: int  # leading steps that only warm a memory up
     counted: range  # steps that count in losses
+    next_action: torch.Tensor | None  # (A,), after the last step, where the data has one
+
+    def after(self, t):
+        """The action after step t; None where the data has none."""
+        return self.actions[t + 1] if t + 1 < len(self.actions) else self.next_action
 
 
-def random_row(draw, length, terminated=False, burn_in=0, num_counted=None, mid_episode=False):
+def random_row(draw, length, terminated=False, burn_in=0, num_counted=None, mid_episode=False, goes_on=False):
     def normal(*shape):
         return torch.randn(*shape, generator=draw, dtype=torch.float64)
 
     stop = length if num_counted is None else burn_in + num_counted
+    own = torch.Generator().manual_seed(length)
+    next_action = torch.tanh(torch.randn(ACTION_DIM, generator=own, dtype=torch.float64)) if goes_on else None
     return Row(
         normal(length + 1, OBSERVATION_DIM),
         torch.tanh(normal(length, ACTION_DIM)),
@@ -50,6 +57,7 @@ def random_row(draw, length, terminated=False, burn_in=0, num_counted=None, mid_
         normal(1).item() * mid_episode,
         burn_in,
         range(burn_in, stop),
+        next_action,
     )
 
 
@@ -67,6 +75,8 @@ def padded(rows, burn_in=0):
         torch.stack([row.first_action for row in rows]),
         torch.tensor([[row.first_reward] for row in rows], **kind),
         burn_in,
+        next_actions=torch.full((size, steps, ACTION_DIM), NAN, **kind),
+        has_next_action=torch.zeros(size, steps, 1, **kind),
     )
     for i, row in enumerate(rows):
         begin = burn_in - row.burn_in
@@ -76,6 +86,9 @@ def padded(rows, burn_in=0):
         batch.rewards[i, begin:end, 0] = torch.tensor(row.rewards, **kind)
         batch.terminations[i, begin:end, 0] = torch.tensor(row.terminations, **kind)
         batch.valid[i, begin : end + 1] = 1.0
+        for t in range(len(row.actions)):
+            if row.after(t) is not None:
+                batch.next_actions[i, begin + t], batch.has_next_action[i, begin + t] = row.after(t), 1.0
         batch.loss_mask[i, begin + row.counted.start : begin + row.counted.stop] = 1.0
     return batch
 
@@ -183,16 +196,24 @@ def data(kind, n_step):
     if kind.startswith("memoryless"):
         lengths = [n_step, n_step, n_step, max(n_step - 1, 1), 1]  # a window ends early where its episode does
         ends = [False, True, False, False, True]
-        rows = [random_row(draw, n, end, num_counted=1) for n, end in zip(lengths, ends, strict=True)]
+        rows = [
+            random_row(draw, n, end, num_counted=1, goes_on=i in (0, 2))
+            for i, (n, end) in enumerate(zip(lengths, ends, strict=True))
+        ]
         return rows, padded(rows)
     if kind.startswith("burn-in"):  # from an episode's start; from its middle; the last step of an episode
         rows = [
-            random_row(draw, 2),
+            random_row(draw, 2, goes_on=True),
             random_row(draw, 5, burn_in=2, mid_episode=True),
             random_row(draw, 3, True, burn_in=2),
         ]
         return rows, padded(rows, burn_in=2)
-    rows = [random_row(draw, 4, True), random_row(draw, 1), random_row(draw, 3), random_row(draw, 1, True)]
+    rows = [
+        random_row(draw, 4, True),
+        random_row(draw, 1, goes_on=True),
+        random_row(draw, 3),
+        random_row(draw, 1, True),
+    ]
     return rows, padded(rows)
 
 

@@ -6,7 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from offpcc.algorithms import ALGORITHMS, CQL, DDPG, SAC, TD3BC
+from offpcc.algorithms import ALGORITHMS
+from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.vector.local import LocalEnvironments
@@ -26,7 +27,7 @@ def some_fast(names, fast):
     return [name if name in fast else pytest.param(name, marks=LONG) for name in names]
 
 
-ONLINE = [name for name, cls in ALGORITHMS.items() if issubclass(cls, DDPG | SAC) and not issubclass(cls, TD3BC | CQL)]
+ONLINE = [name for name, entry in TABLE.items() if entry.algorithm in ("ddpg", "td3", "sac")]
 MEMORYLESS = [name for name in ONLINE if "r" not in name]
 WITH_MEMORY = [name for name in ONLINE if "r" in name]
 

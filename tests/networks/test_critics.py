@@ -70,6 +70,22 @@ def test_ensemble_is_n_networks(num, own_summaries, layer_norm, hidden_dims):
 
 
 @pytest.mark.parametrize("own_summaries", [False, True])
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("num_rows", [3, 40_000])  # the second is more than one block of `perceptrons`
+def test_gradients_of_actions_are_those_of_n_networks(own_summaries, layer_norm, num_rows):
+    critics = made(3, layer_norm=layer_norm)
+    summary = torch.randn(3 if own_summaries else 1, num_rows, 1, 4, dtype=torch.float64, requires_grad=True)
+    action = torch.randn(num_rows, 1, 2, dtype=torch.float64)
+    q, gradients = critics.with_action_gradients(summary, action)
+    torch.testing.assert_close(q, critics(summary, action), rtol=1e-12, atol=1e-12)
+    for n, network in enumerate(taken_apart(critics)):
+        own = action.clone().requires_grad_()
+        value = network(torch.cat([summary[n if own_summaries else 0], own], -1)).sum()
+        torch.testing.assert_close(gradients[n], torch.autograd.grad(value, own)[0], rtol=1e-11, atol=1e-11)
+    assert gradients.requires_grad, "a loss may contain it"
+
+
+@pytest.mark.parametrize("own_summaries", [False, True])
 def test_several_actions_of_a_step_are_each_valued_at_its_summary(own_summaries):
     critics = made(2)
     summary = torch.randn(2 if own_summaries else 1, 3, 5, 4, dtype=torch.float64)

@@ -81,6 +81,7 @@ class BufferBase:
         self.drawn = np.zeros(0, np.int64)  # (B,), items of the last batch
 
     batch_size: int
+    gives_next_actions = False  # whether batches have `next_actions`; True for algorithms that read them
     num_loaded = 0  # number of loads, each of which replaces all content; part of a chunk's version
     holds_episodes: ClassVar[bool]  # whether `sample` returns sequences, for agents with memory
     empty: ClassVar[str]  # why an empty buffer has nothing to sample

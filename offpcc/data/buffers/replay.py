@@ -350,10 +350,15 @@ class ReplayBuffer(BufferBase):
             valid[:, 1:, 0] = np.logical_and.accumulate(self.storage.is_start[frames[:, :-1, -1]], 1)
         mask = np.zeros((len(starts), self.num_steps, 1), np.float32)
         mask[:, 0] = 1.0
+        next_actions = has_next = None
+        if self.gives_next_actions:  # the next action exists if a transition begins at the next row, too
+            has_next = self.tensor(valid[:, 1:] * self.storage.is_start[frames[:, 1:, -1], None])
         rows: Any = self.storage
         if copy is not None:  # from here on, rows and indices are both arrays or both tensors
             rows, frames = copy, self.tensor(frames)
         steps = frames[:, :-1, -1]
+        if self.gives_next_actions:
+            next_actions = self.tensor(rows.actions[frames[:, 1:, -1]])
         before = steps[:, 0] - self.num_envs  # a row that is not a start has action and reward 0
         observations = rows.observations[frames].reshape(*valid.shape[:2], *self.observation_shape)
         return Batch(
@@ -366,6 +371,8 @@ class ReplayBuffer(BufferBase):
             first_action=self.tensor(rows.actions[before]),
             first_reward=self.tensor(rows.rewards[before]),
             complete=self.num_steps == 1,
+            next_actions=next_actions,
+            has_next_action=has_next,
         )
 
     def _draw_starts(self) -> Array:
@@ -391,7 +398,12 @@ class ReplayBuffer(BufferBase):
         num_observed = width - num_actions - 2
         before = num_observed, num_actions, 1, 1 + num_observed
         parts = rows.view(size, 1, -1).split_with_sizes((*before, num_actions, 1, 1, width), 2)
-        _, first_action, first_reward, _, actions, rewards, terminations, _ = parts
+        _, first_action, first_reward, _, actions, rewards, terminations, after = parts
+        next_actions = has_next = None
+        if self.gives_next_actions:
+            next_actions = after[..., num_observed : num_observed + num_actions]
+            is_start = self.storage.is_start[(starts + self.num_envs) % (self.num_envs * self.ring_rows)]
+            has_next = self.tensor(is_start.astype(np.float32)[:, None, None])
         observations = rows.as_strided((size, 2, num_observed), (3 * width, width, 1), width)
         if len(self.observation_shape) > 1:
             observations = observations.view(-1, 2, *self.observation_shape)
@@ -405,4 +417,6 @@ class ReplayBuffer(BufferBase):
             first_action.squeeze(1),
             first_reward.squeeze(1),
             complete=True,
+            next_actions=next_actions,
+            has_next_action=has_next,
         )

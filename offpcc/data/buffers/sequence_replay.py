@@ -205,11 +205,23 @@ class RecurrentReplayBuffer(BufferBase):
             lengths = np.minimum(lengths - firsts, self.segment_len) + skipped
         rows = self._copy_to_device()
         if rows is None:
-            return self._copy(episodes, starts, lengths, skipped)
-        # Begins count from the newest row, because the oldest ones may be overwritten.
-        ends = np.append(0, self.total_lengths)
-        begins = self.num_written + ends[chosen] - ends[-1] + self.frame_stack * (chosen - len(self))
-        return self._gather(rows, begins, starts, lengths, skipped)
+            batch = self._copy(episodes, starts, lengths, skipped)
+        else:  # begins count from the newest row, because the oldest ones may be overwritten
+            ends = np.append(0, self.total_lengths)
+            begins = self.num_written + ends[chosen] - ends[-1] + self.frame_stack * (chosen - len(self))
+            batch = self._gather(rows, begins, starts, lengths, skipped)
+        return self._with_next_actions(batch, episodes, starts, lengths) if self.gives_next_actions else batch
+
+    def _with_next_actions(self, batch: Batch, episodes: list[Episode], starts: Array, lengths: Array) -> Batch:
+        """Return the batch of `_copy` with the action after each step, also after the last one of a segment."""
+        actions = np.zeros(batch.actions.shape, np.float32)
+        exists = np.zeros(batch.rewards.shape, np.float32)
+        for i, (episode, start, length) in enumerate(zip(episodes, starts.tolist(), lengths.tolist(), strict=True)):
+            begin = self.burn_in if start == 0 else 0
+            following = episode.actions[start + begin - self.burn_in + 1 : start + length + 1]
+            actions[i, begin : begin + len(following)] = following
+            exists[i, begin : begin + len(following)] = 1.0
+        return batch._replace(next_actions=self.tensor(actions), has_next_action=self.tensor(exists))
 
     def _copy_to_device(self) -> Storage | None:
         """Copy the new episodes to the device, and return the rows there; None if there is no copy.

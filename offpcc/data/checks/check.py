@@ -258,7 +258,7 @@ def _observed(
         )
         if text := unlike_scales(mean, std, [] if space is None else space.unpacked_shape.number_names):
             remedy = (
-                "bc, td3_bc, iql, cql and bcq normalise by default; for others, and where a config has it False, bind "
+                "all but ddpg, td3 and sac normalise by default; for these, and where a config has it False, bind "
                 "normalize_observations, such as SAC.normalize_observations = True"
             )
             found.append(Finding("observed", NOTE, text, remedy))

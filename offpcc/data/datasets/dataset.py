@@ -460,6 +460,23 @@ class Dataset:
         wanted = math.ceil(part * self.num_steps - 1e-6)  # as floats, 0.1 * 30 is above 3
         return self.select(np.arange(int(np.searchsorted(self.stops, wanted)) + 1))
 
+    def best(self, part: float) -> Dataset:
+        """Return this part of the whole episodes, those with the largest returns, in their order; at least one.
+
+        Episodes that the recording's end cut are left out, unless all are, because their returns lack steps.
+
+        Raises:
+            UserError: `part` is not in (0, 1].
+        """
+        if not 0.0 < part <= 1.0:
+            raise UserError(f"{self.name}: a best fraction of {part} is wanted; it has to be above 0 and at most 1")
+        if part == 1.0:
+            return self
+        numbers = np.flatnonzero(self.is_whole) if self.is_whole.any() else np.arange(self.num_episodes)
+        wanted = max(int(part * len(numbers) + 1e-6), 1)  # as floats, 0.29 * 100 is below 29
+        order = np.argsort(-self.returns[numbers], kind="stable")
+        return self.select(np.sort(numbers[order[:wanted]]))
+
     def __len__(self) -> int:
         """S, the number of steps."""
         return self.num_steps

@@ -167,6 +167,34 @@ def test_what_is_no_fraction_is_refused(part):
         three_episodes().fraction(part)
 
 
+@pytest.mark.parametrize("part, kept", [(1e-9, [1]), (0.5, [1]), (0.99, [1]), (1.0, [0, 1, 2])])
+def test_the_best_episodes_are_those_of_the_largest_returns(part, kept):
+    """Of whole ones: the last is cut, and its return is the largest."""
+    data = three_episodes()
+    assert data.best(part).returns.tolist() == data.returns[kept].tolist()
+    alone = data.select([2])
+    assert alone.best(part).returns.tolist() == [40], "if none is whole, they are compared"
+
+
+def test_the_best_episodes_stay_in_order_and_count_as_floats_should():
+    rewards = np.repeat(np.random.default_rng(0).permutation(100), 2)
+    data = Dataset.from_arrays(
+        observations=np.zeros((200, 1)),
+        actions=np.zeros((200, 1)),
+        rewards=rewards,
+        terminations=np.arange(200) % 2 == 1,
+        truncations=np.zeros(200, bool),
+    )
+    best = data.best(0.29)  # 0.29 * 100 is below 29
+    assert best.returns.tolist() == [2 * x for x in rewards[::2] if x >= 71]
+
+
+@pytest.mark.parametrize("part", [0.0, -0.1, 1.1, float("nan")])
+def test_what_is_no_best_fraction_is_refused(part):
+    with pytest.raises(UserError, match=r"best fraction of .* above 0 and at most 1"):
+        three_episodes().best(part)
+
+
 # Whole episodes ---------------------------------------------------------------------------------------------------
 
 

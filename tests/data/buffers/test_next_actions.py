@@ -1,0 +1,154 @@
+"""The recorded action after each step of a batch, from both buffers: against the episodes that were stored."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+
+import offpcc
+from offpcc.algorithms import ALGORITHMS
+from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.training.experiment import build
+from offpcc.utils.errors import UserError
+
+ACTIONS = Box(-1, 1, (2,), np.float32)
+VECTORS, IMAGES = Box(-np.inf, np.inf, (2,), np.float32), Box(0, 255, (2, 3, 3), np.uint8)
+# Of episodes: number of steps, and whether the task ended. The last one is not finished.
+EPISODES = [(3, True), (1, False), (5, False), (2, True), (1, True), (4, False), (3, None)]
+
+
+def action_of(episode, t):
+    return np.float32([0.01 * episode + 0.001, -0.1 * t - 0.001])  # never zero
+
+
+def observation_of(space, episode, t):
+    if space is IMAGES:  # two stacked frames of which the newer one counts; both are of this time
+        return np.stack([np.full((3, 3), 20 * episode + max(t - 1 + k, 0), np.uint8) for k in range(2)])
+    return np.float32([episode, t])
+
+
+def filled(buffer, space, env=0):
+    for number, (length, terminated) in enumerate(EPISODES):
+        for t in range(length):
+            last = t == length - 1 and terminated is not None
+            ends = last and terminated, last and not terminated
+            seen = (observation_of(space, number, t), action_of(number, t), 1.0, observation_of(space, number, t + 1))
+            buffer.push(*seen, *ends, env=env)
+    return buffer
+
+
+def place_of(space, observation):
+    if space is IMAGES:
+        return divmod(int(observation[-1].flatten()[0]), 20)
+    return tuple(int(x) for x in observation)
+
+
+def check(buffer, space, num_batches=20):
+    found = set()
+    buffer.gives_next_actions = True
+    for _ in range(num_batches):
+        batch = buffer.sample()
+        exists, steps = batch.has_next_action, batch.has_step()
+        assert batch.next_actions.shape == batch.actions.shape and exists.shape == batch.rewards.shape
+        for i, t in np.ndindex(*steps.shape[:2]):
+            if not steps[i, t]:
+                assert exists[i, t] == 0.0
+                continue
+            episode, time = place_of(space, batch.observations[i, t])
+            np.testing.assert_array_equal(batch.actions[i, t], action_of(episode, time))
+            assert exists[i, t] == float(time + 1 < EPISODES[episode][0])
+            if exists[i, t]:
+                np.testing.assert_array_equal(batch.next_actions[i, t], action_of(episode, time + 1))
+            found.add(float(exists[i, t]))
+    assert found == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("num_steps", [1, 3])
+@pytest.mark.parametrize("space", [VECTORS, IMAGES], ids=["vectors", "images"])
+@pytest.mark.parametrize("on_device", [None, True])
+def test_transitions_know_the_next_action_of_their_episode(num_steps, space, on_device):
+    frames = 2 if space is IMAGES else 1
+    options = {"num_steps": num_steps, "frame_stack": frames, "on_device": on_device}
+    buffer = ReplayBuffer(space, ACTIONS, batch_size=16, num_envs=2, **options)
+    filled(filled(buffer, space), space, env=1)
+    check(buffer, space)
+
+
+def test_transitions_of_a_full_ring_do_too():
+    """The oldest row is the neighbour of the newest one, and no transition follows the newest one."""
+    buffer = ReplayBuffer(VECTORS, ACTIONS, batch_size=16, capacity=11)
+    for _ in range(3):
+        filled(buffer, VECTORS)
+    check(buffer, VECTORS)
+
+
+@pytest.mark.parametrize("segment_len, burn_in", [(None, 0), (2, 0), (2, 2), (3, 1)])
+@pytest.mark.parametrize("space", [VECTORS, IMAGES], ids=["vectors", "images"])
+@pytest.mark.parametrize("on_device", [None, True])
+def test_sequences_know_it_also_beyond_their_last_step(segment_len, burn_in, space, on_device):
+    frames = 2 if space is IMAGES else 1
+    options = {"segment_len": segment_len, "burn_in": burn_in, "frame_stack": frames, "on_device": on_device}
+    buffer = RecurrentReplayBuffer(space, ACTIONS, batch_size=8, **options)
+    check(filled(buffer, space), space)
+
+
+def test_batches_are_otherwise_the_same_and_have_none_by_default():
+    for buffers in (
+        [ReplayBuffer(VECTORS, ACTIONS, batch_size=4, seed=3) for _ in range(2)],
+        [RecurrentReplayBuffer(VECTORS, ACTIONS, batch_size=4, segment_len=2, burn_in=1, seed=3) for _ in range(2)],
+    ):
+        plain, asked = (filled(buffer, VECTORS) for buffer in buffers)
+        asked.gives_next_actions = True
+        first, second = plain.sample(), asked.sample()
+        assert first.next_actions is None and first.has_next_action is None
+        for ours, theirs in zip(first, second._replace(next_actions=None, has_next_action=None), strict=True):
+            assert torch.equal(ours, theirs) if isinstance(ours, torch.Tensor) else ours == theirs
+
+
+def test_what_is_where_there_is_none_is_no_part_of_a_batch():
+    buffer = filled(ReplayBuffer(VECTORS, ACTIONS, batch_size=64), VECTORS)
+    buffer.gives_next_actions = True
+    batch = buffer.sample()
+    spoiled = torch.where(batch.has_next_action > 0, batch.next_actions, torch.nan)
+    cleared = batch._replace(next_actions=spoiled).without_padding()
+    assert torch.equal(cleared.next_actions, batch.without_padding().next_actions)
+    assert (cleared.next_actions[(batch.has_next_action == 0).squeeze(-1)] == 0.0).all()
+
+
+# Algorithms that read them ----------------------------------------------------------------------------------------
+
+
+def recorded(tmp_path):
+    return Dataset.from_arrays(
+        observations=np.random.default_rng(0).normal(size=(40, 3)),
+        actions=np.random.default_rng(1).uniform(-1, 1, (40, 1)),
+        rewards=np.arange(40.0),
+        terminations=np.arange(40) % 10 == 9,
+        truncations=np.zeros(40, bool),
+    )
+
+
+@pytest.mark.parametrize("algo", ["crr", "rcrr"])
+@pytest.mark.parametrize("sarsa_target", [False, True])
+def test_a_buffer_gives_them_to_an_algorithm_that_reads_them(algo, sarsa_target, tmp_path):
+    offpcc.configure(None, "Recurrent.hidden_dim = 4", "Recurrent.num_layers = 1")
+    arguments = {"sarsa_target": sarsa_target, "hidden_dims": (4,)}
+    learner = build(None, algo, dataset=recorded(tmp_path), algorithm=arguments)
+    assert (learner.buffer.sample().next_actions is not None) == sarsa_target
+    stats = learner.algorithm.update_networks(learner.buffer.sample())
+    assert torch.isfinite(stats["critic_loss"])
+
+
+def test_without_them_one_message_says_what_is_missing(tmp_path):
+    learner = build(None, "crr", dataset=recorded(tmp_path), algorithm={"sarsa_target": True, "hidden_dims": (4,)})
+    learner.buffer.gives_next_actions = False
+    with pytest.raises(UserError, match="the batch has no recorded next actions"):
+        learner.algorithm.update_networks(learner.buffer.sample())
+
+
+def test_an_own_buffer_without_them_is_refused(tmp_path):
+    from minimal_parts import MinimalBuffer
+
+    assert ALGORITHMS["crr"]
+    with pytest.raises(UserError, match="reads recorded next actions, which MinimalBuffer does not give"):
+        build("pendulum-v0", "crr", algorithm={"sarsa_target": True}, buffer_class=MinimalBuffer)
