@@ -29,6 +29,8 @@ FAST_CASES = {
     "algorithms/test_pitfalls.py::test_a_time_limit_is_no_end": "^sac|^rdpg",
     "algorithms/test_pitfalls.py::test_episodes_of_any_length": "rsac|rdpg|riql",
     "algorithms/test_reading.py::test_a_new_algorithm_is_a_page_and_a_row": "SAC|CQL",
+    "cli/test_jobs.py::test_a_signal_saves_and_ends_all_runs": "15",
+    "cli/test_jobs.py::test_the_worst_exit_code": None,
     "cli/test_main.py::test_bad_input_to_other_commands_gets_one_clear_message": "[025]$",
     "config/test_limits.py::test_a_bomb_is_refused_in_one_message": "^[^-]*[aeiou][^-]*$",
     "data/buffers/test_prioritized_replay.py::test_a_gin_file_chooses_the_buffer": "^sac",
@@ -58,6 +60,8 @@ FAST_CASES = {
     "test_two_halves.py::test_nor_does_one_that_is_set": "2026",
     "test_untrusted_files.py::test_what_a_runs_config_names": "evil$",
     "training/test_own_parts.py::test_bindings_of_a_logger": None,
+    "training/test_python_api.py::test_a_constructor_gives_the_bytes": "^sac",
+    "training/test_python_api.py::test_two_runs_in_two_threads": None,
     "utils/test_allocation.py::test_memory_is_kept_unless": "True",
 }  # None: the whole test is slow
 

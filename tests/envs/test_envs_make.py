@@ -159,7 +159,7 @@ def test_an_id_like_no_other_comes_with_the_list():
 
 def test_an_unknown_module_is_named():
     text = message("no_such_module:pendulum-v0")
-    assert "no_such_module" in text and "install what is missing" in text
+    assert "there is no module 'no_such_module'" in text and "install it" in text
 
 
 def test_a_missing_simulator_is_named(monkeypatch):

@@ -65,7 +65,7 @@ def test_asking_for_the_backend_chooses_one(monkeypatch):
 
 def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setattr("os.environ", {"MUJOCO_GL": "disable"})
-    with pytest.raises(gymnasium.error.DependencyNotInstalled, match=r"hopper draws.*libegl1.*libosmesa6"):
+    with pytest.raises(gymnasium.error.DependencyNotInstalled, match=r"hopper renders.*libegl1.*libosmesa6"):
         rendering.require_opengl("hopper")
     monkeypatch.setattr("os.environ", {"MUJOCO_GL": "egl"})
     rendering.require_opengl("hopper")
