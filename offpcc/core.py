@@ -117,7 +117,8 @@ class Batch(NamedTuple):
 
         A mask on the loss is not enough: the gradient of a masked NaN is 0 x NaN.
         """
-        if self.next_actions is not None and self.has_next_action is not None:
+        if self.has_next_action is not None:
+            assert self.next_actions is not None  # both fields are given, or neither
             next_actions = torch.where(self.has_next_action > 0, self.next_actions, 0.0)
             self = self._replace(next_actions=next_actions)
         if self.complete:

@@ -29,10 +29,10 @@ from offpcc.data import Dataset
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.snapshot import ChunkFile, check_chunk, read_chunk, remove_others, write_chunks
 from offpcc.envs.make import EnvFunction
-from offpcc.training.experiment import CHECKPOINT_FORMAT, Experiment, build_run, closed_on_failure
+from offpcc.training.experiment import CHECKPOINT_FORMAT, EPISODE_STATE, Experiment, build_run, closed_on_failure
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_settings
-from offpcc.training.spec import RunSpec, torch_settings
+from offpcc.training.spec import OwnLoggers, RunSpec, torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python, in_python, tell
 from offpcc.utils.paths import as_path, shown
 from offpcc.utils.rng import GLOBAL_LOCK, cuda_states
@@ -175,6 +175,8 @@ def _explain_misfit(
     expected = {name: None if part is None else part.state_dict() for name, part in parts.items()}
     if content.get("buffer") is not None:
         expected["buffer"] = {**experiment.buffer.metadata(), **chunks}
+    elif (interaction := expected["interaction"]) is not None:
+        interaction |= dict.fromkeys(EPISODE_STATE)  # not saved
     try:
         yield
     except (OSError, UserError):
@@ -275,11 +277,12 @@ def load(
     *,
     dataset: str | Path | Dataset | None = None,
     device: str | torch.device = "cpu",
+    loggers: OwnLoggers | None = None,
 ) -> Experiment:
-    """Read a learner that `Experiment.save` wrote; `train` goes on with it. Nothing in the file is executed.
+    """Read a learner that `Experiment.save` wrote; `train` continues from it. Nothing in the file is executed.
 
-    gin's bindings do not matter: the file holds all settings, and those of `train`. Without the buffer, the episodes
-    begin anew, and the first updates draw from the few transitions that the buffer then holds.
+    gin's bindings do not matter: the file holds all settings but loggers, and those of `train`. Without the buffer, the
+    episodes start again, and the first updates draw from the few transitions that the buffer then holds.
 
     Args:
         file: the file.
@@ -287,6 +290,7 @@ def load(
             function makes needs the function again.
         dataset: the dataset again, if the learner learns from one.
         device: the device of the networks.
+        loggers: see `offpcc.build`; they are not in the file.
 
     Raises:
         UserError: the file cannot be read, is of another kind or format, or does not fit the environment or the
@@ -302,7 +306,9 @@ def load(
             "loop": dict(),
             "config": str(config),
             "settings": dict(settings),
-            "asked": tuple() | None,
+            "asked": (_, _) | None,
+            "threads": int(),
+            "device": str(),
             "spec": {
                 "env": str() | None as known,
                 "has_function": bool(has_function),
@@ -334,7 +340,7 @@ def load(
         except (KeyError, TypeError, ValueError) as error:  # constructors may raise anything for the file's arguments
             raise FileError(f"{path} describes no learner ({first_line(error)})", "put it back from a copy") from error
         facts = {name: saved[name] for name in ("algo", "seed", "threads", "dataset_fraction")}
-        experiment = build_run(RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device))
+        experiment = build_run(RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device, loggers=loggers))
     remedy = "give the environment and the data that it learned from"
     with (
         closed_on_failure(experiment),

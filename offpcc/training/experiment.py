@@ -51,13 +51,14 @@ from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Loop
 from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, as_callback, check_settings, train
 from offpcc.training.saturation import Saturation
-from offpcc.training.spec import Arguments, Callbacks, OwnLoggers, RunSpec, torch_settings
+from offpcc.training.spec import Arguments, Callbacks, OwnLoggers, RunSpec, python_numbers, torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, warn_of_data
 from offpcc.utils.paths import PACKAGE, as_path
 from offpcc.utils.system import is_shortage
 from offpcc.utils.tensor_files import write_tensors
 from offpcc.utils.version import versions
 
+EPISODE_STATE = ("actions", "memory", "notes")  # of an interaction; None where the episodes start again
 CHECKPOINT_FORMAT = 10  # of the states of a run's parts, in checkpoints and in the files of `Experiment.save`
 
 
@@ -125,6 +126,7 @@ class Experiment:
             raise UserError(f"train.callbacks is {format_value(callbacks)}; it has to be a list, such as [callback]")
         refuse_unknown("train", settings, TRAIN_SETTINGS)
         check_settings(**settings)
+        settings = python_numbers(settings)
         self.settings |= {name: value for name, value in settings.items() if name not in ("num_epochs", "stop_return")}
         bound = loading.resolve_bindings(train, may_lack=True) if self.spec is None else self.spec.training
         settings = {**bound, **self.settings, **settings}
@@ -183,7 +185,7 @@ class Experiment:
         """Write the whole learner to one file, which `offpcc.load` reads.
 
         The file holds networks, target networks, optimizers, schedules, statistics of the normalisation, random
-        generators, the counts and rows of the training loop, and all settings.
+        generators, the counts and rows of the training loop, and all settings but the loggers given to `build`.
 
         Args:
             file: the file to write; an existing one is replaced.
@@ -204,7 +206,7 @@ class Experiment:
             state = self.state_dict()
         holds_buffer = buffer or self.recording is not None
         if state["interaction"] is not None and not holds_buffer:
-            state["interaction"] |= {"actions": None, "memory": None, "notes": None}  # episodes begin anew
+            state["interaction"] |= dict.fromkeys(EPISODE_STATE)
         content = {
             "kind": "learner",
             "format": CHECKPOINT_FORMAT,

@@ -304,19 +304,19 @@ class RunSpec:
             algo=short_name(algo),
             seed=int(seed),
             device=used_device,
-            threads=threads,
-            algorithm=_plain(algorithm or {}),
-            buffer=_plain(buffer or {}),
+            threads=None if threads is None else int(threads),
+            algorithm=python_numbers(algorithm or {}),
+            buffer=python_numbers(buffer or {}),
             parts=part_options(**own),
             given_parts=tuple(name for name, value in own.items() if value is not None),
-            environments=loading.resolve_bindings(build_environments, _plain(environments or {}))
+            environments=loading.resolve_bindings(build_environments, python_numbers(environments or {}))
             if dataset is None
             else {},
             given_environments=tuple(environments or ()),
             env_options=env_options() if env else EnvOptions(),
             longest_episode=episode_options(),
             dataset_options=dataset_options() if dataset is not None else DatasetOptions(),
-            training=loading.resolve_bindings(train, _plain(training or {}), may_lack=True),
+            training=loading.resolve_bindings(train, python_numbers(training or {}), may_lack=True),
             given_training=tuple(training or ()),
             checkpoints=checkpoint_options(),
             config=loading.current(),
@@ -353,13 +353,13 @@ class RunSpec:
         return self.env_function or self.env
 
 
-def _plain(value: Any) -> Any:
+def python_numbers(value: Any) -> Any:
     """Return a value with numbers of Python in place of NumPy's, which gin cannot write."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
+        return {name: python_numbers(item) for name, item in value.items()}
+    return type(value)(map(python_numbers, value)) if type(value) in (list, tuple) else value
 
 
 def configured_make(env: str | EnvFunction) -> functools.partial[gymnasium.Env[Any, Any]]:

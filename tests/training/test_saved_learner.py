@@ -5,6 +5,7 @@ import sys
 
 import gin
 import gymnasium
+import numpy as np
 import pytest
 import torch
 from test_resume import assert_same
@@ -92,6 +93,35 @@ def test_without_the_buffer_the_agent_and_its_counts_are_kept(tmp_path, capsys):
     assert not torch.equal(seen[:20], began[:20]), "the first episodes are played again"
 
 
+def test_numbers_of_numpy_are_saved_as_pythons(tmp_path):
+    settings = {
+        name: np.float32(value) if isinstance(value, float) else np.int64(value) for name, value in SHORT.items()
+    }
+    learner = offpcc.SAC(ENV, hidden_dims=(8,), seed=np.int64(3), threads=np.int64(1), lr=np.float64(1e-3))
+    learner.train(Loggers([]), num_epochs=np.int64(1), stop_return=np.float32(9e9), **settings)
+    learner.save(tmp_path / "learner.pt")
+    assert train(offpcc.load(tmp_path / "learner.pt"), 2).loop.step == 420
+
+
+class Counter(Loggers):
+    """A logger that counts epochs."""
+
+    epochs = 0
+
+    def __init__(self, folder):
+        super().__init__([])
+
+    def epoch(self, row):
+        Counter.epochs += 1
+
+
+def test_loggers_are_given_again(tmp_path):
+    learner = offpcc.SAC(ENV, **SMALL, loggers=[Counter])
+    learner.save(tmp_path / "learner.pt")
+    offpcc.load(tmp_path / "learner.pt", loggers=[Counter]).train(num_epochs=1, **SHORT)
+    assert Counter.epochs == 1
+
+
 def test_settings_of_train_last_to_the_next_call():
     learner = train(offpcc.SAC(ENV, **SMALL), 1, **SHORT)
     train(learner, 2)
@@ -152,6 +182,9 @@ def test_a_file_of_another_kind_is_named_with_what_reads_it(tmp_path):
         ({"format": CHECKPOINT_FORMAT + 1}, "a newer offpcc wrote it"),
         ({"spec": {}}, "does not hold what a learner does"),
         ({"algorithm": {}}, r"does not fit .*algorithm has no"),
+        ({"loop": {"a": 1}}, r"does not fit .*\(loop has no"),
+        ({"threads": "x"}, "does not hold what a learner does"),
+        ({"asked": (1, 2, 3)}, "does not hold what a learner does"),
         ({"config": "import antigravity\n"}, "imports nothing"),
         ({"spec": {**content["spec"], "env": "antigravity:Thing-v0"}}, "Thing"),
         ({"spec": {**content["spec"], "algorithm": {"lr": {"partial": 3}}}}, "describes no learner"),

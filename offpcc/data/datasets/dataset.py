@@ -455,21 +455,26 @@ class Dataset:
         Raises:
             UserError: `part` is not in (0, 1].
         """
-        if not 0.0 < part <= 1.0:
-            raise UserError(f"{self.name}: a fraction of {part} is wanted; it has to be above 0 and at most 1")
+        if not isinstance(part, int | float) or not 0.0 < part <= 1.0:
+            raise UserError(
+                f"{self.name}: a fraction of {part!r} is wanted; it has to be a number above 0 and at most 1"
+            )
         wanted = math.ceil(part * self.num_steps - 1e-6)  # as floats, 0.1 * 30 is above 3
         return self.select(np.arange(int(np.searchsorted(self.stops, wanted)) + 1))
 
     def best(self, part: float) -> Dataset:
-        """Return this part of the whole episodes, those with the largest returns, in their order; at least one.
+        """Return the whole episodes with the largest returns, in their order.
 
-        Episodes that the recording's end cut are left out, unless all are, because their returns lack steps.
+        `part` is a part of their number, rounded down, at least one episode. Episodes that the recording's end cut are
+        left out, unless all are, because their returns lack steps.
 
         Raises:
             UserError: `part` is not in (0, 1].
         """
-        if not 0.0 < part <= 1.0:
-            raise UserError(f"{self.name}: a best fraction of {part} is wanted; it has to be above 0 and at most 1")
+        if not isinstance(part, int | float) or not 0.0 < part <= 1.0:
+            raise UserError(
+                f"{self.name}: a best fraction of {part!r} is wanted; it has to be a number above 0 and at most 1"
+            )
         if part == 1.0:
             return self
         numbers = np.flatnonzero(self.is_whole) if self.is_whole.any() else np.arange(self.num_episodes)

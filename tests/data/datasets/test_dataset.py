@@ -161,7 +161,7 @@ def test_a_fraction_is_of_whole_episodes_from_the_start(part, lengths):
     assert data.fraction(part).observations[0, 0] == 0
 
 
-@pytest.mark.parametrize("part", [0.0, -0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("part", [0.0, -0.1, 1.1, float("nan"), "a"])
 def test_what_is_no_fraction_is_refused(part):
     with pytest.raises(UserError, match="above 0 and at most 1"):
         three_episodes().fraction(part)
@@ -189,9 +189,9 @@ def test_the_best_episodes_stay_in_order_and_count_as_floats_should():
     assert best.returns.tolist() == [2 * x for x in rewards[::2] if x >= 71]
 
 
-@pytest.mark.parametrize("part", [0.0, -0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("part", [0.0, -0.1, 1.1, float("nan"), "a"])
 def test_what_is_no_best_fraction_is_refused(part):
-    with pytest.raises(UserError, match=r"best fraction of .* above 0 and at most 1"):
+    with pytest.raises(UserError, match=r"best fraction of .* a number above 0 and at most 1"):
         three_episodes().best(part)
 
 
