@@ -79,7 +79,7 @@ def save_checkpoint(file: Path, experiment: Experiment, config: str, num_epochs:
         file: the checkpoint's file.
         experiment: the parts of the run.
         config: all values in use, as a gin file.
-        num_epochs: the epochs that the run is to have.
+        num_epochs: the planned number of epochs.
         bound: the bindings among them, as a gin file; None if they are not known.
 
     Raises:
@@ -195,7 +195,7 @@ def _explain_misfit(
 def find_misfit(expected: Any, found: Any, name: str) -> str:
     """Return the first difference between two states in keys, shapes, dtypes or types of values, or "".
 
-    Empty containers, None and numbers fit everything of their kind: a state grows as a run goes on.
+    Empty containers, None and numbers fit everything of their kind: a state grows while a run continues.
 
     Args:
         expected: a part's state before the checkpoint is loaded.
@@ -254,14 +254,14 @@ def _resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
 
 
 def _differences(content: Mapping[str, Any], experiment: Experiment) -> list[str]:
-    """Return messages about versions, threads and a device that are not those of a file."""
+    """Return messages about versions, threads and a device that differ from those in a file."""
     messages = []
     if (changed := tell_changed(content.get("versions"))) is not None:
-        messages.append(f"this resume is not exact: {changed}, and another version may round otherwise")
+        messages.append(f"this resume is not exact: {changed}, and another version may round differently")
     if content["threads"] != torch.get_num_threads():
         messages.append(
             f"this resume is not exact: the run used {content['threads']} threads, this process uses "
-            f"{torch.get_num_threads()}; --threads {content['threads']} makes it so"
+            f"{torch.get_num_threads()}; use --threads {content['threads']}"
         )
     if content["device"] != experiment.algorithm.device.type:
         messages.append(
@@ -415,8 +415,8 @@ class Checkpoints(Callback):
     """Callback that saves checkpoints, the best actor at the ends of epochs, and the last actor at the end of the run.
 
     A checkpoint is written when any of the three intervals has passed, and at the end of the run. The intervals do not
-    affect the results of the run, with one exception: on a GPU with ``nonfinite = "skip"``, counts of updates for
-    schedules and delays leave out a skipped update only from the next report or checkpoint on.
+    affect the results of the run, with one exception: on a GPU with ``nonfinite = "skip"``. There the counts of updates
+    for schedules and delays leave out a skipped update only from the next report or checkpoint on.
 
     Args:
         folder: the run's folder.

@@ -119,7 +119,7 @@ def _metadata(file: Path, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
     inner = inner.env
     try:
         has_spec = inner.spec is not None and bool(inner.spec.to_json())
-    except (TypeError, ValueError):  # its entry point is no string, which JSON could hold
+    except (TypeError, ValueError):  # its entry point is not a string, so JSON cannot hold it
         has_spec = False
     metadata = {
         "env": inner if has_spec else None,
