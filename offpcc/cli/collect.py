@@ -252,7 +252,7 @@ def tell(merged: Merged) -> None:
 
 def stopped(kept: str) -> str:
     """Return the message for a recording that was stopped."""
-    return f"stopped; {kept}, and the same command with --resume goes on"
+    return f"stopped; {kept}; run the same command with --resume to continue"
 
 
 def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) -> str:

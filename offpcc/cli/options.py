@@ -18,7 +18,7 @@ COMMANDS = {  # the module of each command, and its help
     "envs": ("offpcc.cli.commands:envs", "List the environments, their sizes and what they hide."),
     "check": (
         "offpcc.cli.commands:check",
-        "Print what would spoil learning in an environment or in recorded data. The exit code is 1 if anything does.",
+        "Print the problems of an environment or of recorded data. The exit code is 1 if one would spoil learning.",
     ),
     "collect": ("offpcc.cli.collect:collect", "Record a data set in D4RL's HDF5 format, and in Minari's."),
 }
@@ -73,8 +73,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "action": "append",
         "default": [],
         "metavar": "MODULE",
-        "help": "Import this module, which defines parts of your own. A run's folder does not import by itself. The "
-        "option may be given again.",
+        "help": "Import this module, which defines parts of your own. The config in a run's folder imports nothing. "
+        "You may give the option several times.",
     },
     "--jobs": {
         "type": arguments.num_jobs,
@@ -183,7 +183,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "default": 2_000_000,
         "help": "Use this seed for the first episode, and the numbers after it for the others. The default is 2000000.",
     },
-    "evaluate --config": {"help": "Read this gin file first, whose imports define classes of your own."},
+    "evaluate --config": {"help": "Read this gin file first, for imports that define classes of your own."},
     "plot folder": {"nargs": "+", "help": "Draw the runs in these folders: of runs, algorithms or environments."},
     "plot --output": {
         "default": Path("curves.png"),

@@ -139,7 +139,7 @@ def _of_algorithm(cls: Any) -> Iterator[Group]:
 
 
 def default_encoders(cls: Any) -> list[Any]:
-    """Return the classes of encoders that an algorithm has by default, and of those that they stand on."""
+    """Return the classes of an algorithm's default encoders, and of the encoders that these contain."""
     found = []
     for build in (cls.default_shared_encoder, cls.default_encoder):
         while isinstance(build, functools.partial):

@@ -187,7 +187,7 @@ def _explain_misfit(
             raise
         changed = tell_changed(content.get("versions"))
         raise UserError(
-            f"{file} does not fit the run that is put together here ({fault}); use the code that wrote "
+            f"{file} does not fit the run that is built here ({fault}); use the code that wrote "
             f"it{f' ({changed})' if changed else ''}, or {remedy}"
         ) from error
 
@@ -204,13 +204,13 @@ def find_misfit(expected: Any, found: Any, name: str) -> str:
     """
     if isinstance(expected, torch.Tensor | np.ndarray):
         if not isinstance(found, torch.Tensor | np.ndarray):
-            return f"{name} is no array"
+            return f"{name} is not an array"
         if found.shape != expected.shape or found.dtype != expected.dtype:
             here, there = (f"{part.dtype} of shape {tuple(part.shape)}" for part in (expected, found))
-            return f"{name} is {there} in it, but {here} here"
+            return f"{name} is {there} in the file, but {here} here"
     elif isinstance(expected, dict):
         if not isinstance(found, dict):
-            return f"{name} is no dictionary"
+            return f"{name} is not a dictionary"
         if expected and (missing := sorted(map(str, expected.keys() - found.keys()))):
             return f"{name} has no {missing[0]}"
         if expected and (unknown := sorted(map(str, found.keys() - expected.keys()))):
@@ -219,12 +219,12 @@ def find_misfit(expected: Any, found: Any, name: str) -> str:
         return next(filter(None, differences), "")
     elif isinstance(expected, list | tuple):
         if not isinstance(found, list | tuple):
-            return f"{name} is no list"
+            return f"{name} is not a list"
         if expected and len(expected) != len(found):
-            return f"{name} has {len(found)} parts in it, but {len(expected)} here"
+            return f"{name} has {len(found)} parts in the file, but {len(expected)} here"
         return next(filter(None, map(find_misfit, expected, found, [f"{name}[{n}]" for n in range(len(found))])), "")
     elif expected is not None and found is not None and not _is_alike(expected, found):
-        return f"{name} is of type {type(found).__name__} in it, but {type(expected).__name__} here"
+        return f"{name} is of type {type(found).__name__} in the file, but {type(expected).__name__} here"
     return ""
 
 
@@ -247,7 +247,7 @@ def _resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
             set_global_generators(checkpoint["global_generators"])
     except NOT_A_STATE as error:
         raise UserError(
-            f"{checkpoint.file} does not fit the run that is put together here (no states of the global random "
+            f"{checkpoint.file} does not fit the run that is built here (no states of the global random "
             f"generators: {first_line(error)}); use the code that wrote it, or start another run"
         ) from error
     return messages

@@ -28,7 +28,7 @@ class Saturation(Callback):
 
     def __init__(self, algorithm: ActorCritic, buffer: Buffer) -> None:
         self.algorithm, self.buffer = algorithm, buffer
-        self.is_told, self.failed = False, set[str]()
+        self.has_warned, self.failed = False, set[str]()
 
     def on_epoch(self, run: Run) -> None:
         """Check the outputs, and warn if they are saturated."""
@@ -36,7 +36,7 @@ class Saturation(Callback):
             self._look(run)
 
     def _look(self, run: Run) -> None:
-        if self.is_told or not run.loop.num_updates or not len(self.buffer):
+        if self.has_warned or not run.loop.num_updates or not len(self.buffer):
             return
         with forked_torch_generators():  # a user's encoder may draw random numbers, for example in dropout
             batch = self._peek()
@@ -45,7 +45,7 @@ class Saturation(Callback):
             return
         made, recorded = (float(share) for share in shares)
         if made > NEARLY_ALL and 1.0 - made < FEWER_BETWEEN * (1.0 - recorded):
-            self.is_told = True
+            self.has_warned = True
             print(f"offpcc: {self._message(run.loop.epoch, made, recorded)}", file=sys.stderr, flush=True)
 
     def _peek(self) -> Batch | None:

@@ -282,7 +282,9 @@ class Dataset:
         space: PackedDict | None = getattr(columns["observations"], "space", None)
         integers: list[str] = getattr(columns["observations"], "integers", [])
         if hasattr(columns.get("next_observations", columns["observations"]), "space") != (space is not None):
-            raise UserError(f"{name}: of observations and next_observations one has entries by key; give both so")
+            raise UserError(
+                f"{name}: of observations and next_observations only one has entries by key; give both this way"
+            )
         num_steps = check_shapes(columns, name)
         needed = bytes_needed(columns)
         check_room(needed, f"{name}: {num_steps:,} steps")

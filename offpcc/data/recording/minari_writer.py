@@ -69,8 +69,8 @@ def write_minari(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed
         (unfinished / name).rename(target)
     except OSError as error:
         raise UserError(
-            f"--minari {name} cannot be written ({first_line(error)}), but {file} is; once it can be, the same command "
-            f"with --resume writes it"
+            f"--minari {name} cannot be written ({first_line(error)}), but {file} is written; correct the fault, "
+            f"and run the same command with --resume"
         ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
