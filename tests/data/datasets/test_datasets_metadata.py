@@ -54,7 +54,7 @@ def test_wrappers_that_cannot_be_read_are_refused(told):
     "key, read", [("seen_through", recorded_wrappers), ("env", recorded_in), ("env_spec", recorded_in)]
 )
 def test_what_is_no_text_of_reasonable_length_is_refused(key, read, told):
-    with pytest.raises(UserError, match=rf"mine: metadata/{key} is .*(no text|70,000 letters)") as refusal:
+    with pytest.raises(UserError, match=rf"mine: metadata/{key} is .*(not a text|70,000 characters)") as refusal:
         read({key: told}, "mine")
     assert len(refusal.value.message) < 200
 
