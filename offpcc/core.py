@@ -156,8 +156,8 @@ class Algorithm(Protocol):
 
     `offpcc.fit` and the command line need a child of `ActorCritic`.
 
-    `build` makes it with the two spaces, and with ``device`` and ``seed`` by keyword. What only an `ActorCritic` has is
-    used where an algorithm is one: warnings about its settings, its encoders, learning from recorded data.
+    `build` makes it with the two spaces, and with ``device`` and ``seed`` by keyword. Some features need an
+    `ActorCritic`: warnings about its settings, its encoders, learning from recorded data.
     """
 
     memoryless: bool

@@ -188,7 +188,7 @@ def test_no_pipe_is_waited_for_where_a_checkpoint_was(world, tmp_path):
     record = folder / RUN / "run.json"
     record.write_text(json.dumps(json.loads(record.read_text()) | {"status": "running"}))
     code, out, err = run_launch(folder, RESUME)
-    assert code == 0 and "so the run begins anew" in out, out + err
+    assert code == 0 and "so the run starts again" in out, out + err
     assert (folder / RUN / "progress.csv").read_text().count("\n") == 3
 
 

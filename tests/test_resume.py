@@ -194,7 +194,7 @@ def test_a_finished_run_with_the_checkpoint_before_alone_goes_on(quick, tmp_path
     (run_folder(tmp_path) / "checkpoint.pt").unlink()
     code, out, err = quick("sac", "--resume", bindings=["Checkpoints.every=1", "train.num_epochs=3"])
     assert code == 0, err
-    assert "cannot be gone on with" not in out and "going on from the one before it, at step 250" in out
+    assert "cannot be resumed" not in out and "going on from the one before it, at step 250" in out
     assert len(rows(run_folder(tmp_path))) == 4
 
 
@@ -405,7 +405,7 @@ def test_an_actor_that_is_not_the_best_does_not_take_the_place_of_a_best_one_tha
     (folder / "actor_best.pt").unlink()
     code, out, err = quick("sac", "--resume", bindings=[*bindings, "train.num_epochs=4"])
     assert code == 0, err
-    assert f"{folder / 'actor_best.pt'} is missing; the best actor is chosen from the tests to come" in out
+    assert f"{folder / 'actor_best.pt'} is missing; the best actor is chosen from the next tests" in out
     assert json.loads((folder / "run.json").read_text())["best_test_return"] == 5.0
 
 

@@ -89,8 +89,8 @@ def collect(
         acting = "random actions"
         facts |= {"algorithm": RANDOM, "actor": RANDOM, "config": made_by(name)}
     else:
-        agent, acting, about_actor = load_agent(name, actor, config, modules, device, threads)
-        facts |= about_actor
+        agent, acting, actor_facts = load_agent(name, actor, config, modules, device, threads)
+        facts |= actor_facts
     make_env = configured_make(name)
     with opened(open_environment(make_env, agent) if agent else make_env(scale_actions=True)) as played_in:
         if there == steps:
@@ -217,26 +217,26 @@ def record(
 
 @contextmanager
 def showing_progress(num_steps: int, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of the numbers of steps and episodes that shows the progress.
+    """Yield a function that shows the progress; its arguments are the numbers of steps and episodes.
 
     In a terminal, it draws a bar; elsewhere, it prints a few lines. It redraws the bar itself, because rich's refresh
-    thread would take time from playing.
+    thread would slow down the episodes.
     """
     console = Console()
     is_live = console.is_terminal and not console.is_dumb_terminal
     columns = (BarColumn(None), TextColumn("{task.description}"), TimeRemainingColumn())
     bar = Progress(*columns, console=console, auto_refresh=False, expand=True, disable=not is_live)
     task = bar.add_task("", total=total, completed=num_steps)
-    drawn, told = 0.0, 10 * num_steps // total
+    drawn, printed = 0.0, 10 * num_steps // total
 
     def show(num_steps: int, num_episodes: int) -> None:
-        nonlocal drawn, told
+        nonlocal drawn, printed
         line = f"{num_steps:,} of {total:,} steps, {counted(num_episodes, 'episode')}"
         if is_live and (time.monotonic() - drawn > REDRAWN_AFTER or num_steps == total):
             drawn = time.monotonic()
             bar.update(task, completed=num_steps, description=line, refresh=True)
-        elif not is_live and 10 * num_steps // total > told:
-            told = 10 * num_steps // total
+        elif not is_live and 10 * num_steps // total > printed:
+            printed = 10 * num_steps // total
             print(line, flush=True)
 
     with started(bar, show) as never_raising:
@@ -252,7 +252,7 @@ def tell(merged: Merged) -> None:
 
 def stopped(kept: str) -> str:
     """Return the message for a recording that was stopped."""
-    return f"stopped; {kept}, and the same command with --resume goes on"
+    return f"stopped; {kept}; run the same command with --resume to continue"
 
 
 def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) -> str:

@@ -1,4 +1,4 @@
-"""Several runs at a time, each in a process of its own: `--jobs`."""
+"""`--jobs`: trains several runs at a time, each in its own process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from offpcc.utils.errors import UserError, command_line, tell
 
 
 class PrefixedStream(io.TextIOBase):
-    """A text stream that writes whole lines to another one, each with a prefix. It is no terminal.
+    """A text stream that writes whole lines to another one, each with a prefix. It is not a terminal.
 
     Args:
         stream: the other stream.
@@ -30,7 +30,7 @@ class PrefixedStream(io.TextIOBase):
         self._stream, self._prefix, self._rest = stream, prefix, ""
 
     def write(self, text: str) -> int:
-        """Write the lines that `text` completes; keep the rest. A line goes out at once, never mixed with others'."""
+        """Write the lines that `text` completes; keep the rest. A line is written in one call, so lines never mix."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             self._stream.write(f"{self._prefix}{line}\n" if line else "\n")
@@ -39,7 +39,7 @@ class PrefixedStream(io.TextIOBase):
         return len(text)
 
     def close_line(self) -> None:
-        """Write what has no end of line yet."""
+        """Write the last line if it has no line end yet."""
         if self._rest:
             self.write("\n")
 
@@ -58,18 +58,18 @@ class PrefixedStream(io.TextIOBase):
 
 
 def run_in_processes(function: Callable[..., int], runs: Sequence[tuple[str, dict[str, Any]]], num_jobs: int) -> int:
-    """Call a function for each run, in processes of their own, at most `num_jobs` at a time.
+    """Call a function for each run, each in its own process, at most `num_jobs` at a time.
 
-    The processes are spawned, so each is as a program of its own: with its own threads, and without torch's state of
-    this one. Their lines begin with the run's name. A run that fails does not stop the others.
+    The processes are spawned, so each is like a separate program: it has its own threads and its own state of torch.
+    Their lines begin with the run's name. A run that fails does not stop the others.
 
     Args:
         function: called in the process with the run's keyword arguments; its result is the exit code.
         runs: the name and the arguments of each run.
-        num_jobs: the most processes at a time.
+        num_jobs: the maximum number of processes at a time.
 
     Returns:
-        The worst, that is the largest, of the exit codes; 128 + N for a process that signal N ended.
+        The largest exit code, which is the worst; 128 + N for a process that signal N ended.
 
     Raises:
         Interrupted: the user asked to stop (Ctrl-C or SIGTERM); all processes have saved their runs and ended.
@@ -94,7 +94,7 @@ def run_in_processes(function: Callable[..., int], runs: Sequence[tuple[str, dic
         for one in active:
             one.join()
         stop.message = f"stopped; {len(active)} of {len(runs)} runs were training" + (
-            f", and {len(waiting)} had not begun" if waiting else ""
+            f", and {len(waiting)} had not started" if waiting else ""
         )
         raise
     return max(codes, default=0)
@@ -105,7 +105,7 @@ def _exit_code(process: BaseProcess) -> int:
     code = process.exitcode or 0
     if code >= 0:
         return code
-    tell(f"{process.name} was ended by signal {-code}; --resume goes on from its last checkpoint, if there is one")
+    tell(f"{process.name} was ended by signal {-code}; --resume continues from its last checkpoint, if there is one")
     return 128 - code
 
 

@@ -28,7 +28,7 @@ ELSEWHERE = {  # options that users may expect of a command, but that it does no
     (
         "train",
         "--actor",
-    ): "training does not begin from a saved actor (fine-tuning is not offered yet); leave it out, as "
+    ): "training cannot start from a saved actor (fine-tuning is not offered yet); leave it out, as "
     "--actor belongs to `offpcc collect`",
 }
 
@@ -51,13 +51,13 @@ def main(words: Sequence[str] | None = None) -> int:
     # NumPy's matrix products are small (one step of a few environments); its threads would compete with torch's. NumPy
     # reads this variable when it is imported, later.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    logging.raiseExceptions = False  # a log file of W&B on a full disk would print a traceback beside our message
+    logging.raiseExceptions = False  # else W&B, on a full disk, prints a traceback beside our message
     with command_line(), signals.handled(to_the_end=words is None):
         try:
             check_variables()
             command, options = parse(sys.argv[1:] if words is None else words)
             code: int = _find(command)(**options)
-            if command != "train":  # the outcome of a training does not depend on who reads its output
+            if command != "train":  # the result of training does not depend on the reader of its output
                 sys.stdout.flush()
         except (UserError, signals.Interrupted) as error:
             code = error.report()
@@ -71,7 +71,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _output_is_closed() -> bool:
-    """Return whether the reader of the standard output has ended, such as `head`; if so, drop what is left to print."""
+    """Return whether the reader of the standard output, such as `head`, has ended; if so, drop the remaining output."""
     output = select.poll()
     output.register(1, 0)
     is_closed = bool(output.poll(0))

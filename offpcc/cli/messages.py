@@ -65,9 +65,9 @@ def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
     ways = {
         "finished": [
             ("show what it learned", command(options, folder, here, "--render")),
-            ("train on, to a larger number N of epochs", further),
+            ("continue to a larger number N of epochs", further),
         ],
-        "unfinished": [("go on with it", resume)],
+        "unfinished": [("resume it", resume)],
     }[status]
     difference = ""
     if (settings := _settings(options, folder)) is not None:
@@ -78,7 +78,7 @@ def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
             theirs, ours = name_settings([there, given])
             difference = f": its settings are {theirs}, those of this command {ours}"
             apart = replace(options, results=str(folder.results / path_part(ours[:LONGEST_FOLDER] or "other")))
-            ways.append(("train with the settings of this command, in a folder apart", command(apart, folder, here)))
+            ways.append(("train with the settings of this command, in another folder", command(apart, folder, here)))
     advice = "".join(f"\n  {what}:\n    {how}" for what, how in ways)
     return f"run {here} in {folder.path} is {status} and is not overwritten{difference}{advice}"
 
@@ -109,14 +109,14 @@ def load_config(options: TrainOptions, folder: RunFolder) -> None:
         return
     if not file:
         if options.resume:
-            missing = f"{folder.config} is missing; give the config that the run began with, by --config FILE.gin"
+            missing = f"{folder.config} is missing; give the config that the run started with, by --config FILE.gin"
             raise UserError(missing if folder.status() else nothing_there(options, folder))
         file, _ = default_config(options)
     loading.load(file, options.gin, modules=options.modules)
 
 
 def default_note(options: TrainOptions, folder: RunFolder) -> str:
-    """Return what to say about the default config of a new run, and how to change it; "" if it is not used."""
+    """Return a note about the default config of a new run and how to change it; "" if it is not used."""
     if options.config or folder.config.exists():
         return ""
     file, kind = default_config(options)
@@ -125,17 +125,17 @@ def default_note(options: TrainOptions, folder: RunFolder) -> str:
         f"no --config is given, so these are the defaults for {kind}: {file}\n"
         f"  to change them, copy that file and name the copy with --config\n"
         f"  `offpcc params {options.algo}` explains all names\n"
-        f"  to train on afterwards, to a larger number N of epochs:\n    {longer}"
+        f"  to continue afterwards, to a larger number N of epochs:\n    {longer}"
     )
 
 
 def default_config(options: TrainOptions) -> tuple[Path, str]:
-    """Return the config to train with if none is given, and what it is for.
+    """Return the default config of a command, and the kind of training that it is for.
 
     Raises:
         UserError: no algorithm has this name.
     """
-    for module in options.modules:  # so that an algorithm of the user's is known
+    for module in options.modules:  # so that the user's algorithms are known
         import_own(module, loading.IMPORT)
     encoders = default_encoders(find_algorithm(options.algo))
     if resolve_env_and_dataset(options.env, options.dataset)[1] is not None:
@@ -148,16 +148,16 @@ def default_config(options: TrainOptions) -> tuple[Path, str]:
 
 
 def nothing_there(options: TrainOptions, folder: RunFolder) -> str:
-    """Return why there is no run to resume, and similar runs with a dataset or an environment that was not given."""
+    """Return why there is no run to resume, and name similar runs that also need a dataset or an environment."""
     name, algo = (glob.escape(path.name) for path in (folder.siblings.parent, folder.siblings))
     results, missing = folder.siblings.parent.parent, "--env" if options.dataset else "--dataset"
     pattern = f"*_from_{name}" if options.dataset else f"{name}_from_*"
     near = [] if options.env and options.dataset else sorted(results.glob(f"{pattern}/{algo}/{folder.run_id}"))
     found = [str(path) for path in near if RunFolder.at(path).status()]
-    fault = f"there is no run in {folder.path} to go on with"
+    fault = f"there is no run in {folder.path} to resume"
     if found:
         return f"{fault}, but in {' and '.join(found[:3])}: {missing} is missing; add it"
-    return f"{fault}; to begin one, leave --resume out"
+    return f"{fault}; to start one, leave --resume out"
 
 
 def command(
@@ -204,15 +204,15 @@ def command(
 
 
 def resume_command(options: TrainOptions, folders: Sequence[RunFolder]) -> str:
-    """Return the command that goes on with runs, and begins those that had not begun.
+    """Return the command that resumes runs, and starts those that have not started yet.
 
-    Without --config, a run goes on with its own config. One that has none yet begins with the default config, so the
-    command names this.
+    Without --config, a run resumes with its own config. A run without a config starts with the default config, so the
+    command names that.
     """
-    begun = [folder for folder in folders if folder.config.exists()]
-    if options.resume and begun and not options.config:
-        folders = begun  # the others cannot begin without a config
-    if not options.config and len(begun) < len(folders):
+    started = [folder for folder in folders if folder.config.exists()]
+    if options.resume and started and not options.config:
+        folders = started  # the others cannot start without a config
+    if not options.config and len(started) < len(folders):
         options = replace(options, config=os.path.relpath(default_config(options)[0]))
     return command(options, folders[0], [folder.run_id for folder in folders], "--resume")
 

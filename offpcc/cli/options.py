@@ -1,4 +1,4 @@
-"""The commands and their options: what each takes, and what --help says about it."""
+"""The commands, the options of each, and their help texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from offpcc.cli import arguments
 
-COMMANDS = {  # where each command is, and its help
+COMMANDS = {  # the module of each command, and its help
     "train": ("offpcc.cli.train:train", "Train an agent, resume a run, or show what it learned. This is the default."),
     "evaluate": ("offpcc.cli.commands:evaluate", "Print the returns of a saved actor over many episodes."),
     "plot": (
@@ -18,7 +18,7 @@ COMMANDS = {  # where each command is, and its help
     "envs": ("offpcc.cli.commands:envs", "List the environments, their sizes and what they hide."),
     "check": (
         "offpcc.cli.commands:check",
-        "Print what would spoil learning in an environment or in recorded data. The exit code is 1 if anything does.",
+        "Print the problems of an environment or of recorded data. The exit code is 1 if one would spoil learning.",
     ),
     "collect": ("offpcc.cli.collect:collect", "Record a data set in D4RL's HDF5 format, and in Minari's."),
 }
@@ -35,7 +35,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--config": {
         "metavar": "FILE.gin",
-        "help": "Read this gin file first, whose imports or wrappers make the environment.",
+        "help": "Read this gin file first, for imports or wrappers that the environment needs.",
     },
     "--dataset": {
         "metavar": "DATA",
@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "type": arguments.fraction,
         "default": 1.0,
         "metavar": "F",
-        "help": "Use this part of the data's steps: the first episodes that hold it. The default is 1.0, all of them.",
+        "help": "Use this fraction of the data's steps, from the first episodes. The default is 1.0, all of them.",
     },
     "--deterministic": {"action": "store_true", "help": "Act without exploration."},
     "--device": {
@@ -57,7 +57,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "--gallery": {
         "type": arguments.file,
         "metavar": "FILE.png",
-        "help": "Draw a picture with a frame of each family of environments, in place of the list.",
+        "help": "Draw a picture with a frame of each family of environments, instead of the list.",
     },
     "--gin": {
         "nargs": "+",
@@ -73,14 +73,14 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "action": "append",
         "default": [],
         "metavar": "MODULE",
-        "help": "Import this module, which defines parts of your own. A run's folder does not import by itself. The "
-        "option may be given again.",
+        "help": "Import this module, which defines parts of your own. The config in a run's folder imports nothing. "
+        "You may give the option several times.",
     },
     "--jobs": {
         "type": arguments.num_jobs,
         "metavar": "N",
         "default": 1,
-        "help": "Train this many run ids at a time, each in a process of its own. The default is 1.",
+        "help": "Train this many run ids at a time, each in its own process. The default is 1.",
     },
     "--json": {
         "dest": "json_output",
@@ -102,7 +102,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "type": arguments.num_envs,
         "default": 20,
         "metavar": "N",
-        "help": "Play at most this many episodes side by side. The default is 20.",
+        "help": "Play at most this many episodes in parallel. The default is 20.",
     },
     "--out": {
         "type": arguments.file,
@@ -123,7 +123,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--resume": {
         "action": "store_true",
-        "help": "Go on from the last checkpoint of the run, exactly as if it had not stopped.",
+        "help": "Continue from the last checkpoint of the run, exactly as if it had not stopped.",
     },
     "--run_id": {
         "type": arguments.run_id,
@@ -167,7 +167,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "D4RL's name of a data set, which names both data and environment."
     },
     "train --dataset": {
-        "help": "Learn from recorded data and not from interaction: an HDF5 file, D4RL's name of a data set, or "
+        "help": "Learn from recorded data instead of interaction: an HDF5 file, D4RL's name of a data set, or "
         "minari:ID. Then --env is only for tests."
     },
     "train --config": {
@@ -183,7 +183,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "default": 2_000_000,
         "help": "Use this seed for the first episode, and the numbers after it for the others. The default is 2000000.",
     },
-    "evaluate --config": {"help": "Read this gin file first, whose imports define classes of your own."},
+    "evaluate --config": {"help": "Read this gin file first, for imports that define classes of your own."},
     "plot folder": {"nargs": "+", "help": "Draw the runs in these folders: of runs, algorithms or environments."},
     "plot --output": {
         "default": Path("curves.png"),
@@ -206,5 +206,5 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "default": 0,
         "help": "Use this seed for the environment, the noise and the random actions. The default is 0.",
     },
-    "collect --resume": {"help": "Go on with a recording that was stopped."},
+    "collect --resume": {"help": "Continue a recording that was stopped."},
 }

@@ -25,7 +25,7 @@ from offpcc.utils.errors import UserError
 
 RUN = {  # functions that gin configures, in each run
     "train": "length of training, tests and updates",
-    "environments": "environments side by side; not for recorded data",
+    "environments": "parallel environments; not for recorded data",
     "make": "each environment",
     "episodes": "limit of episodes",
     "dataset": "recorded data",
@@ -84,7 +84,7 @@ def _lines(one: Hyperparameter) -> Iterator[str]:
 
 
 def names() -> list[str]:
-    """Return all names that `groups` takes: of algorithms, of cells, and of what gin configures."""
+    """Return all names that `groups` takes: of algorithms, of cells, and of classes and functions in gin."""
     variants = {cls.__name__ for cls in ALGORITHMS.values()}
     others = {
         full.rpartition(".")[2] for full in configurables() if full.rpartition(".")[2] not in variants | {"ActorCritic"}
@@ -139,7 +139,7 @@ def _of_algorithm(cls: Any) -> Iterator[Group]:
 
 
 def default_encoders(cls: Any) -> list[Any]:
-    """Return the classes of encoders that an algorithm has by default, and of those that they stand on."""
+    """Return the classes of an algorithm's default encoders, and of the encoders that these contain."""
     found = []
     for build in (cls.default_shared_encoder, cls.default_encoder):
         while isinstance(build, functools.partial):

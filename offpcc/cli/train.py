@@ -51,18 +51,18 @@ def train(**given: Any) -> int:
     if options.jobs > 1 and not is_shown and len(options.run_id) > 1:
         return _train_side_by_side(options)
     codes: list[int] = []
-    told: set[str] = set()  # print an error that all runs share only once
+    reported: set[str] = set()  # print an error that all runs share only once
     for run_id in options.run_id:
         try:
             run(options, run_id)
             codes.append(0)
         except UserError as error:
-            codes.append(2 if error.message in told else error.report())
-            told.add(error.message)
+            codes.append(2 if error.message in reported else error.report())
+            reported.add(error.message)
         except Exception:
             traceback.print_exc()
             is_begun = not is_shown and find_folder(options, run_id).status() is not None
-            hint = "; once it is mended, the same command with --resume goes on" if is_begun else ""
+            hint = "; correct the fault, and run the same command with --resume" if is_begun else ""
             print(f"offpcc: run {run_id} failed{hint}", file=sys.stderr)
             codes.append(1)
         signals.poll()
@@ -118,7 +118,7 @@ def train_one(options: TrainOptions, run_id: int) -> None:
 
 
 def _announcing(note: str) -> Callable[[str], None]:
-    """Return a function that prints texts, and before the first one a note, unless it is ""."""
+    """Return a function that prints texts. Before the first one, it prints a note, unless this is ""."""
     notes = [note] if note else []
 
     def announce(text: str) -> None:
@@ -163,7 +163,7 @@ def show(options: TrainOptions, run_id: int) -> None:
     env, _ = resolve_env_and_dataset(options.env, options.dataset)
     folder = find_folder(options, run_id)
     if env is None:
-        raise UserError(f"{folder.path} has no environment to be shown in: name one to `offpcc evaluate --env`")
+        raise UserError(f"{folder.path} has no environment to be shown in: name one with `offpcc evaluate --env`")
     refuse_link(folder.videos)
     loading.load_for_actor(options.config, folder.config, options.modules)
     file = folder.actor()

@@ -17,8 +17,8 @@ from gymnasium import spaces
 from offpcc.config.validation import PositiveFraction, PositiveInteger, PositiveNumber, check, rules_of
 from offpcc.core import PackedDict, is_image
 from offpcc.data.buffers.storage import TransitionTable, bytes_per_row
-from offpcc.data.checks.env_fit import bounds_for, check_entries, told_of_rewards
-from offpcc.data.checks.episodes import told_of_lengths
+from offpcc.data.checks.env_fit import bounds_for, check_entries, reward_notices
+from offpcc.data.checks.episodes import length_notices
 from offpcc.data.datasets.columns import BLOCK_BYTES, BYTES_PER_EPISODE, COPIES, Array, Range, blocks, check_room
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.download import Progress
@@ -97,16 +97,16 @@ class OfflineDataset:
         return spaces.Box(np.asarray(low), np.asarray(high), dtype=np.float32)
 
     def for_agent(self, algorithm: Any) -> OfflineDataset:
-        """Return a copy with further notices, about data that do not suit this agent."""
+        """Return a copy with further notices, for data that do not suit this agent."""
         notices = [*self.notices]
         if not algorithm.memoryless:
-            notices += told_of_lengths(self.rows.stops - self.rows.starts - 1)  # the last row has only an observation
+            notices += length_notices(self.rows.stops - self.rows.starts - 1)  # the last row has only an observation
         is_raw = algorithm.normalization is None and not is_image(self.rows.observations.shape[1:])
         is_raw &= self.packed is None or self.packed.unpacked_shape.num_numbers > 0
         names = [] if self.packed is None else self.packed.unpacked_shape.number_names
-        if is_raw and (told := unlike_scales(*self.statistics(), names)):
+        if is_raw and (text := unlike_scales(*self.statistics(), names)):
             remedy = f'--gin "{type(algorithm).__name__}.normalize_observations=True" brings them to one scale'
-            notices.append(Notice("scales", f"observations are not normalised, though {told}; {remedy}"))
+            notices.append(Notice("scales", f"observations are not normalised, though {text}; {remedy}"))
         return replace(self, notices=tuple(notices))
 
     def statistics(self) -> tuple[Array, Array]:
@@ -126,7 +126,7 @@ class OfflineDataset:
         total = sum(function(part.astype(np.float64)).sum(0) for part in parts)
         return np.asarray(total / self.num_transitions)
 
-    def told_of_scale(self) -> str:
+    def scale_warning(self) -> str:
         """Return a warning if the scaled rewards are so large that learning may fail, or ""."""
         if self.return_range is None:
             return ""
@@ -136,8 +136,8 @@ class OfflineDataset:
         return (
             f"returns of whole episodes differ by {spread:.3g} at most, {spread / size:.1%} of their mean "
             f"{self.mean_return:.1f}, and dataset.return_range={self.return_range:g} multiplies rewards by "
-            f"{self.reward_scale:.3g} to make that {self.return_range:g}: advantages so large may drown what is "
-            f"learned; --gin dataset.return_range=None leaves rewards as they are"
+            f"{self.reward_scale:.3g} to make that {self.return_range:g}: advantages of this size may prevent "
+            f"learning; --gin dataset.return_range=None keeps rewards as they are"
         )
 
     def facts(self) -> dict[str, Any]:
@@ -157,8 +157,8 @@ class OfflineDataset:
         )
         if reads_rewards and self.reward_scale != 1.0:
             yield f"rewards are multiplied by {self.reward_scale:.6g} (dataset.return_range)"
-            if told := self.told_of_scale():
-                yield f"note: {told}"
+            if warning := self.scale_warning():
+                yield f"note: {warning}"
         yield from (f"note: {notice.text}" for notice in self.notices)
 
 
@@ -274,7 +274,7 @@ def _facts(
     data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | None, return_range: float | None
 ) -> dict[str, Any]:
     """Return the fields of `OfflineDataset` that do not depend on its rows."""
-    notices = [*data.notices, *data.action_warnings(bounds), *([] if env is None else told_of_rewards(env))]
+    notices = [*data.notices, *data.action_warnings(bounds), *([] if env is None else reward_notices(env))]
     return {
         "name": data.name,
         "source": data.source,
@@ -298,15 +298,15 @@ def format_score(name: str, mean_return: float) -> str:
 def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: str) -> None:
     if data.discrete_actions:
         raise UserError(
-            f"{called}: its actions are whole numbers, choices as it seems, and agents for continuous control "
-            f"cannot learn from them; if they are no choices, bind dataset.action_range"
+            f"{called}: its actions are whole numbers, which seem to be choices, and agents for continuous control "
+            f"cannot learn from them; if they are not choices, bind dataset.action_range"
         )
     recorded = data.actions.shape[1]
     wanted = recorded if env is None else int(np.prod(env.action_space.shape or (1,)))
     if recorded != wanted:
         raise UserError(
             f"{called} has actions of {recorded} numbers, but the environment takes {wanted}; name the environment "
-            f"it was recorded in with --env, or leave --env out to train without tests"
+            f"where it was recorded in with --env, or leave --env out to train without tests"
         )
 
 

@@ -35,22 +35,22 @@ LONGEST_EPISODE = 27_000  # steps; the length of Atari's longest episodes, which
 ROUNDING = 1e-5  # relative to a bound; rounding to float32 may exceed a bound by this much
 SIMULATORS = ("mujoco", "dm-control", "pybullet", "pybullet-envs-gymnasium")
 
-OWN_GENERATOR = "draw all that is random from self.np_random, after super().reset(seed=seed)"
-CARRY_NOTHING = "carry nothing over from one episode to the next"
-MEND = (
-    "mend reset(*, seed=None, options=None) and step(action), which are called as gymnasium.Env defines them; if it is "
-    f"of the old gym, {OLD_GYM}"
+OWN_GENERATOR = "draw all random numbers from self.np_random, after super().reset(seed=seed)"
+CARRY_NOTHING = "keep no state from one episode to the next"
+CORRECT = (
+    "correct reset(*, seed=None, options=None) and step(action), which are called as gymnasium.Env defines them; if it "
+    f"is of the old gym, {OLD_GYM}"
 )
 PROMISED = "return what observation_space promises"
 TRUNCATE = (
-    "after a time limit values go on: return terminated=False, and leave the limit to max_episode_steps when "
+    "a time limit is not a termination: return terminated=False, and set the limit by max_episode_steps when "
     "registering it"
 )
 
 # Kinds of problems in a rollout: the check, the level and the remedy of each. A float of another precision is
 # converted, so it is only a warning. A float where the space has bytes would become 0, so it is a fault.
 TROUBLES = {
-    "broken": ("interface", FAULT, MEND),
+    "broken": ("interface", FAULT, CORRECT),
     "shape": ("type", FAULT, PROMISED),
     "bytes": ("type", FAULT, PROMISED),
     "precision": ("type", WARNING, f"{PROMISED}; offpcc converts it"),
@@ -146,7 +146,7 @@ def _guarded(check: str, examination: Callable[[], Finding]) -> Finding:
     try:
         return examination()
     except BrokenEnvironment as broken:
-        return Finding(check, FAULT, str(broken), MEND)
+        return Finding(check, FAULT, str(broken), CORRECT)
 
 
 # Rollouts ---------------------------------------------------------------------------------------------------------
@@ -436,7 +436,7 @@ def _check_record(record: Rollout, limit: int | None) -> Iterator[Finding]:
 
 
 def _check_entries(record: Rollout) -> Iterator[Finding]:
-    """Yield what networks would see badly: entries that never change, dark images, and vectors of unlike scales."""
+    """Yield findings about inputs that networks learn badly from: constant entries, dark images, very unlike scales."""
     seen = [entry for entry in record.entries.values() if entry.count > 1]
     for entry in seen:
         if not entry.changes:
@@ -476,7 +476,7 @@ def _check_wrapped(record: Rollout, bare: Rollout, env: Env) -> Iterator[Finding
 def _check_rewards(rewards: list[float]) -> Finding:
     lowest, highest = min(rewards), max(rewards)
     if lowest == highest:
-        remedy = "fine if random actions cannot reach what is rewarded; else there is nothing to learn"
+        remedy = "fine if random actions cannot reach a reward; else there is nothing to learn"
         return Finding("reward", WARNING, f"always {lowest:.4g}, in {len(rewards):,} steps", remedy)
     return Finding("reward", OK, f"from {lowest:.4g} to {highest:.4g}, mean {np.mean(rewards):.4g}")
 
@@ -576,8 +576,8 @@ def _check_starts(env: Env, marks: list[Mark], seed: int) -> Finding:
         return Finding("starts", OK, f"{seeds} start at {len(first)} different observations")
     if any(_first_difference(roll_out(env, other, seed), marks) for other in others):
         return Finding("starts", NOTE, f"{seeds} start at the same observation, and go on differently")
-    remedy = f"fine if all episodes are to be the same; else {OWN_GENERATOR}"
-    return Finding("starts", WARNING, f"{seeds} give the same under the same actions", remedy)
+    remedy = f"fine if all episodes should be the same; else {OWN_GENERATOR}"
+    return Finding("starts", WARNING, f"{seeds} give the same with the same actions", remedy)
 
 
 def _check_resume(env: Env, fresh: Env, num_steps: int, seed: int) -> Finding:
@@ -594,9 +594,9 @@ def _check_resume(env: Env, fresh: Env, num_steps: int, seed: int) -> Finding:
         return Finding("resume", WARNING, text, OWN_GENERATOR)
     marks = [event.mark for event in itertools.islice(roll_out(env, None, seed), num_steps + 1)]
     if when := _first_difference(roll_out(fresh, None, seed), marks):
-        text = f"np_random's state gives something else from {when} on, so that resuming a run is not exact"
+        text = f"np_random's state does not repeat the episode from {when} on, so resuming a run is not exact"
         return Finding("resume", WARNING, text, f"{OWN_GENERATOR}; {CARRY_NOTHING}")
-    return Finding("resume", OK, "np_random's state finds episodes again, in a new instance and without a seed")
+    return Finding("resume", OK, "np_random's state repeats episodes, in a new instance and without a seed")
 
 
 def _check_actions(env: Env, seed: int, is_finite: bool) -> Finding:
@@ -614,12 +614,12 @@ def _check_actions(env: Env, seed: int, is_finite: bool) -> Finding:
                     observation, reward, terminated, truncated, _ = env.step(action)
                 if is_finite and not (np.isfinite(observation).all() and np.isfinite(float(reward))):
                     text = f"actions of {value:g} gave an observation or a reward that is not finite at step {step}"
-                    return Finding("actions", FAULT, text, "look for what diverges at the bounds of action_space")
+                    return Finding("actions", FAULT, text, "find the part that diverges at the bounds of action_space")
                 if terminated or truncated:
                     break
         except signals.ANYTHING as error:
             signals.pass_on(error)
-            remedy = "accept every action in action_space, its bounds included"
+            remedy = "accept every action in action_space, including its bounds"
             return Finding("actions", FAULT, f"actions of {value:g} failed with {format_error(error)}", remedy)
     return Finding("actions", OK, "the bounds are accepted; beyond [-1, 1] actions are clipped")
 

@@ -107,14 +107,14 @@ def make(
             that makes a new environment at each call, such as ``lambda: gymnasium.make("Pendulum-v1")``.
         render_mode: A render mode of Gymnasium, such as "rgb_array" or "human". A function gets it as its argument
             ``render_mode``.
-        wrappers: Wrappers to apply in this order, outside of those that the environment is registered with. They can
+        wrappers: Wrappers to apply in this order, around those that the environment is registered with. They can
             make any environment partially observable, as in ``make.wrappers = [@DropIndices, @Flicker]``.
         kwargs: Arguments of the environment's constructor, or Gymnasium's ``max_episode_steps``; or those of the
             function.
-        timeout: Maximum seconds of a reset, a step, a rendering (`render`) or the closing, in training, tests and all
-            else; None for no limit. If a call takes longer, the run ends with a message; a slow closing only gives the
-            message. In a worker process (`environments.worker_processes`), only that process ends, and a new one
-            replaces it.
+        timeout: Maximum seconds of a reset, a step, a rendering (`render`) or the closing, in training, tests and
+            everywhere else; None for no limit. If a call takes longer, the run ends with a message; a slow closing only
+            gives the message. In a worker process (`environments.worker_processes`), only that process ends, and a
+            new one replaces it.
         scale_actions: Whether to take float32 actions in [-1, 1] and scale them to the environment's bounds (see
             `UnitAction`). Algorithms choose such actions, and training sets this.
         pack_observations: Whether to pack Dict observations (see `PackedObservation`), as training does; default: as
@@ -135,7 +135,7 @@ def make(
             f"make.wrappers is {format_value(wrappers)}; it has to be a list of references, such as [@Flicker]"
         )
     if len(wrappers) > MOST_WRAPPERS:
-        raise UserError(f"make.wrappers has {len(wrappers):,} wrappers; the most are {MOST_WRAPPERS}: take some out")
+        raise UserError(f"make.wrappers has {len(wrappers):,} wrappers; the maximum is {MOST_WRAPPERS}: remove some")
     arguments_given = kwargs or {}
     if not isinstance(arguments_given, Mapping) or not all(isinstance(key, str) for key in arguments_given):
         raise UserError(
@@ -353,7 +353,7 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
     """Return the error for an environment whose constructor raised; `given` are the arguments that it got."""
     text, remedy, arguments = (
         text_of(error),
-        "mend its constructor",
+        "correct its constructor",
         [key for key in given or () if key != "render_mode"],
     )
     if isinstance(error, gymnasium.error.DependencyNotInstalled):

@@ -79,7 +79,7 @@ def save_checkpoint(file: Path, experiment: Experiment, config: str, num_epochs:
         file: the checkpoint's file.
         experiment: the parts of the run.
         config: all values in use, as a gin file.
-        num_epochs: the epochs that the run is to have.
+        num_epochs: the planned number of epochs.
         bound: the bindings among them, as a gin file; None if they are not known.
 
     Raises:
@@ -187,7 +187,7 @@ def _explain_misfit(
             raise
         changed = tell_changed(content.get("versions"))
         raise UserError(
-            f"{file} does not fit the run that is put together here ({fault}); use the code that wrote "
+            f"{file} does not fit the run that is built here ({fault}); use the code that wrote "
             f"it{f' ({changed})' if changed else ''}, or {remedy}"
         ) from error
 
@@ -195,7 +195,7 @@ def _explain_misfit(
 def find_misfit(expected: Any, found: Any, name: str) -> str:
     """Return the first difference between two states in keys, shapes, dtypes or types of values, or "".
 
-    Empty containers, None and numbers fit everything of their kind: a state grows as a run goes on.
+    Empty containers, None and numbers fit everything of their kind: a state grows while a run continues.
 
     Args:
         expected: a part's state before the checkpoint is loaded.
@@ -204,13 +204,13 @@ def find_misfit(expected: Any, found: Any, name: str) -> str:
     """
     if isinstance(expected, torch.Tensor | np.ndarray):
         if not isinstance(found, torch.Tensor | np.ndarray):
-            return f"{name} is no array"
+            return f"{name} is not an array"
         if found.shape != expected.shape or found.dtype != expected.dtype:
             here, there = (f"{part.dtype} of shape {tuple(part.shape)}" for part in (expected, found))
-            return f"{name} is {there} in it, but {here} here"
+            return f"{name} is {there} in the file, but {here} here"
     elif isinstance(expected, dict):
         if not isinstance(found, dict):
-            return f"{name} is no dictionary"
+            return f"{name} is not a dictionary"
         if expected and (missing := sorted(map(str, expected.keys() - found.keys()))):
             return f"{name} has no {missing[0]}"
         if expected and (unknown := sorted(map(str, found.keys() - expected.keys()))):
@@ -219,12 +219,12 @@ def find_misfit(expected: Any, found: Any, name: str) -> str:
         return next(filter(None, differences), "")
     elif isinstance(expected, list | tuple):
         if not isinstance(found, list | tuple):
-            return f"{name} is no list"
+            return f"{name} is not a list"
         if expected and len(expected) != len(found):
-            return f"{name} has {len(found)} parts in it, but {len(expected)} here"
+            return f"{name} has {len(found)} parts in the file, but {len(expected)} here"
         return next(filter(None, map(find_misfit, expected, found, [f"{name}[{n}]" for n in range(len(found))])), "")
     elif expected is not None and found is not None and not _is_alike(expected, found):
-        return f"{name} is of type {type(found).__name__} in it, but {type(expected).__name__} here"
+        return f"{name} is of type {type(found).__name__} in the file, but {type(expected).__name__} here"
     return ""
 
 
@@ -247,21 +247,21 @@ def _resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
             set_global_generators(checkpoint["global_generators"])
     except NOT_A_STATE as error:
         raise UserError(
-            f"{checkpoint.file} does not fit the run that is put together here (no states of the global random "
+            f"{checkpoint.file} does not fit the run that is built here (no states of the global random "
             f"generators: {first_line(error)}); use the code that wrote it, or start another run"
         ) from error
     return messages
 
 
 def _differences(content: Mapping[str, Any], experiment: Experiment) -> list[str]:
-    """Return messages about versions, threads and a device that are not those of a file."""
+    """Return messages about versions, threads and a device that differ from those in a file."""
     messages = []
     if (changed := tell_changed(content.get("versions"))) is not None:
-        messages.append(f"this resume is not exact: {changed}, and another version may round otherwise")
+        messages.append(f"this resume is not exact: {changed}, and another version may round differently")
     if content["threads"] != torch.get_num_threads():
         messages.append(
             f"this resume is not exact: the run used {content['threads']} threads, this process uses "
-            f"{torch.get_num_threads()}; --threads {content['threads']} makes it so"
+            f"{torch.get_num_threads()}; use --threads {content['threads']}"
         )
     if content["device"] != experiment.algorithm.device.type:
         messages.append(
@@ -415,8 +415,8 @@ class Checkpoints(Callback):
     """Callback that saves checkpoints, the best actor at the ends of epochs, and the last actor at the end of the run.
 
     A checkpoint is written when any of the three intervals has passed, and at the end of the run. The intervals do not
-    affect the results of the run, with one exception: on a GPU with ``nonfinite = "skip"``, counts of updates for
-    schedules and delays leave out a skipped update only from the next report or checkpoint on.
+    affect the results of the run, with one exception: on a GPU with ``nonfinite = "skip"``. There the counts of updates
+    for schedules and delays leave out a skipped update only from the next report or checkpoint on.
 
     Args:
         folder: the run's folder.

@@ -45,8 +45,8 @@ WHOLE = re.compile(r"(?<![\w.])(\d+)\.0(?![\w.])")  # treats 1.0 as 1
 def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is_bound: Settings) -> list[str]:
     """Raise if a resumed run would not keep the bindings of the run; those in `MAY_CHANGE` may differ.
 
-    A value that only one of the two has counts if it was bound. So a parameter that is new and has a default changes
-    nothing. A default that is another now is refused like a changed binding.
+    A value that only one of the two has counts only if it was bound. So a new parameter with a default is accepted. A
+    default that has changed is refused like a changed binding.
 
     Args:
         old: the values that the run used.
@@ -210,10 +210,10 @@ def group_runs(runs: Sequence[Path]) -> dict[str, list[Path]]:
 
 def digest(settings: Settings) -> str:
     """Return a short hash of the settings; equal settings have equal hashes."""
-    told = "\n".join(
+    text = "\n".join(
         f"{name} = {_comparable(settings[name])}" for name in sorted(settings) if not _is_ignored(name, settings)
     )
-    return hashlib.blake2b(told.encode(), digest_size=3).hexdigest()
+    return hashlib.blake2b(text.encode(), digest_size=3).hexdigest()
 
 
 def _comparable(value: str | None) -> str:

@@ -251,8 +251,8 @@ def _constructor(short: str, cls: type[ActorCritic]) -> Constructor:
     construct.__module__ = "offpcc"
     construct.__doc__ = (
         f"Build an `Experiment` that learns by {name} (`{short}`); `train` trains it.\n\n{inspect.getdoc(cls)}\n\n"
-        f"Arguments: those of `offpcc.build`, and those of the class. What is not given is the default, or gin's "
-        f"binding if there is one."
+        f"Arguments: those of `offpcc.build`, and those of the class. Arguments that are not given take gin's "
+        f"binding if there is one, else the default."
     )
     first, *others = (one.replace(default=None) if one.name == "env" else one for one in taken)
     own = [one for key, one in _declared(cls).items() if key in known]

@@ -104,7 +104,7 @@ class Evaluation:
 
     Args:
         make_env: builds one environment; called at the first test.
-        references: the returns for the normalised scores 0 and 100; None if the field has not agreed on any.
+        references: the returns for the normalised scores 0 and 100; None if none are published.
         longest_episode: environment steps after which an episode counts as endless.
     """
 

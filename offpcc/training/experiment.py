@@ -103,16 +103,16 @@ class Experiment:
     ) -> Agent:
         """Train with `run_fns.train` and return the trained agent.
 
-        Call it again with more epochs to continue. A run that came to `stop_return` goes on if the number of epochs or
-        `stop_return` is another one than before.
+        Call it again with more epochs to continue. A run that reached `stop_return` continues if the number of
+        epochs or `stop_return` differs from before.
 
         Args:
             logger: by default a `ConsoleLogger`, which shows the progress, and the loggers given to `build`;
                 ``Loggers([])`` shows nothing.
             callbacks: see `run_fns.train`; called after those given to `build`.
-            settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec, and hold in
-                later calls, too, except ``num_epochs`` and ``stop_return``. Without num_epochs, neither here nor bound,
-                there are `DEFAULT_EPOCHS`, and a line says so.
+            settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec, also
+                in later calls, except ``num_epochs`` and ``stop_return``. If num_epochs is neither given nor bound, it
+                is `DEFAULT_EPOCHS`, and a line says so.
 
         Raises:
             NonFiniteError: an update met NaN or infinity.
@@ -189,9 +189,9 @@ class Experiment:
 
         Args:
             file: the file to write; an existing one is replaced.
-            buffer: whether to write the replay buffer and the unfinished episodes, too, so that training goes on
+            buffer: whether to write the replay buffer and the unfinished episodes, too, so that training continues
                 exactly. This takes several times the buffer's memory; `offpcc.fit` writes large buffers in parts.
-                Recorded data is never written: `offpcc.load` needs it again, and then goes on exactly.
+                Recorded data is never written: `offpcc.load` needs it again, and training then continues exactly.
 
         Raises:
             UserError: the file or a setting cannot be written, or the learner was put together by hand.
@@ -265,11 +265,9 @@ class Experiment:
             UserError: the run has no environment to record, or the file cannot be written.
         """
         if self.interaction is None:
-            raise UserError(f"{file}: learning from recorded data plays nothing that could be recorded")
+            raise UserError(f"{file}: a run that learns from recorded data has no steps to record")
         if self.recorder is not None:
-            raise UserError(
-                f"{file}: what is played is recorded already, into {self.recorder.file}; one file is enough"
-            )
+            raise UserError(f"{file}: the steps are recorded already, into {self.recorder.file}; use one file")
         check_output(file)
         if not resume:
             check_new(file)
@@ -302,13 +300,13 @@ def _as_plain_data(owner: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return written
 
 
-# Without gin, which has no more to give here: it would write into its record of used values, and add to messages.
+# Without gin, which has no further values here, but would write to its record of used values and extend messages.
 _train = inspect.unwrap(train)
 DEFAULT_EPOCHS = 100
 
 
 def describe_default(settings: Mapping[str, Any], is_online: bool) -> str:
-    """Return a line that tells the length of a run without num_epochs, and how to choose another one."""
+    """Return the message about the length of a run without num_epochs."""
     num_steps = settings["num_epochs"] * settings["num_steps_per_epoch"]
     random = f", the first {settings['update_after']:,} at random" if is_online else ""
     return (
@@ -319,12 +317,12 @@ def describe_default(settings: Mapping[str, Any], is_online: bool) -> str:
 
 
 def describe_end(loop: Loop, num_epochs: int) -> str:
-    """Return a line about a `train` that has nothing to do, and how to go on."""
+    """Return the message for a call of `train` that has nothing to do, with a way to continue."""
     if loop.stopped:
-        return "the run has come to its stop_return; another num_epochs or stop_return for train goes on"
+        return "the run has reached its stop_return; give train another num_epochs or stop_return to continue"
     return (
-        f"there is nothing left to train: the run has had {loop.epoch} of {num_epochs} epochs; a larger one goes on, "
-        f"train(num_epochs=N)"
+        f"there is nothing left to train: the run has had {loop.epoch} of {num_epochs} epochs; give a larger "
+        f"number to continue, train(num_epochs=N)"
     )
 
 
@@ -431,7 +429,7 @@ def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
         UserError: the environment or the dataset is unsuitable, or other bindings were loaded after the spec was made.
     """
     if loading.current().text != spec.config.text:
-        raise UserError("other bindings were loaded after this spec was made; make it anew by RunSpec.make")
+        raise UserError("other bindings were loaded after this spec was made; make a new one by RunSpec.make")
     with for_python(), loading.LOCK, torch_settings(spec.device, spec.threads):
         return _build_run(spec, data)
 
@@ -466,7 +464,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         algorithm.expect_recorded_data()
         data = data.for_agent(algorithm)
         notices = [notice.text for notice in data.notices]
-        for text in [*notices, *filter(None, [data.told_of_scale() if algorithm.has_critics else ""])]:
+        for text in [*notices, *filter(None, [data.scale_warning() if algorithm.has_critics else ""])]:
             warn_of_data(f"{data.name}: {text}", stacklevel=4)
         buffer = build_buffer(algorithm, observations, actions, {"num_envs": 1, **given}, spec.parts.buffer_class)
         _learn_from(data, algorithm, buffer)
@@ -503,7 +501,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
 
 @contextlib.contextmanager
 def closed_on_failure(part: Any) -> Iterator[None]:
-    """Close a part if an exception passes, such as worker processes or the lock of a recording."""
+    """Close a part, such as worker processes or the lock of a recording, if the body raises."""
     try:
         yield
     except BaseException:
@@ -531,7 +529,7 @@ def explain_failure(part: str, sizes: str) -> Iterator[None]:
         elif isinstance(error, TypeError):  # a value of the wrong type, such as a function for @Recurrent
             remedy = "correct its bindings"
             if line := _line_of_user(error):
-                raise UserError(f"{part} cannot be built: {format_error(error)} ({line}); mend this line") from error
+                raise UserError(f"{part} cannot be built: {format_error(error)} ({line}); correct this line") from error
         elif isinstance(error, RecursionError):
             remedy = "a binding refers to itself; correct it"
         else:
@@ -597,8 +595,8 @@ def check_context_length(algorithm: ActorCritic, buffer: ReplayBuffer | Recurren
         return ""
     return (
         f"the memory looks back {context_length} steps, but learning sees {seen} of them together "
-        f"(RecurrentReplayBuffer.segment_len and burn_in), so that in acting it meets what it never learned; lower its "
-        f"window, such as GPT.context_length={max(seen // 2, 1)}, or raise segment_len or burn_in"
+        f"(RecurrentReplayBuffer.segment_len and burn_in), so the agent acts with longer memories than it learned "
+        f"with; lower its window, such as GPT.context_length={max(seen // 2, 1)}, or raise segment_len or burn_in"
     )
 
 

@@ -1,6 +1,6 @@
 """`fit` trains a run in its folder: lock, checkpoints, best actor, loggers, resume, result.
 
-The command line calls it, and so may a user of Python.
+The command line calls it, and users can call it from Python.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ from offpcc.utils.system import available_bytes
 from offpcc.utils.version import tell_changed
 
 OLD_BODIES = re.compile(r"^(Hopper|HalfCheetah|Walker2d|Ant)-v[0-3]$")  # no longer available; v4 behaves like v2
-FAR = 10  # times the steps that learning sees together; agents are told of longer episodes
+FAR = 10  # times the steps that learning sees together; a note reports longer episodes
 Announce = Callable[[str], None]
 print_line: Announce = functools.partial(print, flush=True)
 
 
 class RunExistsError(UserError):
-    """The folder holds a run already, and it is not to be resumed.
+    """The folder holds a run already, and `resume` is False.
 
     Args:
         folder: the run's folder.
@@ -110,7 +110,7 @@ def fit(
         spec: the description of the run.
         run_dir: the run's folder; None for ``<results>/<environment>/<algorithm>/<seed>``. The folders beside a folder
             given here do not matter. In a folder of results, all runs of an algorithm have to learn from the same.
-        resume: whether to go on with a run that exists; otherwise it is refused.
+        resume: whether to continue an existing run; otherwise it is refused.
         announce: receives the text before and after training. The progress bar and the rows of epochs still go to the
             standard output.
 
@@ -173,8 +173,8 @@ def origin_of(env: str | None, dataset: str | Path | Dataset | None) -> Origin:
 def _check_place(folder: RunFolder, origin: Origin, resume: bool) -> str | None:
     """Return the status of the run in a folder; raise if another one may not start there.
 
-    An existing run that learned from recorded data is not refused yet: that these are other data is the better reason,
-    and this is known once they are read.
+    An existing run that learned from recorded data is not refused yet. A run on other data gets a clearer message about
+    that, once the data is read.
     """
     folder.refuse_links()
     status = folder.status()
@@ -190,7 +190,7 @@ def _fit_locked(spec: RunSpec, folder: RunFolder, lock: FolderLock, resume: bool
         announce(f"run {spec.seed} is finished; there is nothing left to do")
         tell_result(folder, announce)
         if not folder.has_checkpoint():
-            announce(f"it cannot be gone on with, as {folder.checkpoint} is gone")
+            announce(f"it cannot be resumed, because {folder.checkpoint} does not exist any more")
         return RunResult(folder.path, was_finished=True)
     experiment = plan.experiment
     with closed_on_failure(experiment):
@@ -205,7 +205,9 @@ def _fit_locked(spec: RunSpec, folder: RunFolder, lock: FolderLock, resume: bool
     with signals.deferred(), explain_disk_errors(folder.path):
         with closed_on_failure(experiment):
             if plan.status and plan.checkpoint is None:
-                messages.append(f"there is no checkpoint in {folder.path}, so the run begins anew{folder.keep_table()}")
+                messages.append(
+                    f"there is no checkpoint in {folder.path}, so the run starts again{folder.keep_table()}"
+                )
             announce("\n".join([*describe_config(spec, experiment.config, folder.config), *messages]))
             folder.create(experiment.config, run_dirs.facts(spec, experiment))
         _train(spec, folder, experiment, plan.bound, announce)
@@ -237,7 +239,7 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
         check_same_record(folder, spec)
     if status is None and not folder.is_in_results and os.path.lexists(folder.config):
         raise UserError(
-            f"{folder.config} is there, but no run: it would be overwritten; move it, or name another folder"
+            f"{folder.config} is there, but no run: a new run would overwrite it; move it, or name another folder"
         )
     check_complete(spec.training)
     check_writable(spec.algo, spec.algorithm)
@@ -296,7 +298,7 @@ def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None,
 
 
 def _check_built(spec: RunSpec, experiment: Experiment) -> None:
-    """Check the settings of a run that is built.
+    """Check the settings of a run after it is built.
 
     Raises:
         UserError: an argument or a binding is invalid or has no effect.
@@ -342,8 +344,8 @@ def read_checkpoint(folder: RunFolder) -> tuple[Checkpoint | None, list[str]]:
 def is_known_to_be_same(spec: RunSpec, old: Settings) -> bool:
     """Check whether a finished run from data has the same bindings, without reading the data.
 
-    So the contents of the data are not compared. If a binding differs, or an extra one names no value that the run
-    used, this is False: whether it is allowed is known once the run is built.
+    So the contents of the data are not compared. The result is False if a binding differs, or if an extra one names no
+    value that the run used. Whether it is allowed is known once the run is built.
 
     Args:
         spec: the description of the run.
@@ -357,7 +359,7 @@ def is_known_to_be_same(spec: RunSpec, old: Settings) -> bool:
 
 
 def check_same_run(spec: RunSpec, experiment: Experiment, checkpoint: Checkpoint, bound: str) -> list[str]:
-    """Raise if a checkpoint is one of another run; return messages about bindings that may differ and do.
+    """Raise if a checkpoint belongs to another run; return messages about bindings that differ, but may.
 
     Raises:
         UserError: a binding that must not change differs, there are fewer epochs, or the recording differs.
@@ -366,13 +368,13 @@ def check_same_run(spec: RunSpec, experiment: Experiment, checkpoint: Checkpoint
     messages = _check_unchanged(checkpoint, old, new, plain_values(bound))
     if (num_epochs := spec.training["num_epochs"]) < checkpoint["num_epochs"]:
         raise UserError(
-            f"train.num_epochs is {num_epochs}, but the run was made with {checkpoint['num_epochs']}: resuming may "
-            f"only raise it"
+            f"train.num_epochs is {num_epochs}, but the run was made with {checkpoint['num_epochs']}: a resumed "
+            f"run may only raise it"
         )
     if checkpoint["recorder"] is None and spec.save_dataset:
         raise UserError(f"--save_dataset {spec.save_dataset}: the run did not record its first steps; leave it out")
     if checkpoint["recorder"] is not None and not spec.save_dataset:
-        raise UserError("the run recorded itself so far; to go on with it, add --save_dataset with the same file")
+        raise UserError("the run recorded its steps so far; to resume it, add --save_dataset with the same file")
     return messages
 
 
@@ -388,7 +390,7 @@ def _check_unchanged(checkpoint: Checkpoint | None, old: Settings, new: Settings
 
 
 def start(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: bool) -> list[str]:
-    """Begin to record if the run is recorded, and load the checkpoint if there is one; return messages about both.
+    """Start the recording and load the checkpoint, if there are any; return messages about both.
 
     Raises:
         UserError: the checkpoint belongs to another run, or the recording cannot start.
@@ -407,13 +409,13 @@ def start(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: bool) -> list
             messages += checkpoints.resume(plan.checkpoint, experiment)
             if loop.best_return is not None and not folder.actor_best.is_file():
                 loop.best_return = None
-                messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the tests to come")
+                messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the next tests")
             messages.append(f"going on in {folder.path} after epoch {loop.epoch}, step {loop.step:,}")
         elif recorder is not None:  # without a checkpoint, record again from the first step
             recorder.keep(0)
         undo.pop_all()
     if resume and not plan.status:
-        messages.append(f"there is no run in {folder.path} to go on with, so one is begun")
+        messages.append(f"there is no run in {folder.path} to resume, so a new one starts")
     return messages
 
 
@@ -559,7 +561,7 @@ def describe_config(spec: RunSpec, config: str, file: Path) -> list[str]:
         file: the file that stores them.
     """
     if is_own_config(spec, file):  # the run resumes with its own config, which binds every value
-        return [*spec.config.given, f"all values are as the run was begun with; they are in {file}"]
+        return [*spec.config.given, f"all values are those that the run was started with; they are in {file}"]
     used, bound = values(config), values(spec.config.text)
     settings = defaultdict[str, list[str]](list)
     for name in sorted(bound.keys() & used.keys()):
@@ -605,10 +607,10 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
     planned = buffer.planned_bytes(num_steps, longest)
     if available is not None and planned > available:
         raise UserError(
-            f"the replay buffer can come to {planned:,} bytes, but {available:,} bytes of memory are free; lower "
+            f"the replay buffer can grow to {planned:,} bytes, but {available:,} bytes of memory are free; lower "
             f"{type(buffer).__name__}.capacity or train.num_epochs"
         )
-    size = f"the replay buffer can come to {planned:,} bytes in {num_steps:,} steps"
+    size = f"the replay buffer can grow to {planned:,} bytes in {num_steps:,} steps"
     return [size, *_describe_segments(buffer, longest), *_describe_frames(spec, experiment)]
 
 

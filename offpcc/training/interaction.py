@@ -215,7 +215,7 @@ class Interaction:
             return None
         return (
             "this resume is not exact: the environment did not repeat its unfinished episode from the same seed "
-            "and actions, so the run goes on from where the repeated episode stands"
+            "and actions, so the run continues from the state of the repeated episode"
         )
 
 
@@ -227,8 +227,8 @@ def refuse_endless(name: Callable[[], str], length: int, longest: int) -> None:
     """
     if length >= longest:
         raise UserError(
-            f"an episode of {name()} has not ended after {length} steps; agents with memory learn by episodes, and all "
-            f"are tested by them: give it an end with gymnasium.wrappers.TimeLimit, or max_episode_steps when "
+            f"an episode of {name()} has not ended after {length} steps; agents with memory learn from episodes, and "
+            f"tests need their ends: give it an end with gymnasium.wrappers.TimeLimit, or max_episode_steps when "
             f"registering it; if its episodes are that long, raise episodes.longest, such as "
             f'--gin "episodes.longest={10 * longest}"'
         )

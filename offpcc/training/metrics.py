@@ -118,7 +118,7 @@ class Loop:
         """
         numbers = [value for name, value in state.items() if name not in ("rows", "stats")]
         if state.keys() != vars(self).keys() or not all(isinstance(value, float | int | None) for value in numbers):
-            raise ValueError("it does not tell where a loop stands")
+            raise ValueError("it is not the state of a loop")
         vars(self).update(state, rows=[*state["rows"]], stats=self.stats)
         self.stats.load_state_dict(state["stats"])
 
@@ -139,13 +139,13 @@ def report_skipped_updates(stats: AverageStats, epoch: int | None, algorithm: st
         return
     if epoch is None or skipped < number:
         those = "last" if epoch is None else f"epoch {epoch:,}'s"
-        told = f"offpcc: of {those} {number:,} updates {skipped:,} were skipped, as they met NaN or infinity"
+        message = f"offpcc: of {those} {number:,} updates {skipped:,} were skipped, as they met NaN or infinity"
         with going_on_without("a message"):
-            print(told, file=sys.stderr, flush=True)
+            print(message, file=sys.stderr, flush=True)
         return
     raise UserError(
         f"all updates of epoch {epoch:,}, {number:,}, met NaN or infinity and were skipped, so nothing was learned; a "
-        f"run with a smaller learning rate or with max_grad_norm may be spared that, and --resume --gin "
+        f"run with a smaller learning rate or with max_grad_norm may avoid this, and --resume --gin "
         f"\"{algorithm}.nonfinite='raise'\" names the first bad tensor and saves its batch"
     )
 
@@ -163,11 +163,11 @@ def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_
         why = "as train.updates_per_step is 0"
     elif not has_data:
         why = (
-            f"as no episode ended in its {loop.step:,} steps, and an agent with memory learns from those that have; "
-            f"raise train.num_epochs, or give episodes an earlier end with gymnasium.wrappers.TimeLimit"
+            f"as no episode ended in its {loop.step:,} steps, and an agent with memory learns only from finished "
+            f"episodes; raise train.num_epochs, or give episodes an earlier end with gymnasium.wrappers.TimeLimit"
         )
     elif loop.stopped:
-        why = "as its tests came to train.stop_return before the first was due"
+        why = "as its tests reached train.stop_return before the first was due"
     else:
         why = (
             f"as {loop.pending_updates:g} of one was due after {loop.step:,} steps, with {updates_per_step:g} for each "

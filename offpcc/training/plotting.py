@@ -82,7 +82,7 @@ def read_progress(file: Path) -> Progress:
     """
     try:
         if not file.is_file() or file.stat().st_size > LARGEST:
-            raise ValueError("it is no file of a reasonable size")
+            raise ValueError("it is not a regular file, or too large")
         with open_regular(file, "r", encoding="utf-8", newline="") as stream:
             lines = stream.readlines()
             if len(lines) > 1 and not lines[-1].endswith("\n"):  # a process died while it wrote this line
@@ -139,7 +139,7 @@ def mean_over_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Mean
         extents = [_extent(run.name, curve.steps) for run, curve in zip(runs, curves, strict=True)]
         raise NoRunsError(
             f"the runs in {group} have no number for {metric!r} at a common step: {_cut(extents, '; ')}; name only "
-            f"folders of runs that share steps, or train on those that ended early"
+            f"folders of runs that share steps, or continue those that ended early"
         )
     table = np.array([[run[step] for step in common] for run in values])
     beyond = [
@@ -151,7 +151,7 @@ def mean_over_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Mean
 
 
 def _extent(name: str, steps: Array) -> str:
-    """Return a text about the steps at which a run has numbers."""
+    """Return the steps at which a run has numbers, as text."""
     if not len(steps):
         return f"run {name} has none"
     if len(steps) == 1:

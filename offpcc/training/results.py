@@ -78,9 +78,9 @@ class EvaluationResult:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95% interval of the mean, by the normal distribution; NaN for one episode.
+        """The 95% confidence interval of the mean, by the normal distribution; NaN for one episode.
 
-        It tells how sure the mean of this agent is. It tells nothing about other seeds of training.
+        It shows the uncertainty of this agent's mean. It shows nothing about other training seeds.
         """
         if len(self.returns) < 2:
             return float("nan"), float("nan")

@@ -104,7 +104,7 @@ class RunFolder:
         return max(taken, default=0) + 1
 
     def actor(self) -> Path:
-        """Return the file of the best actor, else of the last, else of one that a user put there.
+        """Return the file of the best actor, else of the last, else an actor's file from the user.
 
         Raises:
             UserError: there is no actor.
@@ -135,7 +135,7 @@ class RunFolder:
         write_json(self.record, self.details() | facts)
 
     def keep_table(self) -> str:
-        """Rename progress.csv before it is overwritten, if it has rows. Return a text about this, or ""."""
+        """Rename progress.csv before it is overwritten, if it has rows. Return a message about it, or ""."""
         try:
             with open_regular(self.progress) as file:
                 num_rows = file.read().count(b"\n") - 1
@@ -163,7 +163,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
-                f"{self.path} cannot be made ({first_line(error)}); name another folder with --results"
+                f"{self.path} cannot be created ({first_line(error)}); name another folder with --results"
             ) from error
         unfinished = [file for place in (self.path, self.checkpoint_parts) for file in place.glob(".*.tmp-*")]
         for file in (
@@ -191,8 +191,7 @@ def path_part(name: str) -> str:
     part = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")
     if not part or len(part) > LONGEST_NAME:
         raise UserError(
-            f"{shown(name)} is no name that a folder could have; give that of an environment, an algorithm or a data "
-            f"set"
+            f"{shown(name)} cannot be the name of a folder; give that of an environment, an algorithm or a data set"
         )
     return part
 
@@ -242,7 +241,7 @@ class Origin(NamedTuple):
     fingerprint: str | None = None  # of the dataset, if known
 
     @property
-    def told_of_data(self) -> str:
+    def data_text(self) -> str:
         """Text for messages: the dataset, or that there is none."""
         if self.source is None:
             return f"in {shown(str(self.env))}, not from recorded data"
@@ -310,8 +309,8 @@ def _difference(other: Origin, origin: Origin) -> str | None:
     has_other_data = None not in (known := (other.fingerprint, origin.fingerprint)) and len({*known}) > 1
     if (other.source is None) != (origin.source is None) or has_other_data:
         return (
-            f"learned {other.told_of_data}, but this one would learn {origin.told_of_data}, and ids of one folder "
-            f"count as seeds of one experiment; {elsewhere}, or the file of the data another name"
+            f"learned {other.data_text}, but this one would learn {origin.data_text}, and ids of one folder "
+            f"count as seeds of one experiment; {elsewhere}, or rename the data file"
         )
     if other.env == origin.env:
         return None

@@ -59,7 +59,7 @@ class Run(NamedTuple):
 class Callback:
     """Base class of callbacks of the training loop; each method does nothing unless a subclass overrides it.
 
-    What a callback learns has to resume exactly, too. Keep it in the algorithm, whose modules and optimizers a
+    Anything that a callback learns has to resume exactly, too. Keep it in the algorithm, whose modules and optimizers a
     checkpoint holds. The class of the algorithm creates them in `__init__`: a checkpoint is loaded before `on_start`,
     and refused if the algorithm lacks a part that was saved.
     """
@@ -121,7 +121,7 @@ def as_callback(given: Any, owner: str = "callbacks") -> Callback:
                 f"{owner}: {name} cannot be built: {format_error(error)}; correct it, or give an object"
             ) from error
         if not isinstance(given, Callback):
-            raise UserError(f"{owner} has {name}, which is no callback; derive it from Callback, or take it out")
+            raise UserError(f"{owner} has {name}, which is no callback; derive it from Callback, or remove it")
         return given
     if not callable(given):
         raise UserError(f"{owner} has {name}, which is no callback; give a function of a run, or derive from Callback")
@@ -164,8 +164,8 @@ def train(
         interaction: takes the environment steps; None to learn only from the buffer.
         tests: the test episodes at each epoch's end; None for no tests.
         logger: receives one row per epoch. Its exceptions are reported once and do not end the run; see `Logger`.
-        callbacks: callbacks, called in this order: objects; classes, which are built without arguments; and functions
-            of the `Run`, which are called at the end of each epoch, after its row was logged:
+        callbacks: callbacks, called in this order. Each is an object; a class, which is built without arguments; or a
+            function of the `Run`, which is called at the end of each epoch, after its row was logged:
             ``lambda run: print(run.loop.rows[-1])``.
         loop: the state to start from, in order to continue a run.
         num_epochs: total number of epochs.
@@ -199,8 +199,8 @@ def train(
     check_num_envs(interaction, num_steps_per_epoch)
     if isinstance(algorithm, ActorCritic):
         planned = planned_updates(interaction, num_epochs * num_steps_per_epoch, update_after, updates_per_step)
-        if told := algorithm.about_updates(planned):
-            warn_of_data(told, stacklevel=2)
+        if warning := algorithm.about_updates(planned):
+            warn_of_data(warning, stacklevel=2)
     called = [as_callback(given) for given in callbacks]
     loop, logger = loop or Loop(), Loggers([logger])
     run = Run(algorithm, buffer, interaction, tests, loop)
@@ -252,7 +252,7 @@ def train(
             loop.updating = True  # a test in the training environment truncated its episode
             begin_round()
         loop.epoch += 1
-        told: dict[str, float | None] = {
+        values: dict[str, float | None] = {
             "step": loop.step,
             "update": loop.num_updates,
             "epoch": loop.epoch,
@@ -262,8 +262,8 @@ def train(
             **clock.row(),
         }
         if interaction is not None:
-            told["train/dropped_episodes"] = interaction.num_dropped
-        row: dict[str, float | None] = {name: told.get(name) for name in columns_of(algorithm, tests, interaction)}
+            values["train/dropped_episodes"] = interaction.num_dropped
+        row: dict[str, float | None] = {name: values.get(name) for name in columns_of(algorithm, tests, interaction)}
         tested_return = row["test/return"]
         if tested_return is not None:
             better = loop.best_return is None or tested_return > loop.best_return

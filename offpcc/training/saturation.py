@@ -28,7 +28,7 @@ class Saturation(Callback):
 
     def __init__(self, algorithm: ActorCritic, buffer: Buffer) -> None:
         self.algorithm, self.buffer = algorithm, buffer
-        self.is_told, self.failed = False, set[str]()
+        self.has_warned, self.failed = False, set[str]()
 
     def on_epoch(self, run: Run) -> None:
         """Check the outputs, and warn if they are saturated."""
@@ -36,7 +36,7 @@ class Saturation(Callback):
             self._look(run)
 
     def _look(self, run: Run) -> None:
-        if self.is_told or not run.loop.num_updates or not len(self.buffer):
+        if self.has_warned or not run.loop.num_updates or not len(self.buffer):
             return
         with forked_torch_generators():  # a user's encoder may draw random numbers, for example in dropout
             batch = self._peek()
@@ -45,8 +45,8 @@ class Saturation(Callback):
             return
         made, recorded = (float(share) for share in shares)
         if made > NEARLY_ALL and 1.0 - made < FEWER_BETWEEN * (1.0 - recorded):
-            self.is_told = True
-            print(f"offpcc: {self._told(run.loop.epoch, made, recorded)}", file=sys.stderr, flush=True)
+            self.has_warned = True
+            print(f"offpcc: {self._message(run.loop.epoch, made, recorded)}", file=sys.stderr, flush=True)
 
     def _peek(self) -> Batch | None:
         """Return the next batch, or None if the buffer has no `peek`, which `Buffer` does not require."""
@@ -59,7 +59,7 @@ class Saturation(Callback):
             return None
         return batch
 
-    def _told(self, epoch: int, made: float, recorded: float) -> str:
+    def _message(self, epoch: int, made: float, recorded: float) -> str:
         name = type(self.algorithm).__name__
         remedies = [f"lower {name}.lr"]
         if self.algorithm.normalization is None and has_vectors(self.algorithm.observation_shape):
@@ -67,5 +67,5 @@ class Saturation(Callback):
         return (
             f"after epoch {epoch:,}, {made:.1%} of {name}'s outputs of tanh lie beyond +/- {AT_BOUND}, but only "
             f"{recorded:.1%} of the actions that it learns from: tanh is saturated and passes hardly any gradient, so "
-            f"the agent may learn no more; in a new run, {' or '.join(remedies)}"
+            f"the agent may stop learning; in a new run, {' or '.join(remedies)}"
         )

@@ -184,7 +184,7 @@ class RunSpec:
         given_training: names of those that gin did not give.
         checkpoints: intervals between checkpoints.
         config: gin's bindings and their source.
-        used: values in use, which `build_run` adds to.
+        used: values in use; `build_run` adds more.
         results: the folder of all runs.
         save_dataset: the file to record every step of training in.
         track: whether to follow the run in Weights & Biases.

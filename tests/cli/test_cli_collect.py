@@ -182,7 +182,7 @@ def test_stopped_by_the_user(here, algo, pushes, monkeypatch, capsys):
         with pytest.raises(Interrupted) as stop:
             run(**options)
     kept = ("0 steps of 0 finished episodes", "20 steps of 1 finished episode", "40 steps of 2 finished episodes")
-    assert f"{kept[pushes // 20]} are kept, and the same command with --resume goes on" in stop.value.message
+    assert f"{kept[pushes // 20]} are kept; run the same command with --resume to continue" in stop.value.message
     assert run(resume=True, **options).read_bytes() == expected
     assert ("going on after 40 steps of 2 episodes\n" in capsys.readouterr().out) is (pushes == 44)
     assert not log_path(Path("data.hdf5")).exists()

@@ -69,7 +69,7 @@ def test_a_signal_saves_and_ends_all_runs_and_resume_goes_on(tmp_path, number):
     out, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number
     assert err.count("and saved") == 2 and "Traceback" not in err + out
-    assert "offpcc: stopped; 2 of 3 runs were training, and 1 had not begun; to go on: " in err
+    assert "offpcc: stopped; 2 of 3 runs were training, and 1 had not started; to go on: " in err
     assert "--run_id 1 2 3 --jobs 2" in err
     assert not run_folder(tmp_path, run_id=3).exists()
     for one in (1, 2):

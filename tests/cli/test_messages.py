@@ -72,8 +72,8 @@ def test_a_part_of_the_data_has_a_folder_of_its_own(launch, unit_file, tmp_path)
 def test_going_on_where_there_is_nothing_is_told(quick, tmp_path):
     code, out, _ = quick("sac", "--resume")
     assert code == 0
-    assert f"there is no run in {run_folder(tmp_path)} to go on with, so one is begun" in out
-    assert "so one is begun" not in quick("sac", "--resume", bindings=["train.num_epochs=3"])[1]
+    assert f"there is no run in {run_folder(tmp_path)} to resume, so a new one starts" in out
+    assert "so a new one starts" not in quick("sac", "--resume", bindings=["train.num_epochs=3"])[1]
 
 
 def test_going_on_without_a_config_names_what_is_not_there_and_what_is(launch, pendulum_file, tmp_path, monkeypatch):
@@ -82,13 +82,13 @@ def test_going_on_without_a_config_names_what_is_not_there_and_what_is(launch, p
     resume = ("--resume", "--gin", "train.num_epochs=3")
     there = run_folder(tmp_path, "pendulum-v0_from_swings", "bc")
     code, _, err = launch(*named, *resume)
-    assert code == 2 and f"no run in {run_folder(tmp_path, 'pendulum-v0', 'bc')} to go on with; to begin one" in err
+    assert code == 2 and f"no run in {run_folder(tmp_path, 'pendulum-v0', 'bc')} to resume; to start one" in err
     assert "leave --resume out" in err and not (tmp_path / "results").exists()
     assert launch(*named, *data, *SHORT, "train.num_test_episodes_per_epoch=0")[0] == 0
     code, _, err = launch(*named, *resume)
-    assert code == 2 and f"to go on with, but in {there}: --dataset is missing" in err
+    assert code == 2 and f"to resume, but in {there}: --dataset is missing" in err
     code, _, err = launch(*data, "--algo", "bc", *resume)
-    assert code == 2 and f"to go on with, but in {there}: --env is missing" in err
+    assert code == 2 and f"to resume, but in {there}: --env is missing" in err
     code, _, err = launch(*named, *resume, "--run_id", 2)
     assert code == 2 and "is missing" not in err
     assert launch(*named, *data, *resume)[0] == 0

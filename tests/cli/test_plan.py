@@ -45,7 +45,7 @@ def test_a_new_run_begins_from_nothing(begin):
     beginning = begin("--env", "pendulum-p-v0", *CONFIG)
     assert beginning.status is None and beginning.checkpoint is None
     assert beginning.experiment.loop.step == 0 and beginning.experiment.spec.training["num_epochs"] > 0
-    assert "SAC" in beginning.experiment.config and "can come to" in beginning.messages[0]
+    assert "SAC" in beginning.experiment.config and "can grow to" in beginning.messages[0]
 
 
 def test_a_window_beyond_what_learning_sees_is_told(begin, recwarn):
@@ -98,7 +98,7 @@ def test_an_actor_that_will_only_imitate_is_told_of(begin, unit_file, algo):
     [
         ({"status": "finished"}, (*CONFIG, *UNKNOWN), "is finished and is not overwritten"),
         ({"status": "running"}, UNKNOWN, "is unfinished and is not overwritten"),
-        (None, ("--resume", *UNKNOWN), "to go on with; to begin one"),
+        (None, ("--resume", *UNKNOWN), "to resume; to start one"),
         (None, UNKNOWN, "has no parameter 'alfa'"),
         ({"status": "finished"}, ("--resume", *CONFIG, *UNKNOWN), "has no parameter 'alfa'"),
         (None, (*CONFIG, "--save_dataset", "played.txt", *UNKNOWN), "has no parameter 'alfa'"),
@@ -116,7 +116,7 @@ def test_a_run_that_is_over_is_told_to_be(begin, launch):
     assert begin(*words, facts={"status": "finished"}) is None
     code, out, _ = launch(*words, "--algo", "sac")
     assert code == 0
-    assert "run 1 is finished; there is nothing left to do" in out and "it cannot be gone on with, as " in out
+    assert "run 1 is finished; there is nothing left to do" in out and "it cannot be resumed, because " in out
 
 
 @pytest.mark.parametrize(

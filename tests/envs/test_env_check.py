@@ -292,7 +292,7 @@ def test_a_fault_is_found_and_named_and_nothing_else(find, environment, check, l
         # np_random's state finds an episode of the first again.
         (Unseeded, FAULT, ["the reset of episode 1", "second instance", "self.np_random"], set()),
         (Disorderly, FAULT, ["step 1 of episode 1", "second instance", "self.np_random"], {"resume"}),
-        (CarriesOver, WARNING, ["the reset of episode 1", "same instance", "carry nothing over"], {"resume"}),
+        (CarriesOver, WARNING, ["the reset of episode 1", "same instance", "keep no state"], {"resume"}),
     ],
 )
 def test_episodes_that_a_seed_does_not_fix(find, environment, level, words, beside):
@@ -423,7 +423,7 @@ class OldReset(OldStep):
     [
         (OldStep, ["step 1", "4", "5", "offpcc.envs.wrappers.old_gym.OldGym"]),
         (OldReset, ["the reset", "unexpected keyword argument 'seed'", "offpcc.envs.wrappers.old_gym.OldGym"]),
-        (changed(raises, at=5), ["step 5 of episode 1 failed with ZeroDivisionError: by zero", "mend"]),
+        (changed(raises, at=5), ["step 5 of episode 1 failed with ZeroDivisionError: by zero", "correct reset"]),
         (changed(reset=raises), ["the reset of episode 1 failed with ZeroDivisionError"]),
         (changed(lambda self, *values: (*values[:4], None)), ["step 1", "its info is None"]),
         (changed(lambda self, *values: values[:2]), ["step 1"]),

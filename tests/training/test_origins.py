@@ -49,7 +49,7 @@ def test_two_files_of_one_name_are_not_seeds_of_one_experiment(launch, swings, t
     assert code == 2 and len(err.splitlines()) == 1
     siblings = run_folder(tmp_path, "swings", "bc").parent
     assert f"run 1 in {siblings} learned from {one} (SHA-256 " in err
-    assert f"would learn from {other} (SHA-256 " in err and "--results" in err and "another name" in err
+    assert f"would learn from {other} (SHA-256 " in err and "--results" in err and "rename the data file" in err
     assert files_of(tmp_path / "results") == before and [path.name for path in siblings.iterdir()] == ["1"]
     code, _, err = launch("--dataset", other, "--algo", "bc", *SHORT, "--run_id", run_id, "--results", "elsewhere")
     assert code == 0, err

@@ -714,7 +714,7 @@ def test_training_that_has_nothing_to_do_says_so(capsys):
     assert "nothing left to train: the run has had 1 of 1 epochs" in capsys.readouterr().out
     train(learner, num_epochs=2, stop_return=-1e6)
     learner.train(num_epochs=2, stop_return=-1e6)
-    assert "the run has come to its stop_return" in capsys.readouterr().out
+    assert "the run has reached its stop_return" in capsys.readouterr().out
 
 
 def test_agents_in_two_threads_end_with_the_bytes_that_each_has_alone():

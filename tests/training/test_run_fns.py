@@ -172,7 +172,7 @@ def test_what_cannot_be_paid_stays_owed_and_is_told(capsys):
     [
         ({"updates_per_step": 0}, "as train.updates_per_step is 0"),
         ({"updates_per_step": 0.02}, "as 0.6 of one was due after 40 steps, with 0.02 for each of those after"),
-        ({"stop_return": 7.0, "update_after": 30}, "as its tests came to train.stop_return before"),
+        ({"stop_return": 7.0, "update_after": 30}, "as its tests reached train.stop_return before"),
         ({}, None),
     ],
 )

@@ -124,7 +124,7 @@ def test_a_folder_that_vanishes(quick, tmp_path, monkeypatch):
     assert err.endswith("; or start a new run with another --results\n") and err.count("\n") == 1
     assert not results.exists()
     code, out, _ = quick("sac", "--results", tmp_path / "other", "--resume", bindings=bindings)
-    assert code == 0 and "so one is begun" in out
+    assert code == 0 and "so a new one starts" in out
     away.rename(results)
     code, out, _ = quick("sac", "--resume", bindings=bindings)
     assert code == 0 and "after epoch 0, step 200" in out

@@ -41,8 +41,8 @@ class BufferBase:
 
     A subclass that draws in another way overrides `draw`. It may also override `importance_weights`,
     `update_priorities`, and, to follow what is stored, `item_changed` and `items_replaced`. An item is a place
-    below `max_items`: of a row in a `ReplayBuffer`, or of an episode in a `RecurrentReplayBuffer`, whose newest episode
-    takes the oldest one's place. ``examples/prioritized_replay.py`` shows them all.
+    below `max_items`: of a row in a `ReplayBuffer`, or of an episode in a `RecurrentReplayBuffer`. There the newest
+    episode replaces the oldest one. ``examples/prioritized_replay.py`` shows them all.
 
     A stacked observation consists of the last `frame_stack` frames. It shares all frames except the newest with the
     observation before it. So the buffer stores each frame once and stacks frames again in `sample`. At the start of an
@@ -132,10 +132,10 @@ class BufferBase:
         raise NotImplementedError
 
     def item_changed(self, item: int) -> None:
-        """Note that an item was stored, replaced or removed; a subclass may override it. `shares` is up to date."""
+        """Called after an item was stored, replaced or removed; a subclass may override it. `shares` is up to date."""
 
     def items_replaced(self) -> None:
-        """Note that recorded data or a checkpoint replaced all items; a subclass may override it."""
+        """Called after recorded data or a checkpoint replaced all items; a subclass may override it."""
 
     def peek(self) -> Batch:
         """Return the batch that `sample` returns next, without a change of the buffer."""
@@ -296,20 +296,20 @@ class BufferBase:
         if (saved := metadata["recorded"]) != self.recorded:
             raise UserError(
                 f"the saved buffer held {saved or 'no recorded data'}, but this one holds "
-                f"{self.recorded or 'none'}: go on with the data that the run was made with, or start another run"
+                f"{self.recorded or 'none'}: continue with the data of that run, or start another run"
             )
         for name in ("num_envs", "frame_stack"):
             if metadata[name] != getattr(self, name):
                 raise UserError(
-                    f"the saved buffer's {name} is {metadata[name]}, but this one's is {getattr(self, name)}: go on "
-                    f"with {name} = {metadata[name]}, or start another run"
+                    f"the saved buffer's {name} is {metadata[name]}, but this one's is {getattr(self, name)}: "
+                    f"continue with {name} = {metadata[name]}, or start another run"
                 )
         if not self.recorded:
             outlined = self._outlined_bytes(metadata)
             if outlined != num_bytes:  # check first, so damaged metadata cannot allocate too much memory
                 raise UserError(
                     f"the saved buffer would be {outlined:,} bytes, but {num_bytes:,} were saved: it is damaged, or "
-                    f"of another environment; start another run"
+                    f"from another environment; start another run"
                 )
             self.num_loaded += 1
             self._allocate(metadata)

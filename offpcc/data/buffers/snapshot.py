@@ -100,7 +100,7 @@ def check_chunk(folder: Path, part: ChunkFile) -> None:
     except FileNotFoundError:
         raise FileError(f"{path} is missing", REMEDY) from None
     except OSError as error:
-        raise FileError(f"{path} cannot be read ({first_line(error)})", "mend that") from error
+        raise FileError(f"{path} cannot be read ({first_line(error)})", "make it readable") from error
     if not is_right:
         raise FileError(f"{path} is damaged (checksum)", REMEDY)
 
@@ -119,7 +119,7 @@ def read_chunk(folder: Path, part: ChunkFile, chunk: Chunk) -> None:
                 num_read += file.readinto(data)
                 digest.update(data)
     except OSError as error:
-        raise FileError(f"{path} cannot be read ({first_line(error)})", "mend that") from error
+        raise FileError(f"{path} cannot be read ({first_line(error)})", "make it readable") from error
     if num_read != part.num_bytes or f"{digest.hexdigest()}.part" != part.name:
         raise FileError(f"{path} does not hold what it should", REMEDY)
 

@@ -15,7 +15,7 @@ import numpy as np
 from offpcc.core import is_image
 from offpcc.data.checks import env_fit, termination
 from offpcc.data.checks import episodes as episode_findings
-from offpcc.data.checks.episodes import BEFORE_RESET, MARK_ENDS, SHUFFLED, SINGLE_STEPS, are_shuffled, told_of_lengths
+from offpcc.data.checks.episodes import BEFORE_RESET, MARK_ENDS, SHUFFLED, SINGLE_STEPS, are_shuffled, length_notices
 from offpcc.data.checks.summary_stats import LARGEST_SAMPLE, Motion, Spread, by_column, is_constant
 from offpcc.data.datasets import metadata
 from offpcc.data.datasets.columns import Array, Range, SpoiledData, check_room
@@ -34,13 +34,13 @@ FEW_EPISODES = 5  # agents with memory draw whole episodes; fewer show too littl
 LONGEST_NOTE = 200  # characters; longer metadata values are not shown
 SPARSE = 0.99  # fraction of zero rewards; a batch of 256 then has only two or three others
 NARROW = 0.1  # of the range; actions that stay below it are probably in other units
-# If more than half of all numbers are at a bound, the likelihoods of a squashed policy say little.
+# If more than half of all numbers are at a bound, the likelihoods of a squashed policy are unreliable.
 AT_BOUND, SATURATED = 0.999, 0.5
 FACTS = ("env", "algorithm", "algorithm_name", "actor", "simulator", "note")
 
 # Kind of notice -> (check, level, remedy).
 NOTICES = {
-    "choices": ("actions", FAULT, "bind dataset.action_range to their bounds if they are no choices"),
+    "choices": ("actions", FAULT, "if they are not choices, bind dataset.action_range to their bounds"),
     "clipped": (
         "actions",
         WARNING,
@@ -49,11 +49,11 @@ NOTICES = {
     "off scale": (
         "actions",
         FAULT,
-        "they are in other units, as it seems: correct dataset.action_range, or the action_range that the data tells",
+        "they seem to be in other units: correct dataset.action_range, or the action_range in the data",
     ),
     "unknown range": ("actions", FAULT, ""),  # the text of the notice ends with the remedy
     "units": ("actions", OK, ""),
-    "scaled": ("actions", NOTE, "fine if the recorder was as timid as that"),
+    "scaled": ("actions", NOTE, "fine if the recorded policy chose such small actions"),
     "jumps": (
         "jumps",
         WARNING,
@@ -106,9 +106,9 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
     check_room(of_steps + of_ends, f"{data.name}: intermediate results of a check of {data.num_steps:,} steps")
     bounds, recorded = env_fit.bounds_for(data, env), data
     data = data.as_numbers()
-    notices = [*data.notices, *data.action_warnings(bounds), *told_of_lengths(data.lengths)]
+    notices = [*data.notices, *data.action_warnings(bounds), *length_notices(data.lengths)]
     if env is not None:
-        notices += env_fit.told_of_rewards(env)
+        notices += env_fit.reward_notices(env)
     noticed = defaultdict[str, list[Finding]](list)
     for kind, text in notices:
         check, level, remedy = NOTICES[kind]
@@ -175,7 +175,7 @@ def _names(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> list[str]:
 
 
 def _fact(data: Dataset, key: str) -> str:
-    """Return a text from the metadata; empty if it is missing or no text."""
+    """Return a text from the metadata; empty if it is missing or not a text."""
     with contextlib.suppress(UserError):
         return metadata.text(data.metadata, key, data.name) or ""
     return ""
@@ -187,7 +187,7 @@ def _size(data: Dataset) -> Finding:
     if data.num_transitions < BATCH:
         return Finding("size", FAULT, f"{text}: less than a batch of {BATCH}", "record more steps")
     if data.num_episodes < FEW_EPISODES:
-        remedy = "enough to try things out; record more to learn from, above all for agents with memory"
+        remedy = "enough for a first try; record more for training, above all for agents with memory"
         return Finding("size", NOTE, text, remedy)
     return Finding("size", OK, text)
 
@@ -204,7 +204,7 @@ def _rewards(data: Dataset, spread: Spread) -> Finding:
     """Check whether rewards are constant or sparse."""
     if spread.is_constant:
         if data.terminations.any():
-            remedy = "fine if only how long an episode lasts matters"
+            remedy = "fine if only the length of an episode matters"
             return Finding("rewards", NOTE, f"always {spread.lowest:.4g}", remedy)
         remedy = "all actions look equally good: only imitation (bc) learns from it"
         return Finding("rewards", WARNING, f"always {spread.lowest:.4g}, and no episode terminated", remedy)
@@ -213,7 +213,7 @@ def _rewards(data: Dataset, spread: Spread) -> Finding:
     if zeros >= SPARSE:
         others = int(np.logical_or.reduceat(data.rewards != 0, data.starts).sum())
         text = f"{text}; {others:,} of {data.num_episodes:,} episodes hold others"
-        return Finding("rewards", NOTE, text, "sparse: see that enough episodes reach what is rewarded")
+        return Finding("rewards", NOTE, text, "rewards are sparse: make sure that enough episodes reach one")
     return Finding("rewards", OK, text)
 
 
@@ -231,7 +231,7 @@ def _observed(
         data: The same, with the vectors of Dict observations as one array.
         entries: The entries of Dict observations by key, or all observations under the key "".
         spreads: The statistics of their columns.
-        noticed: What is part of the result.
+        noticed: Findings to include in the result.
     """
     found, shape = [*noticed], data.observations.shape[1:]
     space = recorded.observation_space
@@ -239,11 +239,11 @@ def _observed(
         name, is_still = f"{key!r}: " if key else "", is_image(entry.shape[1:]) and bool(key) and is_constant(entry)
         text = "no pixel ever changes" if is_still else _constant(spreads[key], "number" if key else "column")
         if text:
-            remedy = "hide them by DropIndices, unless the environment of the tests shows the same numbers there"
+            remedy = "remove them with DropIndices, unless the test environment has the same numbers there"
             if key:
                 remedy = (
-                    "leave them out, a whole entry by gymnasium.FilterObservation, unless the environment of the tests "
-                    "shows the same there"
+                    "remove them, a whole entry with gymnasium.FilterObservation, unless the test environment has "
+                    "the same numbers there"
                 )
             found.append(Finding("observed", WARNING, f"{name}{text}", remedy))
         elif is_image(entry.shape[1:]) and entry.dtype == np.uint8 and spreads[key][0].highest <= 1:
@@ -290,7 +290,7 @@ def _actions(
     if data.discrete_actions:
         return found
     if text := _constant(spreads, "number"):
-        remedy = "nothing can be learned of what they do; leave them out of the action"
+        remedy = "an agent cannot learn what they do; remove them from the action"
         found.append(Finding("actions", WARNING, text, remedy))
     sizes, number = np.abs(data.unit_actions(action_bounds)), data.actions.shape[1]
     at_bound, furthest = float((sizes >= AT_BOUND).mean()), float(sizes.max())
@@ -302,6 +302,6 @@ def _actions(
         remedy = "if the recorder had other bounds, bind dataset.action_range to them"
         found.append(Finding("actions", NOTE, f"none is beyond {furthest:.1%} of the way to a bound; {text}", remedy))
     if at_bound > SATURATED:
-        remedy = "likelihoods of actions say little there: td3_bc, which takes none, is the safer choice"
+        remedy = "likelihoods of actions are unreliable there; td3_bc uses none and is safer"
         found.append(Finding("actions", NOTE, text, remedy))
     return found if any(finding.level != OK for finding in found) else [*found, Finding("actions", OK, text)]

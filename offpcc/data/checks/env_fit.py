@@ -31,15 +31,15 @@ def bounds_for(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Range | No
     return low.ravel(), high.ravel()
 
 
-def told_of_rewards(env: gymnasium.Env[Any, Any]) -> list[Notice]:
+def reward_notices(env: gymnasium.Env[Any, Any]) -> list[Notice]:
     """Return a notice if the environment's wrappers change rewards, because recorded rewards stay unchanged."""
     changing, level = [], env
     while isinstance(level, gymnasium.Wrapper):
         if isinstance(level, gymnasium.RewardWrapper | NormalizeReward):
             changing.append(type(level).__name__)
         level = level.env
-    text = f"{', '.join(changing)} of {name_of(env)} makes rewards other ones in tests, and leaves recorded ones alone"
-    return [Notice("rewards", f"{text}: compare returns with care")] if changing else []
+    text = f"{', '.join(changing)} of {name_of(env)} changes rewards in tests, but not recorded rewards"
+    return [Notice("rewards", f"{text}: be careful when you compare returns")] if changing else []
 
 
 def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape: tuple[int, ...], name: str) -> None:

@@ -22,17 +22,17 @@ WILD = 10.0  # interquartile ranges, or tenths of the median, beyond the quartil
 
 SINGLE_STEPS = "fine if the task takes one step; else look for flags that are inverted, or rows that were shuffled"
 SHUFFLED = (
-    "nearly every row is cut from the next, so the rows are shuffled, as it seems: put them back into the order in "
-    "which they were played"
+    "nearly no row continues in the next one, so the rows seem to be shuffled: restore the order in which they were "
+    "recorded"
 )
 MARK_ENDS = "record terminals, timeouts and next_observations; or bind dataset.max_episode_steps to the time limit"
-TRUNCATE = "values go on after a time limit: set timeouts there and terminals to 0"
+TRUNCATE = "a time limit is not a termination, so values are bootstrapped: set timeouts there and terminals to 0"
 BEFORE_RESET = (
     "record the observation before the reset, which Gymnasium's vector environments keep in info['final_obs']"
 )
 
 
-def told_of_lengths(lengths: Array) -> list[Notice]:
+def length_notices(lengths: Array) -> list[Notice]:
     """Return a notice if nearly all episodes last one step, so that an agent with memory has nothing to remember."""
     single = int((lengths == 1).sum())
     if single < NEARLY_ALL * len(lengths):
@@ -68,7 +68,7 @@ def ends(data: Dataset, motion: Motion | None, noticed: Sequence[Finding]) -> li
         remedy = "fine if the task has no end of its own; values are then bootstrapped everywhere"
         found.append(Finding("ends", NOTE, f"no termination; {text}", remedy))
     single = int((data.lengths == 1).sum())
-    if 2 * single > data.num_episodes and not told_of_lengths(data.lengths):
+    if 2 * single > data.num_episodes and not length_notices(data.lengths):
         text = f"{single:,} of {data.num_episodes:,} episodes last one step"
         found.append(Finding("ends", WARNING, text, SINGLE_STEPS))
     if both := int((terminated & truncated).sum()):
@@ -93,12 +93,14 @@ def time_limit(data: Dataset, limit: int | None) -> Finding:
         return Finding("limit", FAULT, f"a time limit recorded as the task's end? {text}", TRUNCATE)
     if limit is not None and longest > limit:
         text = f"episodes of up to {longest:,} steps, but the environment's time limit is {limit:,}"
-        return Finding("limit", WARNING, text, "returns are those of longer episodes: compare tests with care")
+        remedy = "recorded returns are from longer episodes: be careful when you compare tests with them"
+        return Finding("limit", WARNING, text, remedy)
     cut = data.lengths[truncated & ~terminated]
     if limit is not None and len(cut) and (cut == limit - 1).all():
         text = f"all {len(cut):,} cut episodes last {limit - 1:,} steps, but the environment's time limit is {limit:,}"
         return Finding("limit", NOTE, text, "the recorder dropped their last step; returns lack one reward")
-    return Finding("limit", OK, f"the longest episode has {longest:,} steps, and its end is no time limit's terminal")
+    text = f"the longest episode has {longest:,} steps, and does not end in a time limit that is recorded as a terminal"
+    return Finding("limit", OK, text)
 
 
 def followed(data: Dataset, motion: Motion) -> list[Finding]:
@@ -116,18 +118,23 @@ def followed(data: Dataset, motion: Motion) -> list[Finding]:
         text = (
             f"the last next_observation of {standing:,} cut episodes is the observation itself, which had moved before"
         )
-        found.append(Finding("resets", NOTE, text, f"a step that stands still is learned from; {BEFORE_RESET}"))
+        found.append(Finding("resets", NOTE, text, f"agents learn from steps without motion; {BEFORE_RESET}"))
     for flags, level, kind, remedy in (
-        (terminated, WARNING, "terminated", "values are cut where the task goes on: flag terminals where it ends only"),
-        (is_cut, NOTE, "cut", "these are pieces of longer episodes; agents with memory start each without a memory"),
+        (
+            terminated,
+            WARNING,
+            "terminated",
+            "set terminals only where the task ends; values are not bootstrapped there",
+        ),
+        (is_cut, NOTE, "cut", "these are parts of longer episodes; agents with memory start each with an empty memory"),
     ):
         near = int((is_near & flags).sum())
         if near > 1 and 2 * near > flags.sum():
-            text = f"{near:,} of {flags.sum():,} {kind} episodes go on in the next one, by a step like any other"
+            text = f"{near:,} of {flags.sum():,} {kind} episodes continue in the next one, after an ordinary step"
             found.append(Finding("continues", level, text, remedy))
     if found or not len(is_cut):
         return found
-    return [Finding("continues", OK, "what follows an episode's end starts anew")]
+    return [Finding("continues", OK, "no episode continues the one before it")]
 
 
 def leaps(motion: Motion) -> Finding:
@@ -135,11 +142,11 @@ def leaps(motion: Motion) -> Finding:
     if len(motion.far):
         text = (
             f"after {len(motion.far):,} steps inside episodes ({_few(motion.far)}) observations leap, up to "
-            f"{motion.leap:.3g} times as far as nine steps in ten"
+            f"{motion.leap:.3g} times the 90th percentile of the steps"
         )
         remedy = "fine if the task does that; else ends of episodes are not marked, or rows are missing"
         return Finding("leaps", WARNING, text, remedy)
-    return Finding("leaps", OK, f"no step is longer than {motion.leap:.3g} times what nine in ten stay below")
+    return Finding("leaps", OK, f"no step is longer than {motion.leap:.3g} times the 90th percentile of the steps")
 
 
 def returns(data: Dataset, spread: Spread) -> Finding:
@@ -148,7 +155,7 @@ def returns(data: Dataset, spread: Spread) -> Finding:
     reach = WILD * max(spread.three_quarters - spread.quarter, 0.1 * abs(spread.median))
     wild = np.flatnonzero((data.returns < spread.quarter - reach) | (data.returns > spread.three_quarters + reach))
     if len(wild):
-        remedy = "look at these episodes; scaling by the range of returns hangs on them"
+        remedy = "check these episodes; scaling by the range of returns depends on them"
         return Finding("returns", NOTE, f"{len(wild):,} far from the others (episodes {_few(wild)}); {text}", remedy)
     return Finding("returns", OK, text)
 
@@ -166,8 +173,8 @@ def copies(data: Dataset) -> Finding:
     if len(again):
         example = f"episode {again[0]:,} is {first[number[again[0]]]:,}"
         text = f"{len(again):,} of {data.num_episodes:,} episodes repeat another ({example})"
-        return Finding("copies", WARNING, text, "leave them out, for they count twice")
-    return Finding("copies", OK, "no episode is there twice")
+        return Finding("copies", WARNING, text, "remove them, because they count twice")
+    return Finding("copies", OK, "no episode occurs twice")
 
 
 def _few(places: Sequence[int] | Array) -> str:

@@ -28,7 +28,7 @@ class Rule(NamedTuple):
     def text(self) -> str:
         """The rule as text."""
         if not self.sizes:
-            return "it has no end"
+            return "it never ends"
         height = f"{self.height[0]:g} < height" + (f" < {self.height[1]:g}" if np.isfinite(self.height[1]) else "")
         return f"{height}, |angle| < {self.angle:g}" if np.isfinite(self.angle) else height
 
@@ -94,20 +94,20 @@ def terminals(data: Dataset, names: Iterable[str]) -> list[Finding]:
     found = []
     if goes_on.any():
         text = (
-            f"terminals that lead to where {name} goes on ({rule.text}): {goes_on.sum():,} of {terminated.sum():,}, "
-            f"the first at step {last[goes_on][0]:,}"
+            f"terminals that lead to a state where {name} continues ({rule.text}): {goes_on.sum():,} of "
+            f"{terminated.sum():,}, the first at step {last[goes_on][0]:,}"
         )
         remedy = (
-            "values are cut where the task goes on: look whether the recorder dropped last steps, or flagged time "
-            "limits; fine if the task had another rule"
+            "values are not bootstrapped where the task continues: check whether the recorder dropped last steps, or "
+            "recorded time limits as terminals; fine if the task had another rule"
         )
         found.append(Finding("terminals", WARNING, text, remedy))
     if len(missed):
         text = (
-            f"steps that lead to where {name} ends (it goes on while {rule.text}) and are no terminals: "
+            f"steps that lead to a state where {name} ends (it continues while {rule.text}), but are not terminals: "
             f"{len(missed):,}, the first at step {missed[0]:,}"
         )
-        remedy = "values go on where the task ends: set terminals there; fine if the task had another rule"
+        remedy = "values are bootstrapped where the task ends: set terminals there; fine if the task had another rule"
         found.append(Finding("terminals", WARNING, text, remedy))
     if terminated.any() and not is_known.any():
         text = f"what they led to is unknown, so they are not compared with the rule of {name} ({rule.text})"

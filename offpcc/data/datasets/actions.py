@@ -35,8 +35,8 @@ def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Arr
         raise UserError(f"{name}: action_range is {action_range}; both bounds have to be finite")
     if not {low.shape, high.shape} <= {(), (1,), (num_actions,)}:
         raise UserError(
-            f"{name}: actions are of {num_actions} numbers, but their bounds (action_range, or those of the "
-            f"environment) of {max(low.size, high.size)}; give one number, or as many as actions have"
+            f"{name}: actions have {num_actions} numbers, but their bounds (action_range, or those of the "
+            f"environment) have {max(low.size, high.size)}; give one number, or as many as actions have"
         )
     if not (low < high).all():
         raise UserError(f"{name}: action_range is {action_range}; it has to be two finite bounds, the lower first")
@@ -100,7 +100,7 @@ def _remedy(actions: Array, bounds: tuple[Array, Array] | None, share_outside: f
         ways = f"{clipped}, which clips these actions; or, if the range was wider, {by_actions}"
     else:
         ways = f"by these actions {by_actions}; or, if it clipped these actions, {clipped}"
-    return f"tell the bounds of the recorded environment, {ways}; or name it with --env"
+    return f"give the bounds of the recorded environment, {ways}; or name it with --env"
 
 
 def _proposed(actions: Array) -> str:

@@ -70,8 +70,8 @@ def last_steps(
         stops = np.flatnonzero(ends) + 1
         terminated = terminations[stops - 1]
         text = (
-            f"there are no next_observations, so it is unknown what the last step of {(~terminated).sum():,} of "
-            f"{len(stops):,} episodes led to: it is no transition"
+            f"there are no next_observations, so the last step of {(~terminated).sum():,} of {len(stops):,} episodes "
+            f"has an unknown next observation: it is not a transition"
         )
         notices = [] if terminated.all() else [Notice("no next observations", text)]
         return LastSteps(stops, observations[stops - 1], terminated, notices)
@@ -152,8 +152,8 @@ def _read_last(column: Column, observations: Array, ends: Array, name: str) -> t
     if num_standing and num_standing >= NEARLY * num_moving:
         raise SpoiledData(
             f"{name}: next_observations are the observations themselves at {num_standing:,} of the {num_moving:,} "
-            f"steps after which the following observation is another one, so that nothing could be learned of what "
-            f"actions do; record there what each step led to, or leave next_observations out"
+            f"steps after which the following observation is another one, so an agent could not learn what actions do; "
+            f"record the observation after each step there, or leave next_observations out"
         )
     final_observations = np.empty((num_kept, *observations.shape[1:]), observations.dtype)
     stop = num_kept

@@ -72,7 +72,7 @@ def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str
     named = dict(columns)
     for ours, theirs in OTHER_NAMES.items():
         if ours in named and theirs in named:
-            raise UserError(f"{name}: {ours} and {theirs} are two names of the same; give one of them")
+            raise UserError(f"{name}: {ours} and {theirs} are two names for the same column; give one of them")
         if theirs in named:
             named[ours] = named.pop(theirs)
     missing = [key for key in REQUIRED if key not in named]
@@ -93,21 +93,21 @@ def check_shapes(columns: Mapping[str, Column], name: str) -> int:
     shape = columns["observations"].shape
     if len(shape) < 2 or 0 in shape:
         raise UserError(
-            f"{name}: observations of shape {shape}; they are to be (steps, numbers of one observation), none of them 0"
+            f"{name}: observations of shape {shape}; the shape has to be (steps, numbers of one observation), without 0"
         )
     num_steps = shape[0]
     for key, column in columns.items():
         length = column.shape[0] if column.shape else 0
         if length != num_steps:
             raise UserError(
-                f"{name}: {length:,} {key}, but {num_steps:,} observations; all columns are to be of one length"
+                f"{name}: {length:,} {key}, but {num_steps:,} observations; all columns must have the same length"
             )
         if key == "next_observations" and column.shape != shape:
             raise UserError(f"{name}: {key} of shape {column.shape}, but observations of shape {shape}; one is wrong")
         if key == "actions" and (len(column.shape) > 2 or column.shape[1:] == (0,)):
-            raise UserError(f"{name}: actions of shape {column.shape}; they are to be (steps, numbers of one action)")
+            raise UserError(f"{name}: actions of shape {column.shape}; it has to be (steps, numbers of one action)")
         if key in ("rewards", "terminations", "truncations") and column.shape[1:] not in ((), (1,)):
-            raise UserError(f"{name}: {key} of shape {column.shape}; they are to be ({num_steps},), one a step")
+            raise UserError(f"{name}: {key} of shape {column.shape}; it has to be ({num_steps},), one number per step")
     return num_steps
 
 
@@ -196,7 +196,7 @@ def check_finite(numbers: Array, what: str, first: int) -> None:
     place = np.argwhere(~np.isfinite(numbers))[0]
     index = ", ".join(str(int(i)) for i in (first + place[0], *place[1:]))
     raise SpoiledData(
-        f"{what}[{index}] is {numbers[tuple(place)]} (as float32); leave its episode out, or mend the recording"
+        f"{what}[{index}] is {numbers[tuple(place)]} (as float32); leave its episode out, or correct the recording"
     )
 
 

@@ -33,7 +33,7 @@ from offpcc.data.datasets.columns import (
     read_numbers,
     with_our_names,
 )
-from offpcc.data.datasets.dict_columns import DictColumn, PackedRows, told_of_choices
+from offpcc.data.datasets.dict_columns import DictColumn, PackedRows, choice_notices
 from offpcc.data.datasets.metadata import (
     Notice,
     action_range,
@@ -282,7 +282,9 @@ class Dataset:
         space: PackedDict | None = getattr(columns["observations"], "space", None)
         integers: list[str] = getattr(columns["observations"], "integers", [])
         if hasattr(columns.get("next_observations", columns["observations"]), "space") != (space is not None):
-            raise UserError(f"{name}: of observations and next_observations one has entries by key; give both so")
+            raise UserError(
+                f"{name}: of observations and next_observations only one has entries by key; give both this way"
+            )
         num_steps = check_shapes(columns, name)
         needed = bytes_needed(columns)
         check_room(needed, f"{name}: {num_steps:,} steps")
@@ -302,17 +304,17 @@ class Dataset:
         last = last_steps(observations, terminations, truncations, following, name, is_sure)
         is_whole = is_end[last.stops - 1]
         is_whole[num_whole:] &= num_whole is None
-        notices = [*last.notices, *([] if space is None else told_of_choices(space, integers, observations))]
+        notices = [*last.notices, *([] if space is None else choice_notices(space, integers, observations))]
         if flags is None and (limit or following is None or not shows_ends(last, observations)):
-            text = "an episode that a time limit ended goes on in the next one, unless max_episode_steps is given"
+            text = "an episode that a time limit ended continues in the next one, unless max_episode_steps is given"
             if limit:
                 text = f"episodes are cut after {limit} steps, which is taken to be the time limit"
             kind = "time limit" if limit else "no time limits"
             notices.insert(0, Notice(kind, f"there are no truncations (timeouts): {text}"))
         if len(observations) == (~last.is_transition).sum():
             raise SpoiledData(
-                f"{name}: every episode is cut after one step, and what these steps led to is unknown; give "
-                f"next_observations from before a reset, or longer episodes"
+                f"{name}: every episode is cut after one step, and the next observations of these steps are unknown; "
+                f"give next_observations from before a reset, or longer episodes"
             )
         bounds = action_range(metadata, name) or info.action_range
         return Dataset(
@@ -384,7 +386,7 @@ class Dataset:
                 if here.shape[1:] != first.shape[1:] or here.dtype != first.dtype:
                     raise UserError(
                         f"{name}, episode {number}: {part} of shape {here.shape[1:]} ({here.dtype}), but episode 0 has "
-                        f"{first.shape[1:]} ({first.dtype}); all must be alike"
+                        f"{first.shape[1:]} ({first.dtype}); these must be equal in all episodes"
                     )
         stops = np.cumsum([len(episode.actions) for episode in read])
         terminations, truncations = np.zeros((2, stops[-1]), np.bool_)
@@ -501,8 +503,8 @@ class Dataset:
     def save(self, file: str | Path) -> None:
         """Write an HDF5 file in D4RL's format, with action bounds and small metadata; `offpcc.data.load` reads it.
 
-        A step that is not a transition is left out, as what it led to is unknown. Episodes that the recording's end
-        cut come last. Infos are left out.
+        A step that is not a transition is left out, because its next observation is unknown. Episodes that the
+        recording's end cut come last. Infos are left out.
 
         Raises:
             UserError: the file exists, or cannot be written.
@@ -672,12 +674,12 @@ def joined(one: Dataset, other: Dataset) -> Dataset:
             remedy = "give it to the other by with_range" if is_missing else "join data of one environment"
             raise UserError(f"{first} has {name} {ours}, but {second} has {theirs}; {remedy}")
     wrappers = [_known(recorded_wrappers, each) for each in (one, other)]
-    told = []
+    origin_notices = []
     for what, (ours, theirs) in (("recorded in", origins), ("seen through", wrappers)):
         if ours != theirs and None not in (ours, theirs):
             shapes = f"observations {facts['observations'][0]} and actions {facts['actions'][0]}"
             text = f"{one.name} was {what} {ours}, but {other.name} {what} {theirs}, both with {shapes}"
-            told = [Notice("origins", f"{text}: an agent learns from both as from one task")]
+            origin_notices = [Notice("origins", f"{text}: an agent learns from both as from one task")]
             break
     names = (*REQUIRED, "truncations", "final_observations", "last_is_transition", "is_whole")
     arrays: dict[str, Any] = {name: np.concatenate([getattr(each, name) for each in (one, other)]) for name in names}
@@ -687,7 +689,7 @@ def joined(one: Dataset, other: Dataset) -> Dataset:
         one,
         **arrays,
         stops=np.concatenate([one.stops, other.stops + one.num_steps]),
-        notices=tuple(dict.fromkeys([*one.notices, *other.notices, *told])),
+        notices=tuple(dict.fromkeys([*one.notices, *other.notices, *origin_notices])),
         name=one.name if one.name == other.name else f"{one.name}+{other.name}",
         source=f"{one.source} + {other.source}",
         infos={},

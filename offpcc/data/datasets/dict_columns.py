@@ -59,7 +59,7 @@ class DictColumn:
         try:
             return self.space.pack(read, (stop - start,))
         except ValueError as error:
-            raise SpoiledData(f"{self.what}[{start}:{stop}]: {error}; mend the recording") from None
+            raise SpoiledData(f"{self.what}[{start}:{stop}]: {error}; correct the recording") from None
 
 
 class PackedRows:
@@ -83,7 +83,7 @@ def derived_space(columns: Mapping[str, Column], what: str = "observations") -> 
     """Return the space of recorded entries (S, *shape): images of uint8, and vectors of numbers.
 
     Raises:
-        SpoiledData: an entry may be an image, but is not of the form of one.
+        SpoiledData: an entry may be an image, but does not have the format of one.
     """
     derived: dict[str, spaces.Space[Any]] = {}
     for key, column in columns.items():
@@ -105,7 +105,7 @@ def derived_space(columns: Mapping[str, Column], what: str = "observations") -> 
     return PackedDict(spaces.Dict(derived))
 
 
-def told_of_choices(space: PackedDict, integers: list[str], observations: Array) -> list[Notice]:
+def choice_notices(space: PackedDict, integers: list[str], observations: Array) -> list[Notice]:
     """Return a notice if vectors of a derived space may be choices.
 
     Args:

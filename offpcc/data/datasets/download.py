@@ -65,7 +65,7 @@ def obtain(name: str, progress: Progress | None = None) -> Path:
     folder = next((folder for folder in folders() if why_no_folder(folder) is None), None)
     places = " or ".join(map(str, folders()))
     ways = (
-        f"nothing of it was kept. Get {file} elsewhere and give its path, or put it into {places}; or set "
+        f"no part of it was kept. Get {file} elsewhere and give its path, or put it into {places}; or set "
         f"OFFPCC_DATASETS to the folder that it is in, or OFFPCC_D4RL_URL to a mirror of {ADDRESS}"
     )
     if folder is None:

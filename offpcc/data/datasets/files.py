@@ -177,7 +177,7 @@ def check_declared(declared: int, shape: tuple[int, ...], what: str, path: Path)
 def check_fits(declared: int, what: str, most_bytes: int | None = None) -> None:
     """Raise if a size exceeds a limit or the free memory."""
     if most_bytes is not None and declared > most_bytes:
-        raise UserError(f"{what} would be {declared:,} bytes, more than {most_bytes:,}; mend it, or leave it out")
+        raise UserError(f"{what} would be {declared:,} bytes, more than {most_bytes:,}; correct it, or leave it out")
     available = available_bytes()
     if available is not None and declared > available:
         raise UserError(f"{what} takes {declared:,} bytes, but {available:,} bytes of memory are free; leave it out")

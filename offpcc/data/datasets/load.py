@@ -61,7 +61,7 @@ def load(
         raise UserError(f"{path} is a folder; give the file with the data in it")
     if not path.is_file():
         if path.suffix in catalog.SUFFIXES or len(path.parts) > 1:
-            kind = ", for what is there is a device or a link to nothing" if os.path.lexists(path) else ""
+            kind = " (this path is a device or a broken link)" if os.path.lexists(path) else ""
             raise UserError(f"there is no file {path}{kind}; {_advice(path)}")
         file = next((file for end in catalog.SUFFIXES if (file := Path(f"{path}{end}")).is_file()), None)
         if file and text not in catalog.FILES and find(text) is None:

@@ -112,7 +112,7 @@ def num_whole_episodes(metadata: Mapping[str, Any], name: str) -> int | None:
         return None
     number = small_value(metadata, "whole_episodes", 64)
     if not isinstance(number, int | np.integer):
-        raise UserError(f"{name}: metadata/whole_episodes is no whole number; mend it, or leave it out")
+        raise UserError(f"{name}: metadata/whole_episodes is no whole number; correct it, or leave it out")
     return max(0, int(number))
 
 
@@ -126,9 +126,9 @@ def text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if not isinstance(value, str):
-        raise _fault(metadata, key, name, f"is {_format(value)}, no text")
+        raise _fault(metadata, key, name, f"is {_format(value)}, not a text")
     if len(value) > MOST_BYTES:
-        raise _fault(metadata, key, name, f"is a text of {len(value):,} letters, more than {MOST_BYTES:,}")
+        raise _fault(metadata, key, name, f"is a text of {len(value):,} characters, more than {MOST_BYTES:,}")
     return str(value)
 
 
@@ -171,7 +171,7 @@ def _format(value: Any) -> str:
 
 
 def _fault(
-    metadata: Mapping[str, Any], key: str, name: str, fault: str, remedy: str = "mend it, or leave it out"
+    metadata: Mapping[str, Any], key: str, name: str, fault: str, remedy: str = "correct it, or leave it out"
 ) -> UserError:
     where = metadata.source if isinstance(metadata, LazyMetadata) else f"{name}: metadata"
     return UserError(f"{where}/{key} {fault}; {remedy}")

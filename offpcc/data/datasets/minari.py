@@ -61,7 +61,7 @@ READING = (AssertionError, AttributeError, *DAMAGE)  # exceptions that Minari ra
 FILE = "main_data.hdf5"  # holds the steps of a dataset, unless it uses another format
 COPIES = 3  # of the data that are in memory while episodes are joined: episodes, observations, next observations
 AGAIN = "fetch it again, or update Minari"
-GOES_ON = "an episode goes on after the goal is reached (Minari issue 296), so rewards of one come many times"
+GOES_ON = "an episode goes on after the goal is reached (Minari issue 296), so rewards of 1 occur many times"
 
 
 def read_minari(name: str) -> Dataset:
@@ -166,14 +166,12 @@ def _joined(observations: Any, space: spaces.Space[Any], label: str) -> Array:
         parts = [_joined(observations[key], part, label) for key, part in space.spaces.items()]
         return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
     if not isinstance(space, spaces.Box):
-        raise UserError(
-            f"{label}: its observations are or hold {space}; only Boxes, and dictionaries of them, are read"
-        )
+        raise UserError(f"{label}: its observations are or hold {space}; only Boxes and Dicts of them can be read")
     array = np.asarray(observations)
     return array if array.ndim > 1 else array[:, None]
 
 
 def _not_here(name: str, local: list[str]) -> str:
     near = difflib.get_close_matches(name, local, 3, 0.4) or local[:5]
-    choice = f"or choose one that is: {', '.join(near)}" if near else "for no data set is yet"
+    choice = f"or choose one that is: {', '.join(near)}" if near else "because no data set is on it yet"
     return f"minari:{name} is not on this machine; fetch it with `minari download {name}`, {choice}"

@@ -271,7 +271,7 @@ class EpisodeLog:
                 file.seek(place.start)
                 record = read_record(file)
                 if record is None:
-                    raise UserError(f"{self.path} was changed while it was recorded to; record anew")
+                    raise UserError(f"{self.path} was changed during the recording; record again")
                 yield self.layout.unpack(record)
 
     def remove(self) -> None:

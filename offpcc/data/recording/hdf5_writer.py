@@ -202,12 +202,12 @@ def read_finished(file: Path) -> tuple[dict[str, Any], int]:
 def check_output(file: Path) -> None:
     """Check that a file can be written, without creating anything."""
     if file.suffix not in SUFFIXES:
-        raise UserError(f"{file} does not end in {' or '.join(SUFFIXES)}, and HDF5 is what is written; rename it")
+        raise UserError(f"{file} does not end in {' or '.join(SUFFIXES)}, but recordings are HDF5; rename it")
     try:
         if file.is_dir():
             raise UserError(f"{file} is a folder; name a file in it, such as {file / 'data.hdf5'}")
         if os.path.lexists(file) and not file.is_file():
-            raise UserError(f"{file} is a device, a pipe or a link to nothing; name another file")
+            raise UserError(f"{file} is a device, a pipe or a broken link; name another file")
         is_unfinished(file)  # raises if the longer name of the log is not possible
     except OSError as error:
         raise UserError(f"{shown(file)} cannot be made ({first_line(error)}); name a file elsewhere") from None
@@ -219,11 +219,11 @@ def check_new(file: Path) -> None:
     """Check that no recording would be overwritten."""
     if is_unfinished(file):
         raise UserError(
-            f"{log_path(file)} holds an unfinished recording, which is not overwritten; go on with it by --resume, or "
+            f"{log_path(file)} holds an unfinished recording, which is not overwritten; continue it with --resume, or "
             f"give another file, or remove it"
         )
     if file.exists():
         raise UserError(
-            f"{file} is there and is not overwritten; give another file, remove it, or if it is a recording of the "
-            f"same command go on with it by --resume"
+            f"{file} is there and is not overwritten; give another file, remove it, or, if the same command "
+            f"recorded it, continue it with --resume"
         )

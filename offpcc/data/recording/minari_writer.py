@@ -69,8 +69,8 @@ def write_minari(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed
         (unfinished / name).rename(target)
     except OSError as error:
         raise UserError(
-            f"--minari {name} cannot be written ({first_line(error)}), but {file} is; once it can be, the same command "
-            f"with --resume writes it"
+            f"--minari {name} cannot be written ({first_line(error)}), but {file} is written; correct the fault, "
+            f"and run the same command with --resume"
         ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -119,7 +119,7 @@ def _metadata(file: Path, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
     inner = inner.env
     try:
         has_spec = inner.spec is not None and bool(inner.spec.to_json())
-    except (TypeError, ValueError):  # its entry point is no string, which JSON could hold
+    except (TypeError, ValueError):  # its entry point is not a string, so JSON cannot hold it
         has_spec = False
     metadata = {
         "env": inner if has_spec else None,

@@ -162,7 +162,7 @@ class Recorder:
             if not np.isfinite(numbers).all():
                 raise UserError(
                     f"{name} of an episode of {self.log.settings['env']} hold a NaN or an infinite number (as "
-                    f"float32), and cannot be learned from; `offpcc check` looks for where it comes from"
+                    f"float32), which no agent can learn from; `offpcc check` searches for its source"
                 )
         with _writing(self.file):
             self.log.append(finished)
@@ -215,7 +215,7 @@ class Recorder:
         """
         num_steps, num_whole = sum(self.lengths), self._num_whole
         if not num_steps:
-            raise ValueError("no episode has ended, so there is nothing to write; `cut` ends those under way")
+            raise ValueError("no episode has ended, so there is nothing to write; `cut` ends the unfinished episodes")
         with _writing(self.file):
             for leftover in self.file.parent.glob(f".{glob.escape(self.file.stem)}.tmp-*{self.file.suffix}"):
                 leftover.unlink()  # of a process that was killed here
@@ -243,8 +243,8 @@ def _writing(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         kept = (
-            f"finished episodes are kept in {log_path(file)}: make room or mend what is at fault, then go on by "
-            f"--resume"
+            f"finished episodes are kept in {log_path(file)}: free disk space or correct the fault, then run the "
+            f"same command with --resume"
         )
         fault = error.strerror or first_line(error)
         if error.filename is not None and str(error.filename) != str(file):

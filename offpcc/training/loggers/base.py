@@ -10,7 +10,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import first_line
 
 Row = Mapping[str, float | int | None]
-"""An epoch's numbers by name, `step` among them; None where there is nothing to tell yet."""
+"""An epoch's numbers by name, `step` among them; None where there is no number yet."""
 
 
 class Progress(NamedTuple):

@@ -265,8 +265,8 @@ PLANTED = {
     unmarked_resets: [("leaps", WARNING, ["after 2 steps inside"])],
     resets_as_last_observations: [("resets", NOTE, ["as after a reset", "are no transitions"])],
     repeated_last_observations: [("resets", NOTE, ["is the observation itself"])],
-    terminals_inside: [("continues", WARNING, ["terminated episodes go on in the next"])],
-    pieces: [("continues", NOTE, ["23 of 23 cut episodes go on in the next"])],
+    terminals_inside: [("continues", WARNING, ["terminated episodes continue in the next"])],
+    pieces: [("continues", NOTE, ["23 of 23 cut episodes continue in the next"])],
     inverted_flags: [("ends", WARNING, ["nearly all of the episodes are one step long"])],
     shuffled: [("ends", WARNING, ["nearly all of the episodes are one step long"])],
     wild_return: [("returns", NOTE, ["1 far from the others (episodes 4)"])],
@@ -315,7 +315,8 @@ def inverted_time_limits(given):
 
 
 @pytest.mark.parametrize(
-    "plant, words", [(shuffled, "rows are shuffled"), (inverted_flags, "inverted"), (inverted_time_limits, "inverted")]
+    "plant, words",
+    [(shuffled, "rows seem to be shuffled"), (inverted_flags, "inverted"), (inverted_time_limits, "inverted")],
 )
 def test_why_episodes_last_one_step_is_told(plant, words):
     given = recorded()

@@ -17,7 +17,7 @@ from gymnasium.wrappers import (
 from recordings import flags, recorded
 
 from offpcc.data.checks import env_fit
-from offpcc.data.checks.env_fit import bounds_for, fits, told_of_rewards
+from offpcc.data.checks.env_fit import bounds_for, fits, reward_notices
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.envs.wrappers import DropIndices, PreviousAction
 from offpcc.utils.findings import FAULT, OK
@@ -159,9 +159,9 @@ class Cost(gymnasium.RewardWrapper):
     ],
 )
 def test_wrappers_that_change_rewards_are_told(wrapped, names):
-    notices = told_of_rewards(wrapped(Cart()))
+    notices = reward_notices(wrapped(Cart()))
     if names is None:
         assert not notices
     else:
         (notice,) = notices
-        assert notice.kind == "rewards" and notice.text.startswith(f"{names} of Cart makes rewards other ones in tests")
+        assert notice.kind == "rewards" and notice.text.startswith(f"{names} of Cart changes rewards in tests")

@@ -56,7 +56,7 @@ def test_terminals_that_follow_the_rule_pass_and_those_a_step_early_are_told(bod
     assert finding.level == OK and f"agree with the rule of {name}" in finding.found
     finding = one(recorded(body, drop_last=True), name)
     assert finding.level == WARNING and "dropped last steps" in finding.remedy
-    assert finding.found.startswith(f"terminals that lead to where {name} goes on (")
+    assert finding.found.startswith(f"terminals that lead to a state where {name} continues (")
     assert finding.found.endswith(f": 2 of 2, the first at step {LENGTH - 2}")
 
 
@@ -65,12 +65,12 @@ def test_falls_that_are_no_terminals_are_told(body):
     data = recorded(body)
     data.terminations[:] = False
     finding = one(data, f"{body}-v4")
-    assert finding.level == WARNING and finding.found.startswith(f"steps that lead to where {body}-v4 ends (")
-    assert finding.found.endswith(f"and are no terminals: 2, the first at step {LENGTH - 1}")
+    assert finding.level == WARNING and finding.found.startswith(f"steps that lead to a state where {body}-v4 ends (")
+    assert finding.found.endswith(f"but are not terminals: 2, the first at step {LENGTH - 1}")
     data = recorded(body, falls=(False, False))
     data.observations[7, :2] = FALLEN[body]
     finding = one(data, f"{body}-v4")
-    assert finding.found.endswith("and are no terminals: 1, the first at step 6")
+    assert finding.found.endswith("but are not terminals: 1, the first at step 6")
 
 
 def test_a_task_without_an_end_has_no_terminals():
@@ -78,7 +78,7 @@ def test_a_task_without_an_end_has_no_terminals():
     data = recorded("halfcheetah", falls=(False,) * 3)
     data.terminations[LENGTH - 1] = True
     found = one(data, "HalfCheetah-v4").found
-    assert found.startswith("terminals that lead to where HalfCheetah-v4 goes on (it has no end): 1 of 1")
+    assert found.startswith("terminals that lead to a state where HalfCheetah-v4 continues (it never ends): 1 of 1")
 
 
 def test_positions_alone_and_contact_forces_show_the_rule_too_but_velocities_do_not():

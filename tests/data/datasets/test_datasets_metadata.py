@@ -43,7 +43,7 @@ DEEP = "[" * 60_000  # deeper than a reader of JSON goes
 
 @pytest.mark.parametrize("told", ["", "Flicker", '{"a": 1}', "[1]", "[[]]", "null", DEEP])
 def test_wrappers_that_cannot_be_read_are_refused(told):
-    with pytest.raises(UserError, match=r"mine: metadata/seen_through is .* no list of texts in JSON; mend it, or"):
+    with pytest.raises(UserError, match=r"mine: metadata/seen_through is .* no list of texts in JSON; correct it, or"):
         recorded_wrappers({"seen_through": told}, "mine")
 
 
@@ -54,7 +54,7 @@ def test_wrappers_that_cannot_be_read_are_refused(told):
     "key, read", [("seen_through", recorded_wrappers), ("env", recorded_in), ("env_spec", recorded_in)]
 )
 def test_what_is_no_text_of_reasonable_length_is_refused(key, read, told):
-    with pytest.raises(UserError, match=rf"mine: metadata/{key} is .*(no text|70,000 letters)") as refusal:
+    with pytest.raises(UserError, match=rf"mine: metadata/{key} is .*(not a text|70,000 characters)") as refusal:
         read({key: told}, "mine")
     assert len(refusal.value.message) < 200
 
@@ -85,7 +85,7 @@ def test_the_range_of_actions(low, high, expected):
 @pytest.mark.parametrize("key, other, right", [("action_low", "action_high", [1.0]), ("action_high", "action_low", 0)])
 def test_bounds_that_are_none_are_refused(key, other, right, wrong):
     with pytest.raises(
-        UserError, match=rf"mine: metadata/{key} is .*, not .* numbers?.*; mend it, or leave it out"
+        UserError, match=rf"mine: metadata/{key} is .*, not .* numbers?.*; correct it, or leave it out"
     ) as told:
         action_range({key: wrong, other: right}, "mine")
     assert len(told.value.message) < 250

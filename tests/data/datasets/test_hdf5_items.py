@@ -268,7 +268,9 @@ def test_facts_of_the_size_of_data_are_not_read(path, key):
     with h5py.File(path, "a") as file:
         file.create_dataset(f"metadata/{key}", (20_000,), "f8", chunks=True)
     metadata = read_file(path).metadata
-    with pytest.raises(UserError, match=rf"data\.hdf5: metadata/{key} would be 160,000 bytes, more than 65,536; mend"):
+    with pytest.raises(
+        UserError, match=rf"data\.hdf5: metadata/{key} would be 160,000 bytes, more than 65,536; correct"
+    ):
         facts.get(key, recorded_in)(metadata, "mine")
     assert metadata[key].shape == (20_000,)
 
@@ -277,7 +279,7 @@ def test_bounds_of_actions_of_the_size_of_data_refuse_the_file(path):
     with h5py.File(path, "a") as file:
         file.create_dataset("metadata/action_low", (20_000,), "f8", chunks=True)
         file["metadata/action_high"] = np.ones(1)
-    with pytest.raises(UserError, match="metadata/action_low would be 160,000 bytes, more than 65,536; mend"):
+    with pytest.raises(UserError, match="metadata/action_low would be 160,000 bytes, more than 65,536; correct"):
         read_file(path)
 
 
