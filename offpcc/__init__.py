@@ -66,7 +66,9 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Import on first use, so that `import offpcc` alone, and `--help`, stay fast."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'offpcc' has no attribute {name!r}")
+        from offpcc.config.synonyms import no_attribute
+
+        raise no_attribute("offpcc", name, "module 'offpcc'")
     import importlib
 
     if name == "make":  # D4RL's tasks read their data sets through it

@@ -847,3 +847,14 @@ def test_an_agent_acts_in_several_environments():
         agent.act({"place": seen[0]["place"], "mirrored": 1})
     with pytest.raises(ValueError, match="act got an array, but this agent needs a Dict: mirrored"):
         agent.act(np.zeros(3))
+
+
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_collected_observations_are_learned_from(tmp_path, num_envs):
+    data = offpcc.collect(dict_task.NAME, None, steps=60, num_envs=num_envs)
+    assert data.observation_space == PackedDict(dict_task.DictTarget.observation_space)
+    data.save(tmp_path / "target.hdf5")
+    for recorded_data in (data, tmp_path / "target.hdf5"):
+        learner = offpcc.CREBRAC(dict_task.NAME, dataset=recorded_data, hidden_dims=(8,), buffer={"batch_size": 4})
+        learner.train(num_epochs=1, num_steps_per_epoch=2, num_test_episodes_per_epoch=1)
+        assert learner.loop.num_updates == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import ACTOR_FORMAT
 from offpcc.config.registry import from_specification
+from offpcc.config.synonyms import no_attribute
 from offpcc.config.validation import NumEnvs, check, format_value, rules_of
 from offpcc.core import Memory, Step
 from offpcc.envs.wrappers import ActionScale
@@ -36,6 +37,11 @@ class Agent:
         UserError: the action bounds are unknown, or the space has another number of dimensions than the agent's
             actions.
     """
+
+    if not TYPE_CHECKING:  # type checkers find names that do not exist by themselves
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("agent", name, "the agent")
 
     def __init__(self, algorithm: ActorCritic, action_space: spaces.Box | None = None) -> None:
         if not hasattr(algorithm, "act") or not hasattr(algorithm, "action_space"):

@@ -123,6 +123,7 @@ def collect(
         algorithm = advised(name, played_in, agent)
     print(f"data set {file}", *([f"Minari's {MINARI}{minari}"] if minari else []), sep="\n")
     words = ["--env", name, "--algo", algorithm, "--dataset", str(file)]
+    words += [word for module in modules for word in ("--import", module)]
     print(f"to learn from it:\n  {shlex.join([*program(), *words, '--config', 'configs/offline_quickstart.gin'])}")
     return 0
 

@@ -125,7 +125,8 @@ SYNONYMS: dict[str, Synonym] = {
     "iql_tau": _synonym("IQL.expectile"),
     "weight_temp": _synonym("IQL.beta"),
     "max_weight": _synonym("IQL.max_advantage_weight"),
-    "lam": _synonym("BCQ.lmbda AWAC.temperature"),
+    "lam": _synonym("BCQ.lmbda"),
+    "AWAC.lam": _synonym("AWAC.temperature"),
     "awac_lambda": _synonym("AWAC.temperature"),
     "CRR.beta": _synonym("CRR.temperature"),
     "exp_adv_max": _synonym("AWAC.max_advantage_weight IQL.max_advantage_weight"),
@@ -259,6 +260,39 @@ def option_hint(option: str, known: Sequence[str]) -> str:
         return note
     words = " ".join(f'"{binding}=..."' for binding in bindings)
     return f"hyper-parameters are bindings of gin: --gin {words}{f' ({note})' if note else ''}"
+
+
+# Functions and methods of other libraries: those of `offpcc` itself, of the learner and of the agent.
+_AGENT = "the agent that train returns acts: agent.act(observation)"
+ATTRIBUTES = {
+    "offpcc.evaluate_policy": "offpcc.evaluate(agent, env, episodes=N)",
+    "offpcc.make_vec_env": 'environments={"num_envs": N} of a constructor, such as offpcc.SAC',
+    "offpcc.MDPDataset": "offpcc.Dataset.from_arrays(observations=..., actions=..., ...)",
+    "offpcc.PPO": "offpcc has no on-policy algorithm",
+    "offpcc.DQN": "offpcc has no algorithm for discrete actions",
+    "offpcc.algos": "offpcc.SAC and so on build a learner; offpcc.algorithms has the classes",
+    "learner.learn": "train(num_epochs=N)",
+    "learner.fit": "train(num_epochs=N)",
+    "learner.fit_online": "train(num_epochs=N)",
+    "learner.act": _AGENT,
+    "learner.predict": _AGENT,
+    "learner.evaluate": "offpcc.evaluate(agent, env, episodes=N)",
+    "learner.load": "offpcc.load(FILE)",
+    "agent.predict": "act(observation)",
+    "agent.learn": "an agent only acts; train of the learner that offpcc.SAC or offpcc.build returns",
+}
+
+
+def no_attribute(owner: str, name: str, shown: str) -> AttributeError:
+    """Return the error for an attribute that does not exist, with our name for one of another library.
+
+    Args:
+        owner: "offpcc", "learner" or "agent".
+        name: the attribute.
+        shown: the object in the message.
+    """
+    hint = ATTRIBUTES.get(f"{owner}.{name}", "")
+    return AttributeError(f"{shown} has no attribute {name!r}{f'; in offpcc: {hint}' if hint else ''}")
 
 
 # Our own parameters, given as options.

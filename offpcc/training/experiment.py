@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from gymnasium import spaces
@@ -22,6 +22,7 @@ from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import refuse_unknown
 from offpcc.config.registry import specification
+from offpcc.config.synonyms import no_attribute
 from offpcc.config.validation import (
     Flag,
     Fraction,
@@ -94,6 +95,11 @@ class Experiment:
     config: str = ""  # all values in use, as a gin file that binds them
     asked: tuple[Any, Any] | None = None  # num_epochs and stop_return of the last `train`
     settings: dict[str, Any] = field(default_factory=dict)  # given to `train`, for later calls; see there
+
+    if not TYPE_CHECKING:  # type checkers find names that do not exist by themselves
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("learner", name, "the learner")
 
     def train(
         self,

@@ -20,9 +20,11 @@ from offpcc.algorithms.agent import Agent
 from offpcc.config import loading
 from offpcc.config.gin_files import text_of
 from offpcc.config.validation import Flag, NonnegativeInteger, NumEnvs, PositiveInteger, check, rules_of
+from offpcc.core import PackedDict
 from offpcc.data import Dataset
 from offpcc.data.datasets.columns import Column, as_column
 from offpcc.data.datasets.dataset import DatasetInfo
+from offpcc.data.datasets.dict_columns import PackedRows
 from offpcc.data.recording.hdf5_writer import NUM_WHOLE
 from offpcc.data.recording.metadata import settings_of
 from offpcc.envs.faults import EnvironmentFault
@@ -252,7 +254,7 @@ def collect(
                 if actor is not None and noise is not None:
                     actor.noise = noise
     info = DatasetInfo(str(metadata["env"]), "offpcc.collect", metadata={**metadata, NUM_WHOLE: episodes.num_whole})
-    return Dataset.from_columns(episodes.columns(), info)
+    return Dataset.from_columns(episodes.columns(opened.observation_space), info)
 
 
 COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations", "next_observations")
@@ -307,12 +309,19 @@ class _Episodes:
             self._ended += rows
             self._unfinished[env] = []
 
-    def columns(self) -> dict[str, Column]:
-        """Cut the unfinished episodes, and return all transitions by `COLUMNS`."""
+    def columns(self, space: gymnasium.Space[Any]) -> dict[str, Column]:
+        """Cut the unfinished episodes, and return all transitions by `COLUMNS`; `space` is that of observations."""
         for env in range(len(self._unfinished)):
             self.truncate(env)
         columns = zip(COLUMNS, zip(*self._ended, strict=True), strict=True)
-        return {name: as_column(np.array(values), name) for name, values in columns}
+        arrays = {name: np.array(values) for name, values in columns}
+        if isinstance(space, PackedDict):
+            packed = {name: arrays.pop(name) for name in ("observations", "next_observations")}
+            return {
+                **{name: as_column(array, name) for name, array in arrays.items()},
+                **{name: PackedRows(array, space, []) for name, array in packed.items()},
+            }
+        return {name: as_column(array, name) for name, array in arrays.items()}
 
 
 def _play_side_by_side(

@@ -36,6 +36,7 @@ class UserError(Exception):
 _is_command_line = ContextVar("is_command_line", default=False)
 PYTHON = (  # pattern of a command-line option in a message, and its replacement in Python
     (re.compile(r"""(?<!\S)--gin ("[^"]*"|\S+?)(?=[\s;,)]|$)"""), r"offpcc.configure(FILE, \1)"),
+    (re.compile(r"leave --env out"), "give env=None"),
     (re.compile(r"add --import MODULE, or --config with its import"), "import it first"),
     (re.compile(r"add --import (\S+), or name a config of your own with --config"), r"import \1 first"),
     (re.compile(r"(the same command with |by |and )--resume\b"), r"\1resume=True"),

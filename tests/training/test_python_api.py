@@ -876,3 +876,21 @@ def test_another_environment_of_the_same_functions_name_is_refused_on_resume(tmp
     with pytest.raises(UserError, match=r"made with env_made .*Pendulum-v1\(g=5\.0, .*, but .*Pendulum-v1\(g=10\.0"):
         other = spec(made(max_episode_steps=20, g=10.0), 3)
         fit(other, tmp_path / "run", resume=True, announce=lambda text: None)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: offpcc.evaluate_policy,
+            "module 'offpcc' has no attribute 'evaluate_policy'; in offpcc: offpcc.evaluate(",
+        ),
+        (lambda: offpcc.nonsense, "module 'offpcc' has no attribute 'nonsense'"),
+        (lambda: offpcc.SAC(Drift, **SMALL).learn(1000), "the learner has no attribute 'learn'; in offpcc: train("),
+        (lambda: offpcc.SAC(Drift, **SMALL).nonsense, "the learner has no attribute 'nonsense'"),
+        (lambda: offpcc.Agent(offpcc.SAC(Drift, **SMALL).algorithm).predict(0), "the agent has .*; in offpcc: act"),
+    ],
+)
+def test_methods_of_other_libraries_get_a_hint(call, words):
+    with pytest.raises(AttributeError, match=words.replace("(", r"\(")):
+        call()
