@@ -163,7 +163,7 @@ def test_a_finished_run_whose_checkpoint_is_gone_stays_as_it_is(quick, tmp_path)
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     code, out, _ = quick("sac", "--resume", bindings=["train.num_epochs=4"])
     assert code == 0
-    assert "is finished" in out and "checkpoint.pt is gone" in out
+    assert "is finished" in out and "checkpoint.pt does not exist any more" in out
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
 
 

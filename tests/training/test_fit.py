@@ -402,7 +402,7 @@ def test_a_recording_begins_once_and_in_place(tmp_path):
     experiment = build_run(spec(algo="sac"))
     assert experiment.record(tmp_path / "played.hdf5", 1) is None
     assert experiment.interaction.stores[-1] is experiment.recorder
-    with pytest.raises(UserError, match="is recorded already"):
+    with pytest.raises(UserError, match="are recorded already"):
         experiment.record(tmp_path / "again.hdf5", 1)
     assert len(experiment.interaction.stores) == 2
     experiment.close()

@@ -98,7 +98,7 @@ def test_unlike_bounds_are_told_one_by_one_if_they_are_few():
 def test_actions_outside_are_told():
     outside = [[0.5], [1.5], [-3.0], [1.0], [-1.0], [1.000001]]
     text = told(data(outside))["unknown range"]
-    assert text.startswith("2 of 6 actions lie outside [-1, 1], up to -3, and their range is unknown; tell the")
+    assert text.startswith("2 of 6 actions lie outside [-1, 1], up to -3, and their range is unknown; give the")
     text = told(data(outside), ENV)["clipped"]
     assert text == "1 of 6 actions lie outside [-2, 2], up to -3, and are clipped to it"
     assert "1 of 6 actions lie outside [-2, 2]" in told(data(outside, action_range=(-2, 2)))["clipped"]
