@@ -208,3 +208,10 @@ def test_importing_does_not_wait_for_torch(module):
     code = f"import sys, {module}; print(*sorted({{'torch', 'gymnasium', 'gin', 'numpy'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
     assert done.stdout.split() == []
+
+
+def test_building_does_not_import_the_compiler_of_torch():
+    """It takes a second and 70 MB, and only `compile=True` needs it."""
+    code = "import sys, offpcc; offpcc.build('pendulum-p-v0', 'redac'); print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
+    assert done.stdout.split() == ["False"]

@@ -120,6 +120,7 @@ class Construction:
     reads_next_actions = False  # whether updates need `Batch.next_actions`
     # `offpcc.algorithms.fused` sets the class of the fused update, and the methods that it replaces.
     fused_update: ClassVar[Any] = None
+    uncompiled_losses: ClassVar[tuple[str, ...]] = ()  # losses with second derivatives, which compiled code lacks
     fused_methods: ClassVar[dict[str, Callable[..., Any] | None]]
     stat_names: tuple[str, ...] = ()
     # Of the classes in `ALGORITHMS`: the own name, and the name of the same agent with or without convolutions.

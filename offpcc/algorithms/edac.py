@@ -35,6 +35,7 @@ class EDAC(SACN):
         UserError: there is a single critic.
     """
 
+    uncompiled_losses = ("critic_loss",)
     stat_names = (*SACN.stat_names, "similarity")
 
     def __init__(

@@ -46,7 +46,7 @@ class Execution:
 def compile_losses(agent: Any) -> None:
     """Replace the agent's losses, which are functions of summaries and batch, by compiled ones."""
     for name in loss_names(agent.__class__):
-        if name not in vars(agent):
+        if name not in (*vars(agent), *agent.uncompiled_losses):
             setattr(agent, name, torch.compile(getattr(agent, name)))
 
 

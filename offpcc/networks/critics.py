@@ -50,7 +50,6 @@ class Critics(nn.Module):
         weights = [weight.detach()[:num] for weight in self.net.parameters()]
         return self._values(summary.detach()[:num], action, weights)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # compiled code has no second derivative
     def with_action_gradients(self, summary: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return the Q values of `forward`, and the gradient of each with respect to its action, (N, B, T, A).
 
