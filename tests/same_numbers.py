@@ -124,9 +124,12 @@ def main(verb, file):
     for name in ALGORITHMS:
         for online in (True, False):
             key = f"{name} {'online' if online else 'offline'}"
+            if verb == "compare" and key not in known:
+                print(key, "is not in the record", flush=True)
+                continue
             found[key] = numbers(name, online)
             if verb == "compare":
-                parts = [part for part in found[key] if known.get(key, found[key])[part] != found[key][part]]
+                parts = [part for part in found[key] if known[key][part] != found[key][part]]
                 differ += bool(parts)
                 print(key, f"DIFFERS in {', '.join(parts)}" if parts else "is the same", flush=True)
             else:
