@@ -318,7 +318,7 @@ def test_where_the_checkpoint_is_larger_than_the_memory_the_run_goes_on_from_the
     os.truncate(run_folder(tmp_path) / "checkpoint.pt", 9 * 10**11)  # of holes
     code, out, err = quick("sac", "--resume", bindings=["Checkpoints.every=1", "train.num_epochs=3"])
     assert code == 0, err
-    assert "can take; going on from the one before it, at step 250" in out
+    assert "than the free memory; going on from the one before it, at step 250" in out
 
 
 def _shortened(text):
