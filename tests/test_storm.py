@@ -5,10 +5,10 @@ from storm import kinds, storm, table
 
 
 @pytest.mark.slow
-def test_six_kills(tmp_path):
+def test_ten_kills(tmp_path):
     chosen = [kind for kind in kinds() if kind.name in ("online, memory", "recording itself")]
-    assert storm(chosen, kills=6, seconds=300, seed=1, place=tmp_path), table(chosen)
-    assert sum(kind.kills for kind in chosen) == 6, table(chosen)
+    assert storm(chosen, kills=10, seconds=300, seed=1, place=tmp_path), table(chosen)
+    assert sum(kind.kills for kind in chosen) == 10, table(chosen)
     assert sum(kind.hit.total() for kind in chosen) > 0, "no file was being written when a process was killed"
     assert sum(kind.within for kind in chosen) > 0, "no run was gone on with amid an epoch"
 
