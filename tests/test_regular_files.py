@@ -148,7 +148,8 @@ def cases():
         fitting = [one for one in others if one != "folder" or not is_folder if one != "system" or not passed_over]
         yield (fitting[number % len(fitting)], *row)
     for name in ("run.json", "actor_last.pt"):
-        yield ("folder", f"{RUN}/{name}", RESUME, 2, f"{name} cannot be written (Is a directory): move that file or folder away")
+        words = f"{name} cannot be written (Is a directory): move that file or folder away"
+        yield ("folder", f"{RUN}/{name}", RESUME, 2, words)
     yield ("fifo", f"{NEW}/checkpoint_parts", TRAIN, 2, "checkpoint_parts cannot be written (File exists)")
     yield ("folder", f"{NEW}/curve.png", TRAIN, 0, "the learning curve failed")
 
