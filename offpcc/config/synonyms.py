@@ -263,7 +263,7 @@ def option_hint(option: str, known: Sequence[str]) -> str:
 
 
 # Functions and methods of other libraries: those of `offpcc` itself, of the learner and of the agent.
-_AGENT = "the agent that train returns acts: agent.act(observation)"
+_AGENT = "act(observation) of the agent that train returns"
 ATTRIBUTES = {
     "offpcc.evaluate_policy": "offpcc.evaluate(agent, env, episodes=N)",
     "offpcc.make_vec_env": 'environments={"num_envs": N} of a constructor, such as offpcc.SAC',

@@ -314,14 +314,12 @@ class _Episodes:
         for env in range(len(self._unfinished)):
             self.truncate(env)
         columns = zip(COLUMNS, zip(*self._ended, strict=True), strict=True)
-        arrays = {name: np.array(values) for name, values in columns}
-        if isinstance(space, PackedDict):
-            packed = {name: arrays.pop(name) for name in ("observations", "next_observations")}
-            return {
-                **{name: as_column(array, name) for name, array in arrays.items()},
-                **{name: PackedRows(array, space, []) for name, array in packed.items()},
-            }
-        return {name: as_column(array, name) for name, array in arrays.items()}
+        return {
+            name: PackedRows(np.array(values), space, [])
+            if isinstance(space, PackedDict) and name.endswith("observations")
+            else as_column(np.array(values), name)
+            for name, values in columns
+        }
 
 
 def _play_side_by_side(
