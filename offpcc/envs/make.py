@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.metadata
 import inspect
 import sys
@@ -17,13 +18,14 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
-from offpcc.config.bindings import with_references
+from offpcc.config.bindings import explains_calls, with_references
 from offpcc.config.validation import FOR_NUMBERS, above, check, format_value, has_flags, rules_of, takes_numbers
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import place_in
 from offpcc.envs.rendering import choose_opengl
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.envs.wrappers import EpisodeReturn, Float32Observation, PackedObservation, UnitAction
+from offpcc.envs.wrappers.base import LazyEpisodeReturn
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, format_error, text_of
 from offpcc.utils.foreign import ForeignCall, MisuseError
@@ -31,7 +33,6 @@ from offpcc.utils.paths import import_own
 from offpcc.utils.spaces import PackedDict
 
 OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
-OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score", "ref_min_score", "ref_max_score")
 MOST_WRAPPERS = 50  # a step calls all of them, and Python limits the depth of calls
 LONGEST_TIMEOUT = 1_000_000  # seconds; the limit of the system's clocks is not far above
 Timeout = Annotated[float, above(0.0, LONGEST_TIMEOUT)]
@@ -41,6 +42,10 @@ EnvFunction = Callable[..., gymnasium.Env[Any, Any]]  # makes an environment; a 
 
 class UnsuitableEnvironment(UserError, ValueError):  # noqa: N818 (a property of the environment, as users read it)
     """The environment does not exist, or offpcc cannot learn in it; the message says why and what to do."""
+
+
+class CannotBeDrawn(UnsuitableEnvironment):
+    """The environment exists, but does not have the render mode."""
 
 
 class EnvOptions(NamedTuple):
@@ -85,6 +90,7 @@ def env_options() -> EnvOptions:
     return options._replace(wrappers=with_references(_env_options, "wrappers", options.wrappers))
 
 
+@explains_calls
 def make(
     name: str | EnvFunction,
     *,
@@ -94,7 +100,8 @@ def make(
     timeout: Timeout | None = None,
     scale_actions: bool = False,
     pack_observations: bool | None = None,
-) -> gymnasium.Env[Any, Any]:
+    lazy: bool = False,
+) -> EpisodeReturn:
     """Make the environment `name`, any Gymnasium id or a function that makes it, with the wrappers that agents need.
 
     Observations are float32 vectors, uint8 images, or a Dict (see `offpcc.core.PackedDict`). The `info` of an
@@ -119,9 +126,12 @@ def make(
             `UnitAction`). Algorithms choose such actions, and training sets this.
         pack_observations: Whether to pack Dict observations (see `PackedObservation`), as training does; default: as
             `scale_actions`.
+        lazy: Whether to make the environment at its first reset, or when something of it is needed, such as a space.
+            Until then it is small, and can be sent to another process.
 
     Returns:
-        The environment, wrapped.
+        The environment, wrapped. Its method ``random_action()`` returns a random action, and
+        ``enable_save_replay(path)`` records a video of each episode.
 
     Raises:
         UnsuitableEnvironment: The id is unknown, a package is missing, a space does not suit, or the environment's
@@ -142,6 +152,15 @@ def make(
             f"make.kwargs is {format_value(arguments_given)}; it has to be a dictionary of arguments by name, such as "
             f"{{'max_episode_steps': 100}}"
         )
+    if lazy:
+        own: dict[str, Any] = {
+            "wrappers": wrappers,
+            "kwargs": kwargs,
+            "timeout": timeout,
+            "scale_actions": scale_actions,
+        }
+        own |= {"render_mode": render_mode, "pack_observations": pack_observations}
+        return LazyEpisodeReturn(functools.partial(make, name, **own), timeout)
     given = dict(arguments_given)
     _refuse_flags(gymnasium.make if isinstance(name, str) else name, given)
     if render_mode is not None:  # an environment without rendering may not have the argument
@@ -153,7 +172,7 @@ def make(
         name = env_label(name, env)
     _refuse_flags(type(env.unwrapped), given)
     if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
-        raise UnsuitableEnvironment(
+        raise CannotBeDrawn(
             f"{name} cannot be drawn as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
         )
     for wrap in wrappers:
@@ -176,11 +195,7 @@ def make(
         env = PackedObservation(env) if is_packed else env
     elif env.observation_space.dtype != np.float32 and not is_image:
         env = Float32Observation(env)
-    made = EpisodeReturn(UnitAction(env) if scale_actions else env, timeout)
-    for attribute in OF_RECORDED_TASKS:  # D4RL's users expect these on the outermost wrapper
-        if env.has_wrapper_attr(attribute):
-            setattr(made, attribute, env.get_wrapper_attr(attribute))
-    return made
+    return EpisodeReturn(UnitAction(env) if scale_actions else env, timeout)
 
 
 def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any]:
@@ -247,7 +262,7 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
         )
     _made[id(env.unwrapped)] = env.unwrapped
     if mode is not None and env.render_mode != mode:
-        raise UnsuitableEnvironment(
+        raise CannotBeDrawn(
             f"{label} cannot be drawn as {mode!r}: what it makes has the render_mode {env.render_mode!r}; let it take "
             f"the argument render_mode, and pass it on"
         )
@@ -361,7 +376,7 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
     if isinstance(error, ImportError):
         return UnsuitableEnvironment(f"{name}: {text}; install what is missing, or correct the name")
     if isinstance(error, TypeError) and "render_mode" in (given or ()) and (not arguments or "'render_mode'" in text):
-        return UnsuitableEnvironment(f"{name} cannot be drawn: {text}; give its constructor a render_mode")
+        return CannotBeDrawn(f"{name} cannot be drawn: {text}; give its constructor a render_mode")
     if isinstance(error, TypeError) and arguments:
         return UnsuitableEnvironment(
             f"{name} does not take the arguments {', '.join(arguments)}: {text}; correct make.kwargs"

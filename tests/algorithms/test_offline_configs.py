@@ -245,7 +245,43 @@ def test_which_algorithms_normalise_recorded_observations(file, normalizing, uni
 
 
 def test_there_is_a_test_for_every_variant():
-    assert {file.stem for file in (CONFIGS / "offline").glob("*.gin")} == set(VARIANTS)
+    assert {file.stem for file in (CONFIGS / "offline").glob("*.gin")} == {*VARIANTS, "cql_hopper_di"}
+
+
+DI_ENGINE = {
+    "CQL.num_critics": 2,
+    "CQL.hidden_dims": (256, 256),
+    "ActorCritic.gamma": 0.99,
+    "ActorCritic.polyak": 0.995,
+    "CQL.lr": 3e-4,
+    "CQL.actor_lr": 1e-4,
+    "CQL.alpha": 0.2,
+    "CQL.autotune": False,
+    "CQL.conservative_weight": 5.0,
+    "CQL.num_samples": 10,
+    "CQL.temperature": 1.0,
+    "CQL.lagrange_threshold": None,
+    "CQL.max_q_backup": False,
+    "CQL.backup_entropy": False,
+    "CQL.bc_steps": 0,
+    "CQL.normalize_observations": False,
+    "ActorCritic.reward_scale": 1.0,
+    "ReplayBuffer.batch_size": 256,
+}
+
+
+def test_the_values_in_use_are_those_of_di_engines_config(unit_file):
+    """Its hopper_medium_cql_default_config, and the defaults of its CQL, one by one."""
+    loading.load("offline/cql_hopper_di.gin", [])
+    learner = build(None, "cql", dataset=unit_file)
+    used = loading.plain_values(learner.config)
+    assert {name: eval(used[name]) for name in DI_ENGINE} == DI_ENGINE
+    agent, training = learner.algorithm, learner.spec.training
+    assert agent.normalization is None and not agent.multiplier.learned_parameters()
+    assert float(agent.temperature()) == pytest.approx(0.2) and not agent.temperature.learned_parameters()
+    assert training["num_epochs"] * training["num_steps_per_epoch"] == 30_000
+    assert (training["num_steps_per_epoch"], training["num_test_episodes_per_epoch"]) == (500, 8)
+    assert (training["num_test_envs"], training["stop_return"]) == (8, 6000.0)
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name.endswith("antmaze")])

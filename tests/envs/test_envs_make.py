@@ -1,9 +1,11 @@
 """Making environments by name, and the one line that says why one does not suit."""
 
+import pickle
 import sys
 
 import gin
 import gymnasium
+import imageio.v2 as imageio
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Tuple
@@ -351,3 +353,74 @@ def test_what_is_bound_does_not_change_make():
     bound = offpcc.RunSpec.make("Pendulum-v1", "sac").make_env()
     assert bound.observation_space.shape == (2,)
     assert (bound.timeout, bound.unwrapped.g, bound.spec.max_episode_steps) == (3.0, 5.0, 7)
+
+
+# What DI-engine's users call ------------------------------------------------------------------------------------------
+
+
+def play(env, seed=0):
+    """Play an episode at random as DI-engine's users do; return its number of steps and its return."""
+    env.reset(seed=seed)
+    for step in range(1, 1000):
+        _, _, terminated, truncated, info = env.step(env.random_action())
+        if terminated or truncated:
+            return step, info["final_eval_reward"]
+    raise AssertionError
+
+
+def test_random_actions_are_in_the_space_and_repeat_with_its_seed():
+    env = make("pendulum-v0")
+    drawn = []
+    for _ in range(2):
+        env.action_space.seed(3)
+        drawn.append([env.random_action() for _ in range(5)])
+    assert np.array_equal(*drawn) and len(np.unique(drawn)) == 5
+    assert all(env.action_space.contains(action) for action in drawn[0])
+
+
+def test_a_lazy_environment_is_made_at_its_first_reset(tmp_path):
+    made = []
+
+    def function(render_mode=None):
+        made.append(render_mode)
+        return gymnasium.make("pendulum-v0", render_mode=render_mode, max_episode_steps=7)
+
+    env = make(function, lazy=True, scale_actions=True)
+    assert made == [] and str(env) == "<an environment that is not made yet>"
+    env.close()  # nothing to close
+    assert made == []
+    env.reset(seed=1)
+    assert made == [None] and env.action_space == Box(-1, 1, (1,), np.float32)
+    assert play(env)[0] == 7 and len(made) == 1
+    assert isinstance(env.unwrapped, type(gymnasium.make("pendulum-v0").unwrapped)) and "Pendulum" in str(env)
+    env.close()
+    lazy, eager = make("pendulum-v0", lazy=True), make("pendulum-v0")
+    for one in (lazy, eager):
+        one.action_space.seed(1)
+    assert play(lazy) == play(eager)
+    packed = pickle.loads(pickle.dumps(make("pendulum-v0", lazy=True, kwargs={"max_episode_steps": 5})))
+    assert play(packed)[0] == 5
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_a_video_of_each_episode_is_written_when_the_episode_ends(tmp_path, lazy):
+    given = {"lazy": True} if lazy else {"render_mode": "rgb_array"}
+    env = make("pendulum-v0", kwargs={"max_episode_steps": 4}, **given)
+    env.enable_save_replay(tmp_path / "video")
+    for number in (1, 2):
+        play(env)
+        assert sorted(file.name for file in (tmp_path / "video").iterdir()) == [
+            f"episode_{one}.mp4" for one in range(1, number + 1)
+        ]
+    with imageio.get_reader(tmp_path / "video" / "episode_2.mp4") as reader:
+        assert len(list(reader.iter_data())) == 5  # the first observation, and one after each step
+    env.reset()
+    env.step(env.random_action())
+    env.close()
+    with imageio.get_reader(tmp_path / "video" / "episode_3.mp4") as reader:
+        assert len(list(reader.iter_data())) == 2
+
+
+def test_videos_need_pictures():
+    with pytest.raises(UserError, match=r"need the render_mode 'rgb_array', but .* None; make it by .*lazy=True"):
+        make("pendulum-v0").enable_save_replay("video")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
@@ -12,7 +15,12 @@ from gymnasium.utils import RecordConstructorArgs
 
 from offpcc.envs.aliases import Array, Info
 from offpcc.envs.faults import SPACE, UnfitError, kind_of
+from offpcc.utils.errors import UserError
+from offpcc.utils.paths import as_path, check_folder
 from offpcc.utils.spaces import PackedDict
+from offpcc.utils.video import video
+
+OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score", "ref_min_score", "ref_max_score")  # of D4RL's environments
 
 
 def box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) -> Box:
@@ -23,7 +31,12 @@ def box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) -> 
     """
     if not isinstance(space, Box) or (num_axes is not None and len(space.shape) != num_axes):
         wanted = "a Box" if num_axes is None else f"a Box with {num_axes} axis"
-        raise ValueError(f"{type(wrapper).__name__} needs {wanted}, not {space}; flatten or convert it first")
+        remedy = "flatten or convert it first"
+        if isinstance(space, Dict):
+            remedy = (
+                "change its entries by a gymnasium.ObservationWrapper of your own, or choose some by FilterObservation"
+            )
+        raise ValueError(f"{type(wrapper).__name__} needs {wanted}, not {space}; {remedy}")
     return space
 
 
@@ -120,6 +133,44 @@ class UnitAction(gym.ActionWrapper[Any, Array, Array], RecordConstructorArgs):
         return self._scale.stretch(np.asarray(action, dtype=np.float32))
 
 
+class SaveReplay(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Records a video of each episode, `<folder>/episode_<number>.mp4`; it is complete when the episode ends.
+
+    Args:
+        env: An environment with the render mode "rgb_array".
+        folder: The folder of the videos.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], folder: Path) -> None:
+        RecordConstructorArgs.__init__(self, folder=folder)
+        gym.Wrapper.__init__(self, env)
+        self.folder, self.number, self._open = folder, 0, ExitStack()
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Start an episode and its video."""
+        self._open.close()
+        started = self.env.reset(seed=seed, options=options)
+        self.number += 1
+        self.folder.mkdir(parents=True, exist_ok=True)
+        fps = round(self.env.metadata.get("render_fps") or 30)
+        self._add = self._open.enter_context(video(self.folder / f"episode_{self.number}.mp4", fps))
+        self._add(self.env.render())
+        return started
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
+        """Take an environment step and add its picture; write the video at the episode's end."""
+        result = self.env.step(action)
+        self._add(self.env.render())
+        if result[2] or result[3]:
+            self._open.close()
+        return result
+
+    def close(self) -> None:
+        """Write the video of an unfinished episode, and close the environment."""
+        self._open.close()
+        super().close()
+
+
 class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Puts the return and the length of an episode into the `info` of its last step.
 
@@ -137,6 +188,30 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.timeout = timeout
         self._return, self._length = 0.0, 0
 
+    def __getattr__(self, name: str) -> Any:
+        """Return what D4RL's users expect on the outermost wrapper, such as `get_dataset`."""
+        if name in OF_RECORDED_TASKS:
+            return self.env.get_wrapper_attr(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def random_action(self) -> Any:
+        """Return a random action; ``env.action_space.seed(N)`` makes the sequence of actions repeatable."""
+        return self.action_space.sample()
+
+    def enable_save_replay(self, replay_path: str | Path = "./video") -> None:
+        """Record a video of each episode from the next reset on, `<replay_path>/episode_<number>.mp4`.
+
+        Raises:
+            UserError: the environment was made without ``render_mode="rgb_array"``, or the folder cannot be written.
+        """
+        if self.env.render_mode != "rgb_array":
+            raise UserError(
+                f"videos need the render_mode 'rgb_array', but the environment has {self.env.render_mode!r}; make it "
+                f'by offpcc.make(NAME, render_mode="rgb_array") or offpcc.make(NAME, lazy=True)'
+            )
+        check_folder(folder := as_path(replay_path, "replay_path"), "replay_path")
+        self.env = SaveReplay(self.env.env if isinstance(self.env, SaveReplay) else self.env, folder)
+
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Start an episode and reset the sums."""
         self._return, self._length = 0.0, 0
@@ -150,6 +225,45 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if terminated or truncated:
             info = {**info, "final_eval_reward": self._return, "episode_length": self._length}
         return observation, reward, terminated, truncated, info
+
+
+class LazyEpisodeReturn(EpisodeReturn):
+    """`EpisodeReturn` whose environment is made at its first reset, or when something of it is needed.
+
+    Args:
+        make: Makes the environment, as `EpisodeReturn`; takes a ``render_mode``.
+        timeout: See `EpisodeReturn`.
+    """
+
+    def __init__(self, make: Callable[..., EpisodeReturn], timeout: float | None = None) -> None:
+        self._make = make
+        self._made: gym.Env[Any, Any] | None = None
+        super().__init__(gym.Env(), timeout)  # which the property below replaces
+
+    @property
+    def env(self) -> gym.Env[Any, Any]:
+        """The environment."""
+        if self._made is None:
+            self._made = self._make().env
+        return self._made
+
+    @env.setter
+    def env(self, env: gym.Env[Any, Any]) -> None:
+        self._made = None if type(env) is gym.Env else env
+
+    def __str__(self) -> str:
+        return "<an environment that is not made yet>" if self._made is None else f"<{type(self).__name__}{self._made}>"
+
+    def enable_save_replay(self, replay_path: str | Path = "./video") -> None:
+        """See `EpisodeReturn`; an environment that is not made yet gets the render mode by itself."""
+        if self._made is None:
+            self._make = partial(self._make, render_mode="rgb_array")
+        super().enable_save_replay(replay_path)
+
+    def close(self) -> None:
+        """Close the environment, if it was made."""
+        if self._made is not None:
+            super().close()
 
 
 def action_bounds(env: gym.Env[Any, Any]) -> tuple[Array, Array]:

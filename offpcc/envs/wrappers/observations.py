@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, SupportsFloat
 
 import gin
 import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers as gymnasiums
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict
 from gymnasium.utils import RecordConstructorArgs
 
 from offpcc.config.validation import MOST_PARTS, NumParts, check, rules_of
@@ -66,15 +66,15 @@ class DropIndices(KeepIndices):
 
 
 @gin.configurable(denylist=["env"])
-class Flicker(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
+class Flicker(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     """Replaces the whole observation with zeros at random (Hausknecht & Stone 2015, arXiv:1507.06527, section 5).
 
     Args:
-        env: An environment whose observation is a Box.
-        probability: Probability of zeros, at each step and reset.
+        env: An environment whose observation is a Box, or a Dict of such spaces.
+        probability: Probability of zeros, at each step and reset; of a Dict, all entries become zeros together.
 
     Raises:
-        ValueError: `probability` is not in [0, 1], or the observation is not a Box.
+        ValueError: `probability` is not in [0, 1], or an observation is not a Box.
     """
 
     def __init__(self, env: gym.Env[Any, Any], probability: float) -> None:
@@ -83,12 +83,23 @@ class Flicker(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
         if not 0.0 <= probability <= 1.0:
             raise ValueError(f"probability must be from 0 to 1, not {probability}")
         self._probability = probability
-        space = box(env.observation_space, self)
-        self.observation_space = Box(np.minimum(space.low, 0), np.maximum(space.high, 0), dtype=space.dtype.type)
+        self.observation_space = self._with_zeros(env.observation_space)
 
-    def observation(self, observation: Array) -> Array:
+    def _with_zeros(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        if isinstance(space, Dict):
+            return Dict({key: self._with_zeros(part) for key, part in space.items()})
+        bounds = box(space, self)
+        return Box(np.minimum(bounds.low, 0), np.maximum(bounds.high, 0), dtype=bounds.dtype.type)
+
+    def observation(self, observation: Any) -> Any:
         """Return `observation` or zeros."""
-        return np.zeros_like(observation) if self.np_random.random() < self._probability else observation
+        return _zeros(observation) if self.np_random.random() < self._probability else observation
+
+
+def _zeros(observation: Any) -> Any:
+    if isinstance(observation, Mapping):
+        return {key: _zeros(part) for key, part in observation.items()}
+    return np.zeros_like(observation)
 
 
 @gin.configurable(denylist=["env"])
