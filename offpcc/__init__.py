@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from offpcc.training.constructors import *  # noqa: F403
     from offpcc.training.experiment import build, configure
     from offpcc.training.fit import fit
-    from offpcc.training.results import collect, evaluate, load_run, plot
+    from offpcc.training.results import check, collect, evaluate, load_run, plot
     from offpcc.training.spec import RunSpec
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "RunSpec",
     "__version__",
     "build",
+    "check",
     "collect",
     "configurable",
     "configure",
@@ -57,7 +58,7 @@ _HOMES = {
     "fit": "offpcc.training.fit",
     "load": "offpcc.training.checkpoint",
     "make": "offpcc.envs.make",
-    **dict.fromkeys(("collect", "evaluate", "load_run", "plot"), "offpcc.training.results"),
+    **dict.fromkeys(("check", "collect", "evaluate", "load_run", "plot"), "offpcc.training.results"),
     "qlearning_dataset": "offpcc.data.datasets.load",
     **dict.fromkeys(NAMES, "offpcc.training.constructors"),
 }

@@ -24,6 +24,7 @@ from offpcc.data.checks.check import examine
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import guarded
 from offpcc.envs.make import UnsuitableEnvironment, make
+from offpcc.envs.wrappers import DropIndices, Flicker
 from offpcc.networks import Convolutional, InputShape, Recurrent
 from offpcc.networks.encoders import Inputs
 from offpcc.training.fit import fit
@@ -748,6 +749,43 @@ def test_wrappers_see_the_dict():
     gymnasium_filter = gymnasium.wrappers.FilterObservation
     env = make(dict_task.NAME, wrappers=[lambda env: gymnasium_filter(env, ["camera", "place"])], scale_actions=True)
     assert set(env.observation_space.entries) == {"camera", "place"}
+
+
+def test_flicker_hides_all_entries_together():
+    env = Flicker(gymnasium.wrappers.FilterObservation(dict_task.DictTarget(), ["camera", "place"]), 0.5)
+    env.reset(seed=1)
+    hidden = []
+    for _ in range(40):
+        seen, *_ = env.step(np.zeros(2, np.float32))
+        assert env.observation_space.contains(seen)
+        hidden.append([not part.any() for part in seen.values()])
+    assert sorted(set(map(tuple, hidden))) == [(False, False), (True, True)]
+    with pytest.raises(UserError, match=r"Flicker needs a Box, not Discrete"):
+        make(dict_task.NAME, wrappers=[lambda env: Flicker(env, 0.5)])
+    with pytest.raises(
+        UserError, match=r"DropIndices needs a Box .*gymnasium.ObservationWrapper of your own, or choose"
+    ):
+        make(dict_task.NAME, wrappers=[lambda env: DropIndices(env, [0])])
+
+
+def test_the_space_of_a_file_can_be_given(tmp_path):
+    space = dict_task.DictTarget.observation_space
+    data = offpcc.Dataset.from_episodes(played(), observation_space=space)
+    columns = {
+        f"observations/{key}": np.concatenate([one["observations"][key][:-1] for one in played()]) for key in space
+    }
+    facts = {key: np.concatenate([one[key] for one in played()]) for key in ("actions", "rewards")}
+    ends = {"terminals": np.zeros(300, bool), "timeouts": np.arange(300) % 10 == 9}
+    np.savez(tmp_path / "own.npz", **columns, **facts, **ends)
+    read = offpcc.data.load(tmp_path / "own.npz", observation_space=space)
+    np.testing.assert_array_equal(read.observations, data.observations)
+    assert not [notice for notice in read.notices if notice.kind == "whole numbers"]
+    read.save(tmp_path / "whole.hdf5")
+    again = offpcc.data.load(tmp_path / "whole.hdf5")
+    assert again.observation_space.is_like(data.observation_space)
+    np.savez(tmp_path / "flat.npz", observations=np.zeros((300, 2)), **facts, **ends)
+    with pytest.raises(UserError, match=r"flat.npz: observations are no group of entries; leave observation_space out"):
+        offpcc.data.load(tmp_path / "flat.npz", observation_space=space)
 
 
 @pytest.mark.slow

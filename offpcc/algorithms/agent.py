@@ -110,6 +110,11 @@ class Agent:
             UserError: the previous reward is missing, or the action is NaN or infinite.
             ValueError: the observation or `is_first` has another shape than it should.
         """
+        if isinstance(observation, tuple) and observation and isinstance(observation[-1], Mapping):
+            call = "observation, info = env.reset()"
+            if len(observation) > 2:
+                call = "observation, reward, terminated, truncated, info = env.step(action)"
+            raise ValueError(f"act got all that the environment returns, but needs its observation: {call}")
         rows, packed = len(self._is_first), getattr(self.algorithm, "packed", None)
         if isinstance(observation, Mapping):
             if packed is None:
@@ -185,14 +190,41 @@ class Agent:
 
         Args:
             file: an actor file, such as `actor_best.pt` in a run's folder.
-            device: device of the networks.
+            device: device of the networks; "auto" for CUDA if it is available, else the CPU.
             action_space: see `Agent`; default: the one in the file, from training.
 
         Raises:
             UserError: the file cannot be read, names an unknown class, or is from an older offpcc and has no action
                 bounds.
         """
-        return cls(load_actor(as_path(file, "file"), device), action_space)
+        return cls(load_actor(as_path(file, "file"), check_device(device, "device")), action_space)
+
+
+def check_device(name: str | torch.device, option: str) -> torch.device:
+    """Return the named device.
+
+    Args:
+        name: the name; "auto" for CUDA if it is available, else the CPU.
+        option: what gave the name, for messages.
+
+    Raises:
+        UserError: the device does not exist.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("offpcc runs on cpu and cuda")
+        if device.type == "cpu" and device.index:
+            raise RuntimeError("there is one cpu, whatever its cores")
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise UserError(
+            f"{option} {name} cannot be used here ({str(error).splitlines()[0]}); choose cpu"
+            + (f" or cuda:0 to cuda:{torch.cuda.device_count() - 1}" if torch.cuda.is_available() else "")
+        ) from error
+    return device
 
 
 def save_actor(algorithm: ActorCritic, file: Path) -> None:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import gin
 
 from offpcc.config import gin_private
 from offpcc.config.limits import DEEPEST, MOST_VALUES, parts_of, too_deep, too_many
-from offpcc.config.synonyms import binding_hint
+from offpcc.config.synonyms import argument_hint, binding_hint
 from offpcc.config.validation import FOR_NUMBERS, format_value, has_flags, takes_numbers
 from offpcc.utils.errors import UserError
 
 COMMAND_LINE = "--gin"
 GIN = "gin"  # gin's own module
 MACRO, CONSTANT = f"{GIN}.macro", f"{GIN}.constant"
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # Arguments that launch.py and the library pass, by base class; gin sets only hyper-parameters.
 PASSED = {
@@ -110,8 +113,29 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Collection[str]) -> 
     """
     for name in given:
         if name not in known:
-            hint = binding_hint(name, [owner], known) or nearest(name, known)
+            hint = argument_hint(name, [owner], known) or nearest(name, known)
             raise UserError(f"{owner} takes no argument {name!r}; {hint}")
+
+
+def explains_calls(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Decorate a function: a call with wrong arguments raises a `UserError` with the right ones, and no TypeError."""
+    signature, name = inspect.signature(function), function.__name__
+    declared = [one for one in signature.parameters.values() if one.name != "cls"]
+    in_order = [one.name for one in declared if one.kind is one.POSITIONAL_OR_KEYWORD]
+    by_name = [f"{one.name}=..." for one in declared if one.kind is one.KEYWORD_ONLY]
+
+    @functools.wraps(function)
+    def explained(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            refuse_unknown(name, kwargs, [one.name for one in declared])
+            rest = f"by name: {name}({', '.join(by_name[:5])})"
+            advice = f"give {', '.join(in_order)}, and the others {rest}" if in_order else f"give all {rest}"
+            raise UserError(f"{name}: {error}; {advice}") from None
+        return function(*args, **kwargs)
+
+    return explained
 
 
 def unknown_configurable(where: str, selector: str) -> UserError:

@@ -16,14 +16,16 @@ class Synonym(NamedTuple):
     Attributes:
         bindings: names in gin, such as ``ActorCritic.lr``; none if there is no counterpart.
         note: how the values are related, or why there is no counterpart.
+        python: the note for an argument in Python, if it is another one.
     """
 
     bindings: tuple[str, ...]
     note: str = ""
+    python: str | None = None
 
 
-def _synonym(bindings: str, note: str = "") -> Synonym:
-    return Synonym(tuple(bindings.split()), note)
+def _synonym(bindings: str, note: str = "", python: str | None = None) -> Synonym:
+    return Synonym(tuple(bindings.split()), note, python)
 
 
 _LR = _synonym("ActorCritic.lr")
@@ -36,9 +38,10 @@ _LENGTH = _synonym(
 _CAPACITY = _synonym(
     "ReplayBuffer.capacity RecurrentReplayBuffer.capacity",
     "the second is for agents with memory, and counts episodes, not steps",
+    "for agents with memory, it counts episodes, not steps",
 )
 _BATCH_SIZE = _synonym(
-    "ReplayBuffer.batch_size RecurrentReplayBuffer.batch_size", "the second is for agents with memory"
+    "ReplayBuffer.batch_size RecurrentReplayBuffer.batch_size", "the second is for agents with memory", ""
 )
 _UPDATES = _synonym("train.updates_per_step", "updates_per_step = gradient_steps / train_freq")
 _UPDATE_EVERY = _synonym("train.update_every", "updates_per_step counts updates per environment step, not per round")
@@ -54,7 +57,11 @@ _TESTS = _synonym("train.num_test_episodes_per_epoch")
 _TEST_EVERY = _synonym("train.num_steps_per_epoch", "there is a test after each epoch")
 _NUM_ENVS = _synonym("environments.num_envs")
 _NORMALIZE = _synonym("ActorCritic.normalize_observations")
-_SEED = _synonym("", "the run id is the seed: --run_id on the command line, seed=... in Python")
+_SEED = _synonym(
+    "",
+    "the run id is the seed: --run_id on the command line, seed=... in Python",
+    "in offpcc that is seed of offpcc.SAC",
+)
 _NONE = _synonym("", "offpcc has no counterpart")
 
 # By the name in other libraries. A name with a class, such as TD3BC.alpha, is for this class and its children.
@@ -160,12 +167,15 @@ SYNONYMS: dict[str, Synonym] = {
     "save_freq": _synonym("Checkpoints.every_steps"),
     "checkpoint_freq": _synonym("Checkpoints.every_steps"),
     "IQL.temperature": _synonym("IQL.beta", "beta multiplies the advantage in the weights of the actor"),
-    "max_episode_steps": _synonym("make.kwargs", 'as in make.kwargs = {"max_episode_steps": 200}'),
+    "max_episode_steps": _synonym(
+        "make.kwargs", 'as in make.kwargs = {"max_episode_steps": 200}', 'as in {"max_episode_steps": 200}'
+    ),
     "env_kwargs": _synonym("make.kwargs"),
     "env_wrapper": _synonym("make.wrappers"),
     "n_frames": _synonym("Concatenate.num", "with make.wrappers = [@Concatenate]; or choose a memory, such as rsac"),
     "frame_stack": _synonym("Concatenate.num", "with make.wrappers = [@Concatenate]; or choose a memory, such as rsac"),
     "callback": _synonym("build.callbacks"),
+    "policy": _synonym("", "the algorithm's name says what its networks read: sac vectors, csac images, rsac a memory"),
     "seed": _SEED,
     "random_seed": _SEED,
 }
@@ -226,11 +236,7 @@ def binding_hint(name: str, families: Collection[str] = (), known: Collection[st
         families: names of the class that was given with it, and of its base classes, the class first.
         known: the parameters that this class has.
     """
-    keys = [*(f"{family}.{name}" for family in families), name]
-    found = next((SYNONYMS[key] for key in keys if key in SYNONYMS), None)
-    if found is None:
-        found = Synonym(OWN.get(name, ()))
-    owner = next(iter(families), "")
+    found, owner = _find(name, families), next(iter(families), "")
     own = [binding for binding in found.bindings if owner and binding.rpartition(".")[2] in known]
     of_owner = [f"{owner}.{binding.rpartition('.')[2]}" for binding in own]
     others = [binding for binding in found.bindings if binding not in own]
@@ -240,6 +246,48 @@ def binding_hint(name: str, families: Collection[str] = (), known: Collection[st
     if not ours:
         return found.note
     return f"in offpcc that is {' and '.join(ours)}{f' ({found.note})' if found.note else ''}"
+
+
+def _find(name: str, families: Collection[str]) -> Synonym:
+    keys = [*(f"{family}.{name}" for family in families), name]
+    found = next((SYNONYMS[key] for key in keys if key in SYNONYMS), None)
+    return Synonym(OWN.get(name, ())) if found is None else found
+
+
+def argument_hint(name: str, families: Collection[str] = (), known: Collection[str] = ()) -> str:
+    """Return a hint for an argument of another library in Python, with Python's arguments; "" if there is none.
+
+    Args:
+        name: the unknown argument, such as ``learning_rate``.
+        families: see `binding_hint`; or the name of the function.
+        known: the arguments that the function has.
+    """
+    if (ours := ARGUMENTS.get(name)) in known:
+        return f"in offpcc that is {ours}"
+    found = _find(name, families)
+    arguments = [_argument(binding, known) for binding in found.bindings]
+    note = found.note if found.python is None else found.python
+    if not arguments:
+        return note
+    return f"in offpcc that is {' and '.join(dict.fromkeys(arguments))}{f' ({note})' if note else ''}"
+
+
+def _argument(binding: str, known: Collection[str]) -> str:
+    """Return what sets a gin parameter in Python: an argument, or a call."""
+    owner, name = binding.split(".")
+    if name in known:
+        return name
+    if owner == "train":
+        return f"train({name}=...)"
+    if owner in ("environments", "ReplayBuffer", "RecurrentReplayBuffer"):
+        return f'{"environments" if owner == "environments" else "buffer"}={{"{name}": ...}}'
+    if owner in ("make", "dataset", "Checkpoints", "Recurrent", "Concatenate"):
+        return f'offpcc.configure(None, "{binding} = ...")'
+    if "algorithm" in known:
+        return f'algorithm={{"{name}": ...}}'
+    return (
+        f"{name} of offpcc.{ {'ActorCritic': 'SAC', 'DeterministicPolicy': 'TD3', 'build': 'SAC'}.get(owner, owner) }"
+    )
 
 
 def option_hint(option: str, known: Sequence[str]) -> str:
@@ -261,6 +309,22 @@ def option_hint(option: str, known: Sequence[str]) -> str:
     words = " ".join(f'"{binding}=..."' for binding in bindings)
     return f"hyper-parameters are bindings of gin: --gin {words}{f' ({note})' if note else ''}"
 
+
+# Arguments of functions, such as `offpcc.evaluate` and `Dataset.from_arrays`, in other libraries, and ours.
+ARGUMENTS = {
+    **dict.fromkeys(("n_eval_episodes", "eval_episodes", "n_episodes", "num_episodes", "n_trials"), "episodes"),
+    **dict.fromkeys(("total_timesteps", "n_steps", "num_steps"), "steps"),
+    **dict.fromkeys(("model", "algo", "actor"), "agent"),
+    **dict.fromkeys(("n_envs", "num_environments"), "num_envs"),
+    **dict.fromkeys(("states", "obs", "observation"), "observations"),
+    **dict.fromkeys(("next_states", "next_obs", "next_observation"), "next_observations"),
+    **dict.fromkeys(("dones", "done", "terminated"), "terminations"),
+    "eval_env": "env",
+    "environment": "env",
+    "truncated": "truncations",
+    "file_path": "file",
+    "path": "file",
+}
 
 # Functions and methods of other libraries: those of `offpcc` itself, of the learner and of the agent.
 _AGENT = "act(observation) of the agent that train returns"

@@ -299,7 +299,8 @@ def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: s
     if data.discrete_actions:
         raise UserError(
             f"{called}: its actions are whole numbers, which seem to be choices, and agents for continuous control "
-            f"cannot learn from them; if they are not choices, bind dataset.action_range"
+            f"cannot learn from them; if they are not choices, bind dataset.action_range (in Python: "
+            f"from_arrays(action_range=...))"
         )
     recorded = data.actions.shape[1]
     wanted = recorded if env is None else int(np.prod(env.action_space.shape or (1,)))

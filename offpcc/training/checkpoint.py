@@ -344,7 +344,7 @@ def load(
     remedy = "give the environment and the data that it learned from"
     with (
         closed_on_failure(experiment),
-        torch_settings(torch.device(device), threads),
+        torch_settings(experiment.algorithm.device, threads),
         _explain_misfit(content, path, experiment, {"chunks": []}, remedy),
     ):
         for message in _load(content, experiment):

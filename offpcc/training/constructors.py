@@ -241,10 +241,17 @@ def _constructor(short: str, cls: type[ActorCritic]) -> Constructor:
     taken = [one for key, one in inspect.signature(build).parameters.items() if key not in ("algo", "algorithm")]
     options = {one.name for one in taken}
 
-    def construct(env: Any = None, **given: Any) -> Experiment:
+    def construct(env: Any = None, *others: Any, **given: Any) -> Experiment:
+        if others or (isinstance(env, str) and env.endswith("Policy")):
+            from offpcc.utils.errors import UserError
+
+            raise UserError(
+                f'{name} takes the environment, and all others by name, as in offpcc.{name}("pendulum-v0", lr=3e-4). '
+                f"There is no policy to choose: offpcc.SAC sees vectors, offpcc.CSAC images; offpcc.RSAC has a memory"
+            )
         arguments = {key: value for key, value in given.items() if key not in options}
         for key in arguments.keys() - known:
-            _refuse(name, key, known | options)
+            _refuse(cls, key, known | options)
         return build(env, short, algorithm=arguments, **{key: given[key] for key in given.keys() & options})
 
     construct.__name__ = construct.__qualname__ = name
@@ -270,19 +277,20 @@ def _declared(cls: type[ActorCritic]) -> dict[str, inspect.Parameter]:
     return found
 
 
-def _refuse(owner: str, name: str, known: set[str]) -> None:
+def _refuse(cls: type[ActorCritic], name: str, known: set[str]) -> None:
     """Raise for an argument that does not exist; name what takes it, or the nearest right names.
 
     Raises:
         UserError: always.
     """
     from offpcc.config.bindings import nearest, parameters
-    from offpcc.config.synonyms import binding_hint
+    from offpcc.config.synonyms import argument_hint
     from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
     from offpcc.envs.vector.local import environments
     from offpcc.training.run_fns import TRAIN_SETTINGS
     from offpcc.utils.errors import UserError
 
+    owner = cls.__name__
     if name in TRAIN_SETTINGS:
         advice = f"train takes it: {owner}(...).train({name}=...)"
     elif name in parameters(environments):
@@ -290,5 +298,5 @@ def _refuse(owner: str, name: str, known: set[str]) -> None:
     elif name in parameters(ReplayBuffer) | parameters(RecurrentReplayBuffer):
         advice = f'give it to the buffer: buffer={{"{name}": ...}}'
     else:
-        advice = binding_hint(name, [owner], known) or nearest(name, sorted(known))
+        advice = argument_hint(name, [one.__name__ for one in cls.__mro__], known) or nearest(name, sorted(known))
     raise UserError(f"{owner} takes no argument {name!r}; {advice}")

@@ -20,7 +20,7 @@ from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
-from offpcc.config.bindings import refuse_unknown
+from offpcc.config.bindings import explains_calls, refuse_unknown
 from offpcc.config.registry import specification
 from offpcc.config.synonyms import no_attribute
 from offpcc.config.validation import (
@@ -76,7 +76,7 @@ def configure(file: str | Path | None = None, *bindings: str) -> None:
     loading.load(file, bindings, given_in=loading.IN_PYTHON)
 
 
-@dataclass
+@dataclass(repr=False)
 class Experiment:
     """The parts of a run and its state."""
 
@@ -101,6 +101,14 @@ class Experiment:
         def __getattr__(self, name: str) -> Any:
             raise no_attribute("learner", name, "the learner")
 
+    def __repr__(self) -> str:
+        modules = [part for part in vars(self.algorithm).values() if isinstance(part, torch.nn.Module)]
+        learned = [one.numel() for one in torch.nn.ModuleList(modules).parameters() if one.requires_grad]
+        return (
+            f"<learner {self.title}: {type(self.algorithm).__name__} with {sum(learned):,} parameters on "
+            f"{self.algorithm.device}, {self.loop.epoch:,} epochs trained>"
+        )
+
     def train(
         self,
         logger: Logger | None = None,
@@ -118,7 +126,7 @@ class Experiment:
             callbacks: see `run_fns.train`; called after those given to `build`.
             settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec, also
                 in later calls, except ``num_epochs`` and ``stop_return``. If num_epochs is neither given nor bound, it
-                is `DEFAULT_EPOCHS`, and a line says so.
+                is that of the last call; in the first call it is `DEFAULT_EPOCHS`, and a line says so.
 
         Raises:
             NonFiniteError: an update met NaN or infinity.
@@ -130,13 +138,15 @@ class Experiment:
             raise UserError(f"train got {logger!r} for a logger; for the length of a run, give num_epochs=N")
         if not isinstance(callbacks, list | tuple):
             raise UserError(f"train.callbacks is {format_value(callbacks)}; it has to be a list, such as [callback]")
-        refuse_unknown("train", settings, TRAIN_SETTINGS)
+        refuse_unknown("train", settings, [*TRAIN_SETTINGS, "callbacks"])
         check_settings(**settings)
         settings = python_numbers(settings)
         self.settings |= {name: value for name, value in settings.items() if name not in ("num_epochs", "stop_return")}
         bound = loading.resolve_bindings(train, may_lack=True) if self.spec is None else self.spec.training
         settings = {**bound, **self.settings, **settings}
-        if "num_epochs" not in settings:
+        if "num_epochs" not in settings and self.asked is not None:
+            settings["num_epochs"] = self.asked[0]
+        elif "num_epochs" not in settings:
             settings["num_epochs"] = DEFAULT_EPOCHS
             note = describe_default(settings, self.interaction is not None)
         asked = settings.get("num_epochs"), settings.get("stop_return")
@@ -327,8 +337,8 @@ def describe_end(loop: Loop, num_epochs: int) -> str:
     if loop.stopped:
         return "the run has reached its stop_return; give train another num_epochs or stop_return to continue"
     return (
-        f"there is nothing left to train: the run has had {loop.epoch} of {num_epochs} epochs; give a larger "
-        f"number to continue, train(num_epochs=N)"
+        f"there is nothing left to train: the run has had {loop.epoch} of {num_epochs} epochs. num_epochs counts from "
+        f"the start: train(num_epochs={loop.epoch + num_epochs}) trains {num_epochs} more"
     )
 
 
@@ -343,6 +353,7 @@ def check_complete(settings: Mapping[str, Any]) -> None:
             raise loading.missing_binding(f"train.{name}")
 
 
+@explains_calls
 def build(
     env: str | EnvFunction | None,
     algo: str,
@@ -368,7 +379,7 @@ def build(
         algo: a name in `ALGORITHMS`, or the name of a class with its own update that is registered with
             `offpcc.configurable`.
         seed: the seed of everything random. None draws one, and prints it.
-        device: the device of the networks.
+        device: the device of the networks; "auto" for CUDA if it is available, else the CPU.
         threads: number of CPU threads of torch while this run is built and trained; then torch's own number holds
             again. More threads are faster only on an idle machine. None keeps torch's number.
         algorithm: arguments of the algorithm's class.

@@ -22,7 +22,7 @@ import gymnasium
 from offpcc.algorithms.agent import load_actor
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
-from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
+from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings, explains_calls
 from offpcc.config.gin_files import text_of
 from offpcc.config.loading import check_writable, is_writable, plain_values, results_folder, values
 from offpcc.config.validation import Flag, check, format_value, rules_of
@@ -32,6 +32,7 @@ from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
 from offpcc.data.recording.episode_log import log_path
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import EnvironmentFault
+from offpcc.envs.make import CannotBeDrawn
 from offpcc.envs.rendering import backend
 from offpcc.training import checkpoint as checkpoints
 from offpcc.training import run_dir as run_dirs
@@ -101,6 +102,7 @@ class RunExistsError(UserError):
         self.folder, self.status = folder, status
 
 
+@explains_calls
 def fit(
     spec: RunSpec, run_dir: str | Path | None = None, *, resume: Flag = False, announce: Announce = print_line
 ) -> RunResult:
@@ -538,7 +540,9 @@ def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Lo
         try:
             actor = load_actor(folder.actor(), experiment.algorithm.device)
             _, videos = record_episodes(actor, spec.make_env, 1, folder.videos, "best_actor", spec.longest_episode)
-        except UserError as error:  # such as an environment that cannot be rendered
+        except CannotBeDrawn:  # nobody asked for the video
+            pass
+        except UserError as error:  # such as a constructor that raises
             announce(f"there is no video: {error}")
         else:
             logger.artifact("video", videos[0])

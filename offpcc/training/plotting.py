@@ -336,13 +336,14 @@ def _names(groups: Sequence[Path]) -> list[str]:
     """Return the algorithms' names, or parts of the paths if these are not unique.
 
     If two folders of one environment have the same algorithm, return the part of the path above the environment, such
-    as `lstm` for `lstm/pendulum-p-v0/rsac`. If this is not unique either, return the whole path.
+    as `lstm` for `lstm/pendulum-p-v0/rsac`, and the algorithm's name where there is none. If this is not unique either,
+    return the whole path.
     """
     algorithms = [group.name for group in groups]
     paths = [Path(os.path.relpath(group, os.path.commonpath(groups))) for group in groups]
-    above = [path.parent.parent.as_posix() for path in paths]
+    above = [path.parent.parent.as_posix() if len(path.parts) > 2 else path.name for path in paths]
     for names in (algorithms, above):
-        if "." not in names and len({(g.parent.name, n) for g, n in zip(groups, names, strict=True)}) == len(groups):
+        if "" not in names and len({(g.parent.name, n) for g, n in zip(groups, names, strict=True)}) == len(groups):
             return names
     return [str(path) for path in paths]
 

@@ -1,4 +1,4 @@
-"""What Python users do with agents and runs: evaluate, collect, plot, and load a run."""
+"""What Python users do with agents and runs: evaluate, check and collect data, plot, and load a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import types
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,21 @@ import torch
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import Agent
 from offpcc.config import loading
+from offpcc.config.bindings import explains_calls
 from offpcc.config.gin_files import text_of
-from offpcc.config.validation import Flag, NonnegativeInteger, NumEnvs, PositiveInteger, check, rules_of
+from offpcc.config.validation import Flag, NonnegativeInteger, NumEnvs, PositiveInteger, rules_of
+from offpcc.config.validation import check as check_arguments
 from offpcc.core import PackedDict
 from offpcc.data import Dataset
-from offpcc.data.datasets.columns import Column, as_column
+from offpcc.data.checks.check import Examination, examine, refused
+from offpcc.data.datasets.columns import Column, SpoiledData, as_column
 from offpcc.data.datasets.dataset import DatasetInfo
 from offpcc.data.datasets.dict_columns import PackedRows
+from offpcc.data.offline import dataset_options, load_unchanged
 from offpcc.data.recording.hdf5_writer import NUM_WHOLE
 from offpcc.data.recording.metadata import settings_of
 from offpcc.envs.faults import EnvironmentFault
-from offpcc.envs.guard import guarded
+from offpcc.envs.guard import guarded, opened
 from offpcc.envs.make import EnvFunction, check_env
 from offpcc.envs.vector.base import Environments
 from offpcc.envs.vector.local import LocalEnvironments, environment_seed
@@ -150,7 +154,9 @@ class RunResult:
             EnvironmentFault: the environment misbehaves.
         """
         run = RunFolder.at(self.folder)
-        check("evaluate", rules_of(RunResult.evaluate), {"episodes": episodes, "num_envs": num_envs, "seed": seed})
+        check_arguments(
+            "evaluate", rules_of(RunResult.evaluate), {"episodes": episodes, "num_envs": num_envs, "seed": seed}
+        )
         with for_python():
             if env is None and run.details().get("env_made"):
                 raise UserError(
@@ -163,6 +169,7 @@ class RunResult:
             return EvaluationResult.of(evaluate_actor(actor, make_env, episodes, num_envs, seed, longest))
 
 
+@explains_calls
 def evaluate(
     agent: Agent | ActorCritic,
     env: str | EnvFunction,
@@ -186,12 +193,35 @@ def evaluate(
         EnvironmentFault: the environment misbehaves.
     """
     given = {"episodes": episodes, "num_envs": num_envs, "seed": seed}
-    check("evaluate", rules_of(evaluate), given)
+    check_arguments("evaluate", rules_of(evaluate), given)
     with for_python():
         results = evaluate_actor(_actor(agent), _configured(env), episodes, num_envs, seed, episode_options())
     return EvaluationResult.of(results)
 
 
+@explains_calls
+def check(data: Dataset | str | Path, env: str | EnvFunction | None = None) -> Examination:
+    """Look for faults in a dataset, as ``offpcc check --dataset`` does; ``print(check(data))`` shows them.
+
+    Args:
+        data: a dataset, or what `offpcc.data.load` reads.
+        env: the environment to train for; see `evaluate`. With it, the data is checked against its spaces and limits.
+
+    Returns:
+        The findings: ``str(result)`` is their text, and ``result.of("FAULT")`` has the faults.
+
+    Raises:
+        UserError: the data or the environment does not exist, cannot be read or is unsuitable.
+    """
+    with for_python(), ExitStack() as stack:
+        made = None if env is None else stack.enter_context(opened(_configured(env)()))
+        try:
+            return examine(load_unchanged(data, dataset_options()), env=made)
+        except SpoiledData as error:
+            return refused(str(data), error)
+
+
+@explains_calls
 def collect(
     env: str | EnvFunction,
     agent: Agent | ActorCritic | None,
@@ -222,7 +252,7 @@ def collect(
     """
     given = {"steps": steps, "seed": seed, "deterministic": deterministic}
     given |= {"num_envs": num_envs, "worker_processes": worker_processes}
-    check("collect", rules_of(collect), given)
+    check_arguments("collect", rules_of(collect), given)
     actor = None if agent is None else _actor(agent)
     if actor is None and deterministic:
         raise UserError("deterministic has no effect on random actions; leave it out, or give an agent")

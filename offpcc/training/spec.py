@@ -20,8 +20,9 @@ import numpy as np
 import torch
 
 from offpcc.algorithms import find_algorithm, short_name
+from offpcc.algorithms.agent import check_device
 from offpcc.config import loading
-from offpcc.config.bindings import refuse_unknown
+from offpcc.config.bindings import explains_calls, refuse_unknown
 from offpcc.config.loading import Config
 from offpcc.config.validation import (
     Flag,
@@ -169,7 +170,7 @@ class RunSpec:
         dataset_fraction: the part of the dataset's steps to use.
         algo: the algorithm's short name.
         seed: the seed of everything random. In a folder of results, it is the run's id.
-        device: the device of the networks.
+        device: the device of the networks; "auto" for CUDA if it is available, else the CPU.
         threads: number of CPU threads of torch while the run is built and trained; None keeps torch's number.
         algorithm: arguments of the algorithm's class; gin gives the others.
         buffer: arguments of the buffer's class; gin gives the others.
@@ -217,6 +218,7 @@ class RunSpec:
     track: bool = False
 
     @classmethod
+    @explains_calls
     @for_python()
     @loading.exclusive()
     def make(
@@ -364,7 +366,8 @@ def python_numbers(value: Any) -> Any:
 
 def configured_make(env: str | EnvFunction) -> functools.partial[gymnasium.Env[Any, Any]]:
     """Return `make` for an environment, with gin's bindings as they are now, for a command that trains nothing."""
-    return functools.partial(make, env, **env_options()._asdict(), pack_observations=True)
+    make_env: Callable[..., gymnasium.Env[Any, Any]] = make
+    return functools.partial(make_env, env, **env_options()._asdict(), pack_observations=True)
 
 
 def choose_device(name: str | None, threads: int = 1) -> torch.device:
@@ -377,35 +380,10 @@ def choose_device(name: str | None, threads: int = 1) -> torch.device:
         UserError: the device does not exist.
     """
     torch.set_num_threads(threads)
-    device = check_device(name or ("cuda" if torch.cuda.is_available() else "cpu"), "--device")
+    device = check_device(name or "auto", "--device")
     make_deterministic(device)
     if device.type == "cpu":
         keep_freed_memory()
-    return device
-
-
-def check_device(name: str | torch.device, option: str) -> torch.device:
-    """Return the named device.
-
-    Args:
-        name: the name.
-        option: what gave the name, for messages.
-
-    Raises:
-        UserError: the device does not exist.
-    """
-    try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda"):
-            raise RuntimeError("offpcc runs on cpu and cuda")
-        if device.type == "cpu" and device.index:
-            raise RuntimeError("there is one cpu, whatever its cores")
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise UserError(
-            f"{option} {name} cannot be used here ({str(error).splitlines()[0]}); choose cpu"
-            + (f" or cuda:0 to cuda:{torch.cuda.device_count() - 1}" if torch.cuda.is_available() else "")
-        ) from error
     return device
 
 

@@ -35,6 +35,10 @@ class UserError(Exception):
 
 _is_command_line = ContextVar("is_command_line", default=False)
 PYTHON = (  # pattern of a command-line option in a message, and its replacement in Python
+    (
+        re.compile(r'--gin "(dataset\.action_range)=([^"]*)"'),
+        r'Dataset.from_arrays(action_range=\2) or offpcc.configure(FILE, "\1=\2")',
+    ),
     (re.compile(r"""(?<!\S)--gin ("[^"]*"|\S+?)(?=[\s;,)]|$)"""), r"offpcc.configure(FILE, \1)"),
     (re.compile(r"leave --env out"), "give env=None"),
     (re.compile(r"add --import MODULE, or --config with its import"), "import it first"),
@@ -92,7 +96,7 @@ def data_warnings_announced() -> Iterator[None]:
 def warn_of_data(text: str, stacklevel: int) -> None:
     """Give a `DataWarning`; `stacklevel` counts from the caller, as in `warnings.warn`."""
     if not _is_announced.get():
-        warnings.warn(text, DataWarning, stacklevel=stacklevel + 1)
+        warnings.warn(in_python(text), DataWarning, stacklevel=stacklevel + 1)
 
 
 def first_line(error: BaseException) -> str:

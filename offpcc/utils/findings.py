@@ -33,6 +33,10 @@ class Finding:
     found: str
     remedy: str = ""
 
+    def __str__(self) -> str:
+        text = f"{self.level:9}{self.check:11}{self.found}"
+        return f"{text}\n{'':20}-> {self.remedy}" if self.remedy else text
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -40,6 +44,9 @@ class Diagnosis:
 
     name: str
     findings: tuple[Finding, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.findings), self.verdict])
 
     def of(self, level: str) -> tuple[Finding, ...]:
         """Return the findings of one level."""

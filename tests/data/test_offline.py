@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import json
 import re
 import shlex
@@ -118,6 +119,29 @@ def test_bounds_by_gin_are_those_of_ones_own_arrays_too(pendulum_file):
         recording = read(source, offpcc.make("pendulum-v0"), dataset_options())
         assert recording.notices == ()
         assert 0.45 < np.abs(recording.rows.actions).max() <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("env", "wrong"), [("pendulum-v0", (-1, 1)), (None, (-0.5, 0.5)), ("pendulum-v0", (-0.1, 0.1))]
+)
+def test_a_range_that_most_actions_leave_is_refused(pendulum_file, env, wrong):
+    """Like unknown units. The environment's bounds, or [-1, 1] without one, say that the actions were clipped."""
+    with h5py.File(pendulum_file) as file:
+        columns = {key: file[key][:] for key in file}
+    random = np.random.default_rng(0).uniform(-2.0, 2.0, columns["actions"].shape)
+    made = functools.partial(Dataset.from_arrays, **{**columns, "actions": random}, name="mine")
+    words = (
+        r"mine: .* actions lie outside \[.*\], up to .*, so the given action_range seems to be wrong; give the bounds"
+    )
+    with pytest.raises(UserError, match=rf"{words} .*dataset.action_range=\(-2, 2\)") as caught:
+        read(made(action_range=wrong), env and offpcc.make(env))
+    assert "\n" not in caught.value.message
+    with pytest.raises(
+        UserError, match=r"by these actions Dataset.from_arrays\(action_range=\(-2, 2\)\) or offpcc.conf"
+    ):
+        offpcc.build(env, "bc", dataset=made(action_range=wrong))
+    accepted = (-2.0, 2.0) if env else (-1.0, 1.0)
+    assert read(made(action_range=accepted), env and offpcc.make(env)).rows.actions.max() <= 1.0
 
 
 def test_what_a_file_tells_of_its_actions_wins(changed):

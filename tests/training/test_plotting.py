@@ -179,7 +179,7 @@ def test_groups_of_one_name_are_told_apart(tmp_path):
     assert [summary.label for summary in summaries] == ["before/env/sac", "after/env/sac", "after/env/td3"]
     write_run(tmp_path / "env" / "sac" / "1", [1.0, 2.0])
     summaries = plot_runs([tmp_path / "env", tmp_path / "before"], tmp_path / "c.png")
-    assert [summary.label for summary in summaries] == ["env/sac", "before/env/sac"]
+    assert [summary.label for summary in summaries] == ["sac", "before"]
 
 
 def test_runs_without_a_common_step_are_an_error(tmp_path):

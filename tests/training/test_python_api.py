@@ -16,6 +16,7 @@ import warnings
 
 import gin
 import gymnasium
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -337,7 +338,7 @@ def test_a_constructor_gives_the_bytes_of_the_same_values_by_gin(algo):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"learning_rate": 1e-3}, r"SAC takes no argument 'learning_rate'; in offpcc that is SAC.lr"),
+        ({"learning_rate": 1e-3}, r"SAC takes no argument 'learning_rate'; in offpcc that is lr$"),
         ({"gama": 0.9}, r"SAC takes no argument 'gama'; did you mean gamma"),
         ({"num_epochs": 3}, r"train takes it: SAC\(...\).train\(num_epochs=...\)"),
         ({"batch_size": 3}, r'give it to the buffer: buffer=\{"batch_size": ...\}'),
@@ -717,6 +718,60 @@ def test_training_that_has_nothing_to_do_says_so(capsys):
     assert "the run has reached its stop_return" in capsys.readouterr().out
 
 
+def test_training_without_a_length_keeps_that_of_the_last_call(capsys):
+    learner = train(offpcc.SAC(Drift, **SMALL), num_epochs=2)
+    capsys.readouterr()
+    learner.train()
+    told = capsys.readouterr().out
+    assert learner.loop.epoch == 2, "not 100 epochs more"
+    assert "the run has had 2 of 2 epochs. num_epochs counts from the start: train(num_epochs=4) trains 2 more" in told
+
+
+def test_a_learner_is_shown_in_one_line():
+    learner = offpcc.SAC("pendulum-v0", hidden_dims=(4,))
+    actor, critic = 4 * 4 + 2 * 5, 4 * 5 + 5
+    assert (
+        repr(learner)
+        == f"<learner pendulum-v0 sac: SAC with {actor + 2 * critic + 1} parameters on cpu, 0 epochs trained>"
+    )
+
+
+def test_auto_chooses_a_device_that_is_there(tmp_path):
+    there = "cuda" if torch.cuda.is_available() else "cpu"
+    learner = offpcc.SAC("pendulum-v0", device="auto", **SMALL)
+    assert learner.algorithm.device.type == there
+    learner.save(tmp_path / "learner.pt")
+    assert offpcc.load(tmp_path / "learner.pt", device="auto").algorithm.device.type == there
+    offpcc.Agent(learner.algorithm).save(tmp_path / "actor.pt")
+    assert offpcc.Agent.load(tmp_path / "actor.pt", device="auto").algorithm.device.type == there
+    with pytest.raises(UserError, match=r"device gpu cannot be used here .*; choose cpu"):
+        offpcc.Agent.load(tmp_path / "actor.pt", device="gpu")
+
+
+def test_what_reset_and_step_return_is_no_observation():
+    agent, env = offpcc.Agent(offpcc.SAC("pendulum-v0", **SMALL).algorithm), offpcc.make("pendulum-v0")
+    with pytest.raises(ValueError, match=r"observation, info = env.reset\(\)$"):
+        agent.act(env.reset())
+    with pytest.raises(ValueError, match=r"observation, reward, terminated, truncated, info = env.step\(action\)$"):
+        agent.act(env.step(env.action_space.sample()))
+
+
+def test_data_is_checked_from_python(pendulum_file, tmp_path):
+    data = offpcc.collect("pendulum-v0", None, 600)
+    found = offpcc.check(data, "pendulum-v0")
+    assert not found.of("FAULT") and str(found).endswith("\npendulum-v0: no fault")
+    alike = offpcc.check(str(pendulum_file))
+    assert "-> give the bounds of the recorded environment" in str(alike) and len(alike.of("FAULT")) == 1
+    with h5py.File(pendulum_file) as file:
+        columns = {key: file[key][:] for key in file}
+    np.savez(tmp_path / "bad.npz", **{**columns, "rewards": np.full(1200, np.nan)})
+    (fault,) = offpcc.check(tmp_path / "bad.npz").findings
+    assert fault.level == "FAULT" and "rewards[0] is nan" in fault.found
+    (tmp_path / "log.csv").write_text("time,x\n0,1\n")
+    with pytest.raises(UserError, match=r"neither HDF5 nor NPZ.*CSV, in Python: offpcc.Dataset.from_arrays.*save"):
+        offpcc.check(tmp_path / "log.csv")
+
+
 def test_agents_in_two_threads_end_with_the_bytes_that_each_has_alone():
     jobs = [("SAC", 1), ("RecurrentTD3", 2), ("SAC", 3)]
 
@@ -835,11 +890,55 @@ def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: offpcc.SAC("pendulum-v0", learning_rate=1e-3), "in offpcc that is SAC.lr"),
-        (lambda: offpcc.SAC("pendulum-v0", tau=0.005), "in offpcc that is SAC.polyak"),
-        (lambda: offpcc.SAC("pendulum-v0", buffer_size=10), r"in offpcc that is ReplayBuffer\.capacity"),
-        (lambda: offpcc.IQL("pendulum-v0", temperature=3.0), "in offpcc that is IQL.beta"),
-        (lambda: offpcc.SAC("pendulum-v0").train(total_timesteps=10), r"in offpcc that is train\.num_epochs"),
+        (lambda: offpcc.SAC("pendulum-v0", learning_rate=1e-3), "in offpcc that is lr$"),
+        (lambda: offpcc.SAC("pendulum-v0", tau=0.005), r"in offpcc that is polyak \(polyak = 1 - tau"),
+        (
+            lambda: offpcc.SAC("pendulum-v0", buffer_size=10),
+            r'in offpcc that is buffer=\{"capacity": ...\} \(for agents',
+        ),
+        (lambda: offpcc.SAC("pendulum-v0", n_envs=2), r'in offpcc that is environments=\{"num_envs": ...\}$'),
+        (lambda: offpcc.SAC("pendulum-v0", callback=print), "in offpcc that is callbacks$"),
+        (
+            lambda: offpcc.SAC("pendulum-v0", total_timesteps=9),
+            r"in offpcc that is train\(num_epochs=...\) and train\(num_",
+        ),
+        (lambda: offpcc.SAC("pendulum-v0", env_wrapper=9), r'offpcc.configure\(None, "make.wrappers = ..."\)'),
+        (lambda: offpcc.TD3("pendulum-v0", ent_coef="auto"), "in offpcc that is alpha of offpcc.SAC and autotune of "),
+        (lambda: offpcc.IQL("pendulum-v0", temperature=3.0), "in offpcc that is beta "),
+        (lambda: offpcc.RTD3_BC("pendulum-v0", alpha=3.0), "in offpcc that is bc_alpha$"),
+        (
+            lambda: offpcc.SAC("pendulum-v0").train(total_timesteps=10),
+            "in offpcc that is num_epochs and num_steps_per_",
+        ),
+        (lambda: offpcc.SAC("pendulum-v0").train(callback=print), "in offpcc that is callbacks$"),
+        (lambda: offpcc.SAC("pendulum-v0").train(learning_rate=1.0), "in offpcc that is lr of offpcc.SAC$"),
+        (lambda: offpcc.build("pendulum-v0", "sac", lr=1.0), r'in offpcc that is algorithm=\{"lr": ...\}$'),
+        (lambda: offpcc.SAC("MlpPolicy", "pendulum-v0"), r"SAC takes the environment.*offpcc.CSAC images"),
+        (lambda: offpcc.SAC("MlpPolicy"), r"SAC takes the environment.*offpcc.CSAC images"),
+        (
+            lambda: offpcc.evaluate(None, "pendulum-v0", n_eval_episodes=5),
+            "evaluate takes no .*; in offpcc that is episodes",
+        ),
+        (
+            lambda: offpcc.evaluate(None),
+            r"missing a required argument: 'env'; give agent, env, episodes, and the others",
+        ),
+        (
+            lambda: offpcc.collect("pendulum-v0", None, total_timesteps=5),
+            "collect takes no .* in offpcc that is steps$",
+        ),
+        (lambda: offpcc.make("pendulum-v0", max_episode_steps=5), r'is kwargs \(as in \{"max_episode_steps": 200\}\)'),
+        (
+            lambda: offpcc.Dataset.from_arrays(np.zeros((4, 2)), np.zeros((4, 1)), np.zeros(4)),
+            r"give all by name: from_arrays\(observations=..., actions=..., rewards=..., terminations=..., trunc",
+        ),
+        (lambda: offpcc.Dataset.from_arrays(dones=1), "from_arrays takes no .*'dones'; in offpcc that is terminations"),
+        (
+            lambda: offpcc.Dataset.from_arrays(
+                observations=np.zeros((4, 2)), actions=np.zeros((4, 1)), rewards=np.zeros(4)
+            ),
+            r"terminations \(terminals\) missing; .*zeros if the task never ends. Steps .* are truncations",
+        ),
         (lambda: offpcc.SAC("pendulum-v0").train(10_000), "train got 10000 for a logger; .* give num_epochs=N"),
     ],
 )

@@ -36,20 +36,21 @@ SPARSE = 0.99  # fraction of zero rewards; a batch of 256 then has only two or t
 NARROW = 0.1  # of the range; actions that stay below it are probably in other units
 # If more than half of all numbers are at a bound, the likelihoods of a squashed policy are unreliable.
 AT_BOUND, SATURATED = 0.999, 0.5
+IN_PYTHON = "(in Python: from_arrays(action_range=...))"
 FACTS = ("env", "algorithm", "algorithm_name", "actor", "simulator", "note")
 
 # Kind of notice -> (check, level, remedy).
 NOTICES = {
-    "choices": ("actions", FAULT, "if they are not choices, bind dataset.action_range to their bounds"),
+    "choices": ("actions", FAULT, f"if they are not choices, bind dataset.action_range to their bounds {IN_PYTHON}"),
     "clipped": (
         "actions",
         WARNING,
-        "fine if the environment clipped them too; else bind dataset.action_range to its bounds",
+        f"fine if the environment clipped them too; else bind dataset.action_range to its bounds {IN_PYTHON}",
     ),
     "off scale": (
         "actions",
         FAULT,
-        "they seem to be in other units: correct dataset.action_range, or the action_range in the data",
+        f"they seem to be in other units: correct dataset.action_range {IN_PYTHON}, or the range in the data",
     ),
     "unknown range": ("actions", FAULT, ""),  # the text of the notice ends with the remedy
     "units": ("actions", OK, ""),
@@ -299,7 +300,7 @@ def _actions(
         f"{at_bound:.1%} of them at a bound"
     )
     if furthest < NARROW:
-        remedy = "if the recorder had other bounds, bind dataset.action_range to them"
+        remedy = f"if the recorder had other bounds, bind dataset.action_range to them {IN_PYTHON}"
         found.append(Finding("actions", NOTE, f"none is beyond {furthest:.1%} of the way to a bound; {text}", remedy))
     if at_bound > SATURATED:
         remedy = "likelihoods of actions are unreliable there; td3_bc uses none and is safer"

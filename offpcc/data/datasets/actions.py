@@ -52,23 +52,32 @@ def in_units(actions: Array, bounds: tuple[Array, Array] | None) -> Array:
     return scaled
 
 
-def action_warnings(actions: Array, recorded: Range | None, env_bounds: Range | None, name: str) -> list[Notice]:
+def action_warnings(
+    actions: Array, recorded: Range | None, env_bounds: Range | None, name: str, is_own: bool = False
+) -> list[Notice]:
     """Return notices about assumed action bounds, and about actions (S, A) outside their bounds.
 
-    `recorded` are the bounds that the data or the user gives, `env_bounds` those of the environment to train for.
+    Args:
+        actions: as recorded.
+        recorded: the bounds that the data or the user gives.
+        env_bounds: those of the environment to train for.
+        name: the name of the data.
+        is_own: whether the data itself gives the bounds, so that the user cannot give others.
 
     Raises:
         UserError: the bounds do not fit the actions.
     """
-    given = env_bounds if recorded is None else recorded
-    bounds = None if given is None else checked_range(given, actions.shape[1], name)
+    assumed, told = (
+        None if one is None else checked_range(one, actions.shape[1], name) for one in (env_bounds, recorded)
+    )
+    bounds = assumed if told is None else told
     notices = []
     if recorded is None and bounds is not None and _text(bounds) != _text(None):
         notices.append(Notice("units", f"actions are taken to be in the environment's units, {_text(bounds)}"))
         if (bounds[1] - bounds[0] >= WIDE).any() and max(actions.max(), -actions.min()) <= 1.0 + TOLERANCE:
             text = (
                 f"actions never leave [-1, 1], though the environment takes {_text(bounds)}: if they are scaled "
-                f"already, bind dataset.action_range = (-1, 1)"
+                f"already, bind dataset.action_range = (-1, 1) (in Python: from_arrays(action_range=(-1, 1)))"
             )
             notices.append(Notice("scaled", text))
     num_actions, num_outside, most, furthest = 0, 0, 1.0 + TOLERANCE, 0.0
@@ -80,15 +89,20 @@ def action_warnings(actions: Array, recorded: Range | None, env_bounds: Range | 
             most, furthest = float(sizes.max()), float(actions[rows].flat[sizes.argmax()])
     if not num_actions:
         return notices
-    share, whose = num_outside / actions.size, "" if bounds is None else "the environment's "
+    share, whose = num_outside / actions.size, "the environment's " if bounds is not None and told is None else ""
     count, reach = f"{num_actions:,} of {len(actions):,} actions lie outside", f"up to {furthest:.7g}"
+    fault = "and their range is unknown"
     if bounds is None:  # D4RL's tasks all take [-1, 1]
         is_unknown = name not in catalog.FILES and (share > FEW_OUTSIDE or abs(furthest) > FAR_OUTSIDE)
-    else:
-        is_unknown = recorded is None and share > MUCH_OUTSIDE
+    elif told is None:
+        is_unknown = share > MUCH_OUTSIDE
+    else:  # the bounds of the environment, or [-1, 1] without one, say that it clipped the actions
+        usual = checked_range((-1.0, 1.0) if assumed is None else assumed, actions.shape[1], name)
+        is_unknown = share > MUCH_OUTSIDE and not is_own and not np.array_equal(told, usual)
+        fault = "so the given action_range seems to be wrong"
     if is_unknown:
-        text = f"{count} {whose}{_text(bounds)}, {reach}, and their range is unknown"
-        return [Notice("unknown range", f"{text}; {_remedy(actions, bounds, share)}")]
+        text = f"{count} {whose}{_text(bounds)}, {reach}, {fault}"
+        return [Notice("unknown range", f"{text}; {_remedy(actions, assumed, share)}")]
     kind = "off scale" if share > MUCH_OUTSIDE else "clipped"
     return [*notices, Notice(kind, f"{count} {_text(bounds)}, {reach}, and are clipped to it")]
 

@@ -25,6 +25,10 @@ BYTES_PER_EPISODE = 64  # of intermediate step and row numbers
 
 REQUIRED = ("observations", "actions", "rewards", "terminations")
 OTHER_NAMES = {"terminations": "terminals", "truncations": "timeouts"}  # D4RL's
+SAY_WHERE_IT_ENDED = (
+    "add an array that is True after each step at which the task ended, and False elsewhere: zeros if the task never "
+    "ends. Steps at which a time limit ended an episode are truncations (timeouts)"
+)
 
 
 class SpoiledData(UserError):  # noqa: N818 (a property of the data, as users read it)
@@ -78,8 +82,9 @@ def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str
     missing = [key for key in REQUIRED if key not in named]
     if missing:
         wanted = [f"{key} ({OTHER_NAMES[key]})" if key in OTHER_NAMES else key for key in missing]
+        remedy = f"; {SAY_WHERE_IT_ENDED}" if missing == ["terminations"] else ""
         raise UserError(
-            f"{name}: {', '.join(wanted)} missing; found: {', '.join(sorted({*columns, *found})) or 'nothing'}"
+            f"{name}: {', '.join(wanted)} missing; found: {', '.join(sorted({*columns, *found})) or 'nothing'}{remedy}"
         )
     known = (*REQUIRED, "truncations", "next_observations")
     return {key: named[key] for key in known if key in named}

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
+from offpcc.config.bindings import explains_calls
 from offpcc.core import PackedDict, entries_of
 from offpcc.data.buffers.storage import Storage, TransitionTable, bytes_per_row
 from offpcc.data.datasets.actions import action_warnings, checked_range, in_units
@@ -35,6 +36,7 @@ from offpcc.data.datasets.columns import (
 )
 from offpcc.data.datasets.dict_columns import DictColumn, PackedRows, choice_notices
 from offpcc.data.datasets.metadata import (
+    ACTION_KEYS,
     Notice,
     action_range,
     infos_of_steps,
@@ -201,6 +203,7 @@ class Dataset:
         )
 
     @staticmethod
+    @explains_calls
     def from_arrays(
         *,
         observations: ArrayLike | Mapping[str, ArrayLike],
@@ -224,7 +227,8 @@ class Dataset:
             rewards: (S,).
             terminations: (S,), True if the task ended after the step.
             truncations: (S,), True if the episode was truncated after the step, by a time limit or otherwise.
-            next_observations: (S, *obs). An episode is cut where they differ from the following row.
+            next_observations: (S, *obs). An episode is cut where they differ from the following row. Without them, the
+                last step of a truncated episode is not a transition; see `Dataset`.
             terminals: D4RL's name for `terminations`.
             timeouts: D4RL's name for `truncations`.
             max_episode_steps: the time limit of the recorded environment, if there are no truncations.
@@ -338,6 +342,7 @@ class Dataset:
         )
 
     @staticmethod
+    @explains_calls
     def from_episodes(
         episodes: Iterable[Mapping[str, Any] | Sequence[Any]],
         *,
@@ -555,7 +560,8 @@ class Dataset:
         if self.discrete_actions:
             text = "actions are whole numbers, so they are taken to be discrete: agents for continuous control cannot"
             return [Notice("choices", f"{text} learn from them; give action_range if they are not")]
-        return action_warnings(self.actions, self.action_range, action_bounds, self.name)
+        is_own = self.name.startswith("minari:") or ACTION_KEYS[0] in self.metadata
+        return action_warnings(self.actions, self.action_range, action_bounds, self.name, is_own)
 
     def rows(self, action_bounds: Range | None = None) -> TransitionTable:
         """Return all transitions in the format of the buffers. Episodes without a transition are left out.

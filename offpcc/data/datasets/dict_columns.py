@@ -142,7 +142,8 @@ def _call(entries: Mapping[str, spaces.Space[Any]]) -> str:
     """Return the call that gives a Dict space of these entries, as Python code."""
     items = ", ".join(f"{key!r}: {_code(entry)}" for key, entry in sorted(entries.items()))
     return (
-        f"offpcc.Dataset.from_arrays(..., observation_space=spaces.Dict({{{items}}})), where spaces is gymnasium.spaces"
+        f"offpcc.Dataset.from_arrays(..., observation_space=spaces.Dict({{{items}}})), where spaces is "
+        f"gymnasium.spaces; of a file, by offpcc.data.load(FILE, observation_space=...).save(OTHER_FILE)"
     )
 
 

@@ -21,7 +21,9 @@ from typing import Any
 
 import h5py
 import numpy as np
+from gymnasium import spaces
 
+from offpcc.core import PackedDict
 from offpcc.data.datasets.columns import OTHER_NAMES, REQUIRED, Array, Column, Range
 from offpcc.data.datasets.dataset import Dataset, DatasetInfo
 from offpcc.data.datasets.dict_columns import DictColumn
@@ -36,6 +38,10 @@ OTHER_FILES = {  # starts of files that users often have in place of a data file
     b"version https://git-lfs": "a pointer of Git LFS in its place; fetch the file itself with `git lfs pull`",
     b"<": "a web page; the address that it was saved from does not give the file itself",
 }
+CONVERT = (
+    "fetch it again if it is damaged. Read another format, such as CSV, in Python: "
+    'offpcc.Dataset.from_arrays(...).save("data.hdf5") writes what offpcc reads'
+)
 
 
 def read_file(
@@ -45,6 +51,7 @@ def read_file(
     given: str | None = None,
     max_episode_steps: int | None = None,
     action_range: Range | None = None,
+    observation_space: spaces.Dict | None = None,
 ) -> Dataset:
     """Read the dataset in an HDF5 or NPZ file, with any suffix.
 
@@ -58,6 +65,7 @@ def read_file(
         given: the name in messages; None for the path.
         max_episode_steps: see `Dataset.from_arrays`.
         action_range: see `Dataset.from_arrays`.
+        observation_space: see `Dataset.from_arrays`.
 
     Raises:
         UserError: the file cannot be read, or its data is incomplete or too large.
@@ -71,15 +79,16 @@ def read_file(
         raise UserError(f"{path} is empty; fetch or write it again")
     if not (start.startswith(b"PK") or h5py.is_hdf5(path)):
         other = next((words for key, words in OTHER_FILES.items() if start.lstrip().startswith(key)), None)
-        raise UserError(
-            f"{path} is neither HDF5 nor NPZ{f', but {other}' if other else '; was it written to its end?'}"
-        )
+        raise UserError(f"{path} is neither HDF5 nor NPZ{f', but {other}' if other else f'; {CONVERT}'}")
     with open_arrays(path) as file:
         found = file.names()
         groups = {key: names for key in OBSERVED if (names := file.names_below(key))}  # of Dict observations
         columns = {key: file.column(key) for key in KEYS if key in found and key not in groups}
+        space = None if observation_space is None else PackedDict(observation_space)
+        if space is not None and "observations" not in groups:
+            raise UserError(f"{given or path}: observations are no group of entries; leave observation_space out")
         for key, names in groups.items():
-            space = getattr(columns.get("observations"), "space", None)
+            space = getattr(columns.get("observations"), "space", space)
             parts = {name: file.column(f"{key}/{name}") for name in names}
             columns[key] = DictColumn(parts, space, f"{given or path}: {key}")
         infos, metadata = (

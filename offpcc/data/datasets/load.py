@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from offpcc.data.datasets.columns import Array, Range, check_shapes, with_our_names
 from offpcc.data.datasets.dataset import Dataset
@@ -30,6 +31,7 @@ def load(
     *,
     max_episode_steps: int | None = None,
     action_range: Range | None = None,
+    observation_space: spaces.Dict | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """Load a dataset.
@@ -41,6 +43,7 @@ def load(
             limit for a D4RL name.
         action_range: lowest and highest action of the recorder, which are scaled to -1 and 1, for data that does not
             contain them. Minari's datasets and the files of `offpcc collect` contain them.
+        observation_space: the space of Dict observations in a file; see `Dataset.from_arrays`.
         progress: see `download`.
 
     Raises:
@@ -71,7 +74,8 @@ def load(
     else:
         name = catalog.NAMES.get(path.name, path.stem)
     limit = max_episode_steps or catalog.max_episode_steps(name)
-    dataset = read_file(path, name=name, given=text, max_episode_steps=limit, action_range=action_range)
+    facts: dict[str, Any] = {"max_episode_steps": limit, "action_range": action_range}
+    dataset = read_file(path, name=name, given=text, **facts, observation_space=observation_space)
     remarks = [NOT_HASHED] if path.name in catalog.NAMES and path.name not in KNOWN else []
     remarks += catalog.remarks(name)
     return replace(dataset, notices=(*dataset.notices, *(Notice("remark", words) for words in remarks)))

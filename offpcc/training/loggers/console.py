@@ -142,17 +142,16 @@ def _steps(progress: Progress) -> str:
 
 
 def _figures(progress: Progress) -> list[str]:
-    return [  # the most important first, as narrow terminals cut the end
-        f"test return {_number(progress.test_return)}",
-        f"train return {_number(progress.train_return)}",
-        f"{_time_left(progress.seconds_left)} left",
-        f"{_number(progress.steps_per_second)} steps/s",
-    ]
+    """Return the known figures, the most important first, as narrow terminals cut the end."""
+    figures = [f"test return {_number(progress.test_return)}", f"train return {_number(progress.train_return)}"]
+    if math.isfinite(progress.seconds_left):
+        figures.append(f"{_time_left(progress.seconds_left)} left")
+    if progress.steps_per_second > 0.0:
+        figures.append(f"{_number(progress.steps_per_second)} steps/s")
+    return figures
 
 
 def _time_left(seconds: float) -> str:
-    if not math.isfinite(seconds):
-        return "unknown time"
     if seconds > LONGEST.total_seconds():  # may be too large for `timedelta`
         return f"more than {LONGEST.days:,} days"
     return str(timedelta(seconds=max(round(seconds), 0)))
