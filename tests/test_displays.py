@@ -20,7 +20,7 @@ import offpcc
 from offpcc.cli import collect
 from offpcc.data.buffers.base import BufferBase
 from offpcc.training import fit, metrics
-from offpcc.training.loggers import ConsoleLogger, Loggers, Progress, TensorBoardLogger, going_on_without
+from offpcc.training.loggers import ConsoleLogger, Loggers, Progress, TensorBoardLogger, report_errors
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Clock, Loop
 from offpcc.utils import signals
@@ -253,7 +253,7 @@ def test_a_terminal_that_is_gone_ends_no_run(monkeypatch):
 
 
 def test_a_request_to_stop_passes_through():
-    with pytest.raises(signals.Interrupted), going_on_without("a display"):
+    with pytest.raises(signals.Interrupted), report_errors("a display"):
         raise signals.Interrupted(15)
 
 

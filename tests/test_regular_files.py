@@ -39,7 +39,7 @@ PLACES = [
     (f"{RUN}/tensorboard", RESUME, 0, "TensorBoard failed"),
     (f"{RUN}/run.json", RESUME, 0, "going on in"),
     (f"{RUN}/run.json", f"evaluate {RUN} --episodes 1", 0, "return over"),
-    (f"{RUN}/checkpoint.pt", RESUME, 0, "going on from the one before it"),
+    (f"{RUN}/checkpoint.pt", RESUME, 0, "the run continues from the checkpoint before it"),
     (f"{RUN}/checkpoint_parts/PART", RESUME, 2, "is not a file of its own"),
     (f"{RUN}/actor_best.pt", f"evaluate {RUN}/actor_best.pt --env pendulum-p-v0 --episodes 1", 2, "actor_best.pt"),
     (f"{RUN}/actor_best.pt", f"evaluate {RUN} --episodes 1", 0, "actor_last.pt"),

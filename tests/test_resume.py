@@ -194,7 +194,7 @@ def test_a_finished_run_with_the_checkpoint_before_alone_goes_on(quick, tmp_path
     (run_folder(tmp_path) / "checkpoint.pt").unlink()
     code, out, err = quick("sac", "--resume", bindings=["Checkpoints.every=1", "train.num_epochs=3"])
     assert code == 0, err
-    assert "cannot be resumed" not in out and "going on from the one before it, at step 250" in out
+    assert "cannot be resumed" not in out and "the run continues from the checkpoint before it, at step 250" in out
     assert len(rows(run_folder(tmp_path))) == 4
 
 
@@ -305,7 +305,7 @@ def test_where_the_checkpoint_is_damaged_the_run_goes_on_from_the_one_before(qui
     returns = iter([9, 3])
     code, out, err = quick("sac", "--resume", bindings=bindings)
     assert code == 0, err
-    assert "checkpoint.pt is damaged (checksum); going on from the one before it, at step 260" in out
+    assert "checkpoint.pt is damaged (checksum); the run continues from the checkpoint before it, at step 260" in out
     assert "after epoch 2, step 260" in out
     assert rows(whole) == rows(folder)
     for actor in ("actor_best.pt", "actor_last.pt"):
@@ -318,7 +318,7 @@ def test_where_the_checkpoint_is_larger_than_the_memory_the_run_goes_on_from_the
     os.truncate(run_folder(tmp_path) / "checkpoint.pt", 9 * 10**11)  # of holes
     code, out, err = quick("sac", "--resume", bindings=["Checkpoints.every=1", "train.num_epochs=3"])
     assert code == 0, err
-    assert "than the free memory; going on from the one before it, at step 250" in out
+    assert "than the free memory; the run continues from the checkpoint before it, at step 250" in out
 
 
 def _shortened(text):
@@ -444,7 +444,7 @@ def test_killed_between_the_renames_a_run_goes_on(quick, tmp_path):
     )
     code, out, err = quick("sac", "--resume", bindings=["Checkpoints.every=1", "train.num_epochs=3"])
     assert code == 0, err
-    assert "going on from the one before it, at step 500" in out
+    assert "the run continues from the checkpoint before it, at step 500" in out
     assert rows(run_folder(tmp_path)) == expected
 
 

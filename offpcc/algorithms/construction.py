@@ -302,7 +302,7 @@ class Construction:
         critics = (self.critic_encoders, self.critics) if self.has_critics else ()
         return self.shared_encoder, self.actor_encoder, self.actor, *critics
 
-    def about_updates(self, num_updates: float) -> str:
+    def updates_warning(self, num_updates: float) -> str:
         """Return a warning for a run of `num_updates` updates, or ""."""
         return ""
 

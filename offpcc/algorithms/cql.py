@@ -88,7 +88,7 @@ class CQL(SAC):
         idle = ("backup_entropy",) if self.max_q_backup else ()
         return super().unused_parameters() | dict.fromkeys(idle, "with max_q_backup, targets have no entropy")
 
-    def about_updates(self, num_updates: float) -> str:
+    def updates_warning(self, num_updates: float) -> str:
         """See `ActorCritic`."""
         if not 0 < num_updates <= self.bc_steps:
             return ""

@@ -137,7 +137,9 @@ def read_latest(file: Path) -> tuple[Checkpoint, list[str]]:
         checkpoint = read_checkpoint(before)
     except FileError as older:
         raise UserError(f"{newer.fault}, and {older.fault}; {newer.remedy}, or start another run") from older
-    return checkpoint, [f"{newer.fault}; going on from the one before it, at step {checkpoint['loop']['step']:,}"]
+    return checkpoint, [
+        f"{newer.fault}; the run continues from the checkpoint before it, at step {checkpoint['loop']['step']:,}"
+    ]
 
 
 def is_over(checkpoint: Checkpoint, num_epochs: int) -> bool:

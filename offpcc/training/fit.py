@@ -55,7 +55,7 @@ from offpcc.training.loggers import (
     Row,
     TensorBoardLogger,
     WandbLogger,
-    going_on_without,
+    report_errors,
     tracking_wanted,
 )
 from offpcc.training.loggers.csv_logger import joined_columns, table_text
@@ -459,7 +459,7 @@ def _train(spec: RunSpec, folder: RunFolder, experiment: Experiment, bound: str 
         except EnvironmentFault as fault:
             raise fault.kept_in(folder.path) from fault.cause
     seconds = time.monotonic() - started
-    with going_on_without("the summary of the run"):
+    with report_errors("the summary of the run"):
         announce(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
         if experiment.recorder is not None:
             announce(f"data set        {spec.save_dataset}")
@@ -478,17 +478,17 @@ def open_loggers(spec: RunSpec, folder: RunFolder, experiment: Experiment, conso
     if message := _check_table(folder, columns, loop.rows):
         console.print(message)
     logs: list[Logger] = [CSVLogger(folder.progress, columns, loop.rows), console]
-    with going_on_without("TensorBoard"):
+    with report_errors("TensorBoard"):
         has_events = any((folder.path / "tensorboard").glob("*tfevents*"))
         events = TensorBoardLogger(folder.path, purge_step=loop.epoch_start + 1)
         for row in () if has_events else loop.rows:
             events.epoch(row)
         logs.append(events)
     for make_logger in experiment.loggers:
-        with going_on_without(getattr(make_logger, "__name__", "a logger")):
+        with report_errors(getattr(make_logger, "__name__", "a logger")):
             logs.append(make_logger(folder.path))
     if tracking_wanted(spec.track):
-        with going_on_without("Weights & Biases"):
+        with report_errors("Weights & Biases"):
             details = folder.details()
             tracked = WandbLogger(
                 folder.path,
@@ -530,13 +530,13 @@ def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row])
 
 def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Logger, announce: Announce) -> None:
     """Draw the learning curve, and record a video of the best actor if its environment can be rendered."""
-    with going_on_without("the learning curve"), loading.LOCK:  # matplotlib has one style for all threads
+    with report_errors("the learning curve"), loading.LOCK:  # matplotlib has one style for all threads
         plot_run(folder.path, folder.curve)
         logger.artifact("curve", folder.curve)
     logger.artifact("actor", folder.actor())
     if experiment.tests is None or experiment.tests.shared is not None:  # a video needs a second environment
         return
-    with going_on_without("the video"):
+    with report_errors("the video"):
         try:
             actor = load_actor(folder.actor(), experiment.algorithm.device)
             _, videos = record_episodes(actor, spec.make_env, 1, folder.videos, "best_actor", spec.longest_episode)
@@ -648,7 +648,7 @@ def _warnings(spec: RunSpec, experiment: Experiment) -> list[str]:
     warned = (
         check_context_length(experiment.algorithm, experiment.buffer),
         explain_no_updates(*plan),
-        experiment.algorithm.about_updates(planned_updates(*plan)),
+        experiment.algorithm.updates_warning(planned_updates(*plan)),
     )
     return [*filter(None, warned)]
 

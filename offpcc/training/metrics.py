@@ -16,7 +16,7 @@ from torch import Tensor
 
 from offpcc.core import Stats
 from offpcc.training.interaction import EpisodeResult
-from offpcc.training.loggers import Logger, Progress, going_on_without
+from offpcc.training.loggers import Logger, Progress, report_errors
 from offpcc.utils.errors import UserError
 
 REPORT_INTERVAL = 0.25  # seconds between two refreshes of the progress display
@@ -140,7 +140,7 @@ def report_skipped_updates(stats: AverageStats, epoch: int | None, algorithm: st
     if epoch is None or skipped < number:
         those = "last" if epoch is None else f"epoch {epoch:,}'s"
         message = f"offpcc: of {those} {number:,} updates {skipped:,} were skipped, as they met NaN or infinity"
-        with going_on_without("a message"):
+        with report_errors("a message"):
             print(message, file=sys.stderr, flush=True)
         return
     raise UserError(
@@ -173,7 +173,7 @@ def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_
             f"as {loop.pending_updates:g} of one was due after {loop.step:,} steps, with {updates_per_step:g} for each "
             f"of those after train.update_after = {update_after:,}; raise train.num_epochs or train.updates_per_step"
         )
-    with going_on_without("a message"):
+    with report_errors("a message"):
         print(f"offpcc: the run ended without an update, {why}", file=sys.stderr, flush=True)
 
 
@@ -257,7 +257,7 @@ class Clock:
             return
         self.reported = time_now
         self._count(time_now)
-        with going_on_without("the time-left display", self.failed):
+        with report_errors("the time-left display", self.failed):
             loop, (rate, left) = self.loop, self._rate_and_seconds_left(phase, time_now)
             self.logger.progress(
                 Progress(loop.step, self.num_steps, rate, left, loop.train_return, loop.test_return, phase)

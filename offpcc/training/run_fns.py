@@ -199,7 +199,7 @@ def train(
     check_num_envs(interaction, num_steps_per_epoch)
     if isinstance(algorithm, ActorCritic):
         planned = planned_updates(interaction, num_epochs * num_steps_per_epoch, update_after, updates_per_step)
-        if warning := algorithm.about_updates(planned):
+        if warning := algorithm.updates_warning(planned):
             warn_of_data(warning, stacklevel=2)
     called = [as_callback(given) for given in callbacks]
     loop, logger = loop or Loop(), Loggers([logger])

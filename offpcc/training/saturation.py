@@ -7,7 +7,7 @@ import sys
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import AT_BOUND
 from offpcc.core import Batch, Buffer
-from offpcc.training.loggers import going_on_without
+from offpcc.training.loggers import report_errors
 from offpcc.training.run_fns import Callback, Run
 from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.spaces import has_vectors
@@ -32,7 +32,7 @@ class Saturation(Callback):
 
     def on_epoch(self, run: Run) -> None:
         """Check the outputs, and warn if they are saturated."""
-        with going_on_without("the check for saturation", self.failed):
+        with report_errors("the check for saturation", self.failed):
             self._look(run)
 
     def _look(self, run: Run) -> None:

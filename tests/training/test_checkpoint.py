@@ -215,7 +215,7 @@ def test_the_checkpoint_before_is_kept_with_its_parts(file):
     file.unlink()
     again, messages = restored(file)
     assert again.state() == states[-2]
-    assert messages == [f"{file} does not exist; going on from the one before it, at step 90"]
+    assert messages == [f"{file} does not exist; the run continues from the checkpoint before it, at step 90"]
 
 
 def test_a_checkpoint_that_nobody_vouches_for_is_not_kept(file):
@@ -253,7 +253,9 @@ def test_a_changed_byte_is_named_and_the_checkpoint_before_is_used(file, kind):
             path.write_bytes(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
             again, (message,) = restored(file, kind=kind)
             assert again.state() == state
-            assert str(path) in message and message.endswith("; going on from the one before it, at step 30")
+            assert str(path) in message and message.endswith(
+                "; the run continues from the checkpoint before it, at step 30"
+            )
         path.write_bytes(data)
     assert restored(file, kind=kind)[1] == []
 
@@ -288,7 +290,7 @@ def test_what_cannot_be_used_is_named_and_the_checkpoint_before_is(file, name):
     _, state = two_saved(file)
     damage(file, other_parts(file)[0])
     again, (message,) = restored(file)
-    assert words in message and "going on from the one before it, at step 30" in message
+    assert words in message and "the run continues from the checkpoint before it, at step 30" in message
     assert again.state() == state
     if file.is_dir():
         return

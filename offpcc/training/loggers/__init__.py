@@ -1,6 +1,6 @@
 """Loggers: terminal, CSV file, TensorBoard, Weights & Biases."""
 
-from offpcc.training.loggers.base import Logger, Loggers, Progress, Row, going_on_without
+from offpcc.training.loggers.base import Logger, Loggers, Progress, Row, report_errors
 from offpcc.training.loggers.console import ConsoleLogger
 from offpcc.training.loggers.csv_logger import CSVLogger
 from offpcc.training.loggers.tensorboard_logger import TensorBoardLogger
@@ -15,6 +15,6 @@ __all__ = [
     "Row",
     "TensorBoardLogger",
     "WandbLogger",
-    "going_on_without",
+    "report_errors",
     "tracking_wanted",
 ]

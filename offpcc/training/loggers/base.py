@@ -75,7 +75,7 @@ class Loggers:
     def _guarded(self, logger: Logger) -> AbstractContextManager[None]:
         if getattr(logger, "keeps_data", False):
             return nullcontext()
-        return going_on_without(type(logger).__name__, self._reported)
+        return report_errors(type(logger).__name__, self._reported)
 
     def progress(self, progress: Progress) -> None:
         """Send the progress to all loggers."""
@@ -107,7 +107,7 @@ class Loggers:
 
 
 @contextmanager
-def going_on_without(what: str, reported: set[str] | None = None) -> Iterator[None]:
+def report_errors(what: str, reported: set[str] | None = None) -> Iterator[None]:
     """Catch and report exceptions in the body, for code that only displays a run.
 
     Args:

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from offpcc.training.loggers.base import Logger, Progress, Row, going_on_without
+from offpcc.training.loggers.base import Logger, Progress, Row, report_errors
 
 LONGEST = timedelta(days=10_000)  # the longest time left that the display shows
 Given = ParamSpec("Given")
@@ -120,20 +120,20 @@ def started(bar: progress.Progress, show: Callable[Given, None]) -> Iterator[Cal
         show: The function that updates the bar.
 
     Yields:
-        `show`, wrapped so that it never raises (but see `Interrupted` in `going_on_without`).
+        `show`, wrapped so that it never raises (but see `Interrupted` in `report_errors`).
     """
     reported = set[str]()
 
     def update(*given: Given.args, **named: Given.kwargs) -> None:
-        with going_on_without("the progress bar", reported):
+        with report_errors("the progress bar", reported):
             show(*given, **named)
 
-    with going_on_without("the progress bar", reported):
+    with report_errors("the progress bar", reported):
         bar.start()
     try:
         yield update
     finally:
-        with going_on_without("the progress bar", reported):
+        with report_errors("the progress bar", reported):
             bar.stop()
 
 
