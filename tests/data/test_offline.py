@@ -30,7 +30,7 @@ from offpcc.training.evaluation import Evaluation
 from offpcc.training.experiment import build
 from offpcc.training.run_fns import columns_of
 from offpcc.training.spec import resolve_env_and_dataset, run_label
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, in_python
 
 SHORT = ("train.num_epochs=2", "train.num_steps_per_epoch=12")
 
@@ -267,7 +267,7 @@ def test_scales_that_differ_by_more_than_ten_are_told_where_they_stay(ratio, is_
     if is_told:
         assert "observation 1 spreads by 7.78, but observation 0 by 0.707 only" in told
         assert '--gin "BC.normalize_observations=True"' in told
-        assert any(told in str(warning.message) for warning in recwarn.list)
+        assert any(in_python(told) in str(warning.message) for warning in recwarn.list)
         assert any(told in line for line in raw.recording.lines())
     for algo in ("bc", "sac"):
         learner = build(None, algo, dataset=data, algorithm=TINY)

@@ -860,6 +860,10 @@ WRONG_TYPES = [
     (lambda it: it.train(num_epochs="10"), "train.num_epochs is '10'; it has to be a whole number"),
     (lambda it: it.train(num_epochs=1, callbacks=5), "train.callbacks is 5; it has to be a list"),
     (lambda it: it.save(5), "file is 5; it has to be the name of a file"),
+    (
+        lambda it: offpcc.collect("pendulum-v0", None, 5).save(5),
+        "file is 5; it has to be the name of a file or a folder",
+    ),
     (lambda it: it.save("x.pt", buffer="no"), "save.buffer is 'no'; it has to be True or False"),
     (lambda it: offpcc.Agent(it.algorithm).save("/nowhere/actor.pt"), "/nowhere/actor.pt cannot be written"),
     (lambda it: offpcc.Agent(it), "Agent got an object of Experiment for an algorithm; give learner.algorithm"),
