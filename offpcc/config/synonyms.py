@@ -1,7 +1,7 @@
 """Names of hyper-parameters and options in other libraries, and their names here.
 
-Error messages about unknown names show our name. The libraries are stable-baselines3 and its zoo, d3rlpy, CleanRL and
-CORL.
+Error messages about unknown names show our name. The libraries are stable-baselines3 and its zoo, d3rlpy, CleanRL,
+CORL and DI-engine.
 """
 
 from __future__ import annotations
@@ -75,6 +75,9 @@ SYNONYMS: dict[str, Synonym] = {
     "q_lr": _CRITIC_LR,
     "qf_lr": _CRITIC_LR,
     "temp_learning_rate": _ALPHA_LR,
+    "learning_rate_q": _CRITIC_LR,
+    "learning_rate_policy": _ACTOR_LR,
+    "learning_rate_alpha": _ALPHA_LR,
     "lr_schedule": _synonym("ActorCritic.lr", "a schedule is @LinearDecay() or @CosineDecay()"),
     # sizes
     "buffer_size": _CAPACITY,
@@ -95,6 +98,7 @@ SYNONYMS: dict[str, Synonym] = {
     "sequence_length": _synonym("RecurrentReplayBuffer.segment_len"),
     # targets
     "tau": _POLYAK,
+    "target_theta": _synonym("ActorCritic.polyak", "polyak = 1 - target_theta"),
     "discount": _synonym("ActorCritic.gamma"),
     "discount_factor": _synonym("ActorCritic.gamma"),
     "n_steps": _synonym("ActorCritic.n_step", f"for the length of training: {' and '.join(_LENGTH.bindings)}"),
@@ -106,6 +110,7 @@ SYNONYMS: dict[str, Synonym] = {
     "ent_coef": _ALPHA,
     "initial_temperature": _synonym("SAC.alpha"),
     "use_automatic_entropy_tuning": _synonym("SAC.autotune"),
+    "auto_alpha": _synonym("SAC.autotune"),
     # exploration
     "action_noise": _NOISE,
     "exploration_noise": _NOISE,
@@ -123,6 +128,9 @@ SYNONYMS: dict[str, Synonym] = {
     # offline algorithms
     "cql_alpha": _synonym("CQL.conservative_weight"),
     "conservative_weight": _synonym("CQL.conservative_weight"),
+    "min_q_weight": _synonym("CQL.conservative_weight"),
+    "with_q_entropy": _synonym("CQL.backup_entropy"),
+    "lagrange_thresh": _synonym("CQL.lagrange_threshold", "None for a fixed weight"),
     "cql_n_actions": _synonym("CQL.num_samples"),
     "n_action_samples": _synonym("CQL.num_samples BCQ.num_samples"),
     "alpha_threshold": _synonym("CQL.lagrange_threshold", "None for a fixed weight"),
@@ -164,6 +172,9 @@ SYNONYMS: dict[str, Synonym] = {
     "n_episodes": _TESTS,
     "eval_freq": _TEST_EVERY,
     "n_envs": _NUM_ENVS,
+    "collector_env_num": _NUM_ENVS,
+    "n_evaluator_episode": _TESTS,
+    "stop_value": _synonym("train.stop_return"),
     "save_freq": _synonym("Checkpoints.every_steps"),
     "checkpoint_freq": _synonym("Checkpoints.every_steps"),
     "IQL.temperature": _synonym("IQL.beta", "beta multiplies the advantage in the weights of the actor"),

@@ -107,6 +107,14 @@ def test_the_defaults_learn(launch, tmp_path, env, algo, at_least):
 
 @pytest.mark.slow
 @pytest.mark.learning
+def test_the_defaults_learn_from_stacked_images_without_memory(launch, tmp_path):
+    """One image hides the velocity; three show it."""
+    words = ("--gin", "make.wrappers=[@Concatenate]", "Concatenate.num=3")
+    assert last_return(launch, tmp_path, "pendulum-img-v0", "csac", *words) >= -500.0
+
+
+@pytest.mark.slow
+@pytest.mark.learning
 @pytest.mark.parametrize("algo", ["td3_bc", "iql"])
 def test_the_defaults_learn_from_recorded_data(launch, tmp_path, algo):
     """From what an agent played while it learned, to more than its mean."""
