@@ -9,6 +9,7 @@ from offpcc.algorithms.awac import AWAC
 from offpcc.algorithms.base import ActorCritic
 from offpcc.algorithms.bc import BC
 from offpcc.algorithms.bcq import BCQ
+from offpcc.algorithms.calql import CalQL
 from offpcc.algorithms.cql import CQL
 from offpcc.algorithms.crr import CRR
 from offpcc.algorithms.ddpg import DDPG
@@ -39,6 +40,7 @@ __all__ = [
     "TD3",
     "TD3BC",
     "ActorCritic",
+    "CalQL",
     "ReBRAC",
 ]
 
@@ -57,6 +59,7 @@ variants.add(CRR, "crr")
 variants.add(SACN, "sac_n")
 variants.add(EDAC, "edac")
 variants.add(ReBRAC, "rebrac")
+variants.add(CalQL, "calql")
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 

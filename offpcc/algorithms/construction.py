@@ -118,6 +118,7 @@ class Construction:
     loss_covers_batch: ClassVar[bool] = False
     has_target_actor: ClassVar[bool] = False
     reads_next_actions = False  # whether updates need `Batch.next_actions`
+    reads_returns = False  # whether updates need `Batch.returns_to_go`
     # `offpcc.algorithms.fused` sets the class of the fused update, and the methods that it replaces.
     fused_update: ClassVar[Any] = None
     uncompiled_losses: ClassVar[tuple[str, ...]] = ()  # losses with second derivatives, which compiled code lacks

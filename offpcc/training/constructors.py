@@ -68,9 +68,11 @@ class Constructor(Protocol):
 AWAC: Constructor
 BC: Constructor
 BCQ: Constructor
+CALQL: Constructor
 CAWAC: Constructor
 CBC: Constructor
 CBCQ: Constructor
+CCALQL: Constructor
 CCQL: Constructor
 CCRR: Constructor
 CDDPG: Constructor
@@ -83,6 +85,8 @@ CRBC: Constructor
 CRBCQ: Constructor
 CRBCQ_S: Constructor
 CRBC_S: Constructor
+CRCALQL: Constructor
+CRCALQL_S: Constructor
 CRCQL: Constructor
 CRCQL_S: Constructor
 CRCRR: Constructor
@@ -109,11 +113,13 @@ CSAC: Constructor
 CSAC_N: Constructor
 CTD3: Constructor
 CTD3_BC: Constructor
+CalQL: Constructor
 ConvolutionalAWAC: Constructor
 ConvolutionalBC: Constructor
 ConvolutionalBCQ: Constructor
 ConvolutionalCQL: Constructor
 ConvolutionalCRR: Constructor
+ConvolutionalCalQL: Constructor
 ConvolutionalDDPG: Constructor
 ConvolutionalEDAC: Constructor
 ConvolutionalIQL: Constructor
@@ -128,6 +134,8 @@ ConvolutionalRecurrentCQL: Constructor
 ConvolutionalRecurrentCQLSharing: Constructor
 ConvolutionalRecurrentCRR: Constructor
 ConvolutionalRecurrentCRRSharing: Constructor
+ConvolutionalRecurrentCalQL: Constructor
+ConvolutionalRecurrentCalQLSharing: Constructor
 ConvolutionalRecurrentDDPG: Constructor
 ConvolutionalRecurrentDDPGSharing: Constructor
 ConvolutionalRecurrentEDAC: Constructor
@@ -157,6 +165,8 @@ RBC: Constructor
 RBCQ: Constructor
 RBCQ_S: Constructor
 RBC_S: Constructor
+RCALQL: Constructor
+RCALQL_S: Constructor
 RCQL: Constructor
 RCQL_S: Constructor
 RCRR: Constructor
@@ -189,6 +199,8 @@ RecurrentCQL: Constructor
 RecurrentCQLSharing: Constructor
 RecurrentCRR: Constructor
 RecurrentCRRSharing: Constructor
+RecurrentCalQL: Constructor
+RecurrentCalQLSharing: Constructor
 RecurrentDDPG: Constructor
 RecurrentDDPGSharing: Constructor
 RecurrentEDAC: Constructor

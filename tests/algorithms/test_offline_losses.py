@@ -24,10 +24,11 @@ from references import (
 )
 from torch.distributions import Normal, kl_divergence
 
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, TD3BC, ReBRAC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, TD3BC, CalQL, ReBRAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.components import LagrangeMultiplier
 from offpcc.core import Step
+from offpcc.utils.errors import UserError
 
 DOUBLE = {"dtype": torch.float64}
 
@@ -192,11 +193,16 @@ def cql_reference(agent, rows, draws):
         errors += squared_errors(agent, seen, values)
         for t in seen.row.counted:
             at = seen.place, seen.begin + t
+            total, weight = seen.row.returns[t]
+            limit = agent.reward_scale * total + agent.reward_shift * weight
+            is_limited = isinstance(agent, CalQL) and weight > 0
             ratios = [all_q(agent, seen, t, action).exp() / 0.5**ACTION_DIM for action in uniform[at]]
             for h, noise in zip((seen.pi[t], seen.pi[t + 1]), noises, strict=True):
                 for x in noise[at]:
                     action, log_prob = (part.detach() for part in gaussian(agent.actor, h, x))
-                    ratios.append(all_q(agent, seen, t, action).exp() / log_prob.exp())
+                    q = all_q(agent, seen, t, action)
+                    q = torch.stack([max(one, torch.full_like(one, limit)) for one in q]) if is_limited else q
+                    ratios.append(q.exp() / log_prob.exp())
             powers = torch.stack(ratios) ** (1.0 / agent.softmax_temperature)
             soft = agent.softmax_temperature * powers.sum(0).log()
             gaps.append(soft - all_q(agent, seen, t, seen.row.actions[t]))
@@ -318,6 +324,7 @@ REFERENCES = {
     TD3BC: td3_bc_reference,
     IQL: iql_reference,
     CQL: cql_reference,
+    CalQL: cql_reference,
     BCQ: bcq_reference,
     AWAC: awac_reference,
     CRR: awac_reference,
@@ -328,6 +335,7 @@ COMMON = {
     TD3BC: {"normalize_observations": False},
     BCQ: {"vae_hidden_dims": (6,), "hidden_dims": (9, 8)},
     CQL: {"num_samples": 3},
+    CalQL: {"num_samples": 3},
 }
 STEPS = {"n_step": 3, "reward_scale": 0.5, "reward_shift": -0.25}
 VARIATIONS = [
@@ -339,6 +347,8 @@ VARIATIONS = [
     (CQL, {"alpha": 0.3}),
     (CQL, {"alpha": 0.3, "temperature": 0.5, "lagrange_threshold": 2.0, "max_q_backup": True, **STEPS}),
     (CQL, {"alpha": 0.3, "backup_entropy": True, "num_critics": 3, "conservative_weight": 0.5}),
+    (CalQL, {"alpha": 0.3}),
+    (CalQL, {"alpha": 0.3, "temperature": 0.5, "lagrange_threshold": 2.0, "num_critics": 3, **STEPS}),
     (BCQ, {}),
     (BCQ, {"phi": 0.4, "lmbda": 0.6, "num_samples": 3, "num_critics": 3, **STEPS}),
     (AWAC, {}),
@@ -357,7 +367,7 @@ VARIATIONS = [
 
 @pytest.mark.parametrize(
     "cls, options, made",  # updates made: CQL imitates in its first ones
-    [(cls, options, made) for cls, options in VARIATIONS for made in ((0, 1) if cls is CQL else (0,))],
+    [(cls, options, made) for cls, options in VARIATIONS for made in ((0, 1) if issubclass(cls, CQL) else (0,))],
     ids=lambda x: x.__name__ if isinstance(x, type) else str(x),
 )
 @pytest.mark.parametrize("kind", ENCODERS)
@@ -633,6 +643,36 @@ def test_cql_is_sac_where_it_is_not_conservative():
     ours = agent.critic_loss(h, batch)[0]
     agent.noise.load_state_dict(state)
     assert_same(ours, super(CQL, agent).critic_loss(h, batch)[0])
+
+
+# Cal-QL ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["memoryless", "recurrent", "burn-in"])
+def test_cal_ql_lowers_no_action_of_the_policy_below_its_return(kind):
+    """An unreachable return leaves Q of uniform actions only; without returns, and with low ones, it is CQL."""
+    agent = build(CalQL, kind, num_samples=4, reward_scale=2.0, reward_shift=-1.0)
+    _, batch = data(kind, 1)
+    batch = agent.prepare(batch)
+    q = torch.randn(2, *batch.rewards.shape[:2], 12, 1, **DOUBLE)
+    known = torch.ones_like(batch.rewards)
+
+    def limited(total, ones):
+        return agent.sampled_values(q, batch._replace(returns_to_go=total * known, discounts_to_go=ones * known))
+
+    high = limited(100.0, 10.0)
+    assert torch.equal(high[..., :4, :], q[..., :4, :]) and (high[..., 4:, :] == 190.0).all()
+    middle = limited(5.0, 10.0)
+    assert torch.equal(middle[..., 4:, :], q[..., 4:, :].clamp(min=0.0)) and (middle[..., :4, :] < 0).any()
+    assert torch.equal(limited(-100.0, 10.0), q) and torch.equal(limited(0.0, 0.0), q)
+
+
+def test_cal_ql_without_returns_in_the_batch_says_so():
+    agent = build(CalQL, num_samples=2)
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch._replace(returns_to_go=None, discounts_to_go=None))
+    with pytest.raises(UserError, match="the batch has no returns of the recorded steps"):
+        agent.critic_loss(agent.summarize(batch), batch)
 
 
 # ReBRAC ---------------------------------------------------------------------------------------------------------
