@@ -14,6 +14,7 @@ from offpcc.algorithms.cql import CQL
 from offpcc.algorithms.crr import CRR
 from offpcc.algorithms.ddpg import DDPG
 from offpcc.algorithms.edac import EDAC
+from offpcc.algorithms.fql import FQL
 from offpcc.algorithms.fused import FUSED_UPDATES
 from offpcc.algorithms.iql import IQL
 from offpcc.algorithms.rebrac import ReBRAC
@@ -33,6 +34,7 @@ __all__ = [
     "CRR",
     "DDPG",
     "EDAC",
+    "FQL",
     "FUSED_UPDATES",
     "IQL",
     "SAC",
@@ -60,6 +62,7 @@ variants.add(SACN, "sac_n")
 variants.add(EDAC, "edac")
 variants.add(ReBRAC, "rebrac")
 variants.add(CalQL, "calql")
+variants.add(FQL, "fql")
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 

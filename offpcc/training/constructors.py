@@ -77,6 +77,7 @@ CCQL: Constructor
 CCRR: Constructor
 CDDPG: Constructor
 CEDAC: Constructor
+CFQL: Constructor
 CIQL: Constructor
 CQL: Constructor
 CRAWAC: Constructor
@@ -96,6 +97,8 @@ CRDPG_S: Constructor
 CREBRAC: Constructor
 CREDAC: Constructor
 CREDAC_S: Constructor
+CRFQL: Constructor
+CRFQL_S: Constructor
 CRIQL: Constructor
 CRIQL_S: Constructor
 CRR: Constructor
@@ -122,6 +125,7 @@ ConvolutionalCRR: Constructor
 ConvolutionalCalQL: Constructor
 ConvolutionalDDPG: Constructor
 ConvolutionalEDAC: Constructor
+ConvolutionalFQL: Constructor
 ConvolutionalIQL: Constructor
 ConvolutionalReBRAC: Constructor
 ConvolutionalRecurrentAWAC: Constructor
@@ -140,6 +144,8 @@ ConvolutionalRecurrentDDPG: Constructor
 ConvolutionalRecurrentDDPGSharing: Constructor
 ConvolutionalRecurrentEDAC: Constructor
 ConvolutionalRecurrentEDACSharing: Constructor
+ConvolutionalRecurrentFQL: Constructor
+ConvolutionalRecurrentFQLSharing: Constructor
 ConvolutionalRecurrentIQL: Constructor
 ConvolutionalRecurrentIQLSharing: Constructor
 ConvolutionalRecurrentReBRAC: Constructor
@@ -158,6 +164,7 @@ ConvolutionalTD3: Constructor
 ConvolutionalTD3BC: Constructor
 DDPG: Constructor
 EDAC: Constructor
+FQL: Constructor
 IQL: Constructor
 RAWAC: Constructor
 RAWAC_S: Constructor
@@ -176,6 +183,8 @@ RDPG_S: Constructor
 REBRAC: Constructor
 REDAC: Constructor
 REDAC_S: Constructor
+RFQL: Constructor
+RFQL_S: Constructor
 RIQL: Constructor
 RIQL_S: Constructor
 RREBRAC: Constructor
@@ -205,6 +214,8 @@ RecurrentDDPG: Constructor
 RecurrentDDPGSharing: Constructor
 RecurrentEDAC: Constructor
 RecurrentEDACSharing: Constructor
+RecurrentFQL: Constructor
+RecurrentFQLSharing: Constructor
 RecurrentIQL: Constructor
 RecurrentIQLSharing: Constructor
 RecurrentReBRAC: Constructor

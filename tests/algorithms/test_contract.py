@@ -13,7 +13,7 @@ import torch
 from gymnasium.spaces import Box
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from offpcc.algorithms import ALGORITHMS, AWAC, BCQ, CQL, CRR, DDPG, SAC, SACN, TD3, TD3BC, CalQL, ReBRAC
+from offpcc.algorithms import ALGORITHMS, AWAC, BCQ, CQL, CRR, DDPG, FQL, SAC, SACN, TD3, TD3BC, CalQL, ReBRAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import TABLE
@@ -137,7 +137,7 @@ class Case(NamedTuple):
 
 
 # An algorithm whose networks are those of another one needs no other cell than the LSTM.
-WITH_CELLS = [cls for cls in ALGORITHMS.values() if not issubclass(cls, AWAC | SACN | ReBRAC | CalQL)]
+WITH_CELLS = [cls for cls in ALGORITHMS.values() if not issubclass(cls, AWAC | SACN | ReBRAC | CalQL | FQL)]
 CASES = [
     Case(name, cell)
     for name, cls in ALGORITHMS.items()

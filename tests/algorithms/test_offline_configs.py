@@ -4,7 +4,7 @@ import gin
 import pytest
 from references import SPACES
 
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, SACN, TD3BC, CalQL, ReBRAC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, FQL, IQL, SACN, TD3BC, CalQL, ReBRAC
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS
 from offpcc.data import offline
@@ -135,6 +135,17 @@ LOCOMOTION = {
         "CalQL.alpha_lr": 1e-4,
         "ReplayBuffer.batch_size": 256,
     },
+    "fql": {
+        "FQL.alpha": 1.0,
+        "FQL.normalize_q_loss": True,
+        "FQL.q_agg": "mean",
+        "FQL.flow_steps": 10,
+        "FQL.layer_norm": True,
+        "FQL.normalize_observations": False,
+        "FQL.hidden_dims": (512, 512, 512, 512),
+        "FQL.lr": 3e-4,
+        "ReplayBuffer.batch_size": 256,
+    },
 }
 RARE_TESTS = {
     "train.num_epochs": 10,
@@ -189,6 +200,22 @@ VARIANTS = {
         "train.num_epochs": 20,
         "train.num_steps_per_epoch": 50_000,
     },
+    "fql_adroit": {
+        "FQL.alpha": 10_000.0,
+        "FQL.normalize_q_loss": False,
+        "FQL.q_agg": "min",
+        **RARE_TESTS,
+        "train.num_epochs": 5,
+        "train.num_test_episodes_per_epoch": 50,
+    },
+    "fql_antmaze": {
+        "FQL.alpha": 10.0,
+        "FQL.normalize_q_loss": False,
+        "FQL.reward_shift": -1.0,
+        **RARE_TESTS,
+        "train.num_epochs": 5,
+        "train.num_test_episodes_per_epoch": 50,
+    },
     "cql_adroit": {
         "CQL.conservative_weight": 1.0,
         "CQL.bc_steps": 0,
@@ -215,6 +242,7 @@ CLASSES = {
     "edac": EDAC,
     "rebrac": ReBRAC,
     "calql": CalQL,
+    "fql": FQL,
 }
 NORMALIZING = {"td3_bc", "awac"}  # by the configs of their papers
 

@@ -24,10 +24,10 @@ from references import (
 )
 from torch.distributions import Normal, kl_divergence
 
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, TD3BC, CalQL, ReBRAC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, FQL, IQL, TD3BC, CalQL, ReBRAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.components import LagrangeMultiplier
-from offpcc.core import Step
+from offpcc.core import Batch, Step
 from offpcc.utils.errors import UserError
 
 DOUBLE = {"dtype": torch.float64}
@@ -279,6 +279,43 @@ def edac_reference(agent, rows, draws):
     return {"critic": mean(errors) + agent.eta * mean(cosines), "actor": mean(actor_terms)}
 
 
+def fql_reference(agent, rows, draws):
+    next_noise, start, time = draws.normal(ACTION_DIM), draws.normal(ACTION_DIM), 0.5 * (draws.uniform(1) + 1.0)
+    noise, number = draws.normal(ACTION_DIM), agent.flow_steps
+    errors, flow_terms, distances, q_terms = [], [], [], []
+
+    def one_step(h, z):
+        return actor_output(agent.actor, torch.cat([h, z]))
+
+    def velocity(h, point, t):
+        return output(agent.actor.velocity_net, torch.cat([h, point, t]))
+
+    for seen in rows_read(agent, rows):
+        values = []
+        for t in range(len(seen.row.actions)):
+            with torch.no_grad():
+                action = one_step(seen.pi[t + 1], next_noise[seen.place, seen.begin + t]).clamp(-1, 1)
+                q = all_target_q(agent, seen, t + 1, action)
+                values.append(q.mean() if agent.q_agg == "mean" else q.min())
+        errors += squared_errors(agent, seen, values)
+        for t in seen.row.counted:
+            at, recorded, h = (seen.place, seen.begin + t), seen.row.actions[t], seen.pi[t]
+            between = start[at] + time[at] * (recorded - start[at])
+            flow_terms.append(((velocity(h, between, time[at]) + start[at] - recorded) ** 2).mean())
+            point = noise[at]
+            with torch.no_grad():
+                for k in range(number):
+                    point = point + velocity(h, point, torch.full((1,), k / number, **DOUBLE)) / number
+            action = one_step(h, noise[at])
+            distances.append(((action - point.clamp(-1, 1)) ** 2).mean())
+            heads = enumerate(seen.qs * agent.critics.num if len(seen.qs) == 1 else seen.qs)
+            own = [q_value(agent.critics, n, x[t].detach(), action.clamp(-1, 1)) for n, x in heads]
+            q_terms.append(torch.stack(own).mean())
+    scale = mean(q.detach().abs() for q in q_terms) if agent.normalize_q_loss else 1.0
+    actor = mean(flow_terms) + agent.alpha * mean(distances) - mean(q_terms) / scale
+    return {"critic": mean(errors), "actor": actor}
+
+
 def perturbed(actor, h, action, phi):
     return (action + phi * torch.tanh(actor_output(actor, torch.cat([h, action])))).clamp(-1, 1)
 
@@ -330,6 +367,7 @@ REFERENCES = {
     CRR: awac_reference,
     EDAC: edac_reference,
     ReBRAC: rebrac_reference,
+    FQL: fql_reference,
 }
 COMMON = {
     TD3BC: {"normalize_observations": False},
@@ -349,6 +387,8 @@ VARIATIONS = [
     (CQL, {"alpha": 0.3, "backup_entropy": True, "num_critics": 3, "conservative_weight": 0.5}),
     (CalQL, {"alpha": 0.3}),
     (CalQL, {"alpha": 0.3, "temperature": 0.5, "lagrange_threshold": 2.0, "num_critics": 3, **STEPS}),
+    (FQL, {}),
+    (FQL, {"alpha": 3.0, "normalize_q_loss": False, "q_agg": "min", "flow_steps": 3, "num_critics": 3, **STEPS}),
     (BCQ, {}),
     (BCQ, {"phi": 0.4, "lmbda": 0.6, "num_samples": 3, "num_critics": 3, **STEPS}),
     (AWAC, {}),
@@ -704,6 +744,48 @@ def test_rebrac_is_td3_without_its_two_terms():
     agent.noise.load_state_dict(state)
     theirs = super(ReBRAC, agent).critic_loss(h, batch)[0], super(ReBRAC, agent).actor_loss(h, batch)
     assert_same(ours, theirs)
+
+
+# FQL ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha, least, most", [(0.1, 0.95, 1.0), (100.0, 0.3, 0.7)])
+def test_fql_learns_two_modes_and_by_alpha_leaves_the_worse_one(alpha, least, most):
+    """Recorded actions are -0.6 or 0.6, whose mean nobody took, with rewards of -1 and 1."""
+    agent = FQL(*SPACES, hidden_dims=(64, 64), lr=3e-3, gamma=0.0, alpha=alpha, seed=1)
+    draw = torch.Generator().manual_seed(0)
+
+    def batch():
+        mode = 2.0 * torch.randint(0, 2, (64, 1, 1), generator=draw) - 1.0
+        one, none = torch.ones(64, 2, 1), torch.zeros(64, 1, 1)
+        recorded = 0.6 * mode.expand(64, 1, ACTION_DIM)
+        ends = none, one, one[:, :1], none.expand(64, 1, ACTION_DIM)[:, 0], none[:, 0]
+        return Batch(torch.zeros(64, 2, 3), recorded, mode, *ends, complete=True)
+
+    for _ in range(300):
+        agent.update_networks(batch())
+    summary, noise = torch.zeros(400, 1, 3), torch.randn(400, 1, ACTION_DIM, generator=draw)
+    with torch.no_grad():
+        flow, policy = agent.actor.flow(summary, noise, 10), agent.actor.choose(summary, noise)
+    near = ((flow.abs() - 0.6).abs() < 0.2).all(-1)
+    assert near.float().mean() > 0.7 and 0.3 < (flow[..., 0] > 0).float().mean() < 0.7, "the flow has both modes"
+    assert least <= (policy[..., 0] > 0).float().mean() <= most
+
+
+@pytest.mark.parametrize("normalizes", [True, False])
+def test_fql_divides_the_scale_of_q_out_if_it_is_asked_to(normalizes):
+    agent = build(FQL, normalize_q_loss=normalizes)
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    own, state, found = agent.actor_optimizer.parameters, agent.noise.state_dict(), []
+    for factor in (1.0, 10.0):
+        with torch.no_grad():
+            for parameter in agent.critics.net[-1].parameters():
+                parameter *= factor
+        agent.noise.load_state_dict(state)
+        found.append(gradients(agent.actor_loss(agent.summarize(batch), batch)[0], own))
+    same = all(torch.allclose(*pair, rtol=1e-9) for pair in zip(*found, strict=True))
+    assert same is normalizes
 
 
 # EDAC -----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from offpcc.algorithms import (
     CRR,
     DDPG,
     EDAC,
+    FQL,
     FUSED_UPDATES,
     IQL,
     SAC,
@@ -41,7 +42,7 @@ from offpcc.networks import Recurrent
 from offpcc.utils.errors import UserError
 
 FOLDER = Path(algorithms.__file__).parent
-PAGES = [DDPG, TD3, SAC, BC, TD3BC, IQL, CQL, BCQ, AWAC, CRR, SACN, EDAC, ReBRAC, CalQL]
+PAGES = [DDPG, TD3, SAC, BC, TD3BC, IQL, CQL, BCQ, AWAC, CRR, SACN, EDAC, ReBRAC, CalQL, FQL]
 
 
 def batch():

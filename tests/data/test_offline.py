@@ -150,7 +150,7 @@ def test_statistics_are_those_of_the_view_over_the_transitions_starts(pendulum_f
     assert np.array_equal(seen, learner.algorithm.normalization(torch.from_numpy(observation)).numpy())
 
 
-OFFLINE = ("bc", "td3_bc", "iql", "cql", "bcq", "awac", "crr", "sac_n", "edac", "rebrac", "calql")
+OFFLINE = ("bc", "td3_bc", "iql", "cql", "bcq", "awac", "crr", "sac_n", "edac", "rebrac", "calql", "fql")
 TINY = {"hidden_dims": (8,)}
 
 
