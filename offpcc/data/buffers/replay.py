@@ -63,6 +63,7 @@ class ReplayBuffer(BufferBase):
     storage: Storage
     near: torch.Tensor
     returns: Array | None = None
+    _return_discount: float | None = None
     holds_episodes = False
     empty = "nothing has been pushed, so there is nothing to sample"
 
@@ -100,6 +101,15 @@ class ReplayBuffer(BufferBase):
         self.copied = [0] * num_envs  # the same at the last copy to the device
         self.device_copy = DeviceCopy(on_device, type(self).__name__, self.device, self.layout)
         self._set_storage(self._empty(self._first_rows()))
+
+    @property
+    def return_discount(self) -> float | None:
+        """See `BufferBase`."""
+        return self._return_discount
+
+    @return_discount.setter
+    def return_discount(self, discount: float | None) -> None:
+        self._return_discount, self.returns = discount, None
 
     def _first_rows(self) -> int:
         return min(max(FIRST_BLOCK // self.num_envs, 1), self.ring_rows)

@@ -1,6 +1,7 @@
 """The return from each step of a batch on, from both buffers: against the definition, written out."""
 
 import copy
+import functools
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ def place_of(space, observation):
     return tuple(int(x) for x in observation)
 
 
+@functools.cache
 def expected(episode, t, has_ended=True):
     """The sum over 2,000 steps, with the last reward for those that do not exist, and that of ones."""
     length, terminated = EPISODES[episode]
@@ -130,6 +132,16 @@ def test_returns_survive_growth_overwriting_copies_and_checkpoints(monkeypatch):
             assert all(torch.equal(ours, theirs) for theirs in others)
         for each in (buffer, other, twin):
             push(each, VECTORS, 4)
+
+
+def test_another_discount_counts_from_then_on():
+    buffer = filled(ReplayBuffer(VECTORS, ACTIONS, batch_size=64), VECTORS)
+    check(buffer, VECTORS, 1)
+    buffer.return_discount = None
+    push(buffer, VECTORS, 0, is_first=True)
+    assert buffer.sample().returns_to_go is None
+    buffer.return_discount = GAMMA
+    assert 6 in check(buffer, VECTORS, 3, has_ended=True)
 
 
 @pytest.mark.parametrize("segment_len, burn_in", [(None, 0), (2, 0), (2, 2), (3, 1)])
