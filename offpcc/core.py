@@ -80,6 +80,10 @@ class Batch(NamedTuple):
     # (B, T, 1). There is none after an episode's end, a time limit included, and after the end of the recording.
     next_actions: Tensor | None = None
     has_next_action: Tensor | None = None
+    # For algorithms with `reads_returns`: the discounted sum of the recorded rewards from step t on, (B, T, 1), and the
+    # discounted sum of ones over the same steps. Both are 0 where they are unknown; see `storage.returns_to_go`.
+    returns_to_go: Tensor | None = None
+    discounts_to_go: Tensor | None = None
 
     def mean(self, x: Tensor) -> Tensor:
         """Return the mean of `x` (..., B, T, D) over the counted steps and D; keep the leading axes.
@@ -112,6 +116,21 @@ class Batch(NamedTuple):
             )
         return self.next_actions, self.has_next_action
 
+    def recorded_returns(self) -> tuple[Tensor, Tensor]:
+        """Return `returns_to_go` and `discounts_to_go`.
+
+        With rewards scale x r + shift, the return is scale x `returns_to_go` + shift x `discounts_to_go`.
+
+        Raises:
+            UserError: the batch has none.
+        """
+        if self.returns_to_go is None or self.discounts_to_go is None:
+            raise UserError(
+                "the batch has no returns of the recorded steps, which this algorithm reads; set return_discount of "
+                "its buffer to the algorithm's gamma, as offpcc.build does"
+            )
+        return self.returns_to_go, self.discounts_to_go
+
     def without_padding(self) -> Batch:
         """Return the batch with zeros in place of the padding, which may hold NaN.
 
@@ -125,6 +144,10 @@ class Batch(NamedTuple):
             return self
         step, valid = self.has_step(), self.valid > 0
         valid = valid.reshape(*valid.shape[:2], *(1,) * (self.observations.dim() - 2))
+        if self.returns_to_go is not None:
+            assert self.discounts_to_go is not None  # both fields are given, or neither
+            sums, ones = (torch.where(step, x, 0.0) for x in (self.returns_to_go, self.discounts_to_go))
+            self = self._replace(returns_to_go=sums, discounts_to_go=ones)
         return self._replace(
             observations=torch.where(valid, self.observations, 0),
             actions=torch.where(step, self.actions, 0.0),

@@ -9,10 +9,12 @@ from offpcc.algorithms.awac import AWAC
 from offpcc.algorithms.base import ActorCritic
 from offpcc.algorithms.bc import BC
 from offpcc.algorithms.bcq import BCQ
+from offpcc.algorithms.calql import CalQL
 from offpcc.algorithms.cql import CQL
 from offpcc.algorithms.crr import CRR
 from offpcc.algorithms.ddpg import DDPG
 from offpcc.algorithms.edac import EDAC
+from offpcc.algorithms.fql import FQL
 from offpcc.algorithms.fused import FUSED_UPDATES
 from offpcc.algorithms.iql import IQL
 from offpcc.algorithms.rebrac import ReBRAC
@@ -32,6 +34,7 @@ __all__ = [
     "CRR",
     "DDPG",
     "EDAC",
+    "FQL",
     "FUSED_UPDATES",
     "IQL",
     "SAC",
@@ -39,6 +42,7 @@ __all__ = [
     "TD3",
     "TD3BC",
     "ActorCritic",
+    "CalQL",
     "ReBRAC",
 ]
 
@@ -57,6 +61,8 @@ variants.add(CRR, "crr")
 variants.add(SACN, "sac_n")
 variants.add(EDAC, "edac")
 variants.add(ReBRAC, "rebrac")
+variants.add(CalQL, "calql")
+variants.add(FQL, "fql")
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 

@@ -39,7 +39,7 @@ class NetworkOptions:
     Args:
         hidden_dims: widths of the actor's and the critics' MLPs.
         num_critics: N; default: the algorithm's own number.
-        layer_norm: whether critics use layer norm in their hidden layers; default: True for ReBRAC only.
+        layer_norm: whether critics use layer norm in their hidden layers; default: True for ReBRAC and FQL only.
         encoder: builds each network's own encoder; default: the class's.
         shared_encoder: builds the shared encoder; default: the class's.
         normalize_observations: whether to normalise observations by the mean and standard deviation of the dataset, or
@@ -118,6 +118,7 @@ class Construction:
     loss_covers_batch: ClassVar[bool] = False
     has_target_actor: ClassVar[bool] = False
     reads_next_actions = False  # whether updates need `Batch.next_actions`
+    reads_returns = False  # whether updates need `Batch.returns_to_go`
     # `offpcc.algorithms.fused` sets the class of the fused update, and the methods that it replaces.
     fused_update: ClassVar[Any] = None
     uncompiled_losses: ClassVar[tuple[str, ...]] = ()  # losses with second derivatives, which compiled code lacks

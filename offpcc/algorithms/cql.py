@@ -77,9 +77,8 @@ class CQL(SAC):
         **kwargs: Any,
     ) -> None:
         super().__init__(observation_space, action_space, **kwargs)
-        self.conservative_weight, self.num_samples = conservative_weight, num_samples
-        self.softmax_temperature, self.bc_steps = temperature, bc_steps
-        self.max_q_backup, self.backup_entropy = max_q_backup, backup_entropy
+        self.conservative_weight, self.num_samples, self.bc_steps = conservative_weight, num_samples, bc_steps
+        self.softmax_temperature, self.max_q_backup, self.backup_entropy = temperature, max_q_backup, backup_entropy
         self.multiplier = LagrangeMultiplier(lagrange_threshold).to(self.device)
         self.multiplier_optimizer = Optimizer([(self.multiplier.learned_parameters(), self.lr)])
 
@@ -131,14 +130,17 @@ class CQL(SAC):
             log_density = torch.full_like(log_probs[0], -self.action_dim * math.log(2.0))
         # One pass for recorded and sampled actions is faster than two; M = num_samples.
         q = self.critics(h.q, torch.cat([batch.actions.unsqueeze(-2), uniform, *actions], -2))  # (N, B, T, 1 + 3 M, 1)
-        weighted = q[..., 1:, :] - torch.cat([log_density, *log_probs], -2)
+        weighted = self.sampled_values(q[..., 1:, :], batch) - torch.cat([log_density, *log_probs], -2)
         return q[..., 0, :], self.softmax_temperature * torch.logsumexp(weighted / self.softmax_temperature, -2)
+
+    def sampled_values(self, q: Tensor, batch: Batch) -> Tensor:
+        """Return the Q values of sampled actions that the loss lowers: `q` (N, B, T, 3 M, 1), uniform ones first."""
+        return q
 
     def samples(self, summary: Tensor, num: int) -> tuple[Tensor, Tensor]:
         """Sample M = `num` actions for each summary (B, T, H): (B, T, M, A), and log-probabilities (B, T, M, 1)."""
         mean, log_std = (x.unsqueeze(-2) for x in self.actor(summary))
-        like = mean.expand(*mean.shape[:-2], num, self.action_dim)
-        return squash(mean, log_std, self.noise.normal(like))
+        return squash(mean, log_std, self.noise.normal(mean.expand(*mean.shape[:-2], num, self.action_dim)))
 
     def next_value(self, h: Summaries) -> Tensor:
         """Return the min over critics of Q'(o', a') (B, T, 1); with `max_q_backup`, of its maximum over several a'."""
@@ -148,10 +150,7 @@ class CQL(SAC):
         return self.target_critics(h.target_q[:, :, 1:], actions).amax(-2).amin(0)  # type: ignore[no-any-return]
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return SAC's loss and the entropy.
-
-        In the first `bc_steps` updates, the loss is mean (alpha log pi(a'|o) - log pi(a|o)) with recorded a.
-        """
+        """Return SAC's loss, or in the first `bc_steps` mean (alpha log pi(a'|o) - log pi(recorded|o)); and entropy."""
         if self.critic_optimizer.num_updates > self.bc_steps:
             return super().actor_loss(h, batch)
         _, log_prob = self.sample(h.pi)

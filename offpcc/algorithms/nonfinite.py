@@ -35,6 +35,7 @@ GIVEN = (
     "first_reward",
     "weights",
     "next_actions",
+    "returns_to_go",
 )
 IN_DATA = "`offpcc check` looks for such numbers in an environment (--env) or in recorded data (--dataset)"
 IN_WEIGHTS = "updates do not cause this: resume from a checkpoint, or load other weights"

@@ -68,7 +68,7 @@ def check_dataset(
         else:
             data = data.fraction(dataset_fraction)
             diagnosis = examine(data, env=made)
-    tell(console, diagnosis.findings)
+    tell(console, [*diagnosis.findings, *diagnosis.advice])
     if diagnosis.spreads:
         # Outside a terminal, do not cut the numbers.
         wide = console if console.is_terminal else Console(width=max(console.width, 120))

@@ -240,7 +240,13 @@ def read(
     data = load_unchanged(source, options, progress)
     called = data.name if isinstance(source, Dataset) else str(source)
     _check_actions(data, env, called)
-    data = data.fraction(fraction).best(options.best_fraction)
+    data = data.fraction(fraction)
+    if options.best_fraction < 1.0 and data.num_episodes == 1:
+        raise UserError(
+            f"dataset.best_fraction is {options.best_fraction:g}, but {called} has one episode only; mark the ends of "
+            f"episodes, as by dataset.max_episode_steps=N, or leave best_fraction out"
+        )
+    data = data.best(options.best_fraction)
     bounds = bounds_for(data, env)
     facts, wrappers = _facts(data, env, bounds, options.return_range), recorded_wrappers(data.metadata, data.name)
     passing = COPIES * min(BLOCK_BYTES, data.bytes_of_rows) + BYTES_PER_EPISODE * data.num_episodes

@@ -5,6 +5,7 @@ from offpcc.networks.cells import Cell
 from offpcc.networks.convolutional import Convolutional
 from offpcc.networks.critics import Critics
 from offpcc.networks.encoders import Encoder, Identity, Inputs, InputShape, PassThrough
+from offpcc.networks.flow import FlowActor
 from offpcc.networks.recurrent import Recurrent
 from offpcc.networks.testing import check_encoder
 from offpcc.networks.vae import VariationalAutoencoder
@@ -15,6 +16,7 @@ __all__ = [
     "Critics",
     "DeterministicActor",
     "Encoder",
+    "FlowActor",
     "GaussianActor",
     "Identity",
     "InputShape",

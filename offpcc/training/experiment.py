@@ -35,6 +35,7 @@ from offpcc.config.validation import (
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBase, BufferBuilder
 from offpcc.data.buffers.snapshot import Manifest
+from offpcc.data.checks.episodes import NEARLY_ALL
 from offpcc.data.offline import OfflineDataset, read
 from offpcc.data.recording.hdf5_writer import check_new, check_output
 from offpcc.data.recording.recorder import Recorder
@@ -588,13 +589,17 @@ def build_buffer(
     steps: dict[str, Any] = {"num_steps": algorithm.n_step} if algorithm.memoryless else {}
     with explain_failure(name, "capacity or batch_size" + ", or n_step of the algorithm" * algorithm.memoryless):
         buffer: ReplayBuffer | RecurrentReplayBuffer = buffer_class(observations, actions, **steps, **arguments)
-    if getattr(algorithm, "reads_next_actions", False):
-        if not hasattr(buffer, "gives_next_actions"):
-            raise UserError(
-                f"{type(algorithm).__name__} reads recorded next actions, which {name} does not give; derive it from "
-                f"ReplayBuffer or RecurrentReplayBuffer"
-            )
-        buffer.gives_next_actions = True
+    for what, reads, setting, value in (
+        ("next actions", "reads_next_actions", "gives_next_actions", True),
+        ("returns", "reads_returns", "return_discount", getattr(algorithm, "gamma", None)),
+    ):
+        if getattr(algorithm, reads, False):
+            if not hasattr(buffer, setting):
+                raise UserError(
+                    f"{type(algorithm).__name__} reads recorded {what}, which {name} does not give; derive it from "
+                    f"ReplayBuffer or RecurrentReplayBuffer"
+                )
+            setattr(buffer, setting, value)
     if warning := check_context_length(algorithm, buffer):
         warn_of_data(warning, stacklevel=5)
     return buffer
@@ -621,13 +626,29 @@ def _learn_from(data: OfflineDataset, algorithm: ActorCritic, buffer: ReplayBuff
     """Fill the buffer with the dataset, and set the algorithm's reward scale and normalisation statistics from it.
 
     Raises:
-        UserError: the agent has memory, and the dataset does not mark the ends of episodes.
+        UserError: the dataset lacks what the algorithm reads: ends of episodes, next actions or returns.
     """
-    if not algorithm.memoryless and not data.has_ends:
+    name, reader = type(algorithm).__name__, "an agent with memory learns from whole episodes"
+    if algorithm.reads_returns:
+        reader = f"{name} reads the return from each step on"
+    if not data.has_ends and (algorithm.reads_returns or not algorithm.memoryless):
         raise UserError(
-            f"{data.name} does not say where any episode ends (no terminals, no timeouts), and an agent with "
-            f"memory learns from whole episodes; give the time limit, --gin "
-            f'"dataset.max_episode_steps=N", or mark the ends in the data'
+            f"{data.name} does not say where any episode ends (no terminals, no timeouts), and {reader}; give the time "
+            f'limit, --gin "dataset.max_episode_steps=N", or mark the ends in the data'
+        )
+    stops, terminations = data.rows.stops, data.rows.terminations
+    is_alone = (stops - data.rows.starts == 2) & (terminations[stops - 2, 0] == 0.0)
+    if is_alone.sum() >= NEARLY_ALL * len(stops) and (algorithm.reads_returns or algorithm.reads_next_actions):
+        what = "the return from each step on" if algorithm.reads_returns else "the recorded next action"
+        raise UserError(
+            f"{data.name}: {is_alone.sum():,} of {len(stops):,} episodes are single steps that did not terminate, and "
+            f"{name} reads {what}; give the steps in order of time and mark only the ends of episodes, or choose an "
+            f"algorithm that learns from single steps, such as iql or cql"
+        )
+    if algorithm.reads_returns and algorithm.gamma == 1.0 and not terminations.any():
+        raise UserError(
+            f"{name}.gamma is 1 and no episode of {data.name} terminated, so no return is finite, and {name} reads "
+            f"them; lower gamma, or choose cql"
         )
     algorithm.reward_scale *= data.reward_scale
     if algorithm.normalization is not None:

@@ -32,7 +32,8 @@ def built(name, **options):
 
 
 SLOW = [
-    pytest.param(name, marks=pytest.mark.slow) for name in ("td3", "iql", "cql", "bcq", "bc", "awac", "edac", "rsac_s")
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("td3", "iql", "cql", "bcq", "bc", "awac", "edac", "fql", "rsac_s")
 ]
 
 

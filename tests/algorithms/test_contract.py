@@ -13,7 +13,7 @@ import torch
 from gymnasium.spaces import Box
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from offpcc.algorithms import ALGORITHMS, AWAC, BCQ, CQL, CRR, DDPG, SAC, SACN, TD3, TD3BC, ReBRAC
+from offpcc.algorithms import ALGORITHMS, AWAC, BCQ, CQL, CRR, DDPG, FQL, SAC, SACN, TD3, TD3BC, CalQL, ReBRAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import TABLE
@@ -120,6 +120,8 @@ class Case(NamedTuple):
             torch.zeros(rows, 1),
             next_actions=torch.where(following, next_actions, NAN),
             has_next_action=following.float(),
+            returns_to_go=torch.where(counted, torch.randn(rows, steps, 1, generator=own), NAN),
+            discounts_to_go=torch.where(counted, torch.rand(rows, steps, 1, generator=own).round() * 2.0, NAN),
         )
 
     def steps(self, seed, number, agents=3):
@@ -135,7 +137,7 @@ class Case(NamedTuple):
 
 
 # An algorithm whose networks are those of another one needs no other cell than the LSTM.
-WITH_CELLS = [cls for cls in ALGORITHMS.values() if not issubclass(cls, AWAC | SACN | ReBRAC)]
+WITH_CELLS = [cls for cls in ALGORITHMS.values() if not issubclass(cls, AWAC | SACN | ReBRAC | CalQL | FQL)]
 CASES = [
     Case(name, cell)
     for name, cls in ALGORITHMS.items()
@@ -451,6 +453,8 @@ def test_padding_changes_nothing(case, extra):
         batch.first_reward,
         next_actions=longer(batch.next_actions, NAN),
         has_next_action=longer(batch.has_next_action, 0.0),
+        returns_to_go=longer(batch.returns_to_go, NAN),
+        discounts_to_go=longer(batch.discounts_to_go, NAN),
     )
     options = {} if case.images else {"normalize_observations": True}
     told = []
@@ -496,6 +500,8 @@ def with_burn_in_of_padding(case, batch, before):
         burn_in=2,
         next_actions=later(batch.next_actions, NAN),
         has_next_action=later(batch.has_next_action, 0.0),
+        returns_to_go=later(batch.returns_to_go, NAN),
+        discounts_to_go=later(batch.discounts_to_go, NAN),
     )
 
 

@@ -27,6 +27,7 @@ AGENTS = {
     "awac": "memoryless",
     "edac": "memoryless",
     "rebrac": "memoryless",
+    "fql": "memoryless",
 }
 every_agent = pytest.mark.parametrize("name", AGENTS)
 

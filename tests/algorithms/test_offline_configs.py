@@ -4,7 +4,7 @@ import gin
 import pytest
 from references import SPACES
 
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, SACN, TD3BC, ReBRAC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, FQL, IQL, SACN, TD3BC, CalQL, ReBRAC
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS
 from offpcc.data import offline
@@ -121,6 +121,31 @@ LOCOMOTION = {
         "ReBRAC.lr": 1e-3,
         "ReplayBuffer.batch_size": 1024,
     },
+    "calql": {
+        "CalQL.conservative_weight": 5.0,
+        "CalQL.num_samples": 10,
+        "CalQL.lagrange_threshold": None,
+        "CalQL.max_q_backup": True,
+        "CalQL.backup_entropy": False,
+        "CalQL.bc_steps": 0,
+        "CalQL.normalize_observations": False,
+        "CalQL.hidden_dims": (256, 256),
+        "CalQL.lr": 3e-4,
+        "CalQL.actor_lr": 1e-4,
+        "CalQL.alpha_lr": 1e-4,
+        "ReplayBuffer.batch_size": 256,
+    },
+    "fql": {
+        "FQL.alpha": 1.0,
+        "FQL.normalize_q_loss": True,
+        "FQL.q_agg": "mean",
+        "FQL.flow_steps": 10,
+        "FQL.layer_norm": True,
+        "FQL.normalize_observations": False,
+        "FQL.hidden_dims": (512, 512, 512, 512),
+        "FQL.lr": 3e-4,
+        "ReplayBuffer.batch_size": 256,
+    },
 }
 RARE_TESTS = {
     "train.num_epochs": 10,
@@ -165,6 +190,32 @@ VARIANTS = {
         "train.num_epochs": 20,
         "train.num_steps_per_epoch": 50_000,
     },
+    "calql_adroit": {"CalQL.conservative_weight": 1.0, "CalQL.hidden_dims": (256, 256, 256)},
+    "calql_antmaze": {
+        "CalQL.lagrange_threshold": 5.0 * 0.8,
+        "CalQL.reward_scale": 10.0,
+        "CalQL.reward_shift": -5.0,
+        "CalQL.hidden_dims": (256, 256, 256, 256),
+        **RARE_TESTS,
+        "train.num_epochs": 20,
+        "train.num_steps_per_epoch": 50_000,
+    },
+    "fql_adroit": {
+        "FQL.alpha": 10_000.0,
+        "FQL.normalize_q_loss": False,
+        "FQL.q_agg": "min",
+        **RARE_TESTS,
+        "train.num_epochs": 5,
+        "train.num_test_episodes_per_epoch": 50,
+    },
+    "fql_antmaze": {
+        "FQL.alpha": 10.0,
+        "FQL.normalize_q_loss": False,
+        "FQL.reward_shift": -1.0,
+        **RARE_TESTS,
+        "train.num_epochs": 5,
+        "train.num_test_episodes_per_epoch": 50,
+    },
     "cql_adroit": {
         "CQL.conservative_weight": 1.0,
         "CQL.bc_steps": 0,
@@ -190,6 +241,8 @@ CLASSES = {
     "sac_n": SACN,
     "edac": EDAC,
     "rebrac": ReBRAC,
+    "calql": CalQL,
+    "fql": FQL,
 }
 NORMALIZING = {"td3_bc", "awac"}  # by the configs of their papers
 
@@ -228,7 +281,7 @@ def test_variants_change_what_they_say_and_nothing_else(name):
     [
         *((f"algorithms/{algo}.gin", NORMALIZING) for algo in LOCOMOTION),
         *((f"evidence/offline/{algo}.gin", NORMALIZING) for algo in ("bc", "td3_bc", "iql", "cql", "bcq")),
-        ("evidence/offline/pendulum.gin", set(LOCOMOTION) - {"bc", "iql", "cql", "bcq"}),
+        ("evidence/offline/pendulum.gin", set(LOCOMOTION) - {"bc", "iql", "cql", "calql", "bcq"}),
         ("offline_quickstart.gin", set(LOCOMOTION)),
         ("test/offline_short.gin", set(LOCOMOTION)),
     ],
@@ -288,8 +341,8 @@ def test_the_values_in_use_are_those_of_di_engines_config(unit_file):
 @pytest.mark.parametrize(
     ("reward", "expected"),
     [
-        (0.0, {"cql": -2.0, "sac_n": 0.0, "edac": 0.0, "rebrac": 0.0}),
-        (1.0, {"cql": 2.0, "sac_n": 1.0, "edac": 1.0, "rebrac": 100.0}),
+        (0.0, {"cql": -2.0, "calql": -5.0, "sac_n": 0.0, "edac": 0.0, "rebrac": 0.0}),
+        (1.0, {"cql": 2.0, "calql": 5.0, "sac_n": 1.0, "edac": 1.0, "rebrac": 100.0}),
     ],
 )
 def test_rewards_of_antmaze_as_they_are_learned_from(name, reward, expected):

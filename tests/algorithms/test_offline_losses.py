@@ -24,10 +24,11 @@ from references import (
 )
 from torch.distributions import Normal, kl_divergence
 
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, IQL, TD3BC, ReBRAC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, FQL, IQL, TD3BC, CalQL, ReBRAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.components import LagrangeMultiplier
-from offpcc.core import Step
+from offpcc.core import Batch, Step
+from offpcc.utils.errors import UserError
 
 DOUBLE = {"dtype": torch.float64}
 
@@ -192,11 +193,16 @@ def cql_reference(agent, rows, draws):
         errors += squared_errors(agent, seen, values)
         for t in seen.row.counted:
             at = seen.place, seen.begin + t
+            total, weight = seen.row.returns[t]
+            limit = agent.reward_scale * total + agent.reward_shift * weight
+            is_limited = isinstance(agent, CalQL) and weight > 0
             ratios = [all_q(agent, seen, t, action).exp() / 0.5**ACTION_DIM for action in uniform[at]]
             for h, noise in zip((seen.pi[t], seen.pi[t + 1]), noises, strict=True):
                 for x in noise[at]:
                     action, log_prob = (part.detach() for part in gaussian(agent.actor, h, x))
-                    ratios.append(all_q(agent, seen, t, action).exp() / log_prob.exp())
+                    q = all_q(agent, seen, t, action)
+                    q = torch.stack([max(one, torch.full_like(one, limit)) for one in q]) if is_limited else q
+                    ratios.append(q.exp() / log_prob.exp())
             powers = torch.stack(ratios) ** (1.0 / agent.softmax_temperature)
             soft = agent.softmax_temperature * powers.sum(0).log()
             gaps.append(soft - all_q(agent, seen, t, seen.row.actions[t]))
@@ -273,6 +279,43 @@ def edac_reference(agent, rows, draws):
     return {"critic": mean(errors) + agent.eta * mean(cosines), "actor": mean(actor_terms)}
 
 
+def fql_reference(agent, rows, draws):
+    next_noise, start, time = draws.normal(ACTION_DIM), draws.normal(ACTION_DIM), 0.5 * (draws.uniform(1) + 1.0)
+    noise, number = draws.normal(ACTION_DIM), agent.flow_steps
+    errors, flow_terms, distances, q_terms = [], [], [], []
+
+    def one_step(h, z):
+        return actor_output(agent.actor, torch.cat([h, z]))
+
+    def velocity(h, point, t):
+        return output(agent.actor.velocity_net, torch.cat([h, point, t]))
+
+    for seen in rows_read(agent, rows):
+        values = []
+        for t in range(len(seen.row.actions)):
+            with torch.no_grad():
+                action = one_step(seen.pi[t + 1], next_noise[seen.place, seen.begin + t]).clamp(-1, 1)
+                q = all_target_q(agent, seen, t + 1, action)
+                values.append(q.mean() if agent.q_agg == "mean" else q.min())
+        errors += squared_errors(agent, seen, values)
+        for t in seen.row.counted:
+            at, recorded, h = (seen.place, seen.begin + t), seen.row.actions[t], seen.pi[t]
+            between = start[at] + time[at] * (recorded - start[at])
+            flow_terms.append(((velocity(h, between, time[at]) + start[at] - recorded) ** 2).mean())
+            point = noise[at]
+            with torch.no_grad():
+                for k in range(number):
+                    point = point + velocity(h, point, torch.full((1,), k / number, **DOUBLE)) / number
+            action = one_step(h, noise[at])
+            distances.append(((action - point.clamp(-1, 1)) ** 2).mean())
+            heads = enumerate(seen.qs * agent.critics.num if len(seen.qs) == 1 else seen.qs)
+            own = [q_value(agent.critics, n, x[t].detach(), action.clamp(-1, 1)) for n, x in heads]
+            q_terms.append(torch.stack(own).mean())
+    scale = mean(q.detach().abs() for q in q_terms) if agent.normalize_q_loss else 1.0
+    actor = mean(flow_terms) + agent.alpha * mean(distances) - mean(q_terms) / scale
+    return {"critic": mean(errors), "actor": actor}
+
+
 def perturbed(actor, h, action, phi):
     return (action + phi * torch.tanh(actor_output(actor, torch.cat([h, action])))).clamp(-1, 1)
 
@@ -318,16 +361,19 @@ REFERENCES = {
     TD3BC: td3_bc_reference,
     IQL: iql_reference,
     CQL: cql_reference,
+    CalQL: cql_reference,
     BCQ: bcq_reference,
     AWAC: awac_reference,
     CRR: awac_reference,
     EDAC: edac_reference,
     ReBRAC: rebrac_reference,
+    FQL: fql_reference,
 }
 COMMON = {
     TD3BC: {"normalize_observations": False},
     BCQ: {"vae_hidden_dims": (6,), "hidden_dims": (9, 8)},
     CQL: {"num_samples": 3},
+    CalQL: {"num_samples": 3},
 }
 STEPS = {"n_step": 3, "reward_scale": 0.5, "reward_shift": -0.25}
 VARIATIONS = [
@@ -339,6 +385,10 @@ VARIATIONS = [
     (CQL, {"alpha": 0.3}),
     (CQL, {"alpha": 0.3, "temperature": 0.5, "lagrange_threshold": 2.0, "max_q_backup": True, **STEPS}),
     (CQL, {"alpha": 0.3, "backup_entropy": True, "num_critics": 3, "conservative_weight": 0.5}),
+    (CalQL, {"alpha": 0.3}),
+    (CalQL, {"alpha": 0.3, "temperature": 0.5, "lagrange_threshold": 2.0, "num_critics": 3, **STEPS}),
+    (FQL, {}),
+    (FQL, {"alpha": 3.0, "normalize_q_loss": False, "q_agg": "min", "flow_steps": 3, "num_critics": 3, **STEPS}),
     (BCQ, {}),
     (BCQ, {"phi": 0.4, "lmbda": 0.6, "num_samples": 3, "num_critics": 3, **STEPS}),
     (AWAC, {}),
@@ -357,7 +407,7 @@ VARIATIONS = [
 
 @pytest.mark.parametrize(
     "cls, options, made",  # updates made: CQL imitates in its first ones
-    [(cls, options, made) for cls, options in VARIATIONS for made in ((0, 1) if cls is CQL else (0,))],
+    [(cls, options, made) for cls, options in VARIATIONS for made in ((0, 1) if issubclass(cls, CQL) else (0,))],
     ids=lambda x: x.__name__ if isinstance(x, type) else str(x),
 )
 @pytest.mark.parametrize("kind", ENCODERS)
@@ -635,6 +685,36 @@ def test_cql_is_sac_where_it_is_not_conservative():
     assert_same(ours, super(CQL, agent).critic_loss(h, batch)[0])
 
 
+# Cal-QL ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["memoryless", "recurrent", "burn-in"])
+def test_cal_ql_lowers_no_action_of_the_policy_below_its_return(kind):
+    """An unreachable return leaves Q of uniform actions only; without returns, and with low ones, it is CQL."""
+    agent = build(CalQL, kind, num_samples=4, reward_scale=2.0, reward_shift=-1.0)
+    _, batch = data(kind, 1)
+    batch = agent.prepare(batch)
+    q = torch.randn(2, *batch.rewards.shape[:2], 12, 1, **DOUBLE)
+    known = torch.ones_like(batch.rewards)
+
+    def limited(total, ones):
+        return agent.sampled_values(q, batch._replace(returns_to_go=total * known, discounts_to_go=ones * known))
+
+    high = limited(100.0, 10.0)
+    assert torch.equal(high[..., :4, :], q[..., :4, :]) and (high[..., 4:, :] == 190.0).all()
+    middle = limited(5.0, 10.0)
+    assert torch.equal(middle[..., 4:, :], q[..., 4:, :].clamp(min=0.0)) and (middle[..., :4, :] < 0).any()
+    assert torch.equal(limited(-100.0, 10.0), q) and torch.equal(limited(0.0, 0.0), q)
+
+
+def test_cal_ql_without_returns_in_the_batch_says_so():
+    agent = build(CalQL, num_samples=2)
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch._replace(returns_to_go=None, discounts_to_go=None))
+    with pytest.raises(UserError, match="the batch has no returns of the recorded steps"):
+        agent.critic_loss(agent.summarize(batch), batch)
+
+
 # ReBRAC ---------------------------------------------------------------------------------------------------------
 
 
@@ -664,6 +744,48 @@ def test_rebrac_is_td3_without_its_two_terms():
     agent.noise.load_state_dict(state)
     theirs = super(ReBRAC, agent).critic_loss(h, batch)[0], super(ReBRAC, agent).actor_loss(h, batch)
     assert_same(ours, theirs)
+
+
+# FQL ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha, least, most", [(0.1, 0.95, 1.0), (100.0, 0.3, 0.7)])
+def test_fql_learns_two_modes_and_by_alpha_leaves_the_worse_one(alpha, least, most):
+    """Recorded actions are -0.6 or 0.6, whose mean nobody took, with rewards of -1 and 1."""
+    agent = FQL(*SPACES, hidden_dims=(64, 64), lr=3e-3, gamma=0.0, alpha=alpha, seed=1)
+    draw = torch.Generator().manual_seed(0)
+
+    def batch():
+        mode = 2.0 * torch.randint(0, 2, (64, 1, 1), generator=draw) - 1.0
+        one, none = torch.ones(64, 2, 1), torch.zeros(64, 1, 1)
+        recorded = 0.6 * mode.expand(64, 1, ACTION_DIM)
+        ends = none, one, one[:, :1], none.expand(64, 1, ACTION_DIM)[:, 0], none[:, 0]
+        return Batch(torch.zeros(64, 2, 3), recorded, mode, *ends, complete=True)
+
+    for _ in range(300):
+        agent.update_networks(batch())
+    summary, noise = torch.zeros(400, 1, 3), torch.randn(400, 1, ACTION_DIM, generator=draw)
+    with torch.no_grad():
+        flow, policy = agent.actor.flow(summary, noise, 10), agent.actor.choose(summary, noise)
+    near = ((flow.abs() - 0.6).abs() < 0.2).all(-1)
+    assert near.float().mean() > 0.7 and 0.3 < (flow[..., 0] > 0).float().mean() < 0.7, "the flow has both modes"
+    assert least <= (policy[..., 0] > 0).float().mean() <= most
+
+
+@pytest.mark.parametrize("normalizes", [True, False])
+def test_fql_divides_the_scale_of_q_out_if_it_is_asked_to(normalizes):
+    agent = build(FQL, normalize_q_loss=normalizes)
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    own, state, found = agent.actor_optimizer.parameters, agent.noise.state_dict(), []
+    for factor in (1.0, 10.0):
+        with torch.no_grad():
+            for parameter in agent.critics.net[-1].parameters():
+                parameter *= factor
+        agent.noise.load_state_dict(state)
+        found.append(gradients(agent.actor_loss(agent.summarize(batch), batch)[0], own))
+    same = all(torch.allclose(*pair, rtol=1e-9) for pair in zip(*found, strict=True))
+    assert same is normalizes
 
 
 # EDAC -----------------------------------------------------------------------------------------------------------

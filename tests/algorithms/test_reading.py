@@ -22,12 +22,14 @@ from offpcc.algorithms import (
     CRR,
     DDPG,
     EDAC,
+    FQL,
     FUSED_UPDATES,
     IQL,
     SAC,
     SACN,
     TD3,
     TD3BC,
+    CalQL,
     ReBRAC,
     base,
 )
@@ -40,7 +42,7 @@ from offpcc.networks import Recurrent
 from offpcc.utils.errors import UserError
 
 FOLDER = Path(algorithms.__file__).parent
-PAGES = [DDPG, TD3, SAC, BC, TD3BC, IQL, CQL, BCQ, AWAC, CRR, SACN, EDAC, ReBRAC]
+PAGES = [DDPG, TD3, SAC, BC, TD3BC, IQL, CQL, BCQ, AWAC, CRR, SACN, EDAC, ReBRAC, CalQL, FQL]
 
 
 def batch():
@@ -48,6 +50,7 @@ def batch():
     parts = torch.randn(4, 4, 3, generator=draw), torch.rand(4, 3, 2, generator=draw), torch.randn(4, 3, 1)
     ones = torch.ones(4, 4, 1), torch.ones(4, 3, 1)
     first, following = (torch.zeros(4, 2), torch.zeros(4, 1)), {"next_actions": parts[1], "has_next_action": ones[1]}
+    following |= {"returns_to_go": parts[2], "discounts_to_go": ones[1]}
     return Batch(*parts, torch.zeros(4, 3, 1), *ones, *first, complete=True, **following)
 
 

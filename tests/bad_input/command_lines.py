@@ -43,7 +43,8 @@ COMMANDS = [
     ("TRAIN --algo DeterministicPolicy", "'DeterministicPolicy'", "inner_update"),
     (
         "TRAIN --algo nope",
-        "'nope'; there are ddpg, td3, sac, bc, td3_bc, iql, cql, bcq, awac, crr, sac_n, edac, rebrac, and variants",
+        "'nope'; there are ddpg, td3, sac, bc, td3_bc, iql, cql, bcq, awac, crr, sac_n, edac, rebrac, calql, fql, "
+        "and variants",
         "`offpcc --help`",
     ),
     ("TRAIN --algo SAC --run_id 1", "pendulum-p-v0/sac/1 is finished", "--algo sac"),

@@ -322,3 +322,12 @@ def test_nothing_is_shown_where_nothing_is_downloaded(capsys):
     with download_bar(Console(force_terminal=True, width=80)):
         pass
     assert "downloading" not in capsys.readouterr().out
+
+
+def test_it_ends_with_a_recommendation_before_the_table(check, tmp_path):
+    """One observation shows all of a point on a circle; its actions are random."""
+    _, lines = check(written(tmp_path, **recorded(num_episodes=40)))
+    advised = next(
+        number for number, line in enumerate(lines) if line.startswith("ok       advice     start with cql: ")
+    )
+    assert "docs/choosing_for_data.md" in lines[advised + 1] and lines[advised + 2].split()[:1] == ["min"]

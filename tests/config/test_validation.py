@@ -10,7 +10,7 @@ import pytest
 from gymnasium.spaces import Box
 
 import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, DDPG, EDAC, IQL, SAC, TD3, TD3BC, ActorCritic, ReBRAC
+from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, DDPG, EDAC, FQL, IQL, SAC, TD3, TD3BC, ActorCritic, CalQL, ReBRAC
 from offpcc.algorithms.optim import CosineDecay, LinearDecay
 from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC
 from offpcc.config import loading
@@ -148,6 +148,11 @@ REFUSED = [
     (CRR, "advantage_type", "min", "'min'; it has to be one of mean, max"),
     (EDAC, "eta", -1.0, f"-1.0; {AMOUNT}"),
     (EDAC, "num_critics", 1, "1; EDAC compares critics in pairs, so it has to be 2 or more"),
+    (FQL, "alpha", -1.0, f"-1.0; {AMOUNT}"),
+    (FQL, "flow_steps", 0, f"0; {COUNT}"),
+    (FQL, "q_agg", "max", "'max'; it has to be one of mean, min"),
+    (FQL, "normalize_q_loss", None, f"None; {FLAG}"),
+    (CalQL, "conservative_weight", -1.0, f"-1.0; {AMOUNT}"),
     (ReBRAC, "actor_bc_coef", -0.01, f"-0.01; {AMOUNT}"),
     (ReBRAC, "critic_bc_coef", -0.01, f"-0.01; {AMOUNT}"),
     (ReBRAC, "normalize_q", 1, f"1; {FLAG}"),

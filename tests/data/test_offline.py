@@ -174,7 +174,7 @@ def test_statistics_are_those_of_the_view_over_the_transitions_starts(pendulum_f
     assert np.array_equal(seen, learner.algorithm.normalization(torch.from_numpy(observation)).numpy())
 
 
-OFFLINE = ("bc", "td3_bc", "iql", "cql", "bcq", "awac", "crr", "sac_n", "edac", "rebrac")
+OFFLINE = ("bc", "td3_bc", "iql", "cql", "bcq", "awac", "crr", "sac_n", "edac", "rebrac", "calql", "fql")
 TINY = {"hidden_dims": (8,)}
 
 
@@ -672,6 +672,7 @@ def test_bad_input_gets_one_clear_message_and_leaves_nothing(launch, unit_file, 
 
 STEPS = 1200
 NO_ENDS = {"terminals": np.zeros(STEPS, bool), "timeouts": None, "next_observations": None}
+SINGLE_STEPS = {"timeouts": np.ones(STEPS, bool), "next_observations": np.ones((STEPS, 3))}
 
 
 @pytest.mark.parametrize(
@@ -686,6 +687,13 @@ NO_ENDS = {"terminals": np.zeros(STEPS, bool), "timeouts": None, "next_observati
             ["odd.hdf5: its actions are whole", "action_range"],
         ),
         ("riql", NO_ENDS, ["does not say where any episode ends", "dataset.max_episode_steps"]),
+        ("calql", NO_ENDS, ["CalQL reads the return from each step on", "dataset.max_episode_steps"]),
+        (
+            "rcalql",
+            SINGLE_STEPS,
+            ["1,200 of 1,200 episodes are single steps", "reads the return"],
+        ),
+        ("rebrac", SINGLE_STEPS, ["1,200 of 1,200 episodes are single steps", "next action"]),
         ("td3_bc", {"timeouts": np.ones(STEPS, bool), "next_observations": None}, ["next_observations"]),
         ("td3_bc", {"observations": np.zeros((STEPS, 0))}, ["observations of shape (1200, 0)"]),
     ],
@@ -697,6 +705,11 @@ def test_bad_data_gets_one_clear_message_and_nothing_half_loaded(offline, change
     for word in words:
         assert word in err
     assert not (tmp_path / "results").exists()
+
+
+def test_one_episode_has_no_best_fraction(offline, changed):
+    code, _, err = offline("bc", "--dataset", changed(**NO_ENDS), bindings=["dataset.best_fraction=0.1"])
+    assert code == 2 and "best_fraction is 0.1, but" in err and "one episode only" in err
 
 
 def test_data_without_ends_does_for_an_agent_without_memory_or_with_a_time_limit(offline, changed):

@@ -35,6 +35,7 @@ class Row(NamedTuple):
     burn_in: int  # leading steps that only warm a memory up
     counted: range  # steps that count in losses
     next_action: torch.Tensor | None  # (A,), after the last step, where the data has one
+    returns: list  # of pairs: the discounted sum of rewards from each step on, and that of ones; 0 and 0: unknown
 
     def after(self, t):
         """The action after step t; None where the data has none."""
@@ -48,6 +49,10 @@ def random_row(draw, length, terminated=False, burn_in=0, num_counted=None, mid_
     stop = length if num_counted is None else burn_in + num_counted
     own = torch.Generator().manual_seed(length)
     next_action = torch.tanh(torch.randn(ACTION_DIM, generator=own, dtype=torch.float64)) if goes_on else None
+    known = terminated or length % 2 == 1
+    returns = [
+        (3.0 * torch.randn(1, generator=own).item(), 1.0 + 2.0 * t) if known else (0.0, 0.0) for t in range(length)
+    ]
     return Row(
         normal(length + 1, OBSERVATION_DIM),
         torch.tanh(normal(length, ACTION_DIM)),
@@ -58,6 +63,7 @@ def random_row(draw, length, terminated=False, burn_in=0, num_counted=None, mid_
         burn_in,
         range(burn_in, stop),
         next_action,
+        returns,
     )
 
 
@@ -77,6 +83,8 @@ def padded(rows, burn_in=0):
         burn_in,
         next_actions=torch.full((size, steps, ACTION_DIM), NAN, **kind),
         has_next_action=torch.zeros(size, steps, 1, **kind),
+        returns_to_go=torch.full((size, steps, 1), NAN, **kind),
+        discounts_to_go=torch.full((size, steps, 1), NAN, **kind),
     )
     for i, row in enumerate(rows):
         begin = burn_in - row.burn_in
@@ -86,6 +94,8 @@ def padded(rows, burn_in=0):
         batch.rewards[i, begin:end, 0] = torch.tensor(row.rewards, **kind)
         batch.terminations[i, begin:end, 0] = torch.tensor(row.terminations, **kind)
         batch.valid[i, begin : end + 1] = 1.0
+        returns = torch.tensor(row.returns, **kind)
+        batch.returns_to_go[i, begin:end], batch.discounts_to_go[i, begin:end] = returns[:, :1], returns[:, 1:]
         for t in range(len(row.actions)):
             if row.after(t) is not None:
                 batch.next_actions[i, begin + t], batch.has_next_action[i, begin + t] = row.after(t), 1.0

@@ -17,7 +17,7 @@ from offpcc.core import Batch, Chunk
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.device import DeviceCopy, sent
 from offpcc.data.buffers.snapshot import CHUNK_BYTES
-from offpcc.data.buffers.storage import Ring, Storage, TransitionTable, wrap_edges
+from offpcc.data.buffers.storage import Ring, Storage, TransitionTable, returns_to_go, wrap_edges
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
 
@@ -57,10 +57,13 @@ class ReplayBuffer(BufferBase):
     Attributes:
         storage: Rows of all rings.
         near: (R, 3, [O +] A + 2), a view: each row with the row before and the row after it in its ring.
+        returns: (R, 2), the numbers of `returns_to_go` of ended episodes, 0 elsewhere; None until a batch needs them.
     """
 
     storage: Storage
     near: torch.Tensor
+    returns: Array | None = None
+    _return_discount: float | None = None
     holds_episodes = False
     empty = "nothing has been pushed, so there is nothing to sample"
 
@@ -98,6 +101,15 @@ class ReplayBuffer(BufferBase):
         self.copied = [0] * num_envs  # the same at the last copy to the device
         self.device_copy = DeviceCopy(on_device, type(self).__name__, self.device, self.layout)
         self._set_storage(self._empty(self._first_rows()))
+
+    @property
+    def return_discount(self) -> float | None:
+        """See `BufferBase`."""
+        return self._return_discount
+
+    @return_discount.setter
+    def return_discount(self, discount: float | None) -> None:
+        self._return_discount, self.returns = discount, None
 
     def _first_rows(self) -> int:
         return min(max(FIRST_BLOCK // self.num_envs, 1), self.ring_rows)
@@ -144,11 +156,13 @@ class ReplayBuffer(BufferBase):
     def _grow(self) -> None:
         grown = self._empty(min(2 * len(self.storage.is_start) // self.num_envs, self.ring_rows))
         grown.put(self.storage.contiguous)
+        if self.returns is not None:
+            self.returns = np.pad(self.returns, ((0, len(grown.is_start) - len(self.returns)), (0, 0)))
         self._set_storage(grown)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state with contiguous arrays in place of `storage` and `near`, whose parts share memory."""
-        state = {name: part for name, part in vars(self).items() if name not in ("storage", "near")}
+        state = {name: part for name, part in vars(self).items() if name not in ("storage", "near", "returns")}
         return state | {"stored": self.storage.contiguous}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -199,6 +213,8 @@ class ReplayBuffer(BufferBase):
         if place >= len(storage.is_start):
             self._grow()
         self.storage.observations[place] = frame
+        if self.returns is not None:
+            self.returns[place] = 0.0
         self.revisions[place // self.chunk_rows] += 1
         self.appended[env] += 1
         return place
@@ -235,7 +251,9 @@ class ReplayBuffer(BufferBase):
         """
         frames, next_frames, action = self.read_transition(observation, action, next_observation, env)
         ring = self.rings[env]
-        if is_first or not ring.unfinished:
+        if is_first:
+            self.truncate(env)
+        if not ring.unfinished:
             for frame in frames:
                 self._append(env, frame)
         start, storage = self._place(env, ring.cursor), self.storage
@@ -245,7 +263,9 @@ class ReplayBuffer(BufferBase):
         self.storage.is_start[start] = True  # `_append` may have replaced the storage
         self.num_transitions += 1
         self.item_changed(start)
-        ring.unfinished = not (terminated or truncated)
+        ring.unfinished = True
+        if terminated or truncated:
+            self.truncate(env)
 
     def drop(self, env: int) -> None:
         """End the episode of an environment that broke down.
@@ -255,11 +275,42 @@ class ReplayBuffer(BufferBase):
         Args:
             env: Number of the environment.
         """
-        self.rings[env].unfinished = False
+        self.truncate(env)
 
     def truncate(self, env: int) -> None:
-        """End an unfinished episode. Its last transition counts as truncated."""
-        self.rings[env].unfinished = False
+        """End an unfinished episode. Its last transition counts as truncated, unless it is a termination."""
+        if self.rings[env].unfinished:
+            self.rings[env].unfinished = False
+            if self.returns is not None:
+                self._store_returns(env, only_newest=True)
+
+    def _store_returns(self, env: int, only_newest: bool = False) -> None:
+        """Store the returns of a ring's newest episode, or of all its episodes, except an unfinished one."""
+        ring, storage, end = self.rings[env], self.storage, self.rings[env].cursor
+        assert self.returns is not None and self.return_discount is not None
+        while end > ring.cursor - ring.size:
+            begin = end  # row of an episode's last observation
+            while begin - 1 > ring.cursor - ring.size and storage.is_start[self._place(env, begin - 1)]:
+                begin -= 1
+            if begin < end and not (ring.unfinished and end == ring.cursor):
+                places = np.arange(begin, end) % self.ring_rows * self.num_envs + env
+                is_terminated = bool(storage.terminations[places[-1], 0])
+                found = returns_to_go(storage.rewards[places, 0], is_terminated, self.return_discount)
+                self.returns[places] = found
+                if only_newest:
+                    return
+            end = begin - 1
+
+    def _with_returns(self, batch: Batch, places: Array) -> Batch:
+        """Return the batch with the returns of its steps, which are at `places` (B, T)."""
+        if self.return_discount is None:
+            return batch
+        if self.returns is None:
+            self.returns = np.zeros((len(self.storage.is_start), 2), np.float32)
+            for env in range(self.num_envs):
+                self._store_returns(env)
+        found = self.tensor(self.returns[places])
+        return batch._replace(returns_to_go=found[..., :1], discounts_to_go=found[..., 1:])
 
     def fill(self, rows: TransitionTable, recorded: str) -> None:
         """Fill the buffer with recorded transitions, whatever its capacity.
@@ -276,6 +327,7 @@ class ReplayBuffer(BufferBase):
         """
         rows = self._adopt(rows, recorded)
         self._set_storage(rows)
+        self.returns = None
         self.capacity = self.ring_rows = len(rows.is_start)
         self.rings = [Ring(self.ring_rows - 1, self.ring_rows)]
         self.num_transitions = int(rows.is_start.sum())
@@ -322,6 +374,7 @@ class ReplayBuffer(BufferBase):
 
     def _allocate(self, metadata: Mapping[str, Any]) -> None:
         self.rings = [Ring(**ring) for ring in metadata["rings"]]
+        self.returns = None
         rows = self._first_rows()
         while rows * self.num_envs < self.size:
             rows = min(2 * rows, self.ring_rows)
@@ -341,7 +394,7 @@ class ReplayBuffer(BufferBase):
         """Return the windows that begin at these places (B,)."""
         starts, copy = items, self._on_device()
         if self.num_steps == 1 and self.frame_stack == 1 and self.storage.packs_observations:
-            return self._transitions(starts, copy)
+            return self._with_returns(self._transitions(starts, copy), starts[:, None])
         frames: Any = (starts[:, None, None] + self.reach) % (self.num_envs * self.ring_rows)
         if self.num_steps > 1:  # a window that reaches unallocated rows has ended before, so any row will do
             frames = np.minimum(frames, len(self.storage.is_start) - 1)
@@ -354,6 +407,7 @@ class ReplayBuffer(BufferBase):
         if self.gives_next_actions:  # the next action exists if a transition begins at the next row, too
             has_next = self.tensor(valid[:, 1:] * self.storage.is_start[frames[:, 1:, -1], None])
         rows: Any = self.storage
+        places = frames[:, :-1, -1]
         if copy is not None:  # from here on, rows and indices are both arrays or both tensors
             rows, frames = copy, self.tensor(frames)
         steps = frames[:, :-1, -1]
@@ -361,7 +415,7 @@ class ReplayBuffer(BufferBase):
             next_actions = self.tensor(rows.actions[frames[:, 1:, -1]])
         before = steps[:, 0] - self.num_envs  # a row that is not a start has action and reward 0
         observations = rows.observations[frames].reshape(*valid.shape[:2], *self.observation_shape)
-        return Batch(
+        batch = Batch(
             observations=self.tensor(observations),
             actions=self.tensor(rows.actions[steps]),
             rewards=self.tensor(rows.rewards[steps]),
@@ -374,6 +428,7 @@ class ReplayBuffer(BufferBase):
             next_actions=next_actions,
             has_next_action=has_next,
         )
+        return self._with_returns(batch, places)
 
     def _draw_starts(self) -> Array:
         """Draw starts uniformly; the number varies.

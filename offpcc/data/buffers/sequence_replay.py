@@ -17,7 +17,14 @@ from offpcc.core import Batch, Chunk
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.device import DeviceCopy
 from offpcc.data.buffers.snapshot import CHUNK_BYTES
-from offpcc.data.buffers.storage import Episode, PartialEpisode, RecordedEpisodes, Storage, TransitionTable
+from offpcc.data.buffers.storage import (
+    Episode,
+    PartialEpisode,
+    RecordedEpisodes,
+    Storage,
+    TransitionTable,
+    returns_to_go,
+)
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
 
@@ -210,7 +217,9 @@ class RecurrentReplayBuffer(BufferBase):
             ends = np.append(0, self.total_lengths)
             begins = self.num_written + ends[chosen] - ends[-1] + self.frame_stack * (chosen - len(self))
             batch = self._gather(rows, begins, starts, lengths, skipped)
-        return self._with_next_actions(batch, episodes, starts, lengths) if self.gives_next_actions else batch
+        if self.gives_next_actions:
+            batch = self._with_next_actions(batch, episodes, starts, lengths)
+        return batch if self.return_discount is None else self._with_returns(batch, episodes, starts, lengths)
 
     def _with_next_actions(self, batch: Batch, episodes: list[Episode], starts: Array, lengths: Array) -> Batch:
         """Return the batch of `_copy` with the action after each step, also after the last one of a segment."""
@@ -222,6 +231,18 @@ class RecurrentReplayBuffer(BufferBase):
             actions[i, begin : begin + len(following)] = following
             exists[i, begin : begin + len(following)] = 1.0
         return batch._replace(next_actions=self.tensor(actions), has_next_action=self.tensor(exists))
+
+    def _with_returns(self, batch: Batch, episodes: list[Episode], starts: Array, lengths: Array) -> Batch:
+        """Return the batch of `_copy` with the returns of its steps."""
+        assert self.return_discount is not None
+        found = np.zeros((*batch.rewards.shape[:2], 2), np.float32)
+        for i, (episode, start, length) in enumerate(zip(episodes, starts.tolist(), lengths.tolist(), strict=True)):
+            begin = self.burn_in if start == 0 else 0
+            source, stop = start + begin - self.burn_in, self.burn_in + length
+            after = returns_to_go(episode.rewards[source:, 0], episode.terminated, self.return_discount)
+            found[i, begin:stop] = after[: stop - begin]
+        pair = self.tensor(found)
+        return batch._replace(returns_to_go=pair[..., :1], discounts_to_go=pair[..., 1:])
 
     def _copy_to_device(self) -> Storage | None:
         """Copy the new episodes to the device, and return the rows there; None if there is no copy.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -159,6 +160,28 @@ class Episode(NamedTuple):
         rows.actions[end - stop + start : end] = self.actions[start:stop]
         rows.rewards[end - stop + start : end] = self.rewards[start:stop]
         rows.terminations[end - 1] = self.terminated and stop == len(self.actions)
+
+
+def returns_to_go(rewards: Array, is_terminated: bool, discount: float) -> Array:
+    """Return the discounted sum of an episode's rewards (L,) from each step on, and of ones, (L, 2), float32.
+
+    If the episode did not terminate, as at a time limit or in a cut recording, its last reward goes on forever. So an
+    episode that failed in a task with sparse rewards r has the return r / (1 - discount) at each step. With a discount
+    of 1 this sum is infinite, so all numbers are 0 then, which means unknown.
+    """
+    number = len(rewards)
+    if is_terminated:
+        tail = 0.0
+        ones = np.cumsum(discount ** np.arange(number))[::-1]
+    elif discount < 1.0:
+        tail = float(rewards[-1]) / (1.0 - discount)
+        ones = np.full(number, 1.0 / (1.0 - discount))
+    else:
+        return np.zeros((number, 2), np.float32)
+    sums = [
+        *itertools.accumulate(rewards[::-1].tolist(), lambda later, reward: reward + discount * later, initial=tail)
+    ]
+    return np.stack([sums[:0:-1], ones], 1).astype(np.float32)
 
 
 class RecordedEpisodes(Sequence[Episode]):

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 
 from offpcc.core import is_image
-from offpcc.data.checks import env_fit, termination
+from offpcc.data.checks import env_fit, recommend, termination
 from offpcc.data.checks import episodes as episode_findings
 from offpcc.data.checks.episodes import BEFORE_RESET, MARK_ENDS, SHUFFLED, SINGLE_STEPS, are_shuffled, length_notices
 from offpcc.data.checks.summary_stats import LARGEST_SAMPLE, Motion, Spread, by_column, is_constant
@@ -75,9 +75,10 @@ NOTICES = {
 
 @dataclass(frozen=True)
 class Examination(Diagnosis):
-    """Findings and statistics of `examine`."""
+    """Findings, statistics and recommendation of `examine`."""
 
     spreads: tuple[Spread, ...] = ()
+    advice: tuple[Finding, ...] = ()  # what the recommendation rests on, and the recommendation last; () with a fault
 
     @property
     def verdict(self) -> str:
@@ -144,8 +145,14 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
         *(env_fit.fits(recorded, env) if env is not None else []),
         *(finding for left in noticed.values() for finding in left),
     ]
+    advice: list[Finding] = []
+    if not any(finding.level == FAULT for finding in findings):  # else the data may say something else once corrected
+        seen = math.prod(env.observation_space.shape or ()) if env is not None else math.inf
+        num_hidden = 0 if is_image(data.observations.shape[1:]) else math.prod(data.observations.shape[1:]) - seen
+        advice = recommend.advise(data, bounds, int(max(num_hidden, 0)))
     observed = [spread for spreads in numbers.values() for spread in spreads]
-    return Examination(data.name, tuple(findings), (lengths, returns, rewards, *observed, *actions))
+    spreads = lengths, returns, rewards, *observed, *actions
+    return Examination(data.name, tuple(findings), spreads, tuple(advice))
 
 
 def _entries(data: Dataset) -> dict[str, Array]:

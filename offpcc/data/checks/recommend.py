@@ -1,0 +1,217 @@
+"""Recommends an algorithm for recorded data from measured properties; the last findings of `offpcc check --dataset`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from offpcc.core import is_image
+from offpcc.data.datasets.columns import Array, Range
+from offpcc.data.datasets.dataset import Dataset
+from offpcc.utils.findings import OK, Finding
+
+GUIDE = "docs/choosing_for_data.md explains this choice"
+MOST_STEPS = 3_000  # of the sample: enough for two digits, and fast
+FEWEST_STEPS = 200  # with fewer, a prediction and neighbours say little
+MOST_SQUARED = 25  # numbers of observation and action, up to which a prediction also reads their products
+HARD, HIDDEN = (
+    0.01,
+    0.55,
+)  # see `Properties.is_hidden`; of seven tasks, all hidden states had 0.5 or less, all others more
+NEIGHBOURS = 16  # steps with similar observations, whose actions are compared
+UNIFORM = 1.0 / np.sqrt(3.0)  # standard deviation of uniform actions in [-1, 1]
+WIDE = 0.8  # coverage; noisy experts had 0.75 or less
+MODES = 0.92  # of 16 actions: a normal and a uniform spread have less than 0.8
+TWO_GROUPS = 0.9  # of many returns: 0.64 for a normal and 0.75 for a uniform spread
+FEWEST_IN_GROUP = 0.05  # part of the episodes; fewer are outliers
+FEWEST_EPISODES = 10  # with fewer, the spread of returns says little
+EQUAL_RETURNS = 0.1
+SPARSE = 0.95
+
+
+class Properties(NamedTuple):
+    """Measured properties of recorded data; None if they cannot be measured."""
+
+    sees_images: bool
+    error: float | None  # of predicting the change of observations from one, relative to its variance; mean of columns
+    remaining: float | None  # the part of this error that is left if the observation before is known, too; median
+    coverage: float | None  # spread of actions at similar observations: 0 for equal ones, 1 for uniform ones
+    modes: float | None  # part of the variance of these actions that is between two groups
+    return_spread: float | None  # (90th - 10th percentile) / |median| of the returns of whole episodes
+    good_share: float | None  # part of the episodes in the better of two separate groups of returns
+    common_reward: float  # part of the rewards that have the commonest value
+    has_better_reward: bool  # whether any reward is above the commonest one
+
+
+def is_hidden(error: float | None, remaining: float | None) -> bool:
+    """Check whether one observation seems not to show the state, because two observations predict far better."""
+    return error is not None and remaining is not None and error > HARD and remaining < HIDDEN
+
+
+def measure(data: Dataset, action_bounds: Range | None = None) -> Properties:
+    """Measure the properties of data whose Dict observations are numbers (`Dataset.as_numbers`)."""
+    values, counts = np.unique(data.rewards, return_counts=True)
+    spread = share = None
+    whole = np.sort(data.whole_returns.astype(np.float64))
+    if len(whole) >= FEWEST_EPISODES:
+        low, median, high = np.percentile(whole, (10, 50, 90))
+        spread = float((high - low) / max(abs(median), 1e-9))
+        between, size = two_groups(whole)
+        part = float(1.0 - size / len(whole))
+        if spread > EQUAL_RETURNS and between >= TWO_GROUPS and FEWEST_IN_GROUP <= part <= 1.0 - FEWEST_IN_GROUP:
+            share = part
+    error, remaining, coverage, modes = _of_steps(data, action_bounds) or (None, None, None, None)
+    return Properties(
+        sees_images=is_image(data.observations.shape[1:]),
+        error=error,
+        remaining=remaining,
+        coverage=coverage,
+        modes=modes,
+        return_spread=spread,
+        good_share=share,
+        common_reward=float(counts.max() / data.num_steps),
+        has_better_reward=bool(values[-1] > values[counts.argmax()]),
+    )
+
+
+def two_groups(values: Array) -> tuple[Array, Array]:
+    """Split sorted `values` (..., N) into the two groups with the least variance within them.
+
+    Returns:
+        The part of the variance that is between the groups, and the size of the lower group, both (...).
+    """
+    number = values.shape[-1]
+    centered, sizes = values - values.mean(-1, keepdims=True), np.arange(1, number)
+    between = np.cumsum(centered, -1)[..., :-1] ** 2 * (1.0 / sizes + 1.0 / (number - sizes))
+    total = np.maximum((centered**2).sum(-1), 1e-12)
+    return between.max(-1) / total, sizes[between.argmax(-1)]
+
+
+def _of_steps(data: Dataset, action_bounds: Range | None) -> tuple[float, float, float, float] | None:
+    """Return `error`, `remaining`, `coverage` and `modes` of `Properties`, from a sample of steps inside episodes."""
+    inside = np.ones(data.num_steps, np.bool_)
+    inside[data.starts] = inside[data.stops - 1] = False
+    steps = np.random.default_rng(0).permutation(np.flatnonzero(inside))[:MOST_STEPS]
+    if data.observations.ndim != 2 or data.discrete_actions or len(steps) < FEWEST_STEPS or data.num_episodes < 2:
+        return None
+    seen, before, after = (data.observations[steps + k].astype(np.float64) for k in (0, -1, 1))
+    actions, mean, std = data.unit_actions(action_bounds).astype(np.float64), seen.mean(0), seen.std(0)
+    moving = np.flatnonzero(np.minimum(std, (after - seen).std(0)) > 1e-6 * np.abs(mean))
+    if not len(moving):
+        return None
+    seen, before, after = ((x[:, moving] - mean[moving]) / std[moving] for x in (seen, before, after))
+    error, remaining = _prediction(seen, before, after, actions[steps], actions[steps - 1])
+    if is_hidden(error, remaining):  # then similar states have two similar observations
+        seen = np.concatenate([seen, before], 1)
+    return error, remaining, *_behaviour(seen, actions[steps], np.searchsorted(data.stops, steps, side="right"))
+
+
+def _prediction(seen: Array, before: Array, after: Array, action: Array, action_before: Array) -> tuple[float, float]:
+    """Return `error` and `remaining` of `Properties`, measured on the half of the steps that was not fitted."""
+    one = np.concatenate([np.ones((len(seen), 1)), seen, action], 1)
+    if one.shape[1] <= MOST_SQUARED + 1:  # products predict how an angle changes from its sine and its speed
+        i, j = np.triu_indices(one.shape[1])
+        one = one[:, i] * one[:, j]
+    two, change = np.concatenate([one, seen - before, action_before], 1), after - seen
+    first, second = (_errors(inputs, change) / change.var(0) for inputs in (one, two))
+    return float(first.mean()), float(np.median(second / np.maximum(first, 1e-12)))
+
+
+def _errors(inputs: Array, targets: Array) -> Array:
+    """Return the mean squared errors of a linear prediction, on the half of the rows that it was not fitted to."""
+    half = len(inputs) // 2
+    fitted = inputs[:half]
+    penalty = 1e-4 * half * np.eye(fitted.shape[1])
+    weights = np.linalg.solve(fitted.T @ fitted + penalty, fitted.T @ targets[:half])
+    return np.asarray(((targets[half:] - inputs[half:] @ weights) ** 2).mean(0))
+
+
+def _behaviour(seen: Array, actions: Array, episodes: Array) -> tuple[float, float]:
+    """Return `coverage` and `modes` of `Properties`, from each action and those at the nearest observations.
+
+    In many dimensions, the nearest ones are far. So coverage is at most the error of a linear prediction of actions.
+    """
+    squares, near = (seen**2).sum(1), []
+    for row, here in enumerate(seen):
+        distance = squares - 2.0 * seen @ here
+        distance[episodes == episodes[row]] = np.inf  # successive steps of an episode are near, and alike
+        distance[row] = -np.inf
+        near.append(np.argpartition(distance, NEIGHBOURS - 1)[:NEIGHBOURS])
+    beside = np.sort(actions[np.array(near)], 1).swapaxes(1, 2)  # (steps, A, neighbours)
+    error = _errors(np.concatenate([np.ones((len(seen), 1)), seen], 1), actions).mean()
+    variance = beside.var(-1, ddof=1)
+    modes = (two_groups(beside)[0] * variance).sum() / max(variance.sum(), 1e-12)
+    return float(np.sqrt(min(variance.mean(), error)) / UNIFORM), float(modes)
+
+
+def choose(found: Properties, terminates: bool) -> tuple[str, str]:
+    """Return the name of the algorithm without prefix, and the reason.
+
+    Args:
+        found: the properties of the data.
+        terminates: whether any episode terminated.
+    """
+    if found.common_reward == 1.0 and not terminates:
+        return "bc", "all rewards are equal and no episode terminated, so only imitation learns from them"
+    if found.modes is not None and found.modes >= MODES and found.coverage is not None and found.coverage > 0.2:
+        return "fql", (
+            "actions at similar observations form separate groups, and a policy with one mode would take their mean"
+        )
+    if SPARSE <= found.common_reward < 1.0 and found.has_better_reward:
+        return "iql", (
+            "rewards are sparse, and it joins parts of episodes without a value of unseen actions; if the agent will "
+            "go on online, take calql"
+        )
+    if found.coverage is not None and found.coverage >= WIDE:
+        return "cql", (
+            "actions are spread nearly as uniform ones, so imitation gains little, and values of most actions can be "
+            "learned"
+        )
+    if found.return_spread is not None and found.return_spread < EQUAL_RETURNS:
+        return "bc", "the episodes are equally good, so imitation is hard to beat; then try td3_bc"
+    if found.good_share is not None:
+        return "td3_bc", (
+            f"two groups of episodes differ in their returns; compare it with bc on the better group, by "
+            f"dataset.best_fraction={found.good_share:.2g}"
+        )
+    known = "quality is mixed" if found.return_spread is not None else "too little is known to say more"
+    return "rebrac", f"{known}, and it stays near the recorded actions while it improves on them"
+
+
+def advise(data: Dataset, action_bounds: Range | None = None, num_hidden: int = 0) -> list[Finding]:
+    """Return findings about the properties, and the recommendation as the last one.
+
+    Args:
+        data: data whose Dict observations are numbers.
+        action_bounds: lowest and highest action of the environment.
+        num_hidden: how many of the recorded numbers the environment hides from the agent.
+    """
+    found, findings = measure(data, action_bounds), []
+    hides = is_hidden(found.error, found.remaining)
+    if num_hidden > 0:
+        text = f"the environment hides {num_hidden:,} of the recorded numbers from the agent"
+        findings.append(Finding("state", OK, text, "if they matter, the agent needs a memory (r in its name)"))
+    elif found.error is not None and found.remaining is not None:
+        text = (
+            f"it leaves {found.error:.2g} of the variance of the next change unexplained, and with the one before it "
+            f"{found.remaining:.0%} of that are left"
+        )
+        seems = f"one observation seems {'not ' * hides}to show the state"
+        remedy = "velocities seem hidden, so the agent needs a memory (r in its name)" if hides else ""
+        findings.append(Finding("state", OK, f"{seems}: {text}", remedy))
+    if found.coverage is not None:
+        text = f"actions at similar observations spread by {found.coverage:.2f} (0: equal, 1: uniform)"
+        if found.modes is not None and found.modes >= MODES:
+            text += f", {found.modes:.0%} of that between two groups"
+        findings.append(Finding("coverage", OK, text))
+    if found.return_spread is not None:
+        text = f"the middle 80% of the returns differ by {found.return_spread:.0%} of their median"
+        if found.good_share is not None:
+            text += f", in two groups, as of two policies; {found.good_share:.0%} are in the better one"
+        findings.append(Finding("skill", OK, text))
+    algorithm, reason = choose(found, bool(data.terminations.any()))
+    name = "c" * found.sees_images + "r" * (hides or num_hidden > 0) + algorithm
+    if found.sees_images:
+        reason += f"; one image shows no velocity, so take cr{algorithm} unless frames are stacked"
+    return [*findings, Finding("advice", OK, f"start with {name}: {reason}", GUIDE)]

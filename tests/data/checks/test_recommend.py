@@ -1,0 +1,174 @@
+"""The recommendation for recorded data, on data for which the right one is known, and what each property decides."""
+
+import numpy as np
+import pytest
+
+from offpcc.data import Dataset
+from offpcc.data.checks.check import examine
+from offpcc.data.checks.recommend import choose, is_hidden, measure, two_groups
+from offpcc.envs.make import make
+
+LENGTH = 50
+
+
+def control(x, v, draw):
+    return -2.0 * x - 1.5 * v
+
+
+def feeble(x, v, draw):
+    return 0.1 * control(x, v, draw)
+
+
+def uniform(x, v, draw):
+    return draw.uniform(-1.0, 1.0, x.shape)
+
+
+def either_way(x, v, draw):
+    return 0.6 * draw.choice([-1.0, 1.0], x.shape)
+
+
+def particle(*policies, num_episodes=36, noise=0.02, columns=(0, 1), reward=None, seed=0):
+    """A particle that is pushed, at position x with velocity v; the episodes take the policies in turn."""
+    draw = np.random.default_rng(seed)
+    x, v = draw.choice([-1.0, 1.0], num_episodes) + draw.normal(0.0, 0.02, num_episodes), np.zeros(num_episodes)
+    seen, acted, rewards = [], [], []
+    for _ in range(LENGTH):
+        chosen = np.stack([policy(x, v, draw) for policy in policies])[np.arange(num_episodes) % len(policies),
+                                                                      np.arange(num_episodes)]  # fmt: skip
+        action = np.clip(chosen + draw.normal(0.0, noise, num_episodes), -1.0, 1.0)
+        seen.append(np.stack([x, v], 1)[:, columns])
+        acted.append(action)
+        v = v + 0.2 * action
+        x = x + 0.2 * v
+        rewards.append(-np.abs(x))
+
+    def flat(rows):
+        return np.stack(rows, 1).reshape(num_episodes * LENGTH, -1)
+
+    last = np.tile(np.arange(LENGTH) == LENGTH - 1, num_episodes)
+    rewards = flat(rewards)[:, 0]
+    return Dataset.from_arrays(
+        observations=flat(seen),
+        actions=flat(acted),
+        rewards=rewards if reward is None else reward(rewards, last),
+        terminations=np.zeros(len(last), bool),
+        truncations=last,
+        action_range=(-1.0, 1.0),
+        name="particle",
+    )
+
+
+def skills(gains):
+    return [lambda x, v, draw, gain=gain: gain * control(x, v, draw) for gain in gains]
+
+
+def at_the_goal(rewards, last):
+    draw = np.random.default_rng(1)
+    return np.where(last & (draw.random(len(last)) < 0.5), 1.0, 0.0)
+
+
+def advice(data, **options):
+    findings = examine(data, **options).advice
+    assert findings[-1].check == "advice" and "docs/choosing_for_data.md" in findings[-1].remedy
+    return findings[-1].found
+
+
+CASES = {
+    "one good agent": ({}, (control,), "bc: the episodes are equally good"),
+    "one good agent, without velocity": ({"columns": (0,)}, (control,), "rbc: the episodes are equally good"),
+    "at random": ({}, (uniform,), "cql: actions are spread nearly as uniform ones"),
+    "at random, without velocity": ({"columns": (0,)}, (uniform,), "rcql: actions are spread nearly"),
+    "two modes": ({}, (either_way,), "fql: actions at similar observations form separate groups"),
+    "sparse": ({"reward": at_the_goal}, (control,), "iql: rewards are sparse"),
+    "two agents": ({}, (control, control, feeble), "td3_bc: two groups of episodes differ"),
+    "many skills": ({"noise": 0.2}, skills(np.linspace(0.02, 0.5, 20)), "rebrac: quality is mixed"),
+    "without rewards": ({"reward": lambda rewards, last: 0.0 * rewards}, (uniform,), "bc: all rewards are equal"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_right_algorithm_is_recommended(name):
+    options, policies, expected = CASES[name]
+    assert advice(particle(*policies, **options)).startswith(f"start with {expected}")
+
+
+@pytest.mark.parametrize(
+    ("name", "ignored"),
+    [
+        ("one good agent, without velocity", {"remaining": None}),
+        ("at random", {"coverage": None}),
+        ("two modes", {"modes": None}),
+        ("sparse", {"common_reward": 0.0}),
+        ("sparse", {"has_better_reward": False}),
+        ("two agents", {"good_share": None}),
+        ("one good agent", {"return_spread": None}),
+        ("without rewards", {"common_reward": 0.0}),
+    ],
+)
+def test_it_would_be_another_one_without_the_property(name, ignored):
+    options, policies, _ = CASES[name]
+    data = particle(*policies, **options)
+    found = measure(data)
+    without = found._replace(**ignored)
+    choices = [(choose(each, False)[0], is_hidden(each.error, each.remaining)) for each in (found, without)]
+    assert choices[0] != choices[1]
+
+
+def test_the_better_group_is_the_fraction_to_keep():
+    data = particle(control, control, feeble)
+    assert "dataset.best_fraction=0.67" in advice(data)
+    assert data.best(0.67).returns.min() > np.median(particle(feeble).returns)
+
+
+def test_equal_rewards_say_something_if_episodes_terminate():
+    found = measure(particle(uniform, reward=lambda rewards, last: 1.0 + 0.0 * rewards))
+    assert [choose(found, terminates)[0] for terminates in (False, True)] == ["bc", "cql"]
+
+
+def test_rare_rewards_below_the_others_are_not_sparse():
+    """Such as a fall at the end of an episode."""
+    found = advice(particle(control, reward=lambda rewards, last: np.where(last, -1.0, 0.0)))
+    assert found.startswith("start with bc: the episodes are equally good")
+
+
+@pytest.mark.parametrize("env, name", [("pendulum-p-v0", "rcql"), ("pendulum-v0", "cql")])
+def test_what_the_environment_hides_needs_a_memory(env, name, pendulum_file):
+    from offpcc.data.datasets.load import load
+
+    assert advice(load(pendulum_file), env=make(env)).startswith(f"start with {name}:")
+
+
+def test_images_need_convolutions():
+    draw = np.random.default_rng(0)
+    data = Dataset.from_arrays(
+        observations=draw.integers(0, 256, (400, 2, 12, 12), np.uint8),
+        actions=draw.uniform(-1, 1, (400, 1)),
+        rewards=draw.normal(size=400),
+        terminations=np.zeros(400, bool),
+        truncations=np.arange(400) % 20 == 19,
+    )
+    assert advice(data).startswith("start with crebrac:") and "take crrebrac unless frames" in advice(data)
+
+
+def test_data_with_a_fault_get_no_advice():
+    data = particle(uniform, num_episodes=4)
+    assert examine(data).advice == (), "less than a batch"
+
+
+def test_few_steps_and_one_episode_are_not_measured():
+    found = measure(particle(uniform, num_episodes=1))
+    assert found[1:7] == (None,) * 6 and choose(found, False)[0] == "rebrac"
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "most"),
+    [
+        (np.linspace(0, 1, 1_000), 0.74, 0.76),
+        (np.random.default_rng(0).normal(size=10_000), 0.62, 0.66),
+        (np.repeat([0.0, 1.0], 8), 1.0, 1.0),
+        (np.zeros(16), 0.0, 0.0),
+    ],
+)
+def test_how_far_numbers_are_two_groups(values, least, most):
+    part, _ = two_groups(np.sort(values))
+    assert least <= part <= most + 1e-9
