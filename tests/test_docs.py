@@ -222,6 +222,8 @@ def replaced(words, option, value):
 
 def shortened(words):
     """A command that takes seconds."""
+    if "--then_env_steps" in words:
+        words = replaced(words, "--then_env_steps", "1200")
     if words[0] == "evaluate":
         return replaced(words, "--episodes", "1")
     if words[0] == "collect":
