@@ -28,7 +28,7 @@ from offpcc.envs.make import env_options, simulator
 from offpcc.training.evaluation import evaluate_actor, overview
 from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.online import DROP_STEPS, Loss
-from offpcc.training.plotting import find_runs
+from offpcc.training.plotting import find_runs, losses_at_switch
 from offpcc.training.results import plot as plot_runs
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
@@ -104,6 +104,7 @@ def plot(folder: Sequence[Path], output: Path, metric: str) -> int:
     """Draw learning curves and print their final values."""
     summaries = plot_runs(folder, output, metric, option="--output", announce=print)
     runs = [run.resolve() for one in folder for run in find_runs(one)]
+    losses = losses_at_switch(folder)
     versions: dict[str, set[str]] = {}
     for run in runs:
         known = RunFolder.at(run).details().get("simulator")
@@ -116,8 +117,8 @@ def plot(folder: Sequence[Path], output: Path, metric: str) -> int:
             f"{summary.environment}{version} {summary.label}: {metric} {summary.final_mean:.1f}"
             f"{several if summary.num_runs > 1 else ' of one run'} at step {summary.steps:,}{longest}"
         )
-        if summary.losses:
-            print(f"  {describe_losses(summary.losses)}")
+        if lost := losses.get((summary.environment, summary.label)):
+            print(f"  {describe_losses(lost)}")
     print(output)
     return 0
 

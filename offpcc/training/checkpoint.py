@@ -10,6 +10,7 @@ import ast
 import math
 import os
 import random
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,6 +42,9 @@ from offpcc.utils.tensor_files import FileError, find_misfit, read_tensors, writ
 from offpcc.utils.version import tell_changed
 
 NOT_A_STATE = (AttributeError, KeyError, MemoryError, RecursionError, RuntimeError, SyntaxError, TypeError, ValueError)
+
+
+UNIT_ACTIONS = re.compile(r", actions in \[\[(-1\.0(, )?)+\], \[(1\.0(, )?)+\]\]")  # known only with an environment
 
 
 class Checkpoint(dict[str, Any]):
@@ -169,7 +173,13 @@ def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
         raise UserError(
             f"{source} has learned in its environment; --from takes runs that learned from recorded data alone"
         )
-    experiment.buffer.load(checkpoint["buffer"], 0, lambda number, chunk: None)
+    saved, here = checkpoint["buffer"], experiment.buffer.metadata()["recorded"]
+    if UNIT_ACTIONS.sub("", saved["recorded"]) != UNIT_ACTIONS.sub("", here):
+        raise UserError(
+            f"{source} learned from {saved['recorded']}, but here are {here}: give its data, and an environment with "
+            f"the same observations and actions"
+        )
+    experiment.buffer.load({**saved, "recorded": here}, 0, lambda number, chunk: None)
     take_over(experiment.algorithm, checkpoint["algorithm"], source)
     experiment.loop.load_state_dict(checkpoint["loop"])
     experiment.loop.stopped = False

@@ -280,9 +280,18 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
 
 
 def planned_epochs(spec: RunSpec, checkpoint: Checkpoint) -> int:
-    """Return the number of epochs of the whole run of a checkpoint, as the spec plans it now."""
-    loop = checkpoint["loop"]
-    return spec.num_epochs(None if loop.get("switch_step") is None else loop["switch_epoch"])
+    """Return the number of epochs of the whole run of a checkpoint, as the spec plans it now.
+
+    Raises:
+        UserError: the spec changes the phase that is over.
+    """
+    switch_epoch = checkpoint["loop"].get("switch_epoch")  # only a run in its second phase has one
+    if switch_epoch not in (None, spec.training["num_epochs"]) and spec.start_from is None:
+        raise UserError(
+            f"train.num_epochs is {spec.training['num_epochs']}, but the run went online after epoch {switch_epoch}; "
+            f"give this number, and a larger --then_env_steps to continue"
+        )
+    return spec.num_epochs(switch_epoch)
 
 
 def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
@@ -398,22 +407,12 @@ def check_same_run(spec: RunSpec, experiment: Experiment, checkpoint: Checkpoint
     """
     old, new = plain_values(checkpoint["config"]), plain_values(experiment.config)
     messages = _check_unchanged(checkpoint, old, new, plain_values(bound))
-    switch_epoch = checkpoint["loop"].get("switch_epoch")
-    if switch_epoch not in (None, spec.training["num_epochs"]) and spec.start_from is None:
+    if (num_epochs := planned_epochs(spec, checkpoint)) < checkpoint["num_epochs"]:
+        given = f"train.num_epochs is {num_epochs}"
+        if spec.then_env_steps:
+            given = f"with --then_env_steps {spec.then_env_steps} the run has {num_epochs} epochs"
         raise UserError(
-            f"train.num_epochs is {spec.training['num_epochs']}, but the run went online after epoch {switch_epoch}; "
-            f"give this number, and a larger --then_env_steps to continue"
-        )
-    num_epochs = planned_epochs(spec, checkpoint)
-    if num_epochs < checkpoint["num_epochs"] and spec.then_env_steps:
-        raise UserError(
-            f"the run has {num_epochs} epochs with --then_env_steps {spec.then_env_steps}, but it was made with "
-            f"{checkpoint['num_epochs']}: a resumed run may only raise their number"
-        )
-    if num_epochs < checkpoint["num_epochs"]:
-        raise UserError(
-            f"train.num_epochs is {num_epochs}, but the run was made with {checkpoint['num_epochs']}: a resumed "
-            f"run may only raise it"
+            f"{given}, but the run was made with {checkpoint['num_epochs']}: a resumed run may only raise it"
         )
     if checkpoint["recorder"] is None and spec.save_dataset:
         raise UserError(f"--save_dataset {spec.save_dataset}: the run did not record its first steps; leave it out")

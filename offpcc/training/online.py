@@ -79,8 +79,8 @@ def online_options(
             data are not kept.
         warm_up_steps: environment steps with the policy as it is, before the first update. An agent with memory also
             waits for the end of its first episode.
-        updates_per_step: see `offpcc.training.run_fns.train`, whose own value holds for recorded data.
-        update_every: see `offpcc.training.run_fns.train`.
+        updates_per_step: updates per environment step; may be a fraction.
+        update_every: environment steps between two rounds of updates. An agent with memory has one round per episode.
         algorithm: the algorithm of the online phase, if it is another one, such as "sac". Its networks have to be equal
             in shape. It takes over what both have: networks, targets, optimizers, temperature and normalisation.
         keep_moments: whether the optimizers keep Adam's moments.

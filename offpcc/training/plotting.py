@@ -185,7 +185,6 @@ class Summary(NamedTuple):
         final_std: Standard deviation over runs at `steps` (with divisor N, NumPy's default).
         steps: The last environment step at which all runs of the group have a number.
         longest: The last environment step of the longest run.
-        losses: What each run lost when it went on in its environment after recorded data; empty if none did.
     """
 
     environment: str
@@ -195,7 +194,6 @@ class Summary(NamedTuple):
     final_std: float
     steps: int
     longest: int
-    losses: tuple[Loss, ...] = ()
 
 
 class Group(NamedTuple):
@@ -313,10 +311,19 @@ def plot_runs(
         _draw(axes, curve, color, linestyle=line_style, label=label)
         steps, mean, std = int(curve.steps[-1]), float(curve.mean[-1]), float(curve.std[-1])
         longest = max([steps, *(int(rest.steps[-1]) for rest in beyond)])
-        losses = tuple(filter(None, map(loss_at_switch, tables)))
-        summaries.append(Summary(group.environment, name, num_runs, mean, std, steps, longest, losses))
+        summaries.append(Summary(group.environment, name, num_runs, mean, std, steps, longest))
     save(figure, file)
     return summaries
+
+
+def losses_at_switch(folders: Sequence[Path]) -> dict[tuple[str, str], list[Loss]]:
+    """Return what runs lost when they went on in their environment, by environment and label as in `plot_runs`."""
+    groups = _groups(folders)
+    found = {}
+    for group, name in zip(groups, _labels(groups), strict=True):
+        losses = [loss_at_switch(read_progress(run / "progress.csv")) for run in group.runs]
+        found[group.environment, name] = [loss for loss in losses if loss is not None]
+    return found
 
 
 def _groups(folders: Sequence[Path]) -> list[Group]:
