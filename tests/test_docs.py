@@ -238,6 +238,10 @@ def shortened(words):
             del words[first]
     settings = {**(OFFLINE if "--dataset" in words else ONLINE), **TESTS}
     settings |= {"num_epochs": "2"} if "--resume" in words else {}
+    if "--then_env_steps" in words:
+        settings["num_steps_per_epoch"] = "600"
+    if "--from" in words:
+        settings = {"num_steps_per_epoch": "600", **TESTS}
     given = [f"train.{key}={value}" for key, value in settings.items() if f"train.{key}=" not in " ".join(words)]
     return [*words, "--gin", *given]
 

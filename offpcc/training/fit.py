@@ -645,32 +645,47 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
             advice = f"--env {one}, where the data was recorded, has some" if one else "--env NAME has some"
             messages.append(f"no environment is named, so there are no tests; {advice}")
         if phase is not None:
-            messages.append(_describe_online(spec, phase))
+            messages += _describe_online(spec, phase)
         longest_recorded = int((data.rows.stops - data.rows.starts).max()) - 1  # the last row has only an observation
         return [*messages, *_describe_segments(buffer, longest_recorded), *_describe_frames(spec, experiment)]
-    assert spec.env is not None
-    num_steps = spec.training["num_epochs"] * spec.training["num_steps_per_epoch"]
-    is_registered = spec.env_function is None
-    longest = gymnasium.spec(spec.env.rsplit(":", 1)[-1]).max_episode_steps if is_registered else None
-    planned = buffer.planned_bytes(num_steps, longest)
+    longest = _longest_episode(spec)
+    size = _planned_size(buffer, spec.training["num_epochs"] * spec.training["num_steps_per_epoch"], longest)
+    return [size, *_describe_segments(buffer, longest), *_describe_frames(spec, experiment)]
+
+
+def _longest_episode(spec: RunSpec) -> int | None:
+    """Return the time limit of a registered environment."""
+    if spec.env is None or spec.env_function is not None or spec.env in catalog.FILES:
+        return None
+    return gymnasium.spec(spec.env.rsplit(":", 1)[-1]).max_episode_steps
+
+
+def _planned_size(buffer: Any, num_steps: int, longest: int | None) -> str:
+    """Return how large the replay buffer of new experience can grow.
+
+    Raises:
+        UserError: that needs more memory than is free.
+    """
+    available, planned = available_bytes(), buffer.planned_bytes(num_steps, longest)
     if available is not None and planned > available:
         raise UserError(
             f"the replay buffer can grow to {planned:,} bytes, but {available:,} bytes of memory are free; lower "
             f"{type(buffer).__name__}.capacity or train.num_epochs"
         )
-    size = f"the replay buffer can grow to {planned:,} bytes in {num_steps:,} steps"
-    return [size, *_describe_segments(buffer, longest), *_describe_frames(spec, experiment)]
+    return f"the replay buffer can grow to {planned:,} bytes in {num_steps:,} steps"
 
 
-def _describe_online(spec: RunSpec, phase: OnlinePhase) -> str:
-    """Return a line about the online phase."""
+def _describe_online(spec: RunSpec, phase: OnlinePhase) -> list[str]:
+    """Return lines about the online phase."""
     options, steps_per_epoch = phase.options, spec.training["num_steps_per_epoch"]
     num_steps = phase.num_epochs(steps_per_epoch) * steps_per_epoch
     kept = f"{options.share:.0%} of each batch from the data" if options.share else "without the data"
-    name = type(phase.algorithm).__name__
-    return (
-        f"then {num_steps:,} steps in {spec.env} by {name}, {kept}, the first {options.warm_up_steps:,} without updates"
-    )
+    name, waits = type(phase.algorithm).__name__, f"the first {options.warm_up_steps:,} without updates"
+    buffer = phase.buffer.online if isinstance(phase.buffer, MixedBuffer) else phase.buffer
+    return [
+        f"then {num_steps:,} steps in {spec.env} by {name}, {kept}, {waits}",
+        _planned_size(buffer, num_steps, _longest_episode(spec)),
+    ]
 
 
 def _describe_segments(buffer: Any, longest: int | None) -> list[str]:

@@ -14,6 +14,7 @@ from test_resume import assert_same, tensors
 import offpcc
 from offpcc.algorithms import find_algorithm
 from offpcc.config import loading
+from offpcc.config.bindings import check_unused_bindings
 from offpcc.config.registry import from_specification
 from offpcc.data import ReplayBuffer
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
@@ -308,6 +309,26 @@ def test_other_networks_are_refused_in_one_message(algo, other, bindings, words,
     code, _, err = online(algo, bindings=(f"OfflineToOnline.algorithm='{other}'", *bindings))
     assert code == 2 and words in err and err.count("\n") == 1, err
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "algo"),
+    [
+        ("offline_to_online/iql", "riql"),
+        ("offline_to_online/rebrac", "rebrac"),
+        ("offline_to_online/sac", "cql"),
+        ("evidence/offline_to_online/pendulum", "rcql"),
+        ("evidence/offline_to_online/pendulum_rebrac", "rrebrac"),
+        ("evidence/offline_to_online/pendulum_sac", "rcql"),
+        ("evidence/offline_to_online/hopper_rebrac", "rebrac"),
+    ],
+)
+def test_a_config_builds_both_phases(config, algo, pendulum_file):
+    loading.load(f"{config}.gin", [])
+    built = offpcc.build("pendulum-v0", algo, dataset=pendulum_file, then_env_steps=10_000)
+    built.go_online()
+    check_unused_bindings(built.spec.config.bindings)
+    assert built.is_online and built.online.options.warm_up_steps >= 1_000
 
 
 # Images, Dict observations, several environments ----------------------------------------------------------------------

@@ -55,15 +55,6 @@ class MixedBuffer:
         lengths = [len(part) for part in self.parts]
         return sum(lengths) if all(lengths) else 0
 
-    @property
-    def bytes_per_step(self) -> int:
-        """Size of one step in bytes."""
-        return self.online.bytes_per_step
-
-    def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
-        """Return the bytes that new experience needs."""
-        return self.online.planned_bytes(num_steps, longest_episode)
-
     def unused_parameters(self) -> dict[str, str]:
         """Return the parameters that have no effect on this buffer, each with the reason."""
         return self.online.unused_parameters()
