@@ -86,7 +86,7 @@ def _completed(given: dict[str, Any]) -> dict[str, Any]:
     """
     known: dict[str, Any] = {"run_id": [1]}
     if (source := given.get("start_from")) is not None:
-        run = RunFolder.at(source)
+        run = RunFolder.at(source.resolve())
         details = run.details()
         data = details.get("dataset")
         if run.status() is None or not isinstance(data, dict):

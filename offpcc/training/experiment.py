@@ -386,6 +386,11 @@ def describe_end(loop: Loop, num_epochs: int) -> str:
     """Return the message for a call of `train` that has nothing to do, with a way to continue."""
     if loop.stopped:
         return "the run has reached its stop_return; give train another num_epochs or stop_return to continue"
+    if loop.switch_step is not None:
+        return (
+            f"there is nothing left to train: the run has had its {loop.step - loop.switch_step:,} environment steps; "
+            f"build it with a larger then_env_steps"
+        )
     return (
         f"there is nothing left to train: the run has had {loop.epoch} of {num_epochs} epochs; give a larger "
         f"number to continue, train(num_epochs=N)"

@@ -4,6 +4,7 @@ import csv
 import json
 
 import dict_task
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -142,6 +143,41 @@ def test_an_unfinished_run_goes_on_with_another_seed_and_whole_epochs(online, la
     assert found == [("211", "1", "120"), ("331", "2", "240")]
     assert rows(folder(tmp_path, "iql")) != rows(folder(tmp_path, "iql", run_id=2))
     assert switch_of(read_progress(folder(tmp_path, "iql") / "progress.csv")) == 91.0
+
+
+class UnitPendulum(gymnasium.Env):
+    """The pendulum whose own actions are from -1 to 1."""
+
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, **given):
+        self.inner = gymnasium.make("pendulum-v0", **given)
+        self.observation_space = self.inner.observation_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.inner.reset(seed=int(self.np_random.integers(1_000)))
+
+    def step(self, action):
+        return self.inner.step(2.0 * action)
+
+
+gymnasium.register("unit-pendulum-v0", entry_point=UnitPendulum)
+
+
+@pytest.mark.slow
+def test_a_run_without_an_environment_goes_on_in_one(launch, unit_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+    settings = [one for one in SHORT if "tests" not in one and "test_episodes" not in one]
+    given = ("--dataset", unit_file, "--algo", "iql", "--config", "test/offline_short.gin")
+    code, _, err = launch(*given, "--gin", *settings)
+    assert code == 0, err
+    given = ("--from", folder(tmp_path, "iql", "swings"), "--env", "unit-pendulum-v0", *THEN)
+    code, _, err = launch(*given, "--gin", *ONLINE, "train.num_test_episodes_per_epoch=1")
+    assert code == 0, err
+    after = table(folder(tmp_path, "iql", "unit-pendulum-v0_from_swings_then_online"))
+    assert [row["env_step"] for row in after] == ["", "120", "240"]
+    assert [bool(row["test/return"]) for row in after] == [False, True, True]
 
 
 # What the second phase learns from, and how ---------------------------------------------------------------------------
