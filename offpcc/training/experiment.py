@@ -177,7 +177,7 @@ class Experiment:
                     options = self.online.options
                     own: dict[str, Any] = {"update_after": options.warm_up_steps, "update_every": options.update_every}
                     own |= {"updates_per_step": options.updates_per_step, "num_epochs": num_epochs}
-                    self._train(logger, [*self.online.callbacks(), *callbacks], {**settings, **own})
+                    self._train(logger, [*self.online.callbacks, *callbacks], {**settings, **own})
                 if isinstance(self.algorithm, ActorCritic):
                     self.algorithm.nonfinite_guard.synchronize(self.algorithm)
             except NonFiniteError as error:
@@ -563,11 +563,9 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         if spec.then_env_steps:
             then = _algorithm_online(spec, algorithm, data, observations, actions)
             mixed, waiting = interact(then, spec.online.share, buffer)
-            online = OnlinePhase(
-                spec.online, spec.then_env_steps, then, mixed, waiting, spec.seed, columns_of(algorithm, tests)
-            )
             with closed_on_failure(waiting):
-                online.check()
+                parts = then, mixed, waiting, spec.seed, columns_of(algorithm, tests)
+                online = OnlinePhase(spec.online, spec.then_env_steps, *parts)
     else:
         buffer, interaction = interact(algorithm)
     for part, arguments in ((algorithm_class, spec.algorithm), (type(buffer), spec.buffer)):

@@ -109,6 +109,17 @@ class OnlinePhase:
     seed: int
     columns_before: Sequence[str] = ()  # of the first phase
 
+    def __post_init__(self) -> None:
+        """Check the settings, and keep the numbers that will fall.
+
+        Raises:
+            UserError: there is nothing to learn after the warm-up, or the algorithm has no such number.
+        """
+        self._check()
+        options = self.options
+        decay = Decay(self.algorithm, options.decay, options.decay_to, options.decay_steps or self.num_steps)
+        self.callbacks: list[Callback] = [decay] if options.decay else []
+
     def begin(self, before: ActorCritic) -> None:
         """Let the algorithm take over from that of the first phase, and give both buffers their shares.
 
@@ -129,12 +140,7 @@ class OnlinePhase:
         """Return the number of epochs of this phase, rounded up."""
         return math.ceil(self.num_steps / steps_per_epoch)
 
-    def check(self) -> None:
-        """Raise if a setting does not suit the run.
-
-        Raises:
-            UserError: there is nothing to learn after the warm-up, or the algorithm has no such number to decay.
-        """
+    def _check(self) -> None:
         options, name = self.options, type(self.algorithm).__name__
         if options.warm_up_steps >= self.num_steps:
             raise UserError(
@@ -148,11 +154,6 @@ class OnlinePhase:
                     f"OfflineToOnline.decay names {attribute!r}, but {name} has no such number; it has "
                     f"{', '.join(key for key in numbers if not key.startswith('_'))}"
                 )
-
-    def callbacks(self) -> list[Callback]:
-        """Return the callbacks of this phase."""
-        steps = self.options.decay_steps or self.num_steps
-        return [Decay(self.algorithm, self.options.decay, self.options.decay_to, steps)] if self.options.decay else []
 
 
 class Decay(Callback):

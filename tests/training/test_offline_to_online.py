@@ -250,6 +250,9 @@ def test_numbers_of_the_algorithm_fall(pendulum_file):
         share = 1.0 - 0.5 * min(step / 160, 1.0)
         assert values == pytest.approx((0.4 * share, 0.2 * share))
     assert watch.online[-1][1] == pytest.approx((0.2, 0.1))
+    built.online.num_steps = 360
+    quietly(built, watch)  # goes on from the same first values
+    assert built.loop.epoch == 4 and watch.online[-1][1] == pytest.approx((0.2, 0.1))
 
 
 @pytest.mark.parametrize("keeps", [True, False])
