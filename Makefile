@@ -9,7 +9,8 @@ RESULTS := $(or $(OFFPCC_RESULTS),results)
 QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-memories gallery \
+.PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-online \
+  evidence-memories gallery \
   docs links bench bench-growth bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
 help:
@@ -21,6 +22,7 @@ help:
 	@echo "make check      formatting, lint, types and the fast tests"
 	@echo "make evidence   train again what results/README.md reports, hours"
 	@echo "make evidence-offline   the same of learning from recorded data, hours"
+	@echo "make evidence-online   the same of going on in the environment after recorded data, hours"
 	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
 	@echo "make docs       write the generated parts of the pages and build the site into site/"
@@ -143,6 +145,32 @@ $(OFFLINE_RAW) $(OFFLINE_NORMALIZED): $(VENV)/installed
 	  --gin "$(CLASS_$(word 4,$(subst +, ,$@))).normalize_observations=$(if $(filter raw+%,$@),False,True)" \
 	  --dataset $(OFFPCC_DATASETS)/$(word 3,$(subst +, ,$@)).hdf5 --run_id 1 2 3 --threads 1 \
 	  --results results/evidence/$(word 1,$(subst +, ,$@)) --resume
+
+# Going on in the environment after recorded data: environment, data, algorithm, config, environment steps.
+TO_ONLINE := evidence/offline_to_online
+ONLINE_PENDULUM := $(foreach algo,riql rtd3_bc rcql rawac,pendulum-p-v0+pendulum_replay+$(algo)+$(TO_ONLINE)/pendulum+10000) \
+  pendulum-p-v0+pendulum_replay+rrebrac+$(TO_ONLINE)/pendulum_rebrac+10000
+ONLINE_HOPPER := $(foreach algo,iql td3_bc cql,hopper-mujoco-v0+hopper_replay+$(algo)+$(TO_ONLINE)/hopper+50000) \
+  hopper-mujoco-v0+hopper_replay+rebrac+$(TO_ONLINE)/hopper_rebrac+50000 \
+  $(foreach algo,riql rtd3_bc rcql,hopper-mujoco-p-v0+hopper_replay+$(algo)+$(TO_ONLINE)/hopper+50000) \
+  hopper-mujoco-p-v0+hopper_replay+rrebrac+$(TO_ONLINE)/hopper_rebrac+50000
+# SAC after CQL, without the data (WSRL), in folders of their own: beside them lie runs of CQL that stays CQL.
+ONLINE_SAC := wsrl+pendulum-p-v0+pendulum_replay+rcql+$(TO_ONLINE)/pendulum_sac+10000
+ONLINE := $(ONLINE_PENDULUM) $(ONLINE_HOPPER)
+
+evidence-online: $(ONLINE) $(ONLINE_SAC)
+
+$(ONLINE_PENDULUM) $(ONLINE_SAC): $(DATA)/pendulum_replay.hdf5
+$(ONLINE_HOPPER): $(DATA)/hopper_replay.hdf5
+$(ONLINE): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) --config $(word 4,$(subst +, ,$@)).gin \
+	  --dataset $(DATA)/$(word 2,$(subst +, ,$@)).hdf5 --then_env_steps $(word 5,$(subst +, ,$@)) \
+	  --run_id $(if $(filter $@,$(ONLINE_PENDULUM)),1 2 3 4 5,1 2) --threads 1 --results results/evidence --resume
+
+$(ONLINE_SAC): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) --config $(word 5,$(subst +, ,$@)).gin \
+	  --dataset $(DATA)/$(word 3,$(subst +, ,$@)).hdf5 --then_env_steps $(word 6,$(subst +, ,$@)) \
+	  --run_id 1 2 3 4 5 --threads 1 --results results/evidence/$(word 1,$(subst +, ,$@)) --resume
 
 # One memory beside another with all else equal, each in a folder of its own: environment, algorithm, config, memory.
 # Corridors are trained by bench-solve, which stops when they are solved: make bench-solve OPTIONS='--configs corridor_100_lru'.

@@ -222,6 +222,8 @@ def replaced(words, option, value):
 
 def shortened(words):
     """A command that takes seconds."""
+    if "--then_env_steps" in words:
+        words = replaced(words, "--then_env_steps", "1200")
     if words[0] == "evaluate":
         return replaced(words, "--episodes", "1")
     if words[0] == "collect":
@@ -236,6 +238,10 @@ def shortened(words):
             del words[first]
     settings = {**(OFFLINE if "--dataset" in words else ONLINE), **TESTS}
     settings |= {"num_epochs": "2"} if "--resume" in words else {}
+    if "--then_env_steps" in words:
+        settings["num_steps_per_epoch"] = "600"
+    if "--from" in words:
+        settings = {"num_steps_per_epoch": "600", **TESTS}
     given = [f"train.{key}={value}" for key, value in settings.items() if f"train.{key}=" not in " ".join(words)]
     return [*words, "--gin", *given]
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from offpcc.algorithms.nonfinite import why_no_action
 from offpcc.algorithms.numpy_policy import MOST_MIRRORED, NumpyPolicy
+from offpcc.algorithms.optim import Optimizer
 from offpcc.config.registry import specification
 from offpcc.core import Batch, Memory, Step, Summaries, channels_first
 from offpcc.networks import Inputs
@@ -179,6 +180,18 @@ class Acting(Construction):
         if any_begins or self._mirror == "unknown":
             self._mirror = NumpyPolicy.of(self.actor_parts(), self.memoryless) if self.acts_by_actor else None
         return self._mirror
+
+    def begin_online(self, keep_moments: bool = True) -> None:
+        """Prepare an agent that learned from recorded data for learning in an environment.
+
+        Learning rate schedules start anew. Networks, targets and statistics of the normalisation stay as they are.
+
+        Args:
+            keep_moments: whether the optimizers keep Adam's moments.
+        """
+        for part in self.stateful_parts().values():
+            if isinstance(part, Optimizer):
+                part.restart(keep_moments)
 
     # Saving -------------------------------------------------------------------------------------------------
 

@@ -198,10 +198,10 @@ class Construction:
                 "normalize_observations is True, but observations are images, which are always scaled to [0, 1]; "
                 "remove this setting"
             )
-        self._may_normalize = is_wanted is None and has_vectors
-        self._normalize(self._may_normalize and self.default_normalize_observations if is_wanted is None else is_wanted)
+        self.may_normalize = is_wanted is None and has_vectors
+        self.normalize(self.may_normalize and self.default_normalize_observations if is_wanted is None else is_wanted)
 
-    def _normalize(self, is_wanted: bool) -> None:
+    def normalize(self, is_wanted: bool) -> None:
         """Create the observation normalisation, if wanted, and set what the non-finite guard checks."""
         shape = self.observation_shape if self.packed is None else (self.packed.unpacked_shape.num_numbers,)
         self.normalization = RunningNormalization(shape).to(self.device) if is_wanted else None
@@ -218,8 +218,8 @@ class Construction:
 
         Call it before the first update.
         """
-        if self._may_normalize and self.normalizes_recorded and self.normalization is None:
-            self._normalize(True)
+        if self.may_normalize and self.normalizes_recorded and self.normalization is None:
+            self.normalize(True)
 
     def unpack(self, batch: Batch) -> Batch:
         """Return the batch with unpacked observations, if they are packed Dict observations."""

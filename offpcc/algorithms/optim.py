@@ -159,6 +159,14 @@ class Optimizer:
             group.step(self.num_updates if num_updates is None else num_updates, found_inf)
         self.num_updates += 1
 
+    def restart(self, keep_moments: bool = True) -> None:
+        """Start the schedules anew, as before the first step; without `keep_moments`, Adam's moments, too."""
+        self.num_updates = 0
+        if not keep_moments:
+            for group in self.groups:
+                for tensor in (*group.means, *group.squares, *group.steps):
+                    tensor.zero_()
+
     def num_made(self) -> Tensor:
         """Return the number of steps that changed parameters, 0-d, on the device."""
         return torch.stack([torch.stack(group.steps).max() for group in self.groups]).max()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,8 @@ from offpcc.envs.check import examine
 from offpcc.envs.make import env_options, simulator
 from offpcc.training.evaluation import evaluate_actor, overview
 from offpcc.training.interaction import EpisodeResult, episode_options
-from offpcc.training.plotting import find_runs
+from offpcc.training.online import DROP_STEPS, Loss
+from offpcc.training.plotting import find_runs, losses_at_switch
 from offpcc.training.results import plot as plot_runs
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
@@ -102,6 +104,7 @@ def plot(folder: Sequence[Path], output: Path, metric: str) -> int:
     """Draw learning curves and print their final values."""
     summaries = plot_runs(folder, output, metric, option="--output", announce=print)
     runs = [run.resolve() for one in folder for run in find_runs(one)]
+    losses = losses_at_switch(folder)
     versions: dict[str, set[str]] = {}
     for run in runs:
         known = RunFolder.at(run).details().get("simulator")
@@ -114,8 +117,19 @@ def plot(folder: Sequence[Path], output: Path, metric: str) -> int:
             f"{summary.environment}{version} {summary.label}: {metric} {summary.final_mean:.1f}"
             f"{several if summary.num_runs > 1 else ' of one run'} at step {summary.steps:,}{longest}"
         )
+        if lost := losses.get((summary.environment, summary.label)):
+            print(f"  {describe_losses(lost)}")
     print(output)
     return 0
+
+
+def describe_losses(losses: Sequence[Loss]) -> str:
+    """Return drop and regret of runs that went on in their environment: means over the runs, and each drop."""
+    drops, regrets = [one.drop for one in losses], [one.regret for one in losses if not math.isnan(one.regret)]
+    each = f" ({', '.join(f'{drop:.1f}' for drop in drops)})" if len(drops) > 1 else ""
+    of = "normalised scores" if losses[0].has_score else "returns scaled from the first (0) to the best (1) of a run"
+    regret = f"{np.mean(regrets):.3f}, of {of}" if regrets else "unknown, as no test was better than the first"
+    return f"drop in the first {DROP_STEPS:,} environment steps: {np.mean(drops):.1f}{each}; regret: {regret}"
 
 
 def evaluate(

@@ -28,7 +28,7 @@ ELSEWHERE = {  # options that users may expect of a command, but that it does no
     (
         "train",
         "--actor",
-    ): "training cannot start from a saved actor (fine-tuning is not offered yet); leave it out, as "
+    ): "training cannot start from a saved actor (--from RUN continues a whole run); leave it out, as "
     "--actor belongs to `offpcc collect`",
 }
 
@@ -113,6 +113,8 @@ def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
         near = difflib.get_close_matches(unknown[0].split("=")[0], known, 1)
         advice = f"did you mean {near[0]}?" if near else f"see `offpcc {given[0]} --help`"
         raise UserError(f"`offpcc {given[0]}` does not take {unknown[0]}; {advice}")
+    if given[0] == "train" and not (options.algo or options.start_from):
+        raise UserError("missing: --algo; see `offpcc train --help`")
     return given[0], vars(options)
 
 

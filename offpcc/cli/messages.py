@@ -32,6 +32,8 @@ class TrainOptions:
 
     algo: str
     env: str | None = None
+    start_from: Path | None = None
+    then_env_steps: int | None = None
     dataset: str | None = None
     dataset_fraction: float = 1.0
     config: str | None = None
@@ -104,6 +106,8 @@ def load_config(options: TrainOptions, folder: RunFolder) -> None:
     file: str | Path | None = options.config
     if file == "":
         raise UserError("--config is empty; name a file, or leave it out for the defaults")
+    if not file and options.start_from and not folder.config.exists():
+        folder = RunFolder.at(options.start_from)
     if not file and folder.config.exists():
         loading.load(folder.config, options.gin, modules=options.modules, is_trusted=False)
         return
@@ -117,7 +121,7 @@ def load_config(options: TrainOptions, folder: RunFolder) -> None:
 
 def default_note(options: TrainOptions, folder: RunFolder) -> str:
     """Return a note about the default config of a new run and how to change it; "" if it is not used."""
-    if options.config or folder.config.exists():
+    if options.config or folder.config.exists() or options.start_from:
         return ""
     file, kind = default_config(options)
     longer = command(options, folder, folder.run_id, "--resume", "--gin", "train.num_epochs=N", by_own_config=True)
@@ -180,6 +184,10 @@ def command(
     """
     run_ids = [run_id] if isinstance(run_id, int) else run_id
     words = [*program(), *(["--env", options.env] if options.env else [])]
+    if options.start_from:
+        words += ["--from", str(options.start_from)]
+    if options.then_env_steps:
+        words += ["--then_env_steps", str(options.then_env_steps)]
     if options.dataset:
         words += ["--dataset", options.dataset]
     if options.dataset_fraction != 1.0 and "--render" not in extra:

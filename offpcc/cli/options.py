@@ -29,7 +29,6 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Take the actions of this actor: a run's folder, an actor's file, or `random` for random actions.",
     },
     "--algo": {
-        "required": True,
         "metavar": "NAME",
         "help": "Train with this algorithm: a name of the list below, or a class of your own.",
     },
@@ -54,6 +53,13 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--env": {"metavar": "NAME", "help": "Use this environment: a name of `offpcc envs`, or any Gymnasium id."},
     "--episodes": {"type": arguments.positive, "metavar": "N", "help": "Play this many episodes."},
+    "--from": {
+        "dest": "start_from",
+        "type": arguments.path,
+        "metavar": "RUN",
+        "help": "Go on in --env from this folder of a run that learned from recorded data, finished or not, in a "
+        "folder of its own. --dataset, --algo, --run_id and --config are then those of the run, unless you give them.",
+    },
     "--gallery": {
         "type": arguments.file,
         "metavar": "FILE.png",
@@ -128,7 +134,6 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "--run_id": {
         "type": arguments.run_id,
         "nargs": "+",
-        "default": [1],
         "metavar": "N",
         "help": "Train a run for each of these ids. An id is the run's seed and the name of its folder. The default is "
         "1.",
@@ -140,6 +145,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--seed": {"type": arguments.run_id, "metavar": "N", "help": "Use this seed."},
     "--steps": {"type": arguments.positive, "metavar": "N", "help": "Take this many environment steps."},
+    "--then_env_steps": {
+        "type": arguments.positive,
+        "metavar": "N",
+        "help": "After learning from --dataset, go on for N steps in --env, in whole epochs. OfflineToOnline in gin "
+        "has the settings. The default with --from is 50000.",
+    },
     "--threads": {
         "type": arguments.num_threads,
         "metavar": "N",
@@ -151,8 +162,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
 }
 TAKES = {  # the options of each command
-    "train": "--env --dataset --dataset_fraction --algo --config --import --run_id --jobs --gin --device --threads "
-    "--resume --render --record --save_dataset --episodes --track --results",
+    "train": "--env --dataset --dataset_fraction --algo --then_env_steps --from --config --import --run_id --jobs "
+    "--gin --device --threads --resume --render --record --save_dataset --episodes --track --results",
     "evaluate": "folder --episodes --env --seed --num_envs --json --config --import --device --threads",
     "plot": "folder --output --metric",
     "params": "name --json --import",

@@ -30,6 +30,7 @@ RUN = {  # functions that gin configures, in each run
     "episodes": "limit of episodes",
     "dataset": "recorded data",
     "Checkpoints": "intervals between checkpoints",
+    "OfflineToOnline": "the environment after recorded data",
     "build": "parts of your own",
 }
 WIDTH = 100  # letters of a printed line

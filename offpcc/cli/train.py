@@ -20,7 +20,14 @@ from offpcc.training.evaluation import lines, record_episodes, watch_episodes
 from offpcc.training.fit import RunExistsError, check_startable, fit
 from offpcc.training.interaction import episode_options
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.spec import RunSpec, choose_device, configured_make, resolve_env_and_dataset, run_label
+from offpcc.training.spec import (
+    RunSpec,
+    check_goes_online,
+    choose_device,
+    configured_make,
+    resolve_env_and_dataset,
+    run_label,
+)
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import check_folder, refuse_link
@@ -31,7 +38,7 @@ def train(**given: Any) -> int:
 
     A failed run does not stop the others.
     """
-    options = TrainOptions(**given)
+    options = TrainOptions(**_completed(given))
     if len(set(options.run_id)) < len(options.run_id):
         raise UserError(f"--run_id {' '.join(map(str, options.run_id))} names a run twice; give each id once")
     if options.save_dataset and len(options.run_id) > 1:
@@ -42,6 +49,8 @@ def train(**given: Any) -> int:
         )
     if options.config:
         gin_files.find(options.config)  # report a misspelt config name before any error of a run
+    num_steps = options.then_env_steps or int(options.start_from is not None)
+    check_goes_online(num_steps, *resolve_env_and_dataset(options.env, options.dataset), options.start_from)
     is_shown = options.render or options.record
     if not is_shown:
         reject_unused_options("--render", episodes=(options.episodes, None))
@@ -69,6 +78,33 @@ def train(**given: Any) -> int:
     return next((code for code in codes if code), 0)
 
 
+def _completed(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options, with those of the run of --from in place of missing ones.
+
+    Raises:
+        UserError: the run did not learn from recorded data, or its run.json lacks what is needed.
+    """
+    known: dict[str, Any] = {"run_id": [1]}
+    if (source := given.get("start_from")) is not None:
+        run = RunFolder.at(source.resolve())
+        details = run.details()
+        data = details.get("dataset")
+        if run.status() is None or not isinstance(data, dict):
+            fault = "is no folder of a run" if run.status() is None else "has learned in its environment"
+            raise UserError(f"--from {source} {fault}; give a run that learned from recorded data")
+        if details.get("then_env_steps"):
+            raise UserError(f"--from {source}: this run has gone online itself; resume it, with more --then_env_steps")
+        known |= {"algo": details.get("algo"), "run_id": [run.run_id], "dataset": data.get("source")}
+        for name in ("algo", "dataset"):
+            if not isinstance(given.get(name) or known[name], str):
+                raise UserError(f"{run.record} does not name the run's {name}; give --{name}")
+        fraction = details.get("dataset_fraction")
+        if given.get("dataset_fraction") == 1.0 and isinstance(fraction, float):
+            given = {**given, "dataset_fraction": fraction}
+    completed = {**given, **{name: value for name, value in known.items() if given.get(name) is None}}
+    return completed
+
+
 def _train_side_by_side(options: TrainOptions) -> int:
     """Train the run ids in processes of their own; return the worst exit code.
 
@@ -87,7 +123,8 @@ def _train_side_by_side(options: TrainOptions) -> int:
 
 def find_folder(options: TrainOptions, run_id: int) -> RunFolder:
     """Return the folder of a run."""
-    label = run_label(*resolve_env_and_dataset(options.env, options.dataset), options.dataset_fraction)
+    goes_online = bool(options.then_env_steps or options.start_from)
+    label = run_label(*resolve_env_and_dataset(options.env, options.dataset), options.dataset_fraction, goes_online)
     return RunFolder(loading.results_folder(options.results), label, options.algo, run_id)
 
 
@@ -146,6 +183,8 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
         threads=options.threads,
         dataset=options.dataset,
         dataset_fraction=options.dataset_fraction,
+        then_env_steps=options.then_env_steps,
+        start_from=options.start_from,
         results=options.results,
         save_dataset=options.save_dataset,
         track=options.track,

@@ -10,6 +10,7 @@ import ast
 import math
 import os
 import random
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,16 +31,20 @@ from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.snapshot import ChunkFile, check_chunk, read_chunk, remove_others, write_chunks
 from offpcc.envs.make import EnvFunction
 from offpcc.training.experiment import CHECKPOINT_FORMAT, EPISODE_STATE, Experiment, build_run, closed_on_failure
+from offpcc.training.online import take_over
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_settings
 from offpcc.training.spec import OwnLoggers, RunSpec, torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python, in_python, tell
 from offpcc.utils.paths import as_path, shown
 from offpcc.utils.rng import GLOBAL_LOCK, cuda_states
-from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
+from offpcc.utils.tensor_files import FileError, find_misfit, read_tensors, write_tensors
 from offpcc.utils.version import tell_changed
 
 NOT_A_STATE = (AttributeError, KeyError, MemoryError, RecursionError, RuntimeError, SyntaxError, TypeError, ValueError)
+
+
+UNIT_ACTIONS = re.compile(r", actions in \[\[(-1\.0(, )?)+\], \[(1\.0(, )?)+\]\]")  # known only with an environment
 
 
 class Checkpoint(dict[str, Any]):
@@ -153,8 +158,34 @@ def resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
     Raises:
         UserError: the checkpoint does not fit this run. Any other exception is a bug.
     """
+    if checkpoint["loop"].get("switch_step") is not None:
+        experiment.go_online()
     with _explain_misfit(checkpoint, checkpoint.file, experiment, {"parts": []}, "start another run"):
         return _resume(checkpoint, experiment)
+
+
+def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
+    """Let an experiment go on in its environment from the checkpoint of a run that learned from the same data.
+
+    Raises:
+        UserError: that run did not learn from these data, went online itself, or has other networks.
+    """
+    source = str(checkpoint.file.parent)
+    if not checkpoint["buffer"].get("recorded"):
+        raise UserError(
+            f"{source} has learned in its environment; --from takes runs that learned from recorded data alone"
+        )
+    saved, here = checkpoint["buffer"], experiment.buffer.metadata()["recorded"]
+    if UNIT_ACTIONS.sub("", saved["recorded"]) != UNIT_ACTIONS.sub("", here):
+        raise UserError(
+            f"{source} learned from {saved['recorded']}, but here are {here}: give its data, and an environment with "
+            f"the same observations and actions"
+        )
+    experiment.buffer.load({**saved, "recorded": here}, 0, lambda number, chunk: None)
+    take_over(experiment.algorithm, checkpoint["algorithm"], source)
+    experiment.loop.load_state_dict(checkpoint["loop"])
+    experiment.loop.stopped = False
+    experiment.go_online()
 
 
 @contextmanager
@@ -192,47 +223,6 @@ def _explain_misfit(
             f"{file} does not fit the run that is built here ({fault}); use the code that wrote "
             f"it{f' ({changed})' if changed else ''}, or {remedy}"
         ) from error
-
-
-def find_misfit(expected: Any, found: Any, name: str) -> str:
-    """Return the first difference between two states in keys, shapes, dtypes or types of values, or "".
-
-    Empty containers, None and numbers fit everything of their kind: a state grows while a run continues.
-
-    Args:
-        expected: a part's state before the checkpoint is loaded.
-        found: its state in the checkpoint.
-        name: the part, for messages.
-    """
-    if isinstance(expected, torch.Tensor | np.ndarray):
-        if not isinstance(found, torch.Tensor | np.ndarray):
-            return f"{name} is not an array"
-        if found.shape != expected.shape or found.dtype != expected.dtype:
-            here, there = (f"{part.dtype} of shape {tuple(part.shape)}" for part in (expected, found))
-            return f"{name} is {there} in the file, but {here} here"
-    elif isinstance(expected, dict):
-        if not isinstance(found, dict):
-            return f"{name} is not a dictionary"
-        if expected and (missing := sorted(map(str, expected.keys() - found.keys()))):
-            return f"{name} has no {missing[0]}"
-        if expected and (unknown := sorted(map(str, found.keys() - expected.keys()))):
-            return f"{name} has {unknown[0]}, which is not known here"
-        differences = (find_misfit(expected[key], found[key], f"{name}.{key}") for key in expected)
-        return next(filter(None, differences), "")
-    elif isinstance(expected, list | tuple):
-        if not isinstance(found, list | tuple):
-            return f"{name} is not a list"
-        if expected and len(expected) != len(found):
-            return f"{name} has {len(found)} parts in the file, but {len(expected)} here"
-        return next(filter(None, map(find_misfit, expected, found, [f"{name}[{n}]" for n in range(len(found))])), "")
-    elif expected is not None and found is not None and not _is_alike(expected, found):
-        return f"{name} is of type {type(found).__name__} in the file, but {type(expected).__name__} here"
-    return ""
-
-
-def _is_alike(expected: Any, found: Any) -> bool:
-    are_numbers = isinstance(expected, int | float) and isinstance(found, int | float)
-    return are_numbers or isinstance(found, type(expected))
 
 
 def _resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
@@ -342,7 +332,11 @@ def load(
         except (KeyError, TypeError, ValueError) as error:  # constructors may raise anything for the file's arguments
             raise FileError(f"{path} describes no learner ({first_line(error)})", "put it back from a copy") from error
         facts = {name: saved[name] for name in ("algo", "seed", "threads", "dataset_fraction")}
+        facts["then_env_steps"] = saved.get("then_env_steps", 0)
         experiment = build_run(RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device, loggers=loggers))
+    if content["loop"].get("switch_step") is not None:
+        with closed_on_failure(experiment):
+            experiment.go_online()
     remedy = "give the environment and the data that it learned from"
     with (
         closed_on_failure(experiment),
@@ -359,7 +353,8 @@ def _load(content: Mapping[str, Any], experiment: Experiment) -> list[str]:
     """Load the content of a learner's file, and return messages about everything that is not exact."""
     experiment.algorithm.load_state_dict(content["algorithm"])
     if content["buffer"] is not None:
-        BufferBase.load_state_dict(experiment.buffer, content["buffer"])
+        buffer: Any = experiment.buffer
+        BufferBase.load_state_dict(buffer, content["buffer"])
     experiment.loop.load_state_dict(content["loop"])
     messages, interaction = _differences(content, experiment), experiment.interaction
     if interaction is not None:

@@ -40,6 +40,7 @@ class Constructor(Protocol):
         environments: Arguments | None = None,
         dataset: str | Path | Dataset | None = None,
         dataset_fraction: float = 1.0,
+        then_env_steps: int | None = None,
         **arguments: Any,
     ) -> Experiment:
         """Build the parts of a run; see `offpcc.build`.
@@ -56,6 +57,7 @@ class Constructor(Protocol):
             environments: see `env`.
             dataset: see `env`.
             dataset_fraction: see `env`.
+            then_env_steps: see `env`.
             arguments: arguments of the algorithm's class, such as ``lr``.
 
         Raises:

@@ -34,6 +34,7 @@ from offpcc.config.validation import (
 )
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBase, BufferBuilder
+from offpcc.data.buffers.mixed import MixedBuffer
 from offpcc.data.buffers.snapshot import Manifest
 from offpcc.data.checks.episodes import NEARLY_ALL
 from offpcc.data.offline import OfflineDataset, read
@@ -50,8 +51,18 @@ from offpcc.training.evaluation import Evaluation
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.console import download_bar
+from offpcc.training.loggers.csv_logger import joined_columns
 from offpcc.training.metrics import Loop
-from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, as_callback, check_settings, train
+from offpcc.training.online import OnlinePhase, check_take_over
+from offpcc.training.run_fns import (
+    TRAIN_SETTINGS,
+    AnyCallback,
+    Callback,
+    as_callback,
+    check_settings,
+    columns_of,
+    train,
+)
 from offpcc.training.saturation import Saturation
 from offpcc.training.spec import Arguments, Callbacks, OwnLoggers, RunSpec, python_numbers, torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, warn_of_data
@@ -82,7 +93,7 @@ class Experiment:
     """The parts of a run and its state."""
 
     algorithm: ActorCritic
-    buffer: ReplayBuffer | RecurrentReplayBuffer
+    buffer: ReplayBuffer | RecurrentReplayBuffer | MixedBuffer
     interaction: Interaction | None  # None for learning from a dataset
     tests: Evaluation | None  # None without an environment
     loop: Loop
@@ -96,6 +107,7 @@ class Experiment:
     config: str = ""  # all values in use, as a gin file that binds them
     asked: tuple[Any, Any] | None = None  # num_epochs and stop_return of the last `train`
     settings: dict[str, Any] = field(default_factory=dict)  # given to `train`, for later calls; see there
+    online: OnlinePhase | None = None  # the parts for the environment, after learning from the dataset
 
     if not TYPE_CHECKING:  # type checkers find names that do not exist by themselves
 
@@ -149,17 +161,14 @@ class Experiment:
             settings["num_epochs"] = self.asked[0]
         elif "num_epochs" not in settings:
             settings["num_epochs"] = DEFAULT_EPOCHS
-            note = describe_default(settings, self.interaction is not None)
+            note = describe_default(settings, self.recording is None)
         asked = settings.get("num_epochs"), settings.get("stop_return")
         if self.asked not in (None, asked):
             self.loop.stopped = False
         self.asked = asked
-        if self.loop.stopped or self.loop.epoch >= settings["num_epochs"]:
-            note = describe_end(self.loop, settings["num_epochs"])
-        parts = (self.algorithm, self.buffer, self.interaction, self.tests)
-        callbacks = [*self.callbacks, *callbacks]
-        if isinstance(self.algorithm, ActorCritic):
-            callbacks.append(Saturation(self.algorithm, self.buffer))
+        num_epochs = self.num_epochs(settings)
+        if self.loop.stopped or self.loop.epoch >= num_epochs:
+            note = describe_end(self.loop, num_epochs)
         with contextlib.ExitStack() as stack:
             stack.enter_context(for_python())
             if self.spec is not None:
@@ -171,7 +180,15 @@ class Experiment:
                 logs = [console, *(make_logger(None) for make_logger in self.loggers)]
                 logger = stack.enter_context(contextlib.closing(Loggers(logs)))
             try:
-                _train(*parts, logger=logger, callbacks=callbacks, loop=self.loop, **settings)
+                if not self.is_online:
+                    self._train(logger, callbacks, settings)
+                if self.online is not None and not self.is_online and not self.loop.stopped:
+                    self.go_online()
+                if self.online is not None and self.is_online:
+                    options = self.online.options
+                    own: dict[str, Any] = {"update_after": options.warm_up_steps, "update_every": options.update_every}
+                    own |= {"updates_per_step": options.updates_per_step, "num_epochs": num_epochs}
+                    self._train(logger, [*self.online.callbacks, *callbacks], {**settings, **own})
                 if isinstance(self.algorithm, ActorCritic):
                     self.algorithm.nonfinite_guard.synchronize(self.algorithm)
             except NonFiniteError as error:
@@ -186,6 +203,46 @@ class Experiment:
                     f"batches or windows, or the number of environments"
                 ) from error
         return Agent(self.algorithm)
+
+    def _train(self, logger: Logger, callbacks: Sequence[AnyCallback], settings: Mapping[str, Any]) -> None:
+        """Train one phase of the run."""
+        called = [*self.callbacks, *callbacks]
+        if isinstance(self.algorithm, ActorCritic):
+            called.append(Saturation(self.algorithm, self.buffer))
+        parts = (self.algorithm, self.buffer, self.interaction, self.tests)
+        _train(*parts, logger=logger, callbacks=called, loop=self.loop, **settings)
+
+    @property
+    def is_online(self) -> bool:
+        """Whether the run learned from recorded data first, and now learns in its environment."""
+        return self.loop.switch_step is not None
+
+    def go_online(self) -> None:
+        """Go on in the environment: with the algorithm, the buffer and the interaction of `online`.
+
+        Raises:
+            UserError: the run was built without `then_env_steps`, or its networks differ.
+        """
+        if self.online is None:
+            raise UserError("the run has gone on in its environment; give the environment and --then_env_steps N again")
+        self.online.begin(self.algorithm)
+        self.algorithm, self.buffer = self.online.algorithm, self.online.buffer
+        self.interaction = self.online.interaction
+        self.loop.go_online()
+
+    def num_epochs(self, settings: Mapping[str, Any]) -> int:
+        """Return the number of epochs of the whole run, with these settings of `train`."""
+        offline: int = self.loop.switch_epoch if self.is_online else settings["num_epochs"]
+        return offline + (self.online.num_epochs(settings["num_steps_per_epoch"]) if self.online else 0)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the run's table, those of both phases."""
+        phase = self.online
+        if phase is None:
+            return columns_of(self.algorithm, self.tests, self.interaction)
+        online = columns_of(phase.algorithm, self.tests, phase.interaction, goes_online=True)
+        return joined_columns(online, [dict.fromkeys(phase.columns_before)])
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all parts but the buffer, and what they depend on."""
@@ -221,14 +278,15 @@ class Experiment:
         loading.check_writable("build", {name: loading.with_names(value) for name, value in own.items()})
         with torch_settings(spec.device, spec.threads):
             state = self.state_dict()
-        holds_buffer = buffer or self.recording is not None
+        content_of: Any = self.buffer
+        holds_buffer = buffer or (self.recording is not None and not self.is_online)
         if state["interaction"] is not None and not holds_buffer:
             state["interaction"] |= dict.fromkeys(EPISODE_STATE)
         content = {
             "kind": "learner",
             "format": CHECKPOINT_FORMAT,
             **state,
-            "buffer": BufferBase.state_dict(self.buffer) if holds_buffer else None,
+            "buffer": BufferBase.state_dict(content_of) if holds_buffer else None,
             "config": self.config,
             "settings": {**self.settings},
             "asked": self.asked,
@@ -237,6 +295,7 @@ class Experiment:
                 "has_function": spec.env_function is not None,
                 "dataset": None if self.recording is None else self.recording.name,
                 "dataset_fraction": spec.dataset_fraction,
+                "then_env_steps": spec.then_env_steps,
                 "algo": spec.algo,
                 "seed": spec.seed,
                 "threads": spec.threads,
@@ -252,7 +311,8 @@ class Experiment:
 
     def close(self) -> None:
         """Close all environments and the recorder."""
-        for part in (self.interaction, self.tests, self.recorder):
+        waiting = None if self.online is None else self.online.interaction
+        for part in (self.interaction or waiting, self.tests, self.recorder):
             if part is not None:
                 part.close()
 
@@ -337,6 +397,11 @@ def describe_end(loop: Loop, num_epochs: int) -> str:
     """Return the message for a call of `train` that has nothing to do, with a way to continue."""
     if loop.stopped:
         return "the run has reached its stop_return; give train another num_epochs or stop_return to continue"
+    if loop.switch_step is not None:
+        return (
+            f"there is nothing left to train: the run has had its {loop.step - loop.switch_step:,} environment steps; "
+            f"build it with a larger then_env_steps"
+        )
     return (
         f"there is nothing left to train: the run has had {loop.epoch} of {num_epochs} epochs. num_epochs counts from "
         f"the start: train(num_epochs={loop.epoch + num_epochs}) trains {num_epochs} more"
@@ -370,6 +435,7 @@ def build(
     environments: Arguments | None = None,
     dataset: str | Path | Dataset | None = None,
     dataset_fraction: Fraction = 1.0,
+    then_env_steps: NonnegativeInteger | None = None,
 ) -> Experiment:
     """Build a run from names. Arguments that are not given come from gin's bindings, else from the defaults.
 
@@ -395,6 +461,7 @@ def build(
             its observations as they would in `env`.
         dataset_fraction: the part of the dataset's steps to use. Takes whole episodes from the start, as few as hold
             this part, rounded up.
+        then_env_steps: environment steps in which learning goes on in `env` after the dataset; see `RunSpec.make`.
 
     Raises:
         UserError: a name is unknown, or the environment or dataset is unsuitable.
@@ -417,6 +484,7 @@ def build(
         environments=environments,
         dataset=dataset,
         dataset_fraction=dataset_fraction,
+        then_env_steps=then_env_steps,
     )
     return build_run(spec)
 
@@ -462,7 +530,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     if spec.env is not None:
         with opened(spec.make_env()) as example:
             seen = example.observation_space, example.action_space
-            frames = 1 if data is not None else num_stacked(example)
+            frames = num_stacked(example)
     elif data is not None:
         seen = data.observation_space, data.action_space
     assert seen is not None
@@ -470,12 +538,29 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     assert isinstance(observations, spaces.Box) and isinstance(actions, spaces.Box)
     with explain_failure(algorithm_class.__name__, "hidden_dims, hidden_dim or num_critics"):
         algorithm = algorithm_class(observations, actions, device=spec.device, seed=spec.seed, **spec.algorithm)
-    given = {"frame_stack": frames, "device": spec.device, "seed": spec.seed, **spec.buffer}
+    given = {"device": spec.device, "seed": spec.seed, **spec.buffer}
     tests = None
     if spec.env is not None:
         make_env = functools.partial(make, spec.env_source, **spec.env_options._asdict(), scale_actions=True)
         tests = Evaluation(make_env, catalog.reference_returns(spec.env), spec.longest_episode)
-    interaction = None
+    interaction = online = None
+
+    def interact(algorithm: ActorCritic, share: float = 0.0, recorded: Any = None) -> tuple[Any, Interaction]:
+        """Return a buffer for an algorithm in the environments, and the interaction that fills it."""
+        with explain_failure("environments", "num_envs"):
+            bound = {"timeout": spec.env_options.timeout, "bindings": spec.config.text}
+            played = build_environments(make_env, spec.seed, **bound, **spec.environments)
+        with closed_on_failure(played):
+            sizes = {"num_envs": played.num_envs, "frame_stack": frames, **given}
+            buffer: Any = build_buffer(algorithm, observations, actions, sizes, spec.parts.buffer_class)
+            if share:
+                buffer = MixedBuffer(recorded, buffer, share)
+            interaction = Interaction(played, algorithm, buffer, spec.seed, spec.longest_episode)
+        if isinstance(played, LocalEnvironments) and played.shared_with_tests:
+            assert tests is not None
+            tests.shared = interaction
+        return buffer, interaction
+
     if data is not None:
         if not isinstance(algorithm, ActorCritic):
             raise UserError(f"{algorithm_class.__name__} cannot learn from recorded data; derive it from ActorCritic")
@@ -484,19 +569,17 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         notices = [notice.text for notice in data.notices]
         for text in [*notices, *filter(None, [data.scale_warning() if algorithm.has_critics else ""])]:
             warn_of_data(f"{data.name}: {text}", stacklevel=4)
-        buffer = build_buffer(algorithm, observations, actions, {"num_envs": 1, **given}, spec.parts.buffer_class)
+        sizes = {"num_envs": 1, "frame_stack": 1, **given}
+        buffer = build_buffer(algorithm, observations, actions, sizes, spec.parts.buffer_class)
         _learn_from(data, algorithm, buffer)
+        if spec.then_env_steps:
+            then = _algorithm_online(spec, algorithm, data, observations, actions)
+            mixed, waiting = interact(then, spec.online.share, buffer)
+            with closed_on_failure(waiting):
+                parts = then, mixed, waiting, spec.seed, columns_of(algorithm, tests)
+                online = OnlinePhase(spec.online, spec.then_env_steps, *parts)
     else:
-        assert tests is not None
-        with explain_failure("environments", "num_envs"):
-            bound = {"timeout": spec.env_options.timeout, "bindings": spec.config.text}
-            played = build_environments(make_env, spec.seed, **bound, **spec.environments)
-        with closed_on_failure(played):
-            given = {"num_envs": played.num_envs, **given}
-            buffer = build_buffer(algorithm, observations, actions, given, spec.parts.buffer_class)
-            interaction = Interaction(played, algorithm, buffer, spec.seed, spec.longest_episode)
-        if isinstance(played, LocalEnvironments) and played.shared_with_tests:
-            tests.shared = interaction
+        buffer, interaction = interact(algorithm)
     for part, arguments in ((algorithm_class, spec.algorithm), (type(buffer), spec.buffer)):
         loading.add_used(part, arguments)
     for make_logger in spec.parts.loggers:  # they are built later, in the run's folder
@@ -513,8 +596,39 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         callbacks=callbacks,
         loggers=spec.parts.loggers,
         spec=spec,
+        online=online,
         config=loading.operative(),
     )
+
+
+def _algorithm_online(
+    spec: RunSpec, before: ActorCritic, data: OfflineDataset, observations: spaces.Box, actions: spaces.Box
+) -> ActorCritic:
+    """Return the algorithm of the online phase: the one of the dataset, or another one that can take over.
+
+    Raises:
+        UserError: its networks differ, or it learns from other windows.
+    """
+    if spec.online.algorithm is None:
+        return before
+    cls = find_algorithm(spec.online.algorithm)
+    if spec.start_from is not None and cls is not type(before):
+        raise UserError(
+            f"OfflineToOnline.algorithm is {spec.online.algorithm}, but this run has --algo {spec.algo} and begins "
+            f"online; leave one out"
+        )
+    if cls is type(before):
+        return before
+    with explain_failure(cls.__name__, "hidden_dims, hidden_dim or num_critics"):
+        algorithm: ActorCritic = cls(observations, actions, device=spec.device, seed=spec.seed)
+    if algorithm.n_step != before.n_step:
+        raise UserError(
+            f"{cls.__name__}.n_step is {algorithm.n_step}, but that of {type(before).__name__} is {before.n_step}; "
+            f"give both the same"
+        )
+    algorithm.reward_scale *= data.reward_scale
+    check_take_over(algorithm, before.state_dict(), type(before).__name__)
+    return algorithm
 
 
 @contextlib.contextmanager
@@ -605,7 +719,7 @@ def build_buffer(
     return buffer
 
 
-def check_context_length(algorithm: ActorCritic, buffer: ReplayBuffer | RecurrentReplayBuffer) -> str:
+def check_context_length(algorithm: ActorCritic, buffer: Any) -> str:
     """Return a warning if the segments are shorter than the encoder's context length, else ""."""
     if not isinstance(algorithm, ActorCritic) or not isinstance(buffer, RecurrentReplayBuffer):
         return ""

@@ -28,6 +28,7 @@ from offpcc.config.loading import check_writable, is_writable, plain_values, res
 from offpcc.config.validation import Flag, check, format_value, rules_of
 from offpcc.core import has_images
 from offpcc.data import Dataset, offline
+from offpcc.data.buffers.mixed import MixedBuffer
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
 from offpcc.data.recording.episode_log import log_path
 from offpcc.envs.d4rl import catalog
@@ -59,13 +60,13 @@ from offpcc.training.loggers import (
     tracking_wanted,
 )
 from offpcc.training.loggers.csv_logger import joined_columns, table_text
+from offpcc.training.online import OnlinePhase
 from offpcc.training.plotting import plot_run, read_progress
 from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
 from offpcc.training.run_fns import (
     check_num_envs,
     check_settings,
-    columns_of,
     explain_no_updates,
     planned_updates,
     train,
@@ -254,7 +255,7 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
     is_over = (
         resume
         and status == "finished"
-        and (checkpoint is None or checkpoints.is_over(checkpoint, spec.training["num_epochs"]))
+        and (checkpoint is None or checkpoints.is_over(checkpoint, planned_epochs(spec, checkpoint)))
     )
     config = checkpoint["config"] if checkpoint else text_of(folder.config) if folder.config.is_file() else ""
     has_file = spec.dataset is not None and not isinstance(spec.dataset, Dataset)
@@ -275,7 +276,42 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
                 bound = checkpoint.get("bound")
         if spec.save_dataset is not None:
             experiment.check_recording(spec.save_dataset, resume)
+        if checkpoint is None and spec.start_from is not None:
+            messages += continue_run(spec, experiment)
     return RunPlan(experiment, status, checkpoint, bound, messages)
+
+
+def planned_epochs(spec: RunSpec, checkpoint: Checkpoint) -> int:
+    """Return the number of epochs of the whole run of a checkpoint, as the spec plans it now.
+
+    Raises:
+        UserError: the spec changes the phase that is over.
+    """
+    switch_epoch = checkpoint["loop"].get("switch_epoch")  # only a run in its second phase has one
+    if switch_epoch not in (None, spec.training["num_epochs"]) and spec.start_from is None:
+        raise UserError(
+            f"train.num_epochs is {spec.training['num_epochs']}, but the run went online after epoch {switch_epoch}; "
+            f"give this number, and a larger --then_env_steps to continue"
+        )
+    return spec.num_epochs(switch_epoch)
+
+
+def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
+    """Load the run that this one continues in its environment; return messages about it.
+
+    Raises:
+        UserError: there is no such run, it did not learn from the same data, or its networks differ.
+    """
+    source = RunFolder.at(as_path(str(spec.start_from)))
+    checkpoint, messages = read_checkpoint(source)
+    if checkpoint is None:
+        raise UserError(
+            f"--from {source.path}: there is no checkpoint of a run; give the folder of a run that learned from "
+            f"recorded data, such as results/ENV_from_DATA/ALGO/1"
+        )
+    checkpoints.continue_online(checkpoint, experiment)
+    loop = experiment.loop
+    return [*messages, f"going on from {source.path} after epoch {loop.epoch}, step {loop.step:,}"]
 
 
 def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None, resume: bool) -> Experiment:
@@ -305,14 +341,19 @@ def _check_built(spec: RunSpec, experiment: Experiment) -> None:
     Raises:
         UserError: an argument or a binding is invalid or has no effect.
     """
-    algorithm, buffer = experiment.algorithm, experiment.buffer
+    algorithm, buffer, phase = experiment.algorithm, experiment.buffer, experiment.online
     check_settings(**spec.training)
-    check_num_envs(experiment.interaction, spec.training["num_steps_per_epoch"])
-    parts: list[Any] = [algorithm, algorithm.shared_encoder, algorithm.actor_encoder]
+    waiting = experiment.interaction if phase is None else phase.interaction
+    check_num_envs(waiting, spec.training["num_steps_per_epoch"])
+    learning = [algorithm] if phase is None else [algorithm, phase.algorithm]
+    parts: list[Any] = [part for one in learning for part in (one, one.shared_encoder, one.actor_encoder)]
+    of_train = unused_parameters(algorithm, experiment.interaction, experiment.tests, spec.training)
+    if spec.start_from is not None:
+        of_train |= dict.fromkeys(("num_epochs", "updates_per_step"), "the run continues another one")
     idle = {
         **{type(part): part.unused_parameters() for part in parts},
-        type(buffer): buffer.unused_parameters(),
-        train: unused_parameters(algorithm, experiment.interaction, experiment.tests, spec.training),
+        type(buffer): (buffer if phase is None else phase.buffer).unused_parameters(),
+        train: of_train,
         offline.dataset_options: offline.unused_parameters(algorithm),
     }
     given = [*loading.add_used(type(algorithm), spec.algorithm), *loading.add_used(type(buffer), spec.buffer)]
@@ -368,10 +409,12 @@ def check_same_run(spec: RunSpec, experiment: Experiment, checkpoint: Checkpoint
     """
     old, new = plain_values(checkpoint["config"]), plain_values(experiment.config)
     messages = _check_unchanged(checkpoint, old, new, plain_values(bound))
-    if (num_epochs := spec.training["num_epochs"]) < checkpoint["num_epochs"]:
+    if (num_epochs := planned_epochs(spec, checkpoint)) < checkpoint["num_epochs"]:
+        given = f"train.num_epochs is {num_epochs}"
+        if spec.then_env_steps:
+            given = f"with --then_env_steps {spec.then_env_steps} the run has {num_epochs} epochs"
         raise UserError(
-            f"train.num_epochs is {num_epochs}, but the run was made with {checkpoint['num_epochs']}: a resumed "
-            f"run may only raise it"
+            f"{given}, but the run was made with {checkpoint['num_epochs']}: a resumed run may only raise it"
         )
     if checkpoint["recorder"] is None and spec.save_dataset:
         raise UserError(f"--save_dataset {spec.save_dataset}: the run did not record its first steps; leave it out")
@@ -426,7 +469,8 @@ def start(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: bool) -> list
 
 def _train(spec: RunSpec, folder: RunFolder, experiment: Experiment, bound: str | None, announce: Announce) -> None:
     """Train to the end and announce the result; if the user stops the run, save a checkpoint and stop."""
-    num_epochs, loop = spec.training["num_epochs"], experiment.loop
+    loop = experiment.loop
+    num_epochs = experiment.num_epochs(spec.training)
     console = ConsoleLogger(f"{experiment.title} run {spec.seed}")
     saving = Checkpoints(folder, experiment, experiment.config, num_epochs, bound, **spec.checkpoints._asdict())
     started = time.monotonic()
@@ -447,7 +491,8 @@ def _train(spec: RunSpec, folder: RunFolder, experiment: Experiment, bound: str 
                 if loop.epoch >= num_epochs or loop.stopped:
                     stop.message = f"stopped after its last step, {loop.step:,}, and saved"
                 else:
-                    num_steps = num_epochs * spec.training["num_steps_per_epoch"]
+                    left = num_epochs - loop.switch_epoch
+                    num_steps = (loop.switch_step or 0) + left * spec.training["num_steps_per_epoch"]
                     stop.message = f"stopped at step {loop.step:,} of {num_steps:,}, and saved"
                     saving.save()  # may be the first to find a NaN or infinity
                 folder.note(status="stopped")
@@ -474,7 +519,7 @@ def _train(spec: RunSpec, folder: RunFolder, experiment: Experiment, bound: str 
 def open_loggers(spec: RunSpec, folder: RunFolder, experiment: Experiment, console: ConsoleLogger) -> Loggers:
     """Open all loggers of a run; in a resumed run, they also get the rows of earlier epochs."""
     loop = experiment.loop
-    columns = columns_of(experiment.algorithm, experiment.tests, experiment.interaction)
+    columns = experiment.columns
     if message := _check_table(folder, columns, loop.rows):
         console.print(message)
     logs: list[Logger] = [CSVLogger(folder.progress, columns, loop.rows), console]
@@ -582,7 +627,8 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
     Raises:
         UserError: it needs more memory than is free.
     """
-    available, buffer = available_bytes(), experiment.buffer
+    available, buffer, phase = available_bytes(), experiment.buffer, experiment.online
+    assert not isinstance(buffer, MixedBuffer)  # this is before the switch
     of_batch = buffer.batch_size * buffer.bytes_per_step
     if available is not None and of_batch > available:
         raise UserError(
@@ -602,20 +648,48 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
             one = OLD_BODIES.sub(r"\1-v4", data.recorded_in or "")
             advice = f"--env {one}, where the data was recorded, has some" if one else "--env NAME has some"
             messages.append(f"no environment is named, so there are no tests; {advice}")
+        if phase is not None:
+            messages += _describe_online(spec, phase)
         longest_recorded = int((data.rows.stops - data.rows.starts).max()) - 1  # the last row has only an observation
         return [*messages, *_describe_segments(buffer, longest_recorded), *_describe_frames(spec, experiment)]
-    assert spec.env is not None
-    num_steps = spec.training["num_epochs"] * spec.training["num_steps_per_epoch"]
-    is_registered = spec.env_function is None
-    longest = gymnasium.spec(spec.env.rsplit(":", 1)[-1]).max_episode_steps if is_registered else None
-    planned = buffer.planned_bytes(num_steps, longest)
+    longest = _longest_episode(spec)
+    size = _planned_size(buffer, spec.training["num_epochs"] * spec.training["num_steps_per_epoch"], longest)
+    return [size, *_describe_segments(buffer, longest), *_describe_frames(spec, experiment)]
+
+
+def _longest_episode(spec: RunSpec) -> int | None:
+    """Return the time limit of a registered environment."""
+    if spec.env is None or spec.env_function is not None or spec.env in catalog.FILES:
+        return None
+    return gymnasium.spec(spec.env.rsplit(":", 1)[-1]).max_episode_steps
+
+
+def _planned_size(buffer: Any, num_steps: int, longest: int | None) -> str:
+    """Return how large the replay buffer of new experience can grow.
+
+    Raises:
+        UserError: that needs more memory than is free.
+    """
+    available, planned = available_bytes(), buffer.planned_bytes(num_steps, longest)
     if available is not None and planned > available:
         raise UserError(
             f"the replay buffer can grow to {planned:,} bytes, but {available:,} bytes of memory are free; lower "
             f"{type(buffer).__name__}.capacity or train.num_epochs"
         )
-    size = f"the replay buffer can grow to {planned:,} bytes in {num_steps:,} steps"
-    return [size, *_describe_segments(buffer, longest), *_describe_frames(spec, experiment)]
+    return f"the replay buffer can grow to {planned:,} bytes in {num_steps:,} steps"
+
+
+def _describe_online(spec: RunSpec, phase: OnlinePhase) -> list[str]:
+    """Return lines about the online phase."""
+    options, steps_per_epoch = phase.options, spec.training["num_steps_per_epoch"]
+    num_steps = phase.num_epochs(steps_per_epoch) * steps_per_epoch
+    kept = f"{options.share:.0%} of each batch from the data" if options.share else "without the data"
+    name, waits = type(phase.algorithm).__name__, f"the first {options.warm_up_steps:,} without updates"
+    buffer = phase.buffer.online if isinstance(phase.buffer, MixedBuffer) else phase.buffer
+    return [
+        f"then {num_steps:,} steps in {spec.env} by {name}, {kept}, {waits}",
+        _planned_size(buffer, num_steps, _longest_episode(spec)),
+    ]
 
 
 def _describe_segments(buffer: Any, longest: int | None) -> list[str]:
@@ -643,7 +717,7 @@ def _describe_frames(spec: RunSpec, experiment: Experiment) -> list[str]:
 def _warnings(spec: RunSpec, experiment: Experiment) -> list[str]:
     """Return warnings about a memory that is too long, and about updates that will not happen."""
     training = spec.training
-    num_steps = training["num_epochs"] * training["num_steps_per_epoch"]
+    num_steps = 0 if spec.start_from else training["num_epochs"] * training["num_steps_per_epoch"]
     plan = (experiment.interaction, num_steps, training["update_after"], training["updates_per_step"])
     warned = (
         check_context_length(experiment.algorithm, experiment.buffer),

@@ -23,6 +23,7 @@ REPORT_INTERVAL = 0.25  # seconds between two refreshes of the progress display
 WINDOW, FEWEST = 30.0, 5  # seconds, and entries, in the window for the rate
 EXPLORING = "exploring at random"
 K = TypeVar("K")
+SWITCH = ("switch_step", "switch_epoch")  # fields of `Loop`
 SKIPPED = "skipped"  # name of the statistic that is 1 for a skipped update
 
 
@@ -105,10 +106,18 @@ class Loop:
     test_return: float | None = None
     rows: list[dict[str, float | None]] = field(default_factory=list)  # of the table, one per finished epoch
     stats: AverageStats = field(default_factory=AverageStats, compare=False)  # of the current epoch
+    switch_step: int | None = None  # where a run from recorded data went on in its environment; None if it did not
+    switch_epoch: int = 0  # finished epochs at that time
+
+    def go_online(self) -> None:
+        """Begin the online phase here; an unfinished epoch ends without a row."""
+        self.switch_step, self.switch_epoch, self.epoch_start = self.step, self.epoch, self.step
+        self.pending_updates, self.updating, self.stats = 0.0, False, AverageStats()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as plain data and tensors."""
-        return {**vars(self), "rows": [*self.rows], "stats": self.stats.state_dict()}
+        """Return the state as plain data and tensors; of a run with one phase, without the switch."""
+        state = {**vars(self), "rows": [*self.rows], "stats": self.stats.state_dict()}
+        return {name: value for name, value in state.items() if self.switch_step is not None or name not in SWITCH}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load `state`.
@@ -117,6 +126,7 @@ class Loop:
             ValueError: `state` is not the state of a loop.
         """
         numbers = [value for name, value in state.items() if name not in ("rows", "stats")]
+        state = {"switch_step": None, "switch_epoch": 0, **state}
         if state.keys() != vars(self).keys() or not all(isinstance(value, float | int | None) for value in numbers):
             raise ValueError("it is not the state of a loop")
         vars(self).update(state, rows=[*state["rows"]], stats=self.stats)
@@ -177,19 +187,24 @@ def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_
         print(f"offpcc: the run ended without an update, {why}", file=sys.stderr, flush=True)
 
 
-def columns(stat_names: Iterable[str], scored: bool = False, dropping: bool = False) -> list[str]:
+def columns(
+    stat_names: Iterable[str], scored: bool = False, dropping: bool = False, goes_online: bool = False
+) -> list[str]:
     """Return the columns of a run's table, which are fixed before the run starts.
 
     Args:
         stat_names: names of the statistics of an update.
         scored: whether test returns have a normalised score.
         dropping: whether episodes may be lost.
+        goes_online: whether learning goes on in an environment. ``env_step`` is then the number of steps since the
+            switch, and empty before it.
     """
     return [
         *(
             "step",
             "update",
             "epoch",
+            *(("env_step",) if goes_online else ()),
             "train/return",
             "train/length",
             *(("train/dropped_episodes",) if dropping else ()),

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offpcc.training.comparison import group_runs
+from offpcc.training.online import Loss, loss_at_switch, switch_of
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save
 from offpcc.utils.files import open_regular
@@ -25,6 +26,7 @@ Progress = dict[str, list[float]]  # the columns of a `progress.csv`
 LARGEST = 2**30  # bytes of a `progress.csv`
 MOST_LISTED = 6  # the most runs or columns that a message lists
 OFFLINE_STEPS = "steps of learning from recorded data"
+BOTH_STEPS = "steps from recorded data, then environment steps"
 LABEL = 36  # characters in a line of a label
 UNBROKEN = "\0"  # placeholder for a space without a line break
 THIN = 0.8  # points; width of the line of a single run
@@ -225,6 +227,7 @@ def plot_run(folder: Path, file: Path) -> None:
     train = curve_of(progress, "train/return")
     if len(train.steps):
         _draw(axes, train, COLORS[0], label="training", alpha=0.35)
+    _mark_switch(axes, progress)
     test = curve_of(progress, "test/return")
     if len(test.steps):
         _draw(axes, test, COLORS[0], label="test (mean ± std over episodes)")
@@ -249,7 +252,8 @@ def plot_runs(
     """Plot groups of runs for comparison. A group consists of the runs of one folder with equal settings.
 
     Each group has a line for the mean over its runs and a band of one standard deviation, up to the last common step.
-    Thin lines show the longer runs from there on. Each environment has its own panel.
+    Thin lines show the longer runs from there on. Each environment has its own panel. Where learning goes on in the
+    environment after recorded data, a vertical line marks the switch, and a thin line shows each run.
 
     Args:
         folders: Folders of runs, algorithms or environments.
@@ -298,6 +302,10 @@ def plot_runs(
         color, line_style = COLORS[styles[name] % 6], LINE_STYLES[styles[name] // 6 % 4]
         label = f"{name} ({num_runs}{UNBROKEN}{'run' if num_runs == 1 else 'runs'})"
         label = textwrap.fill(label, LABEL).replace(UNBROKEN, " ")
+        tables = [read_progress(run / "progress.csv") for run in group.runs]
+        is_marked = [_mark_switch(axes, table) for table in tables]
+        if any(is_marked):
+            beyond = [one for table in tables if len((one := curve_of(table, metric)).steps)]
         for rest in beyond:
             axes.plot(rest.steps, rest.mean, color=color, linestyle=line_style, linewidth=THIN, alpha=0.7)
         _draw(axes, curve, color, linestyle=line_style, label=label)
@@ -306,6 +314,16 @@ def plot_runs(
         summaries.append(Summary(group.environment, name, num_runs, mean, std, steps, longest))
     save(figure, file)
     return summaries
+
+
+def losses_at_switch(folders: Sequence[Path]) -> dict[tuple[str, str], list[Loss]]:
+    """Return what runs lost when they went on in their environment, by environment and label as in `plot_runs`."""
+    groups = _groups(folders)
+    found = {}
+    for group, name in zip(groups, _labels(groups), strict=True):
+        losses = [loss_at_switch(read_progress(run / "progress.csv")) for run in group.runs]
+        found[group.environment, name] = [loss for loss in losses if loss is not None]
+    return found
 
 
 def _groups(folders: Sequence[Path]) -> list[Group]:
@@ -366,6 +384,15 @@ def _panels(titles: Sequence[str], ylabel: str) -> "tuple[Figure, npt.NDArray[An
         for axes in panels.flat[len(titles) :]:
             axes.remove()
     return figure, panels
+
+
+def _mark_switch(axes: "Axes", progress: Progress) -> bool:
+    """Mark the step at which a run went on in its environment; return whether it did."""
+    step = switch_of(progress)
+    if step is not None:
+        axes.axvline(step, color="0.5", linestyle=":", linewidth=THIN)
+        axes.set(xlabel=BOTH_STEPS)
+    return step is not None
 
 
 def _draw(axes: "Axes", curve: Curve, color: str, **line: Any) -> None:

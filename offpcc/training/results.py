@@ -42,6 +42,7 @@ from offpcc.networks.noise import Noise
 from offpcc.training.collect import Seeds, play
 from offpcc.training.evaluation import evaluate_actor, open_environment, overview
 from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
+from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.plotting import Curve, Summary, curve_of, find_runs, plot_runs, read_progress
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import configured_make
@@ -130,6 +131,11 @@ class RunResult:
     def curve(self) -> Curve:
         """The test returns: environment steps, with mean and standard deviation over the episodes of each test."""
         return curve_of(read_progress(self.folder / "progress.csv"), "test/return")
+
+    @property
+    def loss_at_switch(self) -> Loss | None:
+        """What the run lost when it went on in its environment: its drop and regret; None for a run with one phase."""
+        return loss_at_switch(read_progress(self.folder / "progress.csv"))
 
     def evaluate(
         self,

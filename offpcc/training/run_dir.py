@@ -209,6 +209,8 @@ def facts(spec: RunSpec, experiment: Experiment) -> dict[str, Any]:
         "run_id": spec.seed,
         "seed": spec.seed,
         "dataset_fraction": spec.dataset_fraction,
+        **({"then_env_steps": spec.then_env_steps} if spec.then_env_steps else {}),
+        **({"from": str(spec.start_from)} if spec.start_from else {}),
         "device": str(device),
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor(),
         "threads": torch.get_num_threads(),

@@ -158,6 +158,9 @@ def train(
     end of the run are done then. Each step of each environment counts as one environment step. An epoch ends with the
     first parallel step that completes it.
 
+    In the online phase of a run that first learned from recorded data (`Loop.switch_step`), `update_after` counts from
+    the switch, and the policy acts in these steps, too. `OfflineToOnline` then gives it and the numbers of updates.
+
     Args:
         algorithm: the agent that learns and acts.
         buffer: the buffer to sample from; `interaction` adds transitions to it.
@@ -197,22 +200,25 @@ def train(
         stop_return=stop_return,
     )
     check_num_envs(interaction, num_steps_per_epoch)
+    loop, logger = loop or Loop(), Loggers([logger])
+    start = loop.switch_step or 0
+    num_steps_in_all = (num_epochs - loop.switch_epoch) * num_steps_per_epoch
     if isinstance(algorithm, ActorCritic):
-        planned = planned_updates(interaction, num_epochs * num_steps_per_epoch, update_after, updates_per_step)
+        planned = planned_updates(interaction, num_steps_in_all, update_after, updates_per_step)
         if warning := algorithm.updates_warning(planned):
             warn_of_data(warning, stacklevel=2)
     called = [as_callback(given) for given in callbacks]
-    loop, logger = loop or Loop(), Loggers([logger])
     run = Run(algorithm, buffer, interaction, tests, loop)
-    clock = Clock(loop, num_epochs * num_steps_per_epoch, updates_per_step, logger)
+    clock = Clock(loop, start + num_steps_in_all, updates_per_step, logger)
     for callback in called:
         callback.on_start(run)
 
     def take_step() -> None:
-        exploring = interaction is not None and loop.step < update_after
+        waiting = interaction is not None and loop.step - start < update_after
+        exploring = waiting and loop.switch_step is None
         num_steps = interaction.step(exploring) if interaction else 1
         loop.step += num_steps
-        loop.pending_updates += updates_per_step * num_steps * (not exploring)
+        loop.pending_updates += updates_per_step * num_steps * (not waiting)
         round_ends = loop.step // update_every > (loop.step - num_steps) // update_every
         loop.updating = interaction is None or bool(round_ends if algorithm.memoryless else interaction.over.any())
         clock.report(EXPLORING if exploring else "learning")
@@ -256,6 +262,7 @@ def train(
             "step": loop.step,
             "update": loop.num_updates,
             "epoch": loop.epoch,
+            "env_step": None if loop.switch_step is None else loop.step - start,
             **summary("train", interaction.take_finished() if interaction else []),
             **summary("test", tested, tests.references if tests else None),
             **{f"update/{name}": value for name, value in loop.stats.means().items()},
@@ -263,7 +270,8 @@ def train(
         }
         if interaction is not None:
             values["train/dropped_episodes"] = interaction.num_dropped
-        row: dict[str, float | None] = {name: values.get(name) for name in columns_of(algorithm, tests, interaction)}
+        names = columns_of(algorithm, tests, interaction, goes_online=loop.switch_step is not None)
+        row: dict[str, float | None] = {name: values.get(name) for name in names}
         tested_return = row["test/return"]
         if tested_return is not None:
             better = loop.best_return is None or tested_return > loop.best_return
@@ -290,7 +298,7 @@ def train(
             update()
         elif is_last:
             break
-        elif loop.step >= (loop.epoch + 1) * num_steps_per_epoch:
+        elif loop.step - start >= (loop.epoch - loop.switch_epoch + 1) * num_steps_per_epoch:
             end_epoch()
         else:
             take_step()
@@ -357,10 +365,16 @@ def planned_updates(
     return updates_per_step * max(num_steps - (update_after if interaction else 0), 0)
 
 
-def columns_of(algorithm: Algorithm, tests: Evaluation | None, interaction: Interaction | None = None) -> list[str]:
+def columns_of(
+    algorithm: Algorithm,
+    tests: Evaluation | None,
+    interaction: Interaction | None = None,
+    goes_online: bool = False,
+) -> list[str]:
     """Return the columns of a run's table."""
     return columns(
         algorithm.stat_names,
+        goes_online=goes_online,
         scored=tests is not None and tests.references is not None,
         dropping=interaction is not None and interaction.environments.loses_episodes,
     )

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib.util
 import inspect
+import math
 import os
 import re
 import secrets
@@ -44,6 +45,7 @@ from offpcc.envs.make import EnvFunction, EnvOptions, check_env, env_label, env_
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.training.interaction import episode_options
 from offpcc.training.loggers import Logger, tracking_wanted
+from offpcc.training.online import DEFAULT_ENV_STEPS, AlgorithmName, OnlineOptions, online_options
 from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, check_settings, train
 from offpcc.utils.errors import UserError, first_line, for_python, tell
 from offpcc.utils.rng import SharedState
@@ -59,7 +61,6 @@ Arguments = Annotated[
         lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value),
     ),
 ]
-AlgorithmName = Annotated[str, Rule('the name of an algorithm, such as "sac"', lambda value: isinstance(value, str))]
 AnyPath = Annotated[
     str | Path, Rule("the name of a file or a folder", lambda value: isinstance(value, str | os.PathLike))
 ]
@@ -178,6 +179,9 @@ class RunSpec:
         given_parts: names of those that gin did not give.
         environments: all arguments of `offpcc.envs.vector.local.environments`.
         given_environments: names of those that gin did not give.
+        then_env_steps: environment steps after learning from the dataset; 0 for none.
+        start_from: the folder of the run that this one continues in its environment; None for none.
+        online: settings of these steps.
         env_options: arguments of `make`.
         longest_episode: environment steps after which an episode counts as endless.
         dataset_options: settings of the dataset.
@@ -205,6 +209,9 @@ class RunSpec:
     given_parts: tuple[str, ...]
     environments: Mapping[str, Any]
     given_environments: tuple[str, ...]
+    then_env_steps: int
+    start_from: Path | None
+    online: OnlineOptions
     env_options: EnvOptions
     longest_episode: int
     dataset_options: DatasetOptions
@@ -237,6 +244,8 @@ class RunSpec:
         environments: Arguments | None = None,
         dataset: str | Path | Dataset | None = None,
         dataset_fraction: Fraction = 1.0,
+        then_env_steps: NonnegativeInteger | None = None,
+        start_from: AnyPath | None = None,
         training: Arguments | None = None,
         results: AnyPath | None = None,
         save_dataset: AnyPath | None = None,
@@ -260,6 +269,10 @@ class RunSpec:
             environments: see `RunSpec`.
             dataset: see `RunSpec`.
             dataset_fraction: see `RunSpec`.
+            then_env_steps: environment steps in which learning goes on after the dataset, in whole epochs, rounded up;
+                `OfflineToOnline` has their settings. None for 50,000 with `start_from`, else for none.
+            start_from: the folder of a run that learned from the same dataset, also an unfinished one. This run
+                continues it in the environment, in a folder of its own, and `train.num_epochs` has no effect.
             training: arguments of `offpcc.training.run_fns.train`, such as ``{"num_epochs": 10}``; gin gives the
                 others.
             results: the folder of all runs; None for ``$OFFPCC_RESULTS``, else ``results/``.
@@ -271,6 +284,7 @@ class RunSpec:
         """
         given: dict[str, Any] = {"algo": algo, "seed": seed, "threads": threads, "dataset_fraction": dataset_fraction}
         given |= {"algorithm": algorithm, "buffer": buffer, "environments": environments, "training": training}
+        given |= {"then_env_steps": then_env_steps, "start_from": start_from}
         given |= {"results": results, "save_dataset": save_dataset, "track": track}
         check("build", rules_of(cls.make), given)
         if tracking_wanted(track) and importlib.util.find_spec("wandb") is None:
@@ -295,6 +309,9 @@ class RunSpec:
             raise UserError("there is neither an environment nor a data set to learn from; name one of them")
         if dataset is None and dataset_fraction != 1.0:
             raise UserError(f"dataset_fraction {dataset_fraction} has no effect without a data set; leave it out")
+        if then_env_steps is None:
+            then_env_steps = 0 if start_from is None else DEFAULT_ENV_STEPS
+        check_goes_online(then_env_steps, env, dataset, start_from)
         used_device = check_device(device, "device")
         loading.take_used()
         own = {"buffer_class": buffer_class, "callbacks": callbacks, "loggers": loggers}
@@ -312,9 +329,12 @@ class RunSpec:
             parts=part_options(**own),
             given_parts=tuple(name for name, value in own.items() if value is not None),
             environments=loading.resolve_bindings(build_environments, python_numbers(environments or {}))
-            if dataset is None
+            if dataset is None or then_env_steps
             else {},
             given_environments=tuple(environments or ()),
+            then_env_steps=int(then_env_steps),
+            start_from=None if start_from is None else Path(start_from),
+            online=online_options() if then_env_steps else OnlineOptions(),
             env_options=env_options() if env else EnvOptions(),
             longest_episode=episode_options(),
             dataset_options=dataset_options() if dataset is not None else DatasetOptions(),
@@ -331,7 +351,17 @@ class RunSpec:
     @property
     def label(self) -> str:
         """The label of its environment and dataset; see `run_label`."""
-        return run_label(self.env, self.dataset, self.dataset_fraction)
+        return run_label(self.env, self.dataset, self.dataset_fraction, goes_online=self.then_env_steps > 0)
+
+    def num_epochs(self, switch_epoch: int | None = None) -> int:
+        """Return the number of epochs of the whole run.
+
+        Args:
+            switch_epoch: the epochs before the online phase, if they are over.
+        """
+        offline: int = self.training["num_epochs"] if switch_epoch is None else switch_epoch
+        online: int = math.ceil(self.then_env_steps / self.training["num_steps_per_epoch"])
+        return offline + online
 
     def make_env(self, **given: Any) -> gymnasium.Env[Any, Any]:
         """Make an environment of the run; `given` are further arguments of `make`. Dict observations are packed."""
@@ -426,14 +456,38 @@ def resolve_env_and_dataset(
     return env if catalog.task(env) else None, env if dataset is None else dataset
 
 
-def run_label(env: str | None, dataset: str | Path | Dataset | None, fraction: float = 1.0) -> str:
-    """Return the label of a run: its environment, its dataset, or both, as in "pendulum-p-v0_from_medium_0.1"."""
+def check_goes_online(
+    num_steps: int, env: str | None, dataset: str | Path | Dataset | None, start_from: str | Path | None
+) -> None:
+    """Raise if a run cannot go on in an environment after it learned from a dataset.
+
+    Raises:
+        UserError: the environment, the dataset or the steps are missing.
+    """
+    if start_from is not None and not num_steps:
+        raise UserError("--then_env_steps is 0, so the run would not go on; give the number of environment steps")
+    if not num_steps:
+        return
+    option = f"--then_env_steps {num_steps}" if start_from is None else f"--from {start_from}"
+    if env is None:
+        raise UserError(f"{option} needs an environment to go on in; name it with --env")
+    if dataset is None:
+        raise UserError(f"{option} is for runs that learn from recorded data first; name the data with --dataset")
+
+
+def run_label(
+    env: str | None, dataset: str | Path | Dataset | None, fraction: float = 1.0, goes_online: bool = False
+) -> str:
+    """Return the label of a run: its environment, its dataset, or both, as in "pendulum-p-v0_from_medium_0.1".
+
+    That of a run that goes on in its environment ends in "_then_online".
+    """
     if isinstance(dataset, Dataset):
         dataset = dataset.name
     elif dataset is not None and not str(dataset).startswith(MINARI):
         path = Path(dataset)
         dataset = path.stem if path.suffix in catalog.SUFFIXES or len(path.parts) > 1 else str(dataset)
-    part = "" if fraction == 1.0 else f"_{fraction:g}"
+    part = ("" if fraction == 1.0 else f"_{fraction:g}") + "_then_online" * goes_online
     if env is None or dataset is None or env == dataset:
         return f"{env or dataset}{part}"
     return f"{env}_from_{dataset}{part}"

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from offpcc.utils.errors import UserError, first_line
@@ -231,3 +232,46 @@ def _sealed(archive: bytearray) -> bytes:
     """Return the archive with its seal. The last two bytes of the archive, the length of the comment, change."""
     archive[-2:] = struct.pack("<H", SEAL_BYTES)
     return bytes(archive) + WORD + hashlib.blake2b(archive, digest_size=DIGEST_BYTES).hexdigest().encode()
+
+
+def find_misfit(expected: Any, found: Any, name: str, there: str = "in the file") -> str:
+    """Return the first difference between two states in keys, shapes, dtypes or types of values, or "".
+
+    Empty containers, None and numbers fit everything of their kind: a state grows while a run continues.
+
+    Args:
+        expected: a part's state before the file is loaded.
+        found: its state in the file.
+        name: the part, for messages.
+        there: where `found` is, for messages.
+    """
+    if isinstance(expected, torch.Tensor | np.ndarray):
+        if not isinstance(found, torch.Tensor | np.ndarray):
+            return f"{name} is not an array"
+        if found.shape != expected.shape or found.dtype != expected.dtype:
+            ours, theirs = (f"{part.dtype} of shape {tuple(part.shape)}" for part in (expected, found))
+            return f"{name} is {theirs} {there}, but {ours} here"
+    elif isinstance(expected, dict):
+        if not isinstance(found, dict):
+            return f"{name} is not a dictionary"
+        if expected and (missing := sorted(map(str, expected.keys() - found.keys()))):
+            return f"{name} has no {missing[0]}"
+        if expected and (unknown := sorted(map(str, found.keys() - expected.keys()))):
+            return f"{name} has {unknown[0]}, which is not known here"
+        differences = (find_misfit(expected[key], found[key], f"{name}.{key}", there) for key in expected)
+        return next(filter(None, differences), "")
+    elif isinstance(expected, list | tuple):
+        if not isinstance(found, list | tuple):
+            return f"{name} is not a list"
+        if expected and len(expected) != len(found):
+            return f"{name} has {len(found)} parts {there}, but {len(expected)} here"
+        parts = (find_misfit(*pair, f"{name}[{n}]", there) for n, pair in enumerate(zip(expected, found, strict=False)))
+        return next(filter(None, parts), "")
+    elif expected is not None and found is not None and not _is_alike(expected, found):
+        return f"{name} is of type {type(found).__name__} {there}, but {type(expected).__name__} here"
+    return ""
+
+
+def _is_alike(expected: Any, found: Any) -> bool:
+    are_numbers = isinstance(expected, int | float) and isinstance(found, int | float)
+    return are_numbers or isinstance(found, type(expected))

@@ -197,7 +197,10 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
         ),
         ("--algo sac --enw e", "`offpcc train` does not take --enw; did you mean --env?"),
         ("--algo sac --env e --dataset-fractoin=0.5", "--dataset_fractoin=0.5; did you mean --dataset_fraction?"),
-        ("--actor results/e/sac/1 --env e", "does not take --actor; training cannot start from a saved actor (fine"),
+        (
+            "--actor results/e/sac/1 --env e",
+            "does not take --actor; training cannot start from a saved actor (--from RUN",
+        ),
         ("--algo sac --env e --actor=a.pt", "as --actor belongs to `offpcc collect`"),
         ("evaluate one two", "`offpcc evaluate` does not take two; see `offpcc evaluate --help`"),
         ("--algo sac --data d", "--data could match --dataset, --dataset_fraction; see"),

@@ -1,0 +1,277 @@
+"""From offline to online: its settings, the take-over of networks, decaying coefficients, and what a run lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import gin
+import numpy as np
+
+from offpcc.algorithms import ActorCritic
+from offpcc.config.validation import (
+    Flag,
+    Fraction,
+    NonnegativeInteger,
+    NonnegativeNumber,
+    PositiveInteger,
+    Rule,
+    check,
+    is_number,
+    rules_of,
+)
+from offpcc.data.buffers.mixed import MixedBuffer
+from offpcc.data.buffers.replay import ReplayBuffer
+from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
+from offpcc.networks.noise import Noise
+from offpcc.training.interaction import Interaction
+from offpcc.training.run_fns import Callback, Run, UpdatesPerStep
+from offpcc.utils.errors import UserError
+from offpcc.utils.tensor_files import find_misfit
+
+DEFAULT_ENV_STEPS = 50_000  # of a run that continues another one
+DROP_STEPS = 50_000  # environment steps in which `drop` looks for the least return
+Names = Annotated[
+    Sequence[str],
+    Rule(
+        'a list of names such as ["actor_bc_coef"]',
+        lambda value: isinstance(value, list | tuple) and all(isinstance(name, str) for name in value),
+    ),
+]
+AlgorithmName = Annotated[str, Rule('the name of an algorithm, such as "sac"', lambda value: isinstance(value, str))]
+
+
+class OnlineOptions(NamedTuple):
+    """Settings of the online phase, which gin binds as ``OfflineToOnline.share`` and so on; see `online_options`."""
+
+    share: float = 0.5
+    warm_up_steps: int = 1_000
+    updates_per_step: float = 1.0
+    update_every: int = 1
+    algorithm: str | None = None
+    keep_moments: bool = True
+    exploration_noise: float | None = None
+    decay: Sequence[str] = ()
+    decay_to: float = 0.5
+    decay_steps: int | None = None
+
+
+@gin.configurable("OfflineToOnline", module="offpcc")  # type: ignore[untyped-decorator]
+def online_options(
+    *,
+    share: Fraction = 0.5,
+    warm_up_steps: NonnegativeInteger = 1_000,
+    updates_per_step: UpdatesPerStep = 1.0,
+    update_every: PositiveInteger = 1,
+    algorithm: AlgorithmName | None = None,
+    keep_moments: Flag = True,
+    exploration_noise: NonnegativeNumber | None = None,
+    decay: Names = (),
+    decay_to: Fraction = 0.5,
+    decay_steps: PositiveInteger | None = None,
+) -> OnlineOptions:
+    """Return gin's settings of the online phase of a run that first learned from recorded data.
+
+    Args:
+        share: the share of recorded data in each batch, rounded to whole items; the others are new. With 0 the recorded
+            data are not kept.
+        warm_up_steps: environment steps with the policy as it is, before the first update. An agent with memory also
+            waits for the end of its first episode.
+        updates_per_step: updates per environment step; may be a fraction.
+        update_every: environment steps between two rounds of updates. An agent with memory has one round per episode.
+        algorithm: the algorithm of the online phase, if it is another one, such as "sac". Its networks have to be equal
+            in shape. It takes over what both have: networks, targets, optimizers, temperature and normalisation.
+        keep_moments: whether the optimizers keep Adam's moments.
+        exploration_noise: scale of the exploration noise: for a deterministic policy its standard deviation, for a
+            stochastic one a factor on its own; with 0 it acts with its mode. None for the algorithm's own.
+        decay: names of numbers of the algorithm that fall linearly in the online phase, such as
+            ``["actor_bc_coef", "critic_bc_coef"]`` of ReBRAC.
+        decay_to: the part of its value that each of them keeps.
+        decay_steps: environment steps of the decay; None for the whole online phase.
+    """
+    given = (share, warm_up_steps, updates_per_step, update_every, algorithm, keep_moments, exploration_noise)
+    options = OnlineOptions(*given, decay, decay_to, decay_steps)
+    check("OfflineToOnline", rules_of(online_options), options._asdict())
+    return options
+
+
+@dataclass
+class OnlinePhase:
+    """The parts of a run from the switch on."""
+
+    options: OnlineOptions
+    num_steps: int  # environment steps
+    algorithm: ActorCritic  # of the first phase, or another one, which takes over
+    buffer: MixedBuffer | ReplayBuffer | RecurrentReplayBuffer
+    interaction: Interaction
+    seed: int
+    columns_before: Sequence[str] = ()  # of the first phase
+
+    def __post_init__(self) -> None:
+        """Check the settings, and keep the numbers that will fall.
+
+        Raises:
+            UserError: there is nothing to learn after the warm-up, or the algorithm has no such number.
+        """
+        self._check()
+        options = self.options
+        decay = Decay(self.algorithm, options.decay, options.decay_to, options.decay_steps or self.num_steps)
+        self.callbacks: list[Callback] = [decay] if options.decay else []
+
+    def begin(self, before: ActorCritic) -> None:
+        """Let the algorithm take over from that of the first phase, and give both buffers their shares.
+
+        All generators start anew, from the seed of the run: several runs may continue one run, each with its own seed.
+        """
+        if before is not self.algorithm:
+            take_over(self.algorithm, before.state_dict(), type(before).__name__)
+        algorithm = self.algorithm
+        algorithm.begin_online(self.options.keep_moments)
+        if self.options.exploration_noise is not None:
+            algorithm.noise_scale = self.options.exploration_noise
+        seed = int(np.random.SeedSequence((self.seed, 5)).generate_state(1)[0] >> 1)  # not that of the first phase
+        algorithm.noise.load_state_dict(Noise(seed, algorithm.device).state_dict())
+        if isinstance(self.buffer, MixedBuffer):
+            self.buffer.begin(seed)
+
+    def num_epochs(self, steps_per_epoch: int) -> int:
+        """Return the number of epochs of this phase, rounded up."""
+        return math.ceil(self.num_steps / steps_per_epoch)
+
+    def _check(self) -> None:
+        options, name = self.options, type(self.algorithm).__name__
+        if options.warm_up_steps >= self.num_steps:
+            raise UserError(
+                f"OfflineToOnline.warm_up_steps is {options.warm_up_steps:,}, and the online phase has "
+                f"{self.num_steps:,} steps, so nothing would be learned in it; lower it, or raise --then_env_steps"
+            )
+        for attribute in options.decay:
+            if not is_number(getattr(self.algorithm, attribute, None)):
+                numbers = sorted(key for key, value in vars(self.algorithm).items() if is_number(value))
+                raise UserError(
+                    f"OfflineToOnline.decay names {attribute!r}, but {name} has no such number; it has "
+                    f"{', '.join(key for key in numbers if not key.startswith('_'))}"
+                )
+
+
+class Decay(Callback):
+    """Callback that lowers numbers of an algorithm linearly from the switch on, and then keeps them.
+
+    Args:
+        algorithm: the algorithm.
+        names: its attributes.
+        to: the part of its value that each of them keeps.
+        num_steps: environment steps of the decay.
+    """
+
+    def __init__(self, algorithm: Any, names: Sequence[str], to: float, num_steps: int) -> None:
+        self.initial = {name: getattr(algorithm, name) for name in names}
+        self.to, self.num_steps = to, num_steps
+
+    def on_start(self, run: Run) -> None:
+        """Set the numbers of the current step; a run may resume between two updates."""
+        self.before_updates(run)
+
+    def before_updates(self, run: Run) -> None:
+        """Set the numbers of the current step."""
+        passed = min((run.loop.step - (run.loop.switch_step or 0)) / self.num_steps, 1.0)
+        for name, initial in self.initial.items():
+            setattr(run.algorithm, name, initial * (1.0 - (1.0 - self.to) * passed))
+
+
+def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str) -> None:
+    """Load the state of an algorithm, or of another one whose networks are equal in shape.
+
+    All networks have to be there. A target network that the other one lacks is a copy of its network. Of the other
+    parts, such as optimizers and the temperature, those with the same name and form are loaded. Observations are
+    normalised if they were.
+
+    Args:
+        algorithm: the algorithm that takes over.
+        state: the other one's `state_dict`.
+        source: what it is from, for messages.
+
+    Raises:
+        UserError: the networks differ; the message names the first difference.
+    """
+    for name, saved in _matched(algorithm, state, source).items():
+        algorithm.stateful_parts()[name].load_state_dict(saved)
+
+
+def check_take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str) -> None:
+    """Raise what `take_over` would raise. It may switch the normalisation of observations on or off."""
+    _matched(algorithm, state, source)
+
+
+def _matched(algorithm: ActorCritic, state: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the states of the parts of `algorithm` that fit."""
+    name = type(algorithm).__name__
+    advice = "choose an algorithm with the same networks, and give it the same sizes, encoder and layer_norm"
+    if (is_normalized := "normalization" in state) is not (algorithm.normalization is not None):
+        if not algorithm.may_normalize:
+            raise UserError(
+                f"{name} cannot go on from {source}, whose networks read {'' if is_normalized else 'not '}normalised "
+                f"observations; leave normalize_observations out"
+            )
+        algorithm.normalize(is_normalized)
+    networks = {id(network) for network in algorithm.networks()}
+    found = {}
+    for part_name, part in algorithm.stateful_parts().items():
+        is_target = part_name.startswith("target_")
+        saved = state.get(part_name, state.get(part_name.removeprefix("target_")) if is_target else None)
+        if saved is None:
+            misfit = f"there is no {part_name}"
+        else:
+            misfit = find_misfit(part.state_dict(), saved, part_name, f"in {source}")
+        if not misfit:
+            found[part_name] = saved
+        elif is_target or id(part) in networks:
+            raise UserError(f"{name} cannot go on from {source}: {misfit}; {advice}")
+    return found
+
+
+class Loss(NamedTuple):
+    """What a run lost at its switch, from its table."""
+
+    drop: float  # the best test return offline minus the least of the first `DROP_STEPS` environment steps
+    regret: float  # mean of 1 - score over the online tests; see `loss_at_switch`
+    has_score: bool  # whether the score is the normalised one
+
+
+def switch_of(progress: Mapping[str, Sequence[float]]) -> float | None:
+    """Return the step of a table at which learning went on in the environment; None if it did not."""
+    online = [
+        step - env_step
+        for step, env_step in zip(progress["step"], progress.get("env_step", ()), strict=False)
+        if not math.isnan(env_step)
+    ]
+    return online[0] if online else None
+
+
+def loss_at_switch(progress: Mapping[str, Sequence[float]]) -> Loss | None:
+    """Return drop and regret of a table, as Tarasov et al. 2022 (CORL, arXiv:2210.07105) define regret.
+
+    Without normalised scores, the score is (R - first) / (best - first), with the first and the best test return of the
+    run. It is NaN where both are equal. A drop below 0 means that no test was worse than the best one offline.
+
+    Args:
+        progress: the columns.
+
+    Returns:
+        None if the run has no tests of both phases.
+    """
+    if switch_of(progress) is None or "test/return" not in progress:
+        return None
+    returns, env_steps = np.asarray(progress["test/return"]), np.asarray(progress["env_step"])
+    known, online = ~np.isnan(returns), ~np.isnan(env_steps)
+    offline, early = returns[known & ~online], returns[known & online & (env_steps <= DROP_STEPS)]
+    if not len(offline) or not len(early):
+        return None
+    if has_score := "test/normalized_score" in progress:
+        scores = np.asarray(progress["test/normalized_score"])[known & online] / 100.0
+    else:
+        first, best = returns[known][0], returns[known].max()
+        scores = (returns[known & online] - first) / (best - first) if best > first else np.full(1, np.nan)
+    return Loss(float(offline.max() - early.min()), float((1.0 - scores).mean()), has_score)

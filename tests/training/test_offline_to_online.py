@@ -1,0 +1,508 @@
+"""Learning that goes on in the environment after recorded data: one run of two phases."""
+
+import csv
+import json
+
+import dict_task
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from conftest import merged, rows
+from matplotlib.axes import Axes
+from test_resume import assert_same, tensors
+
+import offpcc
+from offpcc.algorithms import find_algorithm
+from offpcc.config import loading
+from offpcc.config.bindings import check_unused_bindings
+from offpcc.config.registry import from_specification
+from offpcc.data import ReplayBuffer
+from offpcc.training.checkpoint import Checkpoints, read_checkpoint
+from offpcc.training.interaction import Interaction
+from offpcc.training.loggers import Loggers
+from offpcc.training.online import loss_at_switch, switch_of
+from offpcc.training.plotting import read_progress
+from offpcc.training.run_fns import Callback
+from offpcc.utils import signals
+
+SHORT = (
+    "train.num_epochs=1",
+    "train.num_steps_per_epoch=120",
+    "train.num_test_episodes_per_epoch=1",
+    "train.updates_per_step=0.1",
+    "ActorCritic.hidden_dims=(16,16)",
+)
+ONLINE = ("OfflineToOnline.warm_up_steps=30", "OfflineToOnline.updates_per_step=0.1")
+THEN = ("--then_env_steps", "240")
+NAN = float("nan")
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.fixture
+def online(launch, pendulum_file, monkeypatch):
+    """Train a few steps from recorded data, and go on in the environment."""
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+
+    def run(algo, *extra, env="pendulum-v0", then=THEN, bindings=()):
+        given = ("--dataset", pendulum_file, "--env", env, "--config", "test/offline_short.gin", *then)
+        return launch("--algo", algo, *given, *extra, "--gin", *merged(*SHORT, *(ONLINE if then else ()), *bindings))
+
+    return run
+
+
+def folder(tmp_path, algo, label="pendulum-v0_from_swings_then_online", run_id=1):
+    return tmp_path / "results" / label / algo / str(run_id)
+
+
+def table(path):
+    with (path / "progress.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def stop_at(number):
+    """A method that ends a run at the given call, and saves nothing itself."""
+    count = 0
+
+    def stopping(self, run):
+        nonlocal count
+        count += 1
+        if count == number:
+            raise signals.Interrupted(2)
+
+    return stopping
+
+
+def assert_equal_runs(one, two, bound=True):
+    assert rows(one) == rows(two)
+    checkpoints = [read_checkpoint(run / "checkpoint.pt") for run in (one, two)]
+    for checkpoint in checkpoints:
+        checkpoint["bound"] = checkpoint["bound"] if bound else None
+    assert_same(*checkpoints)
+    assert_same(torch.load(one / "actor_last.pt"), torch.load(two / "actor_last.pt"))
+
+
+def test_one_run_has_two_phases(online, tmp_path):
+    code, out, err = online("iql")
+    assert code == 0, err
+    assert "then 240 steps in pendulum-v0 by IQL, 50% of each batch from the data, the first 30 without updates" in out
+    found = [(row["step"], row["update"], row["epoch"], row["env_step"]) for row in table(folder(tmp_path, "iql"))]
+    assert found == [("120", "12", "1", ""), ("240", "21", "2", "120"), ("360", "33", "3", "240")]
+
+
+@pytest.mark.parametrize(
+    ("algo", "stops"),
+    [
+        ("riql", (200,)),
+        *(pytest.param(name, (50, 133, 134, 200, 379), marks=pytest.mark.slow) for name in ("iql", "riql", "rebrac")),
+    ],
+)
+def test_a_run_resumes_exactly_before_at_and_after_the_switch(algo, stops, online, tmp_path, monkeypatch):
+    whole = folder(tmp_path, algo)
+    assert online(algo)[0] == 0
+    for stop in stops:  # 133 is the end of the last epoch of recorded data
+        monkeypatch.setattr(Checkpoints, "on_progress", stop_at(stop))
+        monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / str(stop)))
+        assert online(algo)[0] == 130
+        code, out, err = online(algo, "--resume")
+        assert code == 0, err
+        assert "not exact" not in out and f"going on in {tmp_path}" in out
+        assert_equal_runs(whole, tmp_path / str(stop) / whole.relative_to(tmp_path / "results"))
+
+
+@pytest.mark.parametrize("algo", ["iql", pytest.param("riql", marks=pytest.mark.slow)])
+def test_continuing_a_finished_run_gives_the_same(algo, online, launch, tmp_path, monkeypatch):
+    assert online(algo)[0] == 0
+    whole = folder(tmp_path, algo)
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "two"))
+    assert online(algo, then=(), bindings=())[0] == 0
+    before = tmp_path / "two" / "pendulum-v0_from_swings" / algo / "1"
+    code, out, err = launch("--from", before, "--env", "pendulum-v0", *THEN, "--gin", *ONLINE)
+    assert code == 0, err
+    assert f"going on from {before} after epoch 1, step 120" in out
+    after = tmp_path / "two" / whole.relative_to(tmp_path / "results")
+    assert_equal_runs(whole, after, bound=False)
+    assert json.loads((after / "run.json").read_text())["from"] == str(before)
+
+
+@pytest.mark.slow
+def test_an_unfinished_run_goes_on_with_another_seed_and_whole_epochs(online, launch, tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoints, "on_progress", stop_at(100))
+        code, _, err = online("iql", then=())
+    assert code == 130, err
+    before = folder(tmp_path, "iql", "pendulum-v0_from_swings")
+    given = ("--from", before, "--env", "pendulum-v0", *THEN, "--run_id", "1", "2", "--gin", *ONLINE)
+    code, out, err = launch(*given)
+    assert code == 0, err
+    assert "after epoch 0, step 91" in out
+    found = [(row["step"], row["epoch"], row["env_step"]) for row in table(folder(tmp_path, "iql"))]
+    assert found == [("211", "1", "120"), ("331", "2", "240")]
+    assert rows(folder(tmp_path, "iql")) != rows(folder(tmp_path, "iql", run_id=2))
+    assert switch_of(read_progress(folder(tmp_path, "iql") / "progress.csv")) == 91.0
+
+
+class UnitPendulum(gymnasium.Env):
+    """The pendulum whose own actions are from -1 to 1."""
+
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, **given):
+        self.inner = gymnasium.make("pendulum-v0", **given)
+        self.observation_space = self.inner.observation_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.inner.reset(seed=int(self.np_random.integers(1_000)))
+
+    def step(self, action):
+        return self.inner.step(2.0 * action)
+
+
+gymnasium.register("unit-pendulum-v0", entry_point=UnitPendulum)
+
+
+@pytest.mark.slow
+def test_a_run_without_an_environment_goes_on_in_one(launch, unit_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+    settings = [one for one in SHORT if "tests" not in one and "test_episodes" not in one]
+    given = ("--dataset", unit_file, "--algo", "iql", "--config", "test/offline_short.gin")
+    code, _, err = launch(*given, "--gin", *settings)
+    assert code == 0, err
+    given = ("--from", folder(tmp_path, "iql", "swings"), "--env", "unit-pendulum-v0", *THEN)
+    code, _, err = launch(*given, "--gin", *ONLINE, "train.num_test_episodes_per_epoch=1")
+    assert code == 0, err
+    after = table(folder(tmp_path, "iql", "unit-pendulum-v0_from_swings_then_online"))
+    assert [row["env_step"] for row in after] == ["", "120", "240"]
+    assert [bool(row["test/return"]) for row in after] == [False, True, True]
+
+
+# What the second phase learns from, and how ---------------------------------------------------------------------------
+
+
+def learner(algo, data, *bindings, steps=240, env="pendulum-v0", **given):
+    loading.load("test/offline_short.gin", merged(*SHORT, *ONLINE, *bindings))
+    return offpcc.build(env, algo, dataset=data, then_env_steps=steps, seed=3, **given)
+
+
+class Watch(Callback):
+    """Keeps what the run had at each round of updates."""
+
+    def __init__(self, look):
+        self.look, self.seen = look, []
+
+    def before_updates(self, run):
+        self.seen.append((run.loop.step - 120, run.loop.switch_step, self.look(run)))
+
+    @property
+    def online(self):
+        return [(step, value) for step, switch, value in self.seen if switch is not None]
+
+
+def quietly(built, *callbacks):
+    built.train(Loggers([]), list(callbacks))
+    return built
+
+
+@pytest.mark.parametrize(("algo", "first"), [("iql", 31 + 9), ("riql", 200)])
+def test_the_policy_warms_up_and_an_agent_with_memory_waits_for_whole_episodes(algo, first, pendulum_file, monkeypatch):
+    explored = []
+    step = Interaction.step
+    monkeypatch.setattr(Interaction, "step", lambda self, random: explored.append(random) or step(self, random))
+    watch = Watch(lambda run: len(run.buffer))
+    built = quietly(learner(algo, pendulum_file), watch)
+    assert explored == [False] * 240  # never at random
+    assert watch.online[0][0] == first
+    assert built.loop.num_updates == 12 + 21
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_a_batch_has_the_share_of_recorded_data(share, pendulum_file):
+    built = learner("iql", pendulum_file, f"OfflineToOnline.share={share}")
+    before = built.buffer
+    sizes = []
+    sample = ReplayBuffer.sample
+
+    def counted(self):
+        sizes.append((self is before, self.batch_size))
+        return sample(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ReplayBuffer, "sample", counted)
+        quietly(built)
+    assert sizes[:12] == [(True, 64)] * 12
+    drawn = {(True, round(64 * share)), (False, 64 - round(64 * share))}
+    assert set(sizes[12:]) == {pair for pair in drawn if pair[1]}
+
+
+def test_numbers_of_the_algorithm_fall(pendulum_file):
+    decay = "OfflineToOnline.decay=['actor_bc_coef','critic_bc_coef']"
+    given = ("ReBRAC.actor_bc_coef=0.4", "ReBRAC.critic_bc_coef=0.2", decay, "OfflineToOnline.decay_steps=160")
+    watch = Watch(lambda run: (run.algorithm.actor_bc_coef, run.algorithm.critic_bc_coef))
+    built = learner("rebrac", pendulum_file, *given, "OfflineToOnline.exploration_noise=0.0")
+    quietly(built, watch)
+    assert built.algorithm.noise_scale == 0.0 and built.algorithm.action_noise == 0.1
+    assert {value for step, switch, value in watch.seen if switch is None} == {(0.4, 0.2)}
+    for step, values in watch.online:
+        share = 1.0 - 0.5 * min(step / 160, 1.0)
+        assert values == pytest.approx((0.4 * share, 0.2 * share))
+    assert watch.online[-1][1] == pytest.approx((0.2, 0.1))
+    built.online.num_steps = 360
+    quietly(built, watch)  # goes on from the same first values
+    assert built.loop.epoch == 4 and watch.online[-1][1] == pytest.approx((0.2, 0.1))
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_schedules_start_anew_and_moments_are_kept_or_not(keeps, pendulum_file):
+    rate = ("IQL.actor_lr=@LinearDecay()", "LinearDecay.initial=1e-3", "LinearDecay.num_updates=12")
+    built = learner("iql", pendulum_file, *rate, f"OfflineToOnline.keep_moments={keeps}")
+    optimizer = built.algorithm.actor_optimizer
+    rates = Watch(lambda run: optimizer.num_updates)
+    quietly(built, rates)
+    assert [value for _, value in rates.online] == [*range(21)]  # of the second phase alone
+    assert optimizer.num_made() == (12 + 21 if keeps else 21)
+
+
+def test_networks_targets_and_statistics_go_on_as_they_are(pendulum_file):
+    built = learner("rebrac", pendulum_file, "ReBRAC.normalize_observations=True")
+    built._train(Loggers([]), [], {**built.spec.training, "num_epochs": 1})
+    before = {name: tensors(part.state_dict()) for name, part in built.algorithm.stateful_parts().items()}
+    built.go_online()
+    after = built.algorithm.stateful_parts()
+    for name in ("actor", "target_actor", "critics", "target_critics", "normalization"):
+        for path, value in tensors(after[name].state_dict()).items():
+            assert torch.equal(value, before[name][path])
+    mean = built.algorithm.normalization.mean.clone()
+    quietly(built)
+    assert torch.equal(mean, built.algorithm.normalization.mean)  # frozen
+
+
+OTHER_CELL = (
+    "RecurrentCQL.encoder=@Recurrent",
+    "Recurrent.cell='gru'",
+    "RecurrentSAC.encoder=@a/Recurrent",
+    "a/Recurrent.cell='lstm'",
+)
+
+# Another algorithm ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algo", "other"),
+    [("cql", "sac"), ("td3_bc", "td3"), slow("rcql", "rsac"), slow("sac_n", "edac"), slow("rcql_s", "rsac_s")],
+)
+def test_another_algorithm_takes_over_equal_networks(algo, other, pendulum_file):
+    built = learner(algo, pendulum_file, f"OfflineToOnline.algorithm='{other}'")
+    first = built.algorithm
+    built._train(Loggers([]), [], {**built.spec.training, "num_epochs": 1})
+    built.go_online()
+    second = built.algorithm
+    assert type(second) is find_algorithm(other) and type(first) is find_algorithm(algo)
+    assert (second.normalization is None) is (first.normalization is None)
+    for one, two in zip(first.networks()[:5], second.networks(), strict=False):
+        assert all(torch.equal(x, y) for x, y in zip(one.parameters(), two.parameters(), strict=True))
+    if hasattr(second, "temperature"):
+        assert torch.equal(first.temperature(), second.temperature()) and second.temperature() != 1.0
+    assert second.critic_optimizer.num_made() == 12  # moments are kept
+    quietly(built)
+    assert second.critic_optimizer.num_updates == 21
+    observation = np.zeros((1, 3), np.float32)
+    file = second.actor_file()
+    rebuilt = from_specification(file["algorithm"])
+    assert type(rebuilt) is type(second) and observation.shape[1:] == rebuilt.space_shape
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_algorithm(online, launch, tmp_path):
+    assert online("rcql", then=())[0] == 0
+    before = folder(tmp_path, "rcql", "pendulum-v0_from_swings")
+    given = ("--from", before, "--env", "pendulum-v0", "--algo", "rsac", "--config", "test/offline_short.gin", *THEN)
+    code, _, err = launch(
+        *given, "--gin", *[one for one in SHORT if "num_epochs" not in one and "updates" not in one], *ONLINE
+    )
+    assert code == 0, err
+    after = table(folder(tmp_path, "rsac"))
+    assert [row["env_step"] for row in after] == ["", "120", "240"]
+    assert after[0]["update/gap"] and not after[1]["update/gap"]
+    agent = offpcc.load_run(folder(tmp_path, "rsac")).agent()
+    assert type(agent.algorithm).__name__ in ("RecurrentSAC", "RecurrentCQL")
+
+
+@pytest.mark.parametrize(
+    ("algo", "other", "bindings", "words"),
+    [
+        ("iql", "sac", (), "SAC cannot go on from IQL: actor"),
+        ("cql", "sac", ("CQL.hidden_dims=(8,8)",), "SAC cannot go on from CQL: actor"),
+        ("td3_bc", "rebrac", (), "ReBRAC cannot go on from TD3BC: critics"),
+        ("cql", "rsac", (), "RecurrentSAC cannot go on from CQL"),
+        ("rcql", "rsac", OTHER_CELL, "RecurrentSAC cannot go on from RecurrentCQL: actor_encoder"),
+        ("cql", "sac", ("SAC.normalize_observations=False", "CQL.normalize_observations=True"), "normalised"),
+        ("cql", "sac", ("CQL.n_step=3",), "SAC.n_step is 1, but that of CQL is 3"),
+        ("cql", "sack", (), "there is no algorithm 'sack'"),
+    ],
+)  # fmt: skip
+def test_other_networks_are_refused_in_one_message(algo, other, bindings, words, online, tmp_path):
+    code, _, err = online(algo, bindings=(f"OfflineToOnline.algorithm='{other}'", *bindings))
+    assert code == 2 and words in err and err.count("\n") == 1, err
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "algo"),
+    [
+        ("offline_to_online/iql", "riql"),
+        ("offline_to_online/rebrac", "rebrac"),
+        ("offline_to_online/sac", "cql"),
+        ("evidence/offline_to_online/pendulum", "rcql"),
+        ("evidence/offline_to_online/pendulum_rebrac", "rrebrac"),
+        ("evidence/offline_to_online/pendulum_sac", "rcql"),
+        ("evidence/offline_to_online/hopper_rebrac", "rebrac"),
+    ],
+)
+def test_a_config_builds_both_phases(config, algo, pendulum_file):
+    loading.load(f"{config}.gin", [])
+    built = offpcc.build("pendulum-v0", algo, dataset=pendulum_file, then_env_steps=10_000)
+    built.go_online()
+    check_unused_bindings(built.spec.config.bindings)
+    assert built.is_online and built.online.options.warm_up_steps >= 1_000
+
+
+# Images, Dict observations, several environments ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "steps", "bindings"),
+    [
+        slow("crebrac", "pendulum-img-v0", 120, ("Convolutional.channels=(4,4)",)),
+        ("criql", dict_task.NAME, 120, ("Convolutional.channels=(4,4)", "RecurrentReplayBuffer.segment_len=5")),
+        slow("riql", "pendulum-p-v0", 720, ("environments.num_envs=3",)),
+        slow("iql", "pendulum-p-v0", 120, ("make.wrappers=[@Concatenate]", "Concatenate.num=3")),
+    ],
+)  # fmt: skip
+def test_all_kinds_of_observations_and_environments(algo, env, steps, bindings):
+    loading.load("test/offline_short.gin", merged(*SHORT, *ONLINE, *bindings))
+    data = offpcc.collect(env, None, 300, seed=1)
+    built = offpcc.build(env, algo, dataset=data, then_env_steps=steps, seed=3)
+    quietly(built)
+    assert built.loop.num_updates >= 12 + 0.07 * steps and built.loop.epoch == 1 + steps // 120
+
+
+def test_a_learner_in_its_second_phase_is_saved_and_loaded(pendulum_file, tmp_path):
+    whole = quietly(learner("iql", pendulum_file))
+    part = learner("iql", pendulum_file)
+    part._train(Loggers([]), [], {**part.spec.training, "num_epochs": 1})
+    part.go_online()
+    part._train(Loggers([]), [], {**part.spec.training, "num_epochs": 2, "update_after": 30, "updates_per_step": 0.1})
+    part.save(tmp_path / "saved.pt", buffer=True)
+    again = offpcc.load(tmp_path / "saved.pt", dataset=pendulum_file)
+    assert again.is_online and again.loop.epoch == 2
+    again.train(Loggers([]), num_epochs=1)
+    assert_same(whole.state_dict(), again.state_dict())
+
+
+# Bad input ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("binding", "words"),
+    [
+        ("OfflineToOnline.share=1.5", "OfflineToOnline.share is 1.5; it has to be a number from 0 to 1"),
+        ("OfflineToOnline.share=-0.1", "OfflineToOnline.share is -0.1"),
+        ("OfflineToOnline.share=0.001", "of a batch of 64 is 0"),
+        ("OfflineToOnline.warm_up_steps=240", "and the online phase has 240 steps, so nothing would be learned"),
+        ("OfflineToOnline.warm_up_steps=-1", "OfflineToOnline.warm_up_steps is -1"),
+        ("OfflineToOnline.updates_per_step=-1", "OfflineToOnline.updates_per_step is -1"),
+        ("OfflineToOnline.decay=['nothing']", "names 'nothing', but IQL has no such number; it has"),
+        ("OfflineToOnline.decay='beta'", "it has to be a list of names"),
+        ("OfflineToOnline.decay_to=2", "OfflineToOnline.decay_to is 2"),
+        ("OfflineToOnline.algorithm=3", "it has to be the name of an algorithm"),
+        ("OfflineToOnline.shares=0.5", "did you mean share"),
+    ],
+)
+def test_wrong_settings_are_refused(binding, words, online, tmp_path):
+    code, _, err = online("iql", bindings=(binding,))
+    assert code == 2 and words in err and err.count("\n") == 1, err
+    assert not (tmp_path / "results").exists()
+
+
+def test_wrong_options_are_refused(online, launch, quick, pendulum_file, tmp_path, monkeypatch):
+    def refused(*arguments):
+        code, _, err = launch(*arguments)
+        assert code == 2 and err.count("\n") == 1, err
+        return err
+
+    dataset = ("--dataset", pendulum_file, "--algo", "iql")
+    assert "--then_env_steps 240 needs an environment" in refused(*dataset, *THEN)
+    assert "for runs that learn from recorded data first" in refused("--env", "pendulum-v0", "--algo", "sac", *THEN)
+    assert "above 0" in refused("--env", "pendulum-v0", *dataset, "--then_env_steps", "0")
+    assert "is no folder of a run" in refused("--from", tmp_path / "nowhere", "--env", "pendulum-v0")
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+    assert quick("sac")[0] == 0
+    acted = tmp_path / "results" / "pendulum-p-v0" / "sac" / "1"
+    assert "has learned in its environment" in refused("--from", acted, "--env", "pendulum-p-v0")
+    assert online("iql", then=())[0] == 0
+    run = folder(tmp_path, "iql", "pendulum-v0_from_swings")
+    assert f"--from {run} needs an environment" in refused("--from", run)
+    assert "an environment with the same observations" in refused("--from", run, "--env", "pendulum-p-v0")
+    assert "actions of 1" in refused("--from", run, "--env", "hopper-bullet-p-v0")
+    config = ("--config", "test/offline_short.gin", "--gin", "train.num_steps_per_epoch=120")
+    assert "SAC cannot go on from" in refused("--from", run, "--env", "pendulum-v0", "--algo", "sac", *config)
+    assert "warm_up_steps is 1,000" in refused("--from", run, "--env", "pendulum-v0", *THEN)
+    assert not (tmp_path / "results" / "pendulum-v0_from_swings_then_online").exists()
+    assert online("iql")[0] == 0
+    both = folder(tmp_path, "iql")
+    assert "has gone online itself" in refused("--from", both, "--env", "pendulum-v0")
+    again = ("--env", "pendulum-v0", *dataset, "--resume")
+    assert "went online after epoch 1" in refused(*again, *THEN, "--gin", "train.num_epochs=2")
+
+
+@pytest.mark.slow
+def test_more_steps_continue_a_finished_run(online, tmp_path):
+    assert online("iql")[0] == 0
+    code, _, err = online("iql", "--resume", then=("--then_env_steps", "360"))
+    assert code == 0, err
+    assert [row["env_step"] for row in table(folder(tmp_path, "iql"))] == ["", "120", "240", "360"]
+
+
+# Drop and regret ------------------------------------------------------------------------------------------------------
+
+
+def test_drop_and_regret():
+    progress = {
+        "step": [100, 200, 300, 400, 60_000],
+        "env_step": [NAN, NAN, 100, 200, 59_800],
+        "test/return": [0.0, 50.0, 20.0, 80.0, 10.0],
+    }
+    assert switch_of(progress) == 200.0
+    loss = loss_at_switch(progress)
+    assert loss.drop == 30.0  # 50 - 20: the last test is too late
+    assert loss.regret == pytest.approx(1.0 - np.mean([20.0, 80.0, 10.0]) / 80.0) and not loss.has_score
+    scored = loss_at_switch({**progress, "test/normalized_score": [0.0, 10.0, 30.0, 60.0, 120.0]})
+    assert scored.regret == pytest.approx(1.0 - 0.7) and scored.has_score
+    assert loss_at_switch({**progress, "env_step": [NAN] * 5}) is None
+    assert loss_at_switch({"step": [1.0], "test/return": [1.0]}) is None
+    assert np.isnan(loss_at_switch({**progress, "test/return": [9.0, 8.0, 7.0, 6.0, 5.0]}).regret)
+
+
+def test_the_plot_prints_them_and_marks_the_switch(launch, tmp_path, monkeypatch):
+    for run, least in ((1, 20.0), (2, -30.0)):
+        there = tmp_path / "results" / "env_then_online" / "iql" / str(run)
+        there.mkdir(parents=True)
+        lines = [
+            "step,env_step,train/return,test/return",
+            "100,,,0.0",
+            "200,,,50.0",
+            f"300,100,1.0,{least}",
+            "400,200,1.0,80.0",
+        ]
+        (there / "progress.csv").write_text("\n".join([*lines, ""]))
+    drawn, marked = [], []
+    monkeypatch.setattr(Axes, "plot", lambda self, x, *rest, **line: drawn.append([*x]))
+    monkeypatch.setattr(Axes, "axvline", lambda self, x, **line: marked.append(x))
+    code, out, err = launch("plot", tmp_path / "results", "--output", tmp_path / "curve.png")
+    assert code == 0, err
+    assert marked == [200.0, 200.0] and drawn == [[100, 200, 300, 400]] * 3  # two runs and their mean
+    assert "drop in the first 50,000 environment steps: 55.0 (30.0, 80.0); regret: 0.531, of returns scaled" in out
