@@ -223,6 +223,7 @@ def replaced(words, option, value):
 def shortened(words):
     """A command that takes seconds."""
     if words[0] == "evaluate":
+        words = replaced(words, "--fqe_updates", "2") if "--from_data" in words else words
         return replaced(words, "--episodes", "1")
     if words[0] == "collect":
         return replaced(words, "--steps", "400")

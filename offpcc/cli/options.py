@@ -9,7 +9,10 @@ from offpcc.cli import arguments
 
 COMMANDS = {  # the module of each command, and its help
     "train": ("offpcc.cli.train:train", "Train an agent, resume a run, or show what it learned. This is the default."),
-    "evaluate": ("offpcc.cli.commands:evaluate", "Print the returns of a saved actor over many episodes."),
+    "evaluate": (
+        "offpcc.cli.commands:evaluate",
+        "Print the returns of a saved actor over many episodes, or values of actors from recorded data.",
+    ),
     "plot": (
         "offpcc.cli.commands:plot",
         "Draw learning curves: mean and spread over run ids, a line for each setting.",
@@ -54,6 +57,26 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--env": {"metavar": "NAME", "help": "Use this environment: a name of `offpcc envs`, or any Gymnasium id."},
     "--episodes": {"type": arguments.positive, "metavar": "N", "help": "Play this many episodes."},
+    "--fqe_gamma": {
+        "type": arguments.fraction,
+        "metavar": "G",
+        "help": "With --from_data: discount rewards by this number per step, below 1. The default is 0.99.",
+    },
+    "--fqe_seed": {
+        "type": arguments.run_id,
+        "metavar": "N",
+        "help": "With --from_data: use this seed for the critics and their batches. The default is 0.",
+    },
+    "--fqe_updates": {
+        "type": arguments.positive,
+        "metavar": "N",
+        "help": "With --from_data: make this many updates of the critics. The default is 100000.",
+    },
+    "--from_data": {
+        "metavar": "DATA",
+        "help": "Estimate the values of the actors from this recorded data, by fitted Q evaluation: an HDF5 file, "
+        "D4RL's name of a data set, or minari:ID. If there is an environment, episodes are also played, to compare.",
+    },
     "--gallery": {
         "type": arguments.file,
         "metavar": "FILE.png",
@@ -153,7 +176,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
 TAKES = {  # the options of each command
     "train": "--env --dataset --dataset_fraction --algo --config --import --run_id --jobs --gin --device --threads "
     "--resume --render --record --save_dataset --episodes --track --results",
-    "evaluate": "folder --episodes --env --seed --num_envs --json --config --import --device --threads",
+    "evaluate": "folder --episodes --env --seed --num_envs --json --from_data --fqe_updates --fqe_gamma --fqe_seed "
+    "--config --import --device --threads",
     "plot": "folder --output --metric",
     "params": "name --json --import",
     "envs": "--gallery",
@@ -176,8 +200,16 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "exists, its own config."
     },
     "train --episodes": {"help": "Show or record this many episodes with --render or --record. The default is 3."},
-    "evaluate folder": {"help": "Evaluate the actor in this folder of a run, or in this actor's file."},
-    "evaluate --episodes": {"default": 100, "help": "Play this many episodes. The default is 100."},
+    "evaluate folder": {
+        "nargs": "+",
+        "help": "Evaluate the actor in this folder of a run, or in this actor's file. With --from_data, there may be "
+        "several, and folders of runs.",
+    },
+    "evaluate --episodes": {
+        "type": arguments.run_id,
+        "default": 100,
+        "help": "Play this many episodes. The default is 100. With --from_data, 0 plays none.",
+    },
     "evaluate --env": {"help": "Play in this environment. The default is that of the run."},
     "evaluate --seed": {
         "default": 2_000_000,
