@@ -23,7 +23,10 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.commands:check",
         "Print the problems of an environment or of recorded data. The exit code is 1 if one would spoil learning.",
     ),
-    "collect": ("offpcc.cli.collect:collect", "Record a data set in D4RL's HDF5 format, and in Minari's."),
+    "collect": (
+        "offpcc.cli.recipe:collect",
+        "Record a data set in D4RL's HDF5 format, and in Minari's; or D4RL's five data sets.",
+    ),
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
     "--actor": {
@@ -115,6 +118,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "N",
         "help": "Report an episode of more steps than this as a fault. The default is 27000.",
     },
+    "--medium": {
+        "type": arguments.fraction,
+        "metavar": "F",
+        "help": "With --recipe: the medium agent is the first whose test return is this fraction of the way from the "
+        "random agent's to the expert's. The default is 1/3.",
+    },
     "--metric": {
         "default": "test/return",
         "metavar": "COLUMN",
@@ -134,6 +143,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Write the steps into this file.",
     },
     "--output": {"type": arguments.file, "metavar": "FILE.png", "help": "Write the picture into this file."},
+    "--recipe": {
+        "choices": ["d4rl"],
+        "help": "Train an agent, and make D4RL's five data sets from this one run: random, medium-replay, medium, "
+        "medium-expert, expert.",
+    },
     "--record": {"action": "store_true", "help": "Do not train; record the saved actor as MP4 files."},
     "--render": {
         "action": "store_true",
@@ -170,6 +184,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Use this many CPU threads of torch. The default is 1, which is fastest on a busy machine.",
     },
     "--track": {"action": "store_true", "help": "Also log the run to Weights & Biases."},
+    "--train_steps": {
+        "type": arguments.positive,
+        "metavar": "N",
+        "help": "With --recipe: train for this many environment steps, rounded up to whole epochs. The default is that "
+        "of the config.",
+    },
     "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
 }
@@ -182,8 +202,8 @@ TAKES = {  # the options of each command
     "params": "name --json --import",
     "envs": "--gallery",
     "check": "--env --dataset --dataset_fraction --output --steps --longest_episode --seed --config --import",
-    "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --config --import --device "
-    "--threads",
+    "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --recipe --algo --train_steps "
+    "--medium --config --import --device --threads",
 }
 OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above
     "train --env": {
@@ -232,11 +252,32 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     "check --output": {"help": "Draw the returns and lengths of the data's episodes into this file."},
     "check --steps": {"help": "Walk through the environment for at most this many steps. The default is 2000."},
     "check --seed": {"help": "Use this seed for the environment and the actions. The default is 0."},
+    "collect --actor": {"required": False},
+    "collect --algo": {
+        "required": False,
+        "help": "With --recipe: train this algorithm, online. The default is sac; rsac has memory.",
+    },
+    "collect --config": {
+        "help": "Read this gin file first, for imports or wrappers that the environment needs. With --recipe, it also "
+        "has the settings of training; the default is a file of configs/defaults/, by the kind of agent.",
+    },
     "collect --env": {"required": True},
-    "collect --steps": {"required": True, "help": "Record this many environment steps."},
+    "collect --minari": {
+        "help": "Also write the steps as a Minari data set with this id. With --recipe, KIND in the id stands for "
+        "random, medium and so on, as in pendulum/KIND-v0.",
+    },
+    "collect --out": {
+        "type": arguments.path,
+        "metavar": "FILE.hdf5|FOLDER",
+        "help": "Write the steps into this file; with --recipe, the five files into this folder.",
+    },
+    "collect --steps": {
+        "required": True,
+        "help": "Record this many environment steps. With --recipe, in each of random, medium and expert.",
+    },
     "collect --seed": {
         "default": 0,
         "help": "Use this seed for the environment, the noise and the random actions. The default is 0.",
     },
-    "collect --resume": {"help": "Continue a recording that was stopped."},
+    "collect --resume": {"help": "Continue a recording, or a recipe, that was stopped."},
 }

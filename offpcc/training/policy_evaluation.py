@@ -18,6 +18,7 @@ from gymnasium import spaces
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.fqe import FQE
+from offpcc.config import loading
 from offpcc.config.registry import from_specification
 from offpcc.core import Memory, Step, channels_first
 from offpcc.data.buffers.storage import Storage, TransitionTable
@@ -117,19 +118,21 @@ def estimate_value(
         **algorithm,
         **{"gamma": gamma, "seed": seed, "device": actor.device},
     }
-    with explain_failure("FQE", "hidden_dims"):
-        learner = FQE(
-            space,
-            spaces.Box(-1.0, 1.0, (actor.action_dim,)),
-            reward_range=(float(rewards.min()), float(rewards.max())),
-            has_terminations=bool(rows.terminations.any()),
-            **options,
-        )
+    both = spaces.Box(-1.0, 1.0, (2 * actor.action_dim,))
+    with loading.same_bindings():
+        loading.load(None, [])  # bindings are those of the agent's training, such as a schedule of its learning rate
+        with explain_failure("FQE", "hidden_dims"):
+            learner = FQE(
+                space,
+                spaces.Box(-1.0, 1.0, (actor.action_dim,)),
+                reward_range=(float(rewards.min()), float(rewards.max())),
+                has_terminations=bool(rows.terminations.any()),
+                **options,
+            )
+        store = build_buffer(learner, space, both, {"device": actor.device, "seed": seed, **buffer})
     learner.expect_recorded_data()
     if learner.normalization is not None:
         learner.normalization.set_statistics(*data.statistics())
-    both = spaces.Box(-1.0, 1.0, (2 * actor.action_dim,))
-    store = build_buffer(learner, space, both, {"device": actor.device, "seed": seed, **buffer})
     store.fill(with_next_actions(rows, of_policy), data.identity)
     for _ in range(num_updates):
         signals.poll()

@@ -216,7 +216,8 @@ def evaluate_from_data(
     """Estimate the value of an agent from recorded data, without acting, by fitted Q evaluation.
 
     The value is the mean discounted return of the mode of the policy, from the first observations of the recorded
-    episodes. See `offpcc.algorithms.fqe` for the method. Equal arguments give equal values.
+    episodes. See `offpcc.algorithms.fqe` for the method. Equal arguments give equal values. Of gin's bindings, only
+    those of `make` and `dataset` count.
 
     Args:
         agent: the agent. Its own episode does not change.

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import gin
 import gymnasium
 import numpy as np
 import pytest
@@ -123,6 +124,10 @@ def test_equal_seeds_give_equal_values():
     given = {"num_updates": 3, "gamma": GAMMA, "algorithm": SMALL, "buffer": {"batch_size": 8}}
     one, same, other = (offpcc.evaluate_from_data(actor, data, seed=seed, **given) for seed in (1, 1, 2))
     assert one.initial_values.tobytes() == same.initial_values.tobytes() != other.initial_values.tobytes()
+    offpcc.configure(None, "ActorCritic.n_step = 3", "ActorCritic.max_grad_norm = 1e-3", "ReplayBuffer.batch_size = 5")
+    bound = offpcc.evaluate_from_data(actor, data, seed=1, **given)  # bindings are for training
+    assert bound.initial_values.tobytes() == one.initial_values.tobytes()
+    assert gin.query_parameter("ActorCritic.n_step") == 3
 
 
 def test_where_episodes_terminate_a_value_may_be_below_that_of_the_smallest_reward():
