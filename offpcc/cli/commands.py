@@ -208,8 +208,8 @@ def _evaluate_from_data(
     actor = load_actor(file, choose_device(device, threads))
     if not env and run.details().get("env"):
         env = run.env()
+    print(f"evaluating {file}", flush=True)
     estimate = evaluate_from_data(actor, data, env, **fqe)
-    print(f"{file}: {estimate}", flush=True)
     played = None
     if env and episodes:
         how = (episodes, num_envs, seed, episode_options())

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS, BC
@@ -267,6 +267,21 @@ def test_actions_along_a_history_are_those_of_one_pass_over_the_episode(monkeypa
             h = actor.actor_encoder(Inputs(torch.from_numpy(rows.observations[start:stop].copy())[None], *previous))[0]
             wanted = actor.actor.choose(h, None)[0]
         np.testing.assert_allclose(found[start:stop], wanted.numpy(), atol=1e-5)
+
+
+def test_dict_observations():
+    """Vectors are normalised and images are not, as in training."""
+    space = Dict(camera=IMAGE, speed=VECTOR)
+    actor = ALGORITHMS["csac"](space, UNIT, hidden_dims=(6,), seed=1)
+    draws = np.random.default_rng(0)
+
+    def episode(length):
+        seen = {key: np.stack([space[key].sample() for _ in range(length + 1)]) for key in space}
+        return seen, draws.uniform(-1, 1, (length, 1)).astype(np.float32), draws.normal(size=length), False
+
+    data = offpcc.Dataset.from_episodes([episode(3), episode(4)], action_range=([-1.0], [1.0]), observation_space=space)
+    given = {"algorithm": {"hidden_dims": (6,)}, "buffer": {"batch_size": 2}}
+    assert np.isfinite(offpcc.evaluate_from_data(actor, data, num_updates=2, **given).initial_values).all()
 
 
 IMAGE, VECTOR = Box(0, 255, (1, 48, 48), np.uint8), Box(-1, 1, (3,), np.float32)
