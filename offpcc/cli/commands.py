@@ -156,9 +156,10 @@ def evaluate(
     fqe_options = {"fqe_updates": fqe_updates, "fqe_gamma": fqe_gamma, "fqe_seed": fqe_seed}
     reject_unused_options("--from_data", **{name: (value, None) for name, value in fqe_options.items()})
     if len(folder) > 1:
-        raise UserError(f"{len(folder)} actors are given, but without --from_data one is evaluated; give one")
+        advice = "see `offpcc evaluate --help` (several actors need --from_data)"
+        raise UserError(f"`offpcc evaluate` does not take {shown(folder[1])}; {advice}")
     if not episodes:
-        raise UserError("--episodes is 0, so there is nothing to play; give 1 or more, or add --from_data")
+        raise UserError("--episodes '0' plays nothing; give a number above 0, such as 1, or add --from_data")
     with _printing_to_stderr() if json_output else contextlib.nullcontext():
         env, file, results = _evaluate(folder[0], *given)
     if json_output:

@@ -144,9 +144,10 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--output": {"type": arguments.file, "metavar": "FILE.png", "help": "Write the picture into this file."},
     "--recipe": {
+        "action": arguments.ReplacesActor,
         "choices": ["d4rl"],
         "help": "Train an agent, and make D4RL's five data sets from this one run: random, medium-replay, medium, "
-        "medium-expert, expert.",
+        "medium-expert, expert. Leave --actor out then.",
     },
     "--record": {"action": "store_true", "help": "Do not train; record the saved actor as MP4 files."},
     "--render": {
@@ -252,7 +253,6 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     "check --output": {"help": "Draw the returns and lengths of the data's episodes into this file."},
     "check --steps": {"help": "Walk through the environment for at most this many steps. The default is 2000."},
     "check --seed": {"help": "Use this seed for the environment and the actions. The default is 0."},
-    "collect --actor": {"required": False},
     "collect --algo": {
         "required": False,
         "help": "With --recipe: train this algorithm, online. The default is sac; rsac has memory.",
@@ -267,9 +267,9 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "random, medium and so on, as in pendulum/KIND-v0.",
     },
     "collect --out": {
-        "type": arguments.path,
         "metavar": "FILE.hdf5|FOLDER",
-        "help": "Write the steps into this file; with --recipe, the five files into this folder.",
+        "help": "Write the steps into this file; with --recipe, the five files into this folder, written without a slash at the "
+        "end.",
     },
     "collect --steps": {
         "required": True,

@@ -66,8 +66,7 @@ def collect(
     if recipe is None:
         given = {"algo": (algo, None), "train_steps": (train_steps, None), "medium": (medium, None)}
         reject_unused_options("--recipe d4rl", **given)
-        if actor is None:
-            raise UserError("--actor is missing; name a run's folder or an actor's file, or add --recipe d4rl")
+        assert actor is not None  # without --recipe, the command line requires it
         return recording.collect(actor=actor, **options)
     if actor is not None or options.pop("deterministic"):
         fault = "--deterministic" if actor is None else f"--actor {actor}"

@@ -72,7 +72,7 @@ def test_bad_input_gets_one_message(launch, tmp_path):
     base = ("collect", "--env", "pendulum-v0", "--steps", 5)
     to = ("--out", tmp_path / "new")
     cases = [
-        ((*base, "--out", tmp_path / "a.hdf5"), "--actor is missing"),
+        ((*base, "--out", tmp_path / "a.hdf5"), "missing: --actor"),
         (
             (*base, "--out", tmp_path / "a.hdf5", "--actor", "random", "--algo", "sac"),
             "no effect without --recipe d4rl",
