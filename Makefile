@@ -10,8 +10,8 @@ QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-online \
-  evidence-memories gallery \
-  docs links bench bench-growth bench-solve bench-bf16 bench-checkpoints bench-memories clean
+  evidence-memories evidence-evaluation gallery docs links bench bench-growth bench-solve bench-bf16 \
+  bench-checkpoints bench-memories clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
@@ -24,6 +24,7 @@ help:
 	@echo "make evidence-offline   the same of learning from recorded data, hours"
 	@echo "make evidence-online   the same of going on in the environment after recorded data, hours"
 	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
+	@echo "make evidence-evaluation   values of policies from recorded data beside their returns, minutes"
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
 	@echo "make docs       write the generated parts of the pages and build the site into site/"
 	@echo "make links      follow the links of the pages that lead to other sites, and list those that fail"
@@ -192,6 +193,15 @@ $(EVIDENCE_MEMORIES): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
 	  --config $(word 3,$(subst +, ,$@)).gin --gin "Recurrent.cell = '$(word 4,$(subst +, ,$@))'" --run_id 1 2 3 \
 	  --threads 1 --results results/evidence/memories/$(word 4,$(subst +, ,$@)) --resume
+
+# Fitted Q evaluation of the policies of one run, without memory and with it.
+EVALUATIONS := pendulum-v0+sac pendulum-p-v0+rsac
+
+evidence-evaluation: $(EVALUATIONS)
+
+$(EVALUATIONS): $(VENV)/installed
+	$(RUN) -m benchmarks.policy_evaluation $(subst +, ,$@) \
+	  results/published_policy_evaluation/$(firstword $(subst +, ,$@)).json
 
 gallery: $(VENV)/installed
 	$(RUN) offpcc/launch.py envs --gallery results/published/gallery.png

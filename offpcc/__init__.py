@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from offpcc.training.constructors import *  # noqa: F403
     from offpcc.training.experiment import build, configure
     from offpcc.training.fit import fit
-    from offpcc.training.results import check, collect, evaluate, load_run, plot
+    from offpcc.training.results import check, collect, evaluate, evaluate_from_data, load_run, plot
     from offpcc.training.spec import RunSpec
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "configurable",
     "configure",
     "evaluate",
+    "evaluate_from_data",
     "fit",
     "load",
     "load_run",
@@ -58,7 +59,9 @@ _HOMES = {
     "fit": "offpcc.training.fit",
     "load": "offpcc.training.checkpoint",
     "make": "offpcc.envs.make",
-    **dict.fromkeys(("check", "collect", "evaluate", "load_run", "plot"), "offpcc.training.results"),
+    **dict.fromkeys(
+        ("check", "collect", "evaluate", "evaluate_from_data", "load_run", "plot"), "offpcc.training.results"
+    ),
     "qlearning_dataset": "offpcc.data.datasets.load",
     **dict.fromkeys(NAMES, "offpcc.training.constructors"),
 }

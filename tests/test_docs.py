@@ -225,6 +225,7 @@ def shortened(words):
     if "--then_env_steps" in words:
         words = replaced(words, "--then_env_steps", "1200")
     if words[0] == "evaluate":
+        words = replaced(words, "--fqe_updates", "2") if "--from_data" in words else words
         return replaced(words, "--episodes", "1")
     if words[0] == "collect":
         return replaced(words, "--steps", "400")

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from offpcc.config.validation import MOST_ENVS
 from offpcc.utils.errors import UserError
@@ -96,6 +96,16 @@ def fraction(text: str) -> float:
     if not 0.0 < number <= 1.0:
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0 and at most 1, such as 0.1")
     return number
+
+
+class ReplacesActor(argparse.Action):
+    """Stores the value of an option with which `--actor` is not required."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any) -> None:
+        """Store the value."""
+        setattr(namespace, self.dest, values)
+        for action in parser._actions:
+            action.required = action.required and action.dest != "actor"
 
 
 class Kind(NamedTuple):

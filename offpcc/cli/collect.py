@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,11 @@ def collect(
     modules: Sequence[str] = (),
     device: str | None = None,
     threads: int = 1,
+    more_facts: Mapping[str, Any] | None = None,
 ) -> int:
     """Record a dataset, and print its statistics and a command that trains on it; return the exit code.
+
+    `more_facts` are added to the metadata of the file.
 
     Raises:
         UserError: an argument is invalid (nothing is created), or the recording cannot be completed.
@@ -81,7 +84,7 @@ def collect(
         check_id(minari, "--minari ")
         if there < steps:
             check_new_minari(minari)
-    facts: dict[str, Any] = {"env": name, "seed": seed, "deterministic": deterministic}
+    facts: dict[str, Any] = {"env": name, "seed": seed, "deterministic": deterministic, **(more_facts or {})}
     agent: ActorCritic | None = None
     if actor == RANDOM:
         refuse_without_effect(deterministic, device, threads)

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from offpcc.algorithms.agent import load_actor
+from offpcc.cli import evaluate_from_data as of_data
 from offpcc.cli.check_dataset import check_dataset, tell
 from offpcc.cli.gallery import gallery as draw_gallery
 from offpcc.config import loading
@@ -29,6 +30,8 @@ from offpcc.training.evaluation import evaluate_actor, overview
 from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.online import DROP_STEPS, Loss
 from offpcc.training.plotting import find_runs, losses_at_switch
+from offpcc.training.policy_evaluation import RESAMPLES, bootstrap_interval
+from offpcc.training.results import evaluate_from_data
 from offpcc.training.results import plot as plot_runs
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
@@ -37,7 +40,6 @@ from offpcc.utils.figures import check_picture, explain_picture_errors
 from offpcc.utils.findings import FAULT
 from offpcc.utils.paths import as_path, shown
 
-RESAMPLES = 10_000  # of the bootstrap for the interval of `evaluate --json`
 STEPS = 2_000  # environment steps of the longest walk of `check`
 
 
@@ -133,7 +135,7 @@ def describe_losses(losses: Sequence[Loss]) -> str:
 
 
 def evaluate(
-    folder: Path,
+    folder: Sequence[Path],
     episodes: int,
     env: str | None,
     seed: int,
@@ -143,10 +145,37 @@ def evaluate(
     device: str | None,
     threads: int,
     json_output: bool = False,
+    from_data: str | None = None,
+    fqe_updates: int | None = None,
+    fqe_gamma: float | None = None,
+    fqe_seed: int | None = None,
 ) -> int:
-    """Print the returns of a saved actor; with `json_output`, as JSON and with nothing else on the standard output."""
+    """Print the returns of a saved actor; with `json_output`, as JSON and with nothing else on the standard output.
+
+    With `from_data`, print the values of one or several actors from recorded data.
+    """
+    given: tuple[Any, ...] = (episodes, env, seed, num_envs, config, modules, device, threads)
+    if from_data is not None:
+        if fqe_gamma == 1.0:
+            raise UserError("--fqe_gamma is 1; values of endless tasks need a discount below 1, such as 0.99")
+        options = {"num_updates": fqe_updates, "gamma": fqe_gamma, "seed": fqe_seed}
+        fqe = {name: value for name, value in options.items() if value is not None}
+        with _printing_to_stderr() if json_output else contextlib.nullcontext():
+            policies = [_evaluate_from_data(one, from_data, fqe, *given) for one in of_data.expand(folder)]
+        if json_output:
+            print(json.dumps(of_data.as_plain_data(from_data, policies), indent=2))
+        else:
+            of_data.tell(policies)
+        return 0
+    fqe_options = {"fqe_updates": fqe_updates, "fqe_gamma": fqe_gamma, "fqe_seed": fqe_seed}
+    reject_unused_options("--from_data", **{name: (value, None) for name, value in fqe_options.items()})
+    if len(folder) > 1:
+        advice = "see `offpcc evaluate --help` (several actors need --from_data)"
+        raise UserError(f"`offpcc evaluate` does not take {shown(folder[1])}; {advice}")
+    if not episodes:
+        raise UserError("--episodes '0' plays nothing; give a number above 0, such as 1, or add --from_data")
     with _printing_to_stderr() if json_output else contextlib.nullcontext():
-        env, file, results = _evaluate(folder, episodes, env, seed, num_envs, config, modules, device, threads)
+        env, file, results = _evaluate(folder[0], *given)
     if json_output:
         print(json.dumps(summary(env, file, results, range(seed, seed + episodes)), indent=2))
         return 0
@@ -176,6 +205,33 @@ def _evaluate(
     return env, file, evaluate_actor(actor, configured_make(env), episodes, num_envs, seed, episode_options())
 
 
+def _evaluate_from_data(
+    folder: Path,
+    data: str,
+    fqe: Mapping[str, Any],
+    episodes: int,
+    env: str | None,
+    seed: int,
+    num_envs: int,
+    config: str | None,
+    modules: Sequence[str],
+    device: str | None,
+    threads: int,
+) -> of_data.Evaluated:
+    """Return the value of an actor and, if it has an environment, the returns of played episodes."""
+    run, file = find_actor(folder, config, modules)
+    actor = load_actor(file, choose_device(device, threads))
+    if not env and run.details().get("env"):
+        env = run.env()
+    print(f"evaluating {file}", flush=True)
+    estimate = evaluate_from_data(actor, data, env, **fqe)
+    played = None
+    if env and episodes:
+        how = (episodes, num_envs, seed, episode_options())
+        played = of_data.play(actor, configured_make(env), estimate.gamma, *how)
+    return of_data.Evaluated(file, env, estimate, played)
+
+
 @contextlib.contextmanager
 def _printing_to_stderr() -> Iterator[None]:
     """Send what is printed to the standard error stream, also by simulators in C, such as PyBullet's greeting."""
@@ -203,11 +259,9 @@ def summary(env: str, file: Path, results: Sequence[EpisodeResult], seeds: Seque
     returns = np.array([result.episode_return for result in results], np.float64)
     interval = None
     if len(returns) > 1:
-        generator = np.random.default_rng(0)
-        means = [returns[generator.integers(len(returns), size=len(returns))].mean() for _ in range(RESAMPLES)]
-        low, high = np.quantile(means, (0.025, 0.975))
+        low, high = bootstrap_interval(returns)
         method = f"percentile bootstrap of the mean, {RESAMPLES} resamples"
-        interval = {"low": float(low), "high": float(high), "level": 0.95, "method": method}
+        interval = {"low": low, "high": high, "level": 0.95, "method": method}
     return {
         "env": env,
         "simulator": simulator() or None,

@@ -9,7 +9,10 @@ from offpcc.cli import arguments
 
 COMMANDS = {  # the module of each command, and its help
     "train": ("offpcc.cli.train:train", "Train an agent, resume a run, or show what it learned. This is the default."),
-    "evaluate": ("offpcc.cli.commands:evaluate", "Print the returns of a saved actor over many episodes."),
+    "evaluate": (
+        "offpcc.cli.commands:evaluate",
+        "Print the returns of a saved actor over many episodes, or values of actors from recorded data.",
+    ),
     "plot": (
         "offpcc.cli.commands:plot",
         "Draw learning curves: mean and spread over run ids, a line for each setting.",
@@ -20,7 +23,10 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.commands:check",
         "Print the problems of an environment or of recorded data. The exit code is 1 if one would spoil learning.",
     ),
-    "collect": ("offpcc.cli.collect:collect", "Record a data set in D4RL's HDF5 format, and in Minari's."),
+    "collect": (
+        "offpcc.cli.recipe:collect",
+        "Record a data set in D4RL's HDF5 format, and in Minari's; or D4RL's five data sets.",
+    ),
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
     "--actor": {
@@ -60,6 +66,26 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Go on in --env from this folder of a run that learned from recorded data, finished or not, in a "
         "folder of its own. --dataset, --algo, --run_id and --config are then those of the run, unless you give them.",
     },
+    "--fqe_gamma": {
+        "type": arguments.fraction,
+        "metavar": "G",
+        "help": "With --from_data: discount rewards by this number per step, below 1. The default is 0.99.",
+    },
+    "--fqe_seed": {
+        "type": arguments.run_id,
+        "metavar": "N",
+        "help": "With --from_data: use this seed for the critics and their batches. The default is 0.",
+    },
+    "--fqe_updates": {
+        "type": arguments.positive,
+        "metavar": "N",
+        "help": "With --from_data: make this many updates of the critics. The default is 100000.",
+    },
+    "--from_data": {
+        "metavar": "DATA",
+        "help": "Estimate the values of the actors from this recorded data, by fitted Q evaluation: an HDF5 file, "
+        "D4RL's name of a data set, or minari:ID. If there is an environment, episodes are also played, to compare.",
+    },
     "--gallery": {
         "type": arguments.file,
         "metavar": "FILE.png",
@@ -98,6 +124,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "N",
         "help": "Report an episode of more steps than this as a fault. The default is 27000.",
     },
+    "--medium": {
+        "type": arguments.fraction,
+        "metavar": "F",
+        "help": "With --recipe: the medium agent is the first whose test return is this fraction of the way from the "
+        "random agent's to the expert's. The default is 1/3.",
+    },
     "--metric": {
         "default": "test/return",
         "metavar": "COLUMN",
@@ -117,6 +149,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Write the steps into this file.",
     },
     "--output": {"type": arguments.file, "metavar": "FILE.png", "help": "Write the picture into this file."},
+    "--recipe": {
+        "action": arguments.ReplacesActor,
+        "choices": ["d4rl"],
+        "help": "Train an agent, and make D4RL's five data sets from this one run: random, medium-replay, medium, "
+        "medium-expert, expert. Leave --actor out then.",
+    },
     "--record": {"action": "store_true", "help": "Do not train; record the saved actor as MP4 files."},
     "--render": {
         "action": "store_true",
@@ -158,19 +196,26 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Use this many CPU threads of torch. The default is 1, which is fastest on a busy machine.",
     },
     "--track": {"action": "store_true", "help": "Also log the run to Weights & Biases."},
+    "--train_steps": {
+        "type": arguments.positive,
+        "metavar": "N",
+        "help": "With --recipe: train for this many environment steps, rounded up to whole epochs. The default is that "
+        "of the config.",
+    },
     "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
 }
 TAKES = {  # the options of each command
     "train": "--env --dataset --dataset_fraction --algo --then_env_steps --from --config --import --run_id --jobs "
     "--gin --device --threads --resume --render --record --save_dataset --episodes --track --results",
-    "evaluate": "folder --episodes --env --seed --num_envs --json --config --import --device --threads",
+    "evaluate": "folder --episodes --env --seed --num_envs --json --from_data --fqe_updates --fqe_gamma --fqe_seed "
+    "--config --import --device --threads",
     "plot": "folder --output --metric",
     "params": "name --json --import",
     "envs": "--gallery",
     "check": "--env --dataset --dataset_fraction --output --steps --longest_episode --seed --config --import",
-    "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --config --import --device "
-    "--threads",
+    "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --recipe --algo --train_steps "
+    "--medium --config --import --device --threads",
 }
 OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above
     "train --env": {
@@ -187,8 +232,16 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "exists, its own config."
     },
     "train --episodes": {"help": "Show or record this many episodes with --render or --record. The default is 3."},
-    "evaluate folder": {"help": "Evaluate the actor in this folder of a run, or in this actor's file."},
-    "evaluate --episodes": {"default": 100, "help": "Play this many episodes. The default is 100."},
+    "evaluate folder": {
+        "nargs": "+",
+        "help": "Evaluate the actor in this folder of a run, or in this actor's file. With --from_data, there may be "
+        "several, and folders of runs.",
+    },
+    "evaluate --episodes": {
+        "type": arguments.run_id,
+        "default": 100,
+        "help": "Play this many episodes. The default is 100. With --from_data, 0 plays none.",
+    },
     "evaluate --env": {"help": "Play in this environment. The default is that of the run."},
     "evaluate --seed": {
         "default": 2_000_000,
@@ -211,11 +264,31 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     "check --output": {"help": "Draw the returns and lengths of the data's episodes into this file."},
     "check --steps": {"help": "Walk through the environment for at most this many steps. The default is 2000."},
     "check --seed": {"help": "Use this seed for the environment and the actions. The default is 0."},
+    "collect --algo": {
+        "required": False,
+        "help": "With --recipe: train this algorithm, online. The default is sac; rsac has memory.",
+    },
+    "collect --config": {
+        "help": "Read this gin file first, for imports or wrappers that the environment needs. With --recipe, it also "
+        "has the settings of training; the default is a file of configs/defaults/, by the kind of agent.",
+    },
     "collect --env": {"required": True},
-    "collect --steps": {"required": True, "help": "Record this many environment steps."},
+    "collect --minari": {
+        "help": "Also write the steps as a Minari data set with this id. With --recipe, KIND in the id stands for "
+        "random, medium and so on, as in pendulum/KIND-v0.",
+    },
+    "collect --out": {
+        "metavar": "FILE.hdf5|FOLDER",
+        "help": "Write the steps into this file; with --recipe, the five files into this folder, written without a slash at the "
+        "end.",
+    },
+    "collect --steps": {
+        "required": True,
+        "help": "Record this many environment steps. With --recipe, in each of random, medium and expert.",
+    },
     "collect --seed": {
         "default": 0,
         "help": "Use this seed for the environment, the noise and the random actions. The default is 0.",
     },
-    "collect --resume": {"help": "Continue a recording that was stopped."},
+    "collect --resume": {"help": "Continue a recording, or a recipe, that was stopped."},
 }

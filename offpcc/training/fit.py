@@ -65,6 +65,7 @@ from offpcc.training.plotting import plot_run, read_progress
 from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
 from offpcc.training.run_fns import (
+    Callback,
     check_num_envs,
     check_settings,
     explain_no_updates,
@@ -105,7 +106,12 @@ class RunExistsError(UserError):
 
 @explains_calls
 def fit(
-    spec: RunSpec, run_dir: str | Path | None = None, *, resume: Flag = False, announce: Announce = print_line
+    spec: RunSpec,
+    run_dir: str | Path | None = None,
+    *,
+    resume: Flag = False,
+    announce: Announce = print_line,
+    callbacks: Sequence[Callback] = (),
 ) -> RunResult:
     """Train a run in its folder, from the start or from its checkpoint.
 
@@ -116,6 +122,8 @@ def fit(
         resume: whether to continue an existing run; otherwise it is refused.
         announce: receives the text before and after training. The progress bar and the rows of epochs still go to the
             standard output.
+        callbacks: callbacks that do not belong to the run's settings, such as one that saves actors. They are called
+            before the checkpoint of an epoch is written.
 
     Raises:
         RunExistsError: the folder holds a run, and `resume` is False.
@@ -145,7 +153,7 @@ def fit(
             stack.enter_context(part)
         lock = stack.enter_context(closing(FolderLock(folder.path)))
         lock.take_if_there()
-        return _fit_locked(spec, folder, lock, resume, announce_for_python)
+        return _fit_locked(spec, folder, lock, resume, announce_for_python, callbacks)
 
 
 def run_folder(spec: RunSpec) -> RunFolder:
@@ -187,7 +195,14 @@ def _check_place(folder: RunFolder, origin: Origin, resume: bool) -> str | None:
     return status
 
 
-def _fit_locked(spec: RunSpec, folder: RunFolder, lock: FolderLock, resume: bool, announce: Announce) -> RunResult:
+def _fit_locked(
+    spec: RunSpec,
+    folder: RunFolder,
+    lock: FolderLock,
+    resume: bool,
+    announce: Announce,
+    callbacks: Sequence[Callback],
+) -> RunResult:
     plan = plan_run(spec, folder, resume)
     if plan is None:
         announce(f"run {spec.seed} is finished; there is nothing left to do")
@@ -213,7 +228,7 @@ def _fit_locked(spec: RunSpec, folder: RunFolder, lock: FolderLock, resume: bool
                 )
             announce("\n".join([*describe_config(spec, experiment.config, folder.config), *messages]))
             folder.create(experiment.config, run_dirs.facts(spec, experiment))
-        _train(spec, folder, experiment, plan.bound, announce)
+        _train(spec, folder, experiment, plan.bound, announce, callbacks)
     return RunResult(folder.path)
 
 
@@ -467,7 +482,14 @@ def start(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: bool) -> list
 # Training -------------------------------------------------------------------------------------------------------------
 
 
-def _train(spec: RunSpec, folder: RunFolder, experiment: Experiment, bound: str | None, announce: Announce) -> None:
+def _train(
+    spec: RunSpec,
+    folder: RunFolder,
+    experiment: Experiment,
+    bound: str | None,
+    announce: Announce,
+    callbacks: Sequence[Callback],
+) -> None:
     """Train to the end and announce the result; if the user stops the run, save a checkpoint and stop."""
     loop = experiment.loop
     num_epochs = experiment.num_epochs(spec.training)
@@ -481,7 +503,7 @@ def _train(spec: RunSpec, folder: RunFolder, experiment: Experiment, bound: str 
         try:
             try:
                 with data_warnings_announced():
-                    experiment.train(logger, [saving])
+                    experiment.train(logger, [*callbacks, saving])
                 if experiment.recorder is not None:
                     experiment.recorder.cut()
                     experiment.recorder.merge()

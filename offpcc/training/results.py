@@ -20,7 +20,7 @@ from offpcc.algorithms.agent import Agent
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls
 from offpcc.config.gin_files import text_of
-from offpcc.config.validation import Flag, NonnegativeInteger, NumEnvs, PositiveInteger, rules_of
+from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, NumEnvs, PositiveInteger, rules_of
 from offpcc.config.validation import check as check_arguments
 from offpcc.core import PackedDict
 from offpcc.data import Dataset
@@ -28,7 +28,7 @@ from offpcc.data.checks.check import Examination, examine, refused
 from offpcc.data.datasets.columns import Column, SpoiledData, as_column
 from offpcc.data.datasets.dataset import DatasetInfo
 from offpcc.data.datasets.dict_columns import PackedRows
-from offpcc.data.offline import dataset_options, load_unchanged
+from offpcc.data.offline import dataset_options, load_unchanged, read
 from offpcc.data.recording.hdf5_writer import NUM_WHOLE
 from offpcc.data.recording.metadata import settings_of
 from offpcc.envs.faults import EnvironmentFault
@@ -44,8 +44,9 @@ from offpcc.training.evaluation import evaluate_actor, open_environment, overvie
 from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
 from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.plotting import Curve, Summary, curve_of, find_runs, plot_runs, read_progress
+from offpcc.training.policy_evaluation import ValueEstimate, estimate_value
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.spec import configured_make
+from offpcc.training.spec import Arguments, configured_make
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, for_python
 from offpcc.utils.figures import check_picture, explain_picture_errors
@@ -225,6 +226,58 @@ def check(data: Dataset | str | Path, env: str | EnvFunction | None = None) -> E
             return examine(load_unchanged(data, dataset_options()), env=made)
         except SpoiledData as error:
             return refused(str(data), error)
+
+
+@explains_calls
+def evaluate_from_data(
+    agent: Agent | ActorCritic,
+    dataset: str | Path | Dataset,
+    env: str | EnvFunction | None = None,
+    *,
+    num_updates: PositiveInteger = 100_000,
+    gamma: Fraction = 0.99,
+    seed: NonnegativeInteger = 0,
+    algorithm: Arguments | None = None,
+    buffer: Arguments | None = None,
+) -> ValueEstimate:
+    """Estimate the value of an agent from recorded data, without acting, by fitted Q evaluation.
+
+    The value is the mean discounted return of the mode of the policy, from the first observations of the recorded
+    episodes. See `offpcc.algorithms.fqe` for the method. Equal arguments give equal values. Of gin's bindings, only
+    those of `make` and `dataset` count.
+
+    Args:
+        agent: the agent. Its own episode does not change.
+        dataset: the data; see `offpcc.data.load`. Data of the agent's own training are allowed, but make the value
+            optimistic.
+        env: the environment whose wrappers show the recorded observations as the agent sees them; it is made, but not
+            played. None if the data hold them so.
+        num_updates: number of updates of the critics.
+        gamma: the discount per step, below 1.
+        seed: the seed of the critics' weights and of the batches.
+        algorithm: arguments of the critics, such as ``{"lr": 1e-4, "hidden_dims": (512, 512)}``; see `ActorCritic`.
+            By default, they have the kinds of encoders that the agent has.
+        buffer: arguments of the buffer, such as ``{"batch_size": 64}``.
+
+    Raises:
+        UserError: an argument is invalid, or the data do not fit the agent or do not show where episodes begin.
+        NonFiniteError: an update met NaN or infinity.
+    """
+    given = {"num_updates": num_updates, "gamma": gamma, "seed": seed, "algorithm": algorithm, "buffer": buffer}
+    check_arguments("evaluate_from_data", rules_of(evaluate_from_data), given)
+    if gamma == 1.0:
+        raise UserError("evaluate_from_data.gamma is 1; values of endless tasks need a discount below 1, such as 0.99")
+    actor = _actor(agent)
+    with for_python(), ExitStack() as stack:
+        example = None if env is None else stack.enter_context(opened(_configured(env)()))
+        options = dataset_options()._replace(return_range=None, best_fraction=1.0)
+        bounds = actor.action_space
+        if env is None and options.action_range is None and bounds.is_bounded():  # for data that have no range
+            options = options._replace(action_range=(bounds.low.reshape(-1), bounds.high.reshape(-1)))
+        data = read(dataset, example, options, seed=seed)
+        return estimate_value(
+            actor, data, num_updates=num_updates, gamma=gamma, seed=seed, algorithm=algorithm or {}, buffer=buffer or {}
+        )
 
 
 @explains_calls

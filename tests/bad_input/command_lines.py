@@ -200,6 +200,8 @@ COMMANDS = [
 OTHER_COMMANDS = [
     ("evaluate", "missing: FOLDER"),
     ("evaluate RUN other", "other"),
+    ("evaluate RUN --from_data nowhere.hdf5", "nowhere.hdf5"),
+    ("evaluate RUN --from_data swings.hdf5 --fqe_gamma 1", "--fqe_gamma is 1", "below 1"),
     ("evaluate RUN --episodes 0", "'0'", "such as 1"),
     ("evaluate RUN --episodes x", "'x'", "such as 1"),
     (f"evaluate RUN --episodes {'1' * 5_000}", "--episodes"),
@@ -270,6 +272,7 @@ OTHER_COMMANDS = [
     ("check --dataset swings.hdf5 --steps 5", "--steps", "--env"),
     ("check --dataset swings.hdf5 --seed 5", "--seed", "--env"),
     ("collect", "missing: --env"),
+    ("collect --recipe d4rl --env pendulum-v0 --steps 5 --out swings.hdf5", "swings.hdf5 is a file, not a folder"),
     ("COLLECT --steps 0", "'0'"),
     ("COLLECT --steps 1e3", "'1e3'"),
     ("COLLECT --seed x", "'x'"),

@@ -37,11 +37,11 @@ def minari_folder(name: str) -> Path:
     return datasets_folder() / name
 
 
-def write_minari(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Callable[[int], int]) -> None:
+def write_minari(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Callable[[int], int | None]) -> None:
     """Write the recording `file` as a Minari dataset. The dataset appears only when it is complete.
 
     `env` is an environment made like the recorded one. Minari stores the seed of each episode's reset, which
-    `reset_seed` returns for the episode's number.
+    `reset_seed` returns for the episode's number; None if it is not known.
 
     Raises:
         UserError: The dataset cannot be written.
@@ -76,7 +76,7 @@ def write_minari(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _fill(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Callable[[int], int]) -> None:
+def _fill(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Callable[[int], int | None]) -> None:
     import minari
     from minari.data_collector import EpisodeBuffer
 

@@ -1,0 +1,276 @@
+"""Policy evaluation from data: the value of policies by fitted Q evaluation, and how well values rank policies.
+
+The evaluated policy is the mode of an actor. Its memory reads the recorded history, with the recorded previous actions
+and rewards, from the start of each episode. Otherwise it would remember actions that led to other observations.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from offpcc.algorithms import ActorCritic
+from offpcc.algorithms.fqe import FQE
+from offpcc.config import loading
+from offpcc.config.registry import from_specification
+from offpcc.core import Memory, Step, channels_first
+from offpcc.data.buffers.storage import Storage, TransitionTable
+from offpcc.data.datasets.columns import Array
+from offpcc.data.offline import OfflineDataset
+from offpcc.networks.encoders import rebuilds
+from offpcc.networks.noise import Noise
+from offpcc.training.experiment import build_buffer, explain_failure
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
+
+SIDE_BY_SIDE = 256  # episodes that the actor reads at a time
+SMALLEST_SPREAD = 1e-6  # of rewards, relative to the largest; below it, they are taken as equal
+RESAMPLES = 10_000  # of a bootstrap
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class ValueEstimate:
+    """The value of a policy, estimated from data by `offpcc.evaluate_from_data`.
+
+    The value is the mean discounted return from the first observations of the data's episodes. It counts the rewards
+    after a time limit, too, because only a termination ends a task.
+
+    Attributes:
+        initial_values: (E,), the estimate for the first observation of each episode.
+        gamma: the discount per step.
+        num_updates: the number of updates of the critics.
+        interval: the 95% bootstrap interval of `value` over initial states; NaN for one episode. It does not show the
+            error of the critics.
+    """
+
+    initial_values: np.ndarray = field(repr=False)
+    gamma: float
+    num_updates: int
+
+    @property
+    def value(self) -> float:
+        """The mean of `initial_values`."""
+        return float(self.initial_values.mean())
+
+    @functools.cached_property
+    def interval(self) -> tuple[float, float]:
+        """See the class."""
+        return bootstrap_interval(self.initial_values)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"value {self.value:.2f} [{low:.2f}, {high:.2f}] from {len(self.initial_values):,} initial states"
+
+
+def bootstrap_interval(numbers: Array) -> tuple[float, float]:
+    """Return the 95% percentile bootstrap interval of a mean; NaN for fewer than two numbers."""
+    if len(numbers) < 2:
+        return float("nan"), float("nan")
+    generator = np.random.default_rng(0)
+    means = [numbers[generator.integers(len(numbers), size=len(numbers))].mean() for _ in range(RESAMPLES)]
+    low, high = np.quantile(means, ((1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0))
+    return float(low), float(high)
+
+
+def estimate_value(
+    actor: ActorCritic,
+    data: OfflineDataset,
+    *,
+    num_updates: int,
+    gamma: float,
+    seed: int,
+    algorithm: Mapping[str, Any],
+    buffer: Mapping[str, Any],
+) -> ValueEstimate:
+    """Estimate the value of an actor; see `offpcc.evaluate_from_data`.
+
+    Args:
+        actor: the actor. Its noise generator is the same afterwards.
+        data: the data, as the actor sees them.
+        num_updates: see `offpcc.evaluate_from_data`, likewise all others.
+        gamma: see `num_updates`.
+        seed: see `num_updates`.
+        algorithm: see `num_updates`.
+        buffer: see `num_updates`.
+
+    Raises:
+        UserError: the data do not fit the actor, or do not show where episodes begin.
+        NonFiniteError: an update met NaN or infinity.
+    """
+    rows, space = data.rows, data.observation_space
+    check_fit(actor, data)
+    of_policy = policy_actions(actor, rows, seed)
+    rewards = rows.rewards[rows.is_start].astype(np.float64)
+    spread = float(rewards.std())
+    spread = spread if spread > SMALLEST_SPREAD * float(np.abs(rewards).max()) else 1.0
+    encoders = {"encoder": actor.actor_encoder, "shared_encoder": actor.shared_encoder}
+    options = {
+        **{name: from_specification(rebuilds(encoder)) for name, encoder in encoders.items()},
+        "reward_scale": 1.0 / spread,
+        **algorithm,
+        **{"gamma": gamma, "seed": seed, "device": actor.device},
+    }
+    both = spaces.Box(-1.0, 1.0, (2 * actor.action_dim,))
+    with loading.same_bindings():
+        loading.load(None, [])  # bindings are those of the agent's training, such as a schedule of its learning rate
+        with explain_failure("FQE", "hidden_dims"):
+            learner = FQE(
+                space,
+                spaces.Box(-1.0, 1.0, (actor.action_dim,)),
+                reward_range=(float(rewards.min()), float(rewards.max())),
+                has_terminations=bool(rows.terminations.any()),
+                **options,
+            )
+        store = build_buffer(learner, space, both, {"device": actor.device, "seed": seed, **buffer})
+    learner.expect_recorded_data()
+    if learner.normalization is not None:
+        learner.normalization.set_statistics(*data.statistics())
+    store.fill(with_next_actions(rows, of_policy), data.identity)
+    for _ in range(num_updates):
+        signals.poll()
+        learner.update_networks(store.sample())
+    learner.nonfinite_guard.synchronize(learner)
+    values = []
+    for starts in np.split(rows.starts, range(SIDE_BY_SIDE, len(rows.starts), SIDE_BY_SIDE)):
+        first = np.ascontiguousarray(channels_first(rows.observations[starts], space.shape))
+        given = (torch.from_numpy(array).to(actor.device) for array in (first, of_policy[starts]))
+        values.append(learner.initial_values(*given).cpu().numpy())
+    return ValueEstimate(np.concatenate(values).astype(np.float64), gamma, num_updates)
+
+
+def check_fit(actor: ActorCritic, data: OfflineDataset) -> None:
+    """Raise if an actor cannot be evaluated on data.
+
+    Raises:
+        UserError: observations or actions have other shapes than the actor's, or no episode has an end.
+    """
+    observed, num_actions = data.rows.observations.shape[1:], data.rows.actions.shape[1]
+    if observed != actor.space_shape or num_actions != actor.action_dim:
+        raise UserError(
+            f"{data.name} has observations of shape {observed} and actions of {num_actions} numbers, but the actor was "
+            f"trained with {actor.space_shape} and {actor.action_dim}; give data of its task, and with --env its "
+            f"environment, whose wrappers show recorded observations as the actor sees them"
+        )
+    if not data.has_ends:
+        raise UserError(
+            f"{data.name} does not say where any episode ends (no terminals, no timeouts), so it is not known where "
+            f"one begins, and a value is that of an episode's first observation; mark the ends in the data, or bind "
+            f"dataset.max_episode_steps"
+        )
+
+
+def policy_actions(actor: ActorCritic, rows: TransitionTable, seed: int = 0) -> Array:
+    """Return the actor's action (R, A) in [-1, 1] at each recorded observation, given the recorded history.
+
+    Args:
+        actor: the actor, which acts with the mode of its policy.
+        rows: whole episodes.
+        seed: the seed of policies that draw, as BCQ's does.
+    """
+    noise, actions = actor.noise, np.zeros(rows.actions.shape, np.float32)
+    actor.noise = Noise(seed, actor.device)
+    lengths = rows.stops - rows.starts
+    order = np.argsort(-lengths, kind="stable")
+    try:
+        for chosen in np.split(order, range(SIDE_BY_SIDE, len(order), SIDE_BY_SIDE)):
+            starts = rows.starts[chosen]
+            memory: Memory = None
+            for t in range(int(lengths[chosen[0]])):
+                signals.poll()
+                places = np.minimum(starts + t, rows.stops[chosen] - 1)  # rows of a shorter episode repeat its last
+                before, is_first = np.maximum(places - 1, 0), np.full(len(places), t == 0)
+                previous = np.float32(t > 0)
+                step = Step(
+                    rows.observations[places],
+                    previous * rows.actions[before],
+                    previous * rows.rewards[before],
+                    is_first,
+                )
+                action, memory = actor.act(step, memory, deterministic=True)
+                goes_on = starts + t < rows.stops[chosen]
+                actions[places[goes_on]] = action[goes_on]
+    finally:
+        actor.noise = noise
+    return actions
+
+
+def with_next_actions(rows: TransitionTable, of_policy: Array) -> TransitionTable:
+    """Return the rows with 2A actions: the recorded one, then the policy's one at the next observation; see `FQE`."""
+    following = np.zeros_like(of_policy)
+    following[:-1] = of_policy[1:]
+    following[~rows.is_start] = 0.0  # the row of an episode's last observation
+    both = np.concatenate([rows.actions, following], 1)
+    storage = Storage.of(len(both), rows.observations.shape[1:], rows.observations.dtype, both.shape[1])
+    for column, array in zip(storage.columns, [rows.observations, both, *rows.columns[2:]], strict=True):
+        column[...] = array
+    return replace(rows, **vars(storage))
+
+
+# True returns -----------------------------------------------------------------------------------------------------
+
+
+class Discounting(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Adds up the discounted rewards of each episode.
+
+    Args:
+        env: the environment.
+        gamma: the discount per step.
+        add: is called at the end of an episode with its discounted return, and with the weight gamma^L of the rewards
+            that a time limit cut off after L steps, 0 if the episode terminated.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], gamma: float, add: Callable[[tuple[float, float]], None]) -> None:
+        super().__init__(env)
+        self.gamma, self.add = gamma, add
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        self.sum, self.weight = 0.0, 1.0
+        return super().reset(**kwargs)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step."""
+        observation, reward, terminated, truncated, info = super().step(action)
+        self.sum += self.weight * float(reward)
+        self.weight *= self.gamma
+        if terminated or truncated:
+            self.add((self.sum, 0.0 if terminated else self.weight))
+        return observation, reward, terminated, truncated, info
+
+
+# How well values rank policies ------------------------------------------------------------------------------------
+
+
+def ranks(numbers: Sequence[float] | Array) -> Array:
+    """Return the rank of each number, from 1 for the smallest; equal numbers share the mean of their ranks."""
+    _, inverse, counts = np.unique(np.asarray(numbers, np.float64), return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    shared: Array = (last - (counts - 1) / 2.0)[inverse]
+    return shared
+
+
+def rank_correlation(values: Sequence[float] | Array, returns: Sequence[float] | Array) -> float:
+    """Return Spearman's rank correlation; NaN if all values or all returns are equal."""
+    a, b = (one - one.mean() for one in (ranks(values), ranks(returns)))
+    size = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / size if size else float("nan")
+
+
+def regret_at(k: int, values: Sequence[float] | Array, returns: Sequence[float] | Array) -> float:
+    """Return how much less the best of the `k` policies with the largest values returns than the best of all.
+
+    It is a share of the range of returns, 0 if the choice is right (Fu et al. 2021, arXiv:2103.16596, normalised); NaN
+    if all returns are equal.
+    """
+    true = np.asarray(returns, np.float64)
+    chosen = np.argsort(-np.asarray(values, np.float64), kind="stable")[:k]
+    spread = float(np.ptp(true))
+    return float(true.max() - true[chosen].max()) / spread if spread else float("nan")

@@ -1,0 +1,76 @@
+"""`offpcc evaluate --from_data`: values of saved actors from recorded data, ranked, with true returns beside them."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import run_folder
+
+from offpcc.cli.evaluate_from_data import Evaluated, Played, metrics
+from offpcc.training.policy_evaluation import ValueEstimate
+
+FEW = ("--fqe_updates", 3, "--num_envs", 2)
+
+
+def test_values_of_runs_and_their_ranking(quick, launch, tmp_path, pendulum_file):
+    """The recorded observations pass through the wrappers of the run, which hide velocities."""
+    for run_id in (1, 2):
+        quick("sac", "--run_id", run_id, bindings=["train.num_epochs=1", "SAC.hidden_dims=(8, 8)"])
+    folder = run_folder(tmp_path).parent
+    command = ("evaluate", folder, "--from_data", pendulum_file, *FEW, "--episodes", 2, "--fqe_gamma", 0.9)
+    code, out, err = launch(*command, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["gamma"], found["num_updates"]) == (0.9, 3)
+    values = [one["value"] for one in found["policies"]]
+    assert len(values) == 2 and values == sorted(values, reverse=True)
+    for one in found["policies"]:
+        assert one["env"] == "pendulum-p-v0" and one["num_initial_states"] == 6
+        assert one["interval"]["low"] < one["value"] < one["interval"]["high"]
+        played = one["played"]
+        assert played["num_episodes"] == 2 and played["weight_cut_off"] == pytest.approx(0.9**200)
+        assert played["undiscounted"] < played["discounted"] < 0.0
+    assert set(found["metrics"]) == {"mean_absolute_error", "rank_correlation", "regret@1"}
+    errors = [abs(one["value"] - one["played"]["discounted"]) for one in found["policies"]]
+    assert found["metrics"]["mean_absolute_error"] == pytest.approx(np.mean(errors))
+    code, plain, _ = launch(*command)
+    assert code == 0 and "1. " in plain and "mean undiscounted return" in plain and "rank correlation" in plain
+    code, again, _ = launch(*command, "--fqe_seed", 5, "--json")
+    assert code == 0 and values != [one["value"] for one in json.loads(again)["policies"]]
+    code, plain, _ = launch("evaluate", folder / "1", "--from_data", pendulum_file, *FEW, "--episodes", 0)
+    assert code == 0 and "value " in plain and "played" not in plain and "error" not in plain
+
+
+def test_metrics_that_are_not_defined_are_none():
+    def evaluated(value, discounted):
+        return Evaluated(None, "e", ValueEstimate(np.full(3, value), 0.9, 1), Played(5, discounted, 0.0, 0.0))
+
+    assert metrics([evaluated(1.0, 4.0)]) == {"mean_absolute_error": 3.0}
+    found = metrics([evaluated(1.0, 4.0), evaluated(2.0, 4.0)])
+    assert found == {"mean_absolute_error": 2.5, "rank_correlation": None, "regret@1": None}
+    found = metrics([evaluated(value, discounted) for value, discounted in ((1, 9.0), (2, 5.0), (3, 7.0), (4, 1.0))])
+    assert found["rank_correlation"] == pytest.approx(-0.8)
+    assert found["regret@1"] == 1.0 and found["regret@3"] == 0.25 and "regret@5" not in found
+
+
+def test_bad_input_gets_one_message(quick, launch, tmp_path, pendulum_file):
+    quick("sac", bindings=["train.num_epochs=1", "SAC.hidden_dims=(8, 8)"])
+    run = run_folder(tmp_path)
+    data = ("--from_data", pendulum_file)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    cases = [
+        ((run, "--fqe_updates", 3), "--fqe_updates 3 has no effect without --from_data"),
+        ((run, run), "(several actors need --from_data)"),
+        ((run, "--episodes", 0), "--episodes '0' plays nothing"),
+        ((run, run, *data), "is given twice"),
+        ((empty, *data), "no runs in"),
+        ((tmp_path / "nothing", *data), "there is no actor"),
+        ((run, *data, "--fqe_gamma", 1), "--fqe_gamma is 1"),
+        ((run, *data, "--env", "reacher-mdp-v0"), "action"),
+        ((run, *data, "--env", "pendulum-v0", *FEW), "--env"),
+        ((run, "--from_data", tmp_path / "no.hdf5"), "no.hdf5"),
+    ]
+    for words, message in cases:
+        code, out, err = launch("evaluate", *words)
+        assert (code, message in err, err.count("\n")) == (2, True, 1), (words, out, err)
