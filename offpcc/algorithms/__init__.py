@@ -16,6 +16,7 @@ from offpcc.algorithms.edac import EDAC
 from offpcc.algorithms.fused import FUSED_UPDATES
 from offpcc.algorithms.iql import IQL
 from offpcc.algorithms.rebrac import ReBRAC
+from offpcc.algorithms.rlpd import RLPD
 from offpcc.algorithms.sac import SAC
 from offpcc.algorithms.sac_n import SACN
 from offpcc.algorithms.td3 import TD3
@@ -34,6 +35,7 @@ __all__ = [
     "EDAC",
     "FUSED_UPDATES",
     "IQL",
+    "RLPD",
     "SAC",
     "SACN",
     "TD3",
@@ -57,6 +59,7 @@ variants.add(CRR, "crr")
 variants.add(SACN, "sac_n")
 variants.add(EDAC, "edac")
 variants.add(ReBRAC, "rebrac")
+variants.add(RLPD, "rlpd")
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 

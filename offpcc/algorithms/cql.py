@@ -46,8 +46,7 @@ class CQL(SAC):
     """Conservative Q-Learning, Kumar et al. 2020 (arXiv:2006.04779).
 
     Args:
-        observation_space: see `ActorCritic`.
-        action_space: see `ActorCritic`.
+        args: see `ActorCritic`.
         conservative_weight: the paper's alpha: weight of the gap between the soft maximum of Q and Q of recorded
             actions.
         num_samples: number of actions in each of the three groups that estimate the soft maximum.
@@ -64,9 +63,7 @@ class CQL(SAC):
 
     def __init__(
         self,
-        observation_space: Any,
-        action_space: Any,
-        *,
+        *args: Any,
         conservative_weight: NonnegativeNumber = 5.0,
         num_samples: Size = 10,
         temperature: PositiveNumber = 1.0,
@@ -76,7 +73,7 @@ class CQL(SAC):
         bc_steps: NonnegativeInteger = 0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(observation_space, action_space, **kwargs)
+        super().__init__(*args, **kwargs)
         self.conservative_weight, self.num_samples = conservative_weight, num_samples
         self.softmax_temperature, self.bc_steps = temperature, bc_steps
         self.max_q_backup, self.backup_entropy = max_q_backup, backup_entropy
@@ -137,15 +134,14 @@ class CQL(SAC):
     def samples(self, summary: Tensor, num: int) -> tuple[Tensor, Tensor]:
         """Sample M = `num` actions for each summary (B, T, H): (B, T, M, A), and log-probabilities (B, T, M, 1)."""
         mean, log_std = (x.unsqueeze(-2) for x in self.actor(summary))
-        like = mean.expand(*mean.shape[:-2], num, self.action_dim)
-        return squash(mean, log_std, self.noise.normal(like))
+        return squash(mean, log_std, self.noise.normal(mean.expand(*mean.shape[:-2], num, self.action_dim)))
 
     def next_value(self, h: Summaries) -> Tensor:
         """Return the min over critics of Q'(o', a') (B, T, 1); with `max_q_backup`, of its maximum over several a'."""
         if self.backup_entropy and not self.max_q_backup:
             return super().next_value(h)
         actions, _ = self.samples(h.next_pi, self.num_samples if self.max_q_backup else 1)
-        return self.target_critics(h.target_q[:, :, 1:], actions).amax(-2).amin(0)  # type: ignore[no-any-return]
+        return self.target_values(h.target_q[:, :, 1:], actions).amax(-2).amin(0)
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return SAC's loss and the entropy.

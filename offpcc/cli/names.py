@@ -5,7 +5,8 @@ ALGORITHMS = (  # separated by spaces
     "rbc rbc_s cbc crbc crbc_s td3_bc rtd3_bc rtd3_bc_s ctd3_bc crtd3_bc crtd3_bc_s iql riql riql_s ciql criql "
     "criql_s cql rcql rcql_s ccql crcql crcql_s bcq rbcq rbcq_s cbcq crbcq crbcq_s awac rawac rawac_s cawac crawac "
     "crawac_s crr rcrr rcrr_s ccrr crcrr crcrr_s sac_n rsac_n rsac_n_s csac_n crsac_n crsac_n_s edac redac redac_s "
-    "cedac credac credac_s rebrac rrebrac rrebrac_s crebrac crrebrac crrebrac_s "
+    "cedac credac credac_s rebrac rrebrac rrebrac_s crebrac crrebrac crrebrac_s rlpd rrlpd rrlpd_s crlpd crrlpd "
+    "crrlpd_s "
 )
 
 ENVIRONMENTS = (  # separated by spaces

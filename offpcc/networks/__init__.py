@@ -5,6 +5,7 @@ from offpcc.networks.cells import Cell
 from offpcc.networks.convolutional import Convolutional
 from offpcc.networks.critics import Critics
 from offpcc.networks.encoders import Encoder, Identity, Inputs, InputShape, PassThrough
+from offpcc.networks.heads import Residual
 from offpcc.networks.recurrent import Recurrent
 from offpcc.networks.testing import check_encoder
 from offpcc.networks.vae import VariationalAutoencoder
@@ -21,6 +22,7 @@ __all__ = [
     "Inputs",
     "PassThrough",
     "Recurrent",
+    "Residual",
     "SquashedGaussianActor",
     "VariationalAutoencoder",
     "check_encoder",

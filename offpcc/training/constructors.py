@@ -94,9 +94,12 @@ CREDAC: Constructor
 CREDAC_S: Constructor
 CRIQL: Constructor
 CRIQL_S: Constructor
+CRLPD: Constructor
 CRR: Constructor
 CRREBRAC: Constructor
 CRREBRAC_S: Constructor
+CRRLPD: Constructor
+CRRLPD_S: Constructor
 CRSAC: Constructor
 CRSAC_N: Constructor
 CRSAC_N_S: Constructor
@@ -117,6 +120,7 @@ ConvolutionalCRR: Constructor
 ConvolutionalDDPG: Constructor
 ConvolutionalEDAC: Constructor
 ConvolutionalIQL: Constructor
+ConvolutionalRLPD: Constructor
 ConvolutionalReBRAC: Constructor
 ConvolutionalRecurrentAWAC: Constructor
 ConvolutionalRecurrentAWACSharing: Constructor
@@ -134,6 +138,8 @@ ConvolutionalRecurrentEDAC: Constructor
 ConvolutionalRecurrentEDACSharing: Constructor
 ConvolutionalRecurrentIQL: Constructor
 ConvolutionalRecurrentIQLSharing: Constructor
+ConvolutionalRecurrentRLPD: Constructor
+ConvolutionalRecurrentRLPDSharing: Constructor
 ConvolutionalRecurrentReBRAC: Constructor
 ConvolutionalRecurrentReBRACSharing: Constructor
 ConvolutionalRecurrentSAC: Constructor
@@ -168,8 +174,11 @@ REDAC: Constructor
 REDAC_S: Constructor
 RIQL: Constructor
 RIQL_S: Constructor
+RLPD: Constructor
 RREBRAC: Constructor
 RREBRAC_S: Constructor
+RRLPD: Constructor
+RRLPD_S: Constructor
 RSAC: Constructor
 RSAC_N: Constructor
 RSAC_N_S: Constructor
@@ -195,6 +204,8 @@ RecurrentEDAC: Constructor
 RecurrentEDACSharing: Constructor
 RecurrentIQL: Constructor
 RecurrentIQLSharing: Constructor
+RecurrentRLPD: Constructor
+RecurrentRLPDSharing: Constructor
 RecurrentReBRAC: Constructor
 RecurrentReBRACSharing: Constructor
 RecurrentSAC: Constructor

@@ -24,6 +24,7 @@ from offpcc.algorithms import (
     EDAC,
     FUSED_UPDATES,
     IQL,
+    RLPD,
     SAC,
     SACN,
     TD3,
@@ -40,7 +41,7 @@ from offpcc.networks import Recurrent
 from offpcc.utils.errors import UserError
 
 FOLDER = Path(algorithms.__file__).parent
-PAGES = [DDPG, TD3, SAC, BC, TD3BC, IQL, CQL, BCQ, AWAC, CRR, SACN, EDAC, ReBRAC]
+PAGES = [DDPG, TD3, SAC, BC, TD3BC, IQL, CQL, BCQ, AWAC, CRR, SACN, EDAC, ReBRAC, RLPD]
 
 
 def batch():
