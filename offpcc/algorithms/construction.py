@@ -307,13 +307,12 @@ class Construction:
         if num_critics == 1:
             self.actor_q = self.default_actor_q
         layer_norm = self.default_layer_norm if layer_norm is None else layer_norm
-        of_actor, of_critics = (
-            HiddenLayers(options.hidden_dims, layer_norm=norm, dropout=dropout)
-            for norm, dropout in ((options.actor_layer_norm, options.actor_dropout), (layer_norm, options.dropout))
-        )
-        if options.heads is not None:
-            of_actor, of_critics = options.heads.of_actor, options.heads.of_critics
-        self.has_mlps = options.heads is None
+        of_actor = HiddenLayers(options.hidden_dims, layer_norm=options.actor_layer_norm, dropout=options.actor_dropout)
+        of_critics = HiddenLayers(options.hidden_dims, layer_norm=layer_norm, dropout=options.dropout)
+        of_others = HiddenLayers(options.hidden_dims)
+        if (heads := options.heads) is not None:
+            of_actor, of_critics, of_others = heads.of_actor, heads.of_critics, heads.of_critics
+        self.has_mlps = heads is None
         shape = InputShape(self.observation_shape, self.action_dim)
         try:
             self.shared_encoder = build_encoder(shared_encoder, shape, f"{owner}.shared_encoder")
@@ -331,7 +330,7 @@ class Construction:
         self.actor = self.build_actor(dim, of_actor)
         if self.has_critics:
             self.critics = Critics(num_critics, dim, self.action_dim, of_critics)
-        self.build_heads(dim, of_critics)
+        self.build_heads(dim, of_others)
         for network in self.networks():
             network.to(self.device)
         if self.has_critics:

@@ -15,7 +15,7 @@ Differs from the paper:
 Differs from the authors' code:
 
 - Initial weights are PyTorch's, not orthogonal.
-- There is no dropout. The authors' code uses 0.1 in the policy for Adroit and Kitchen.
+- There is no dropout by default. The authors' code uses 0.1 in the policy for Adroit and Kitchen.
 - Recorded actions at -1 and 1 are not moved inwards. This is not necessary, because the density is not squashed.
 - The scale of rewards comes from whole episodes, including the last steps of truncated ones.
 - Q and the policy have encoders. V reads the policy's summary and does not train it.
