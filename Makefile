@@ -10,7 +10,7 @@ QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-online \
-  evidence-memories evidence-evaluation gallery docs links bench bench-growth bench-solve bench-bf16 \
+  evidence-memories evidence-evaluation evidence-heads gallery docs links bench bench-growth bench-solve bench-bf16 \
   bench-checkpoints bench-memories clean
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make evidence-online   the same of going on in the environment after recorded data, hours"
 	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
 	@echo "make evidence-evaluation   values of policies from recorded data beside their returns, minutes"
+	@echo "make evidence-heads   SAC with residual heads beside MLPs, hours"
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
 	@echo "make docs       write the generated parts of the pages and build the site into site/"
 	@echo "make links      follow the links of the pages that lead to other sites, and list those that fail"
@@ -202,6 +203,17 @@ evidence-evaluation: $(EVALUATIONS)
 $(EVALUATIONS): $(VENV)/installed
 	$(RUN) -m benchmarks.policy_evaluation $(subst +, ,$@) \
 	  results/published_policy_evaluation/$(firstword $(subst +, ,$@)).json
+# Residual heads beside MLPs with all else equal, each in a folder of its own: environment, algorithm, config, heads.
+HEAD_TASKS := pendulum-p-v0+rsac+pendulum $(foreach env,hopper-mujoco-v0 dmc-cartpole-swingup-v0,$(env)+sac+locomotion)
+EVIDENCE_HEADS := $(foreach heads,plain residual,$(addsuffix +$(heads),$(HEAD_TASKS)))
+
+evidence-heads: $(EVIDENCE_HEADS)
+
+$(EVIDENCE_HEADS): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
+	  --config evidence/$(if $(filter %+residual,$@),heads/)$(word 3,$(subst +, ,$@)).gin \
+	  --run_id $(if $(filter pendulum%,$@),1 2 3 4 5,1 2 3) \
+	  --threads 1 --results results/evidence/heads/$(word 4,$(subst +, ,$@)) --resume
 
 gallery: $(VENV)/installed
 	$(RUN) offpcc/launch.py envs --gallery results/published/gallery.png

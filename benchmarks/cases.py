@@ -31,6 +31,7 @@ class Sizes:
         num_samples: actions that CQL, for each of three policies, and BCQ sample at an observation.
         memory: width and number of layers of an LSTM; None for agents without memory.
         segment_len: steps of a segment; None for whole episodes.
+        residual: width of residual heads, of 1 block (actor) and 2 blocks (critics); None for MLPs.
     """
 
     hidden_dims: tuple[int, ...] = (256, 256)
@@ -39,6 +40,7 @@ class Sizes:
     num_samples: int = 10
     memory: tuple[int, int] | None = None
     segment_len: int | None = None
+    residual: int | None = None
 
     @property
     def num_steps(self) -> int:
@@ -107,6 +109,10 @@ CASES = {
         Case("rdpg", "RDPG, LSTM 2 x 256", "update", "rdpg", ("floor", *BF16), PAPER_DDPG),
         Case("rsac_small", "RSAC, LSTM 1 x 64", "update", "rsac", ("floor", *BF16), SMALL),
         Case("rsac_s_small", "RSAC-sharing, LSTM 1 x 64", "update", "rsac_s", ("floor", *BF16), SMALL),
+        *(
+            Case(f"sac_residual_{x}", f"SAC, residual heads of width {x}", "update", "sac", OWN, Sizes(residual=x))
+            for x in (64, 128, 256)
+        ),
         Case("act_paper", "act(), LSTM 2 x 256", "act", "rsac", OWN, PAPER),
         Case("act_small", "act(), LSTM 1 x 64", "act", "rsac", OWN, SMALL),
         Case("sample", "sample 256 transitions", "sample", "sac", ("offpcc", *PEERS)),

@@ -22,12 +22,17 @@ _AGENTS = "ddpg|rdpg-lstm|td3|rtd3_s-gru|sac|rsac-.*|rsac_s-rnn|csac|crsac-lstm|
 _AGENTS += "|rtd3_bc-lru|iql|riql_s-lstm|crtd3-gpt|cql|rcql-lstm|crcql-mingru|bcq|rbcq-lstm|cbcq|rdpg|rsac_s"
 _AGENTS += (
     "|awac|rawac-lstm|crr|sac_n|rsac_n_s-lstm|edac|redac-lstm|rebrac|rrebrac-lstm|calql|rcalql-lstm|fql|rfql-lstm"
+    "|rlpd|rrlpd_s-lstm"
 )
 _BODIES = "pendulum-p-v0|img|balance-p-v0|pomdp-v0|hopper-bullet-p-v0|ant-p-v0|walker2d-mujoco-p-v0|bumps"
 _BODIES += "|corridor-10-v0"
 FAST_CASES = {
     "algorithms/test_compiled.py::test_importance_weights": None,
     "algorithms/test_contract.py": rf"^(\d-)?({_AGENTS})(-None)?$|^[a-z0-9_]+-\d+$",
+    "algorithms/test_heads.py::test_every_algorithm_learns_with_residual_heads": "^(sac|rtd3|ccql|riql_s|bcq)-",
+    "algorithms/test_losses.py::test_losses_and_gradients": (
+        "^(DDPG|TD3|SAC|SACN)-.*(critics?|layer norm|scaled)$|^(TD3|RLPD)-(memoryless|shared)-(a random s|residual)"
+    ),
     "algorithms/test_pitfalls.py::test_a_time_limit_is_no_end": "^sac|^rdpg",
     "algorithms/test_pitfalls.py::test_episodes_of_any_length": "rsac|rdpg|riql",
     "algorithms/test_reading.py::test_a_new_algorithm_is_a_page_and_a_row": "SAC|CQL",

@@ -87,12 +87,29 @@ def test_resuming_is_exact_for_every_algorithm(algo, tmp_path):
 @pytest.mark.parametrize(
     "bindings",
     [
+        [
+            "SAC.heads=@Residual()",
+            "Residual.critic_width=8",
+            "SAC.weight_decay=0.1",
+            "SAC.normalize_observations='scale'",
+        ],
+        [
+            *("SAC.num_critics=4", "SAC.target_subset=2", "SAC.actor_q='mean'", "SAC.policy_delay=2"),
+            *("SAC.dropout=0.1", "SAC.actor_dropout=0.1"),
+        ],
         ["RecurrentSAC.lr=@LinearDecay()", "LinearDecay.num_updates=10", "SAC.max_grad_norm=0.5"],
         ["SAC.normalize_observations=True", "SAC.n_step=3", "Recurrent.cell='gru'"],
         ["RecurrentReplayBuffer.segment_len=None", "RecurrentReplayBuffer.burn_in=0", "train.updates_per_step=0.013"],
         ["environments.num_envs=3", "make.wrappers=[@Flicker]", "Flicker.probability=0.1"],
     ],
-    ids=["schedule and clipping", "normalisation and n-step", "whole episodes and fractions", "environments"],
+    ids=[
+        "heads",
+        "dropout",
+        "schedule and clipping",
+        "normalisation and n-step",
+        "whole episodes and fractions",
+        "environments",
+    ],
 )
 def test_resuming_is_exact_with_options(bindings, tmp_path):
     whole = train_epochs(tmp_path / "whole", "rsac", 4, bindings)

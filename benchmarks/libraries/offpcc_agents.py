@@ -16,7 +16,7 @@ from offpcc.algorithms import ALGORITHMS, ActorCritic
 from offpcc.core import Step
 from offpcc.data.buffers.replay import ReplayBuffer
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
-from offpcc.networks import Recurrent
+from offpcc.networks import Recurrent, Residual
 from offpcc.training.loggers import Loggers
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.system import keep_freed_memory
@@ -72,6 +72,8 @@ def arguments(name: str, sizes: Sizes) -> dict[str, Any]:
     given: dict[str, Any] = {"hidden_dims": sizes.hidden_dims}
     if name != "bc":
         given["num_critics"] = sizes.num_critics
+    if sizes.residual is not None:
+        given["heads"] = Residual(actor_width=sizes.residual, critic_width=sizes.residual)
     if name == "bcq":
         given["vae_hidden_dims"] = sizes.hidden_dims
     if name in ("cql", "bcq"):

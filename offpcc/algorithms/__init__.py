@@ -18,6 +18,7 @@ from offpcc.algorithms.fql import FQL
 from offpcc.algorithms.fused import FUSED_UPDATES
 from offpcc.algorithms.iql import IQL
 from offpcc.algorithms.rebrac import ReBRAC
+from offpcc.algorithms.rlpd import RLPD
 from offpcc.algorithms.sac import SAC
 from offpcc.algorithms.sac_n import SACN
 from offpcc.algorithms.td3 import TD3
@@ -37,6 +38,7 @@ __all__ = [
     "FQL",
     "FUSED_UPDATES",
     "IQL",
+    "RLPD",
     "SAC",
     "SACN",
     "TD3",
@@ -63,6 +65,7 @@ variants.add(EDAC, "edac")
 variants.add(ReBRAC, "rebrac")
 variants.add(CalQL, "calql")
 variants.add(FQL, "fql")
+variants.add(RLPD, "rlpd")
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 

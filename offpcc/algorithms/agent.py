@@ -245,7 +245,8 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
         # The default of normalize_observations depends on the data and on the version; the weights show the value.
         is_normalized, name = "normalization" in content["weights"], "normalize_observations"
         arguments = content["algorithm"]["arguments"]
-        differing = {name: is_normalized} if name in arguments and arguments[name] is not is_normalized else {}
+        is_told = arguments.get(name, is_normalized) in (is_normalized, "scale")
+        differing = {} if is_told else {name: is_normalized}
         try:
             with GLOBAL_LOCK:  # gin notes what is built, which another thread may be reading
                 algorithm: ActorCritic = from_specification(content["algorithm"], device=device, **differing)

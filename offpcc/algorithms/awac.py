@@ -47,6 +47,7 @@ class AWAC(ActorCritic):
 
     actor: GaussianActor
     normalizes_recorded = True
+    default_actor_q = None
     default_num_samples: ClassVar[int] = 1
     default_max_advantage_weight: ClassVar[float] = 100.0
     stat_names = ("critic_loss", "actor_loss", "q", "weight")
@@ -89,8 +90,7 @@ class AWAC(ActorCritic):
 
     def next_value(self, h: Summaries, batch: Batch) -> Tensor:
         """Return V(o') = min Q'(o', a') for one a' of the policy, (B, T, 1)."""
-        q: Tensor = self.target_critics(h.target_q[:, :, 1:], self.samples(h.next_pi, 1)).amin(0)
-        return q.squeeze(-2)
+        return self.target_values(h.target_q[:, :, 1:], self.samples(h.next_pi, 1)).amin(0).squeeze(-2)
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return L_pi = -mean w log pi(a|o) over recorded actions (eq. 13), and the mean of the weight w."""

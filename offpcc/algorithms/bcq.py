@@ -49,6 +49,7 @@ class BCQ(ActorCritic):
     """
 
     has_target_actor = True
+    default_actor_q = "first"
     normalizes_recorded = True
     stat_names = ("critic_loss", "actor_loss", "vae_loss", "q")
 
@@ -67,7 +68,7 @@ class BCQ(ActorCritic):
         self.vae_hidden_dims, self.num_acting_samples = vae_hidden_dims, num_acting_samples  # `build_heads` reads them
         super().__init__(observation_space, action_space, **kwargs)
         self.phi, self.lmbda, self.num_samples = phi, lmbda, num_samples
-        self.vae_optimizer = Optimizer([(self.vae.parameters(), self.lr)], self.max_grad_norm)
+        self.vae_optimizer = Optimizer([(self.vae.parameters(), self.lr)], self.max_grad_norm, self.weight_decay)
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
         """Return the perturbation network, which also reads an action."""
@@ -146,7 +147,7 @@ class BCQ(ActorCritic):
             after = h.v[:, 1:]
             like = after.new_empty(*after.shape[:-1], self.num_samples, self.vae.latent_dim)
             actions = self.perturbed(self.target_actor, h.next_pi, self.vae.decode(after, self.latent(like)))
-            next_q = self.target_critics(h.target_q[:, :, 1:], actions)  # (N, B, T, S, 1)
+            next_q = self.target_values(h.target_q[:, :, 1:], actions)  # (N, B, T, S, 1)
             soft = self.lmbda * next_q.amin(0) + (1.0 - self.lmbda) * next_q.amax(0)
             y = self.td_target(batch, soft.amax(-2))
         return self.td_loss(batch, self.critics(h.q, batch.actions), y)
@@ -156,4 +157,4 @@ class BCQ(ActorCritic):
         now = h.v[:, :-1]
         with torch.no_grad():
             action = self.vae.decode(now, self.latent(now.new_empty(*now.shape[:-1], self.vae.latent_dim)))
-        return -batch.mean(self.critics.forward_frozen(h.q, self.perturbed(self.actor, h.pi, action), 1)[0])
+        return -batch.mean(self.policy_value(h, self.perturbed(self.actor, h.pi, action)))

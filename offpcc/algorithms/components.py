@@ -69,6 +69,8 @@ class LagrangeMultiplier(Temperature):
 class RunningNormalization(nn.Module):
     """Normalises observations by the running mean and standard deviation of the observations in updates.
 
+    If `shifts` is False, it divides by the standard deviation and does not subtract the mean.
+
     In unpacked Dict observations, it normalises the vectors, which come first, and leaves the pixels as they are.
     `forward` applies the statistics and `update` changes them. Only training calls `update`, so statistics are constant
     in tests. `set_statistics` sets the statistics of a whole dataset; then they stay constant.
@@ -78,9 +80,9 @@ class RunningNormalization(nn.Module):
     variance: Tensor
     count: Tensor
 
-    def __init__(self, shape: tuple[int, ...], limit: float = 10.0) -> None:
+    def __init__(self, shape: tuple[int, ...], limit: float = 10.0, shifts: bool = True) -> None:
         super().__init__()
-        self.limit = limit
+        self.limit, self.shifts = limit, shifts
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("variance", torch.ones(shape))
         self.register_buffer("count", torch.zeros(()))
@@ -88,24 +90,26 @@ class RunningNormalization(nn.Module):
     def forward(self, observations: Tensor) -> Tensor:
         """Return normalised `observations` (..., *shape), clipped to +/- `limit` standard deviations."""
         num = self.mean.shape[-1] if self.mean.dim() == 1 else observations.shape[-1]
-        scaled = (observations[..., :num] - self.mean) * (self.variance + EPSILON).rsqrt()
+        shifted = observations[..., :num] - self.mean if self.shifts else observations[..., :num]
+        scaled = shifted * (self.variance + EPSILON).rsqrt()
         scaled = scaled.clamp(-self.limit, self.limit)
         return scaled if num == observations.shape[-1] else torch.cat([scaled, observations[..., num:]], -1)
 
     def mirror(self) -> Callable[[Any], Any]:
         """Return `forward` in NumPy, see `offpcc.networks.numpy_inference`."""
-        mean, variance, limit = self.mean.numpy(), self.variance.numpy(), self.limit
+        mean, variance, limit, shifts = self.mean.numpy(), self.variance.numpy(), self.limit, self.shifts
 
         def normalize(observations: Any) -> Any:
             num = mean.shape[-1]
-            scaled = ((observations[..., :num] - mean) / np.sqrt(variance + EPSILON)).clip(-limit, limit)
+            shifted = observations[..., :num] - mean if shifts else observations[..., :num]
+            scaled = (shifted / np.sqrt(variance + EPSILON)).clip(-limit, limit)
             return scaled if num == observations.shape[-1] else np.concatenate([scaled, observations[..., num:]], -1)
 
         return normalize
 
     @torch.no_grad()
     def set_statistics(self, mean: Any, std: Any, margin: float = 1e-3) -> None:
-        """Fix the statistics: `forward` returns (o - mean) / (std + margin) (Fujimoto & Gu 2021, arXiv:2106.06860).
+        """Fix the statistics: `forward` gives (o - mean) / (std + margin) (Fujimoto & Gu 2021, arXiv:2106.06860).
 
         Later calls of `update` have no effect.
 

@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import numpy as np
 import torch
@@ -18,18 +18,40 @@ from offpcc.algorithms.execution import Execution
 from offpcc.algorithms.nonfinite import NonFiniteGuard
 from offpcc.algorithms.optim import Optimizer, PolyakAverage, Rate
 from offpcc.config.registry import configurable
-from offpcc.config.validation import Flag, Fraction, NonnegativeNumber, Number, NumParts, PositiveNumber, Size, Sizes
-from offpcc.core import Batch, PackedDict, channels_first_shape, has_images
+from offpcc.config.validation import (
+    Flag,
+    Fraction,
+    NonnegativeNumber,
+    Number,
+    NumParts,
+    PositiveNumber,
+    Rule,
+    Scaling,
+    Size,
+    Sizes,
+    is_number,
+    one_of,
+)
+from offpcc.core import Batch, PackedDict, Summaries, channels_first_shape, has_images
 from offpcc.networks import Critics, DeterministicActor, Identity, InputShape, PassThrough
 from offpcc.networks.augmentation import Augmentation, RandomShift
 from offpcc.networks.encoders import Builder, EncoderBuilder, UnsuitedEncoderError, build_encoder
+from offpcc.networks.heads import HeadsChoice
+from offpcc.networks.layers import Dropout, HiddenLayers
 from offpcc.networks.noise import Noise
 from offpcc.networks.sequences import is_empty
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.torch_private import TRAIN_MODE_LAYERS
 
-CRITICS_ONLY = ("gamma", "polyak", "num_critics", "layer_norm", "n_step", "reward_scale", "reward_shift")
+CRITICS_ONLY = (
+    *("gamma", "polyak", "num_critics", "layer_norm", "dropout", "target_subset", "actor_q"),
+    *("n_step", "reward_scale", "reward_shift"),
+)
+OF_MLPS = ("hidden_dims", "layer_norm", "actor_layer_norm", "dropout", "actor_dropout")
+DropoutRate = Annotated[
+    float, Rule("a number, 0 or more and below 1", lambda value: is_number(value, 0.0, 1.0) and value < 1.0)
+]
 
 
 @dataclass(frozen=True)
@@ -39,21 +61,30 @@ class NetworkOptions:
     Args:
         hidden_dims: widths of the actor's and the critics' MLPs.
         num_critics: N; default: the algorithm's own number.
-        layer_norm: whether critics use layer norm in their hidden layers; default: True for ReBRAC and FQL only.
+        layer_norm: whether critics use layer norm in their hidden layers; default: True for ReBRAC, FQL and RLPD only.
+        actor_layer_norm: whether the actor uses layer norm in its hidden layers.
+        dropout: probability of dropout in the critics' hidden layers, in updates only.
+        actor_dropout: the same in the actor; it acts without dropout.
+        heads: other hidden layers for actor and critics, such as @Residual(); default: MLPs.
         encoder: builds each network's own encoder; default: the class's.
         shared_encoder: builds the shared encoder; default: the class's.
         normalize_observations: whether to normalise observations by the mean and standard deviation of the dataset, or
-            online by running statistics. By default, all algorithms except DDPG, TD3 and SAC normalise vectors of a
-            dataset; online, only TD3+BC normalises. The statistics are saved with the actor.
+            online by running statistics; "scale" divides by the standard deviation only. By default, all algorithms
+            except DDPG, TD3, SAC and RLPD normalise vectors of a dataset; online, only TD3+BC normalises. The
+            statistics are saved with the actor.
         augmentation: augmentation of images in updates; default: the class's.
     """
 
     hidden_dims: Sizes = (256, 256)
     num_critics: NumParts | None = None
     layer_norm: Flag | None = None
+    actor_layer_norm: Flag = False
+    dropout: DropoutRate = 0.0
+    actor_dropout: DropoutRate = 0.0
+    heads: HeadsChoice | None = None
     encoder: Builder | None = None
     shared_encoder: Builder | None = None
-    normalize_observations: Flag | None = None
+    normalize_observations: Scaling | None = None
     augmentation: Augmentation | None = None
 
 
@@ -99,7 +130,12 @@ class Construction:
         actor_lr: learning rate of the actor, if different.
         encoder_lr: learning rate of all encoders, if different.
         max_grad_norm: if given, the gradients of each optimizer are clipped to this norm.
+        weight_decay: decoupled weight decay of all networks (AdamW).
         n_step: number of rewards that a target sums before it bootstraps.
+        target_subset: M: each target asks M of the N critics, drawn at random (Chen et al. 2021, arXiv:2101.05982);
+            default: all critics, in RLPD 2.
+        actor_q: the Q that the actor's loss raises: "min" or "mean" of all critics, or the "first" critic's. Default:
+            "first" in DDPG, TD3, TD3+BC and BCQ, "mean" in RLPD, else "min".
         reward_scale: factor on rewards in targets. Reported returns and rewards as network inputs are not scaled.
         reward_shift: added to rewards after scaling.
         options: arguments of `NetworkOptions` and `Execution`.
@@ -110,6 +146,8 @@ class Construction:
     default_augmentation: ClassVar[type[RandomShift] | None] = None
     default_num_critics: ClassVar[int] = 2
     default_layer_norm: ClassVar[bool] = False
+    default_target_subset: ClassVar[int | None] = None
+    default_actor_q: ClassVar[str | None] = "min"  # None if the actor's loss has no Q of the policy's actions
     default_normalize_observations: ClassVar[bool] = False
     normalizes_recorded: ClassVar[bool] = False  # default of normalize_observations for datasets
     has_critics: ClassVar[bool] = True
@@ -142,7 +180,10 @@ class Construction:
         actor_lr: Rate | None = None,
         encoder_lr: Rate | None = None,
         max_grad_norm: PositiveNumber | None = None,
+        weight_decay: NonnegativeNumber = 0.0,
         n_step: Size = 1,
+        target_subset: NumParts | None = None,
+        actor_q: Annotated[str, one_of(("min", "mean", "first"))] | None = None,
         reward_scale: Number = 1.0,
         reward_shift: Number = 0.0,
         **options: Any,
@@ -166,7 +207,9 @@ class Construction:
         )
         self.action_space, self.action_dim = action_space, int(np.prod(action_space.shape))
         self.noise = Noise(seed, self.device)
-        self.lr, self.max_grad_norm = lr, max_grad_norm
+        self.lr, self.max_grad_norm, self.weight_decay = lr, max_grad_norm, weight_decay
+        self.target_subset = self.default_target_subset if target_subset is None else target_subset
+        self.actor_q = self.default_actor_q if actor_q is None else actor_q
         with forked_torch_generators():
             torch.manual_seed(seed)
             self._build_networks(networks)
@@ -174,6 +217,9 @@ class Construction:
         self._train_mode_layers = [
             m for part in self.networks() for m in part.modules() if isinstance(m, TRAIN_MODE_LAYERS)
         ]
+        for module in self._train_mode_layers:
+            if isinstance(module, Dropout):
+                module.generator = self.noise.generator
         self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
         self.encoders_are_empty = is_empty(self.shared_encoder) and is_empty(self.actor_encoder) and self.memoryless
         self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
@@ -195,16 +241,17 @@ class Construction:
         has_vectors = not sees_images if self.packed is None else self.packed.unpacked_shape.num_numbers > 0
         if is_wanted and not has_vectors:
             raise UserError(
-                "normalize_observations is True, but observations are images, which are always scaled to [0, 1]; "
-                "remove this setting"
+                f"normalize_observations is {is_wanted!r}, but observations are images, which are always scaled to "
+                f"[0, 1]; remove this setting"
             )
         self.may_normalize = is_wanted is None and has_vectors
         self.normalize(self.may_normalize and self.default_normalize_observations if is_wanted is None else is_wanted)
 
-    def normalize(self, is_wanted: bool) -> None:
+    def normalize(self, is_wanted: bool | str) -> None:
         """Create the observation normalisation, if wanted, and set what the non-finite guard checks."""
         shape = self.observation_shape if self.packed is None else (self.packed.unpacked_shape.num_numbers,)
-        self.normalization = RunningNormalization(shape).to(self.device) if is_wanted else None
+        shifts = is_wanted != "scale"
+        self.normalization = RunningNormalization(shape, shifts=shifts).to(self.device) if is_wanted else None
         statistics = [] if self.normalization is None else [*self.normalization.buffers()]
         statistics += [statistic for module in self._train_mode_layers for statistic in module.buffers()]
         if self.has_critics:
@@ -250,7 +297,23 @@ class Construction:
         encoder = type(self).default_encoder if options.encoder is None else options.encoder
         shared_encoder = type(self).default_shared_encoder if options.shared_encoder is None else options.shared_encoder
         num_critics = self.default_num_critics if options.num_critics is None else options.num_critics
-        hidden_dims, owner = tuple(options.hidden_dims), type(self).__name__
+        owner, layer_norm = type(self).__name__, options.layer_norm
+        if self.has_critics and self.target_subset is not None and self.target_subset > num_critics:
+            raise UserError(
+                f"{owner}.target_subset is {self.target_subset}, but num_critics is {num_critics}; targets draw from "
+                f"the critics, so it has to be num_critics or less"
+            )
+        if self.target_subset == num_critics:
+            self.target_subset = None
+        if num_critics == 1:
+            self.actor_q = self.default_actor_q
+        layer_norm = self.default_layer_norm if layer_norm is None else layer_norm
+        of_actor = HiddenLayers(options.hidden_dims, layer_norm=options.actor_layer_norm, dropout=options.actor_dropout)
+        of_critics = HiddenLayers(options.hidden_dims, layer_norm=layer_norm, dropout=options.dropout)
+        of_others = HiddenLayers(options.hidden_dims)
+        if (heads := options.heads) is not None:
+            of_actor, of_critics, of_others = heads.of_actor, heads.of_critics, heads.of_critics
+        self.has_mlps = heads is None
         shape = InputShape(self.observation_shape, self.action_dim)
         try:
             self.shared_encoder = build_encoder(shared_encoder, shape, f"{owner}.shared_encoder")
@@ -265,11 +328,10 @@ class Construction:
         if self.has_critics:
             own = 1 if is_empty(self.actor_encoder) else num_critics
             self.critic_encoders = nn.ModuleList(encoder(own_shape) for _ in range(own))
-        self.actor = self.build_actor(dim, hidden_dims)
+        self.actor = self.build_actor(dim, of_actor)
         if self.has_critics:
-            layer_norm = self.default_layer_norm if options.layer_norm is None else options.layer_norm
-            self.critics = Critics(num_critics, dim, self.action_dim, hidden_dims, layer_norm)
-        self.build_heads(dim, hidden_dims)
+            self.critics = Critics(num_critics, dim, self.action_dim, of_critics)
+        self.build_heads(dim, of_others)
         for network in self.networks():
             network.to(self.device)
         if self.has_critics:
@@ -284,11 +346,11 @@ class Construction:
         shared = [(self.shared_encoder.parameters(), encoder_lr)]
         actors = [(self.actor_encoder.parameters(), encoder_lr), (self.actor.parameters(), actor_lr)]
         if not self.has_critics:
-            self.actor_optimizer = Optimizer(shared + actors, self.max_grad_norm)
+            self.actor_optimizer = Optimizer(shared + actors, self.max_grad_norm, self.weight_decay)
             return
-        self.actor_optimizer = Optimizer(actors, self.max_grad_norm)
+        self.actor_optimizer = Optimizer(actors, self.max_grad_norm, self.weight_decay)
         critics = [(self.critic_encoders.parameters(), encoder_lr), (self.critics.parameters(), self.lr)]
-        self.critic_optimizer = Optimizer(shared + critics, self.max_grad_norm)
+        self.critic_optimizer = Optimizer(shared + critics, self.max_grad_norm, self.weight_decay)
         pairs = [
             (self.target_shared_encoder, self.shared_encoder),
             (self.target_critic_encoders, self.critic_encoders),
@@ -303,6 +365,17 @@ class Construction:
         critics = (self.critic_encoders, self.critics) if self.has_critics else ()
         return self.shared_encoder, self.actor_encoder, self.actor, *critics
 
+    def target_values(self, summary: Tensor, action: Tensor) -> Tensor:
+        """Return Q' of all target critics, or of `target_subset` of them, drawn at random: (M, B, T, [S,] 1)."""
+        drawn = () if self.target_subset is None else (self.noise.subset(self.critics.num, self.target_subset),)
+        values: Tensor = self.target_critics(summary, action, *drawn)
+        return values
+
+    def policy_value(self, h: Summaries, action: Tensor) -> Tensor:
+        """Return the Q of the policy's `action` (B, T, A) that its loss raises, (B, T, 1); see `actor_q`."""
+        q = self.critics.forward_frozen(h.q, action, 1 if self.actor_q == "first" else None)
+        return q.mean(0) if self.actor_q == "mean" else q.amin(0)
+
     def updates_warning(self, num_updates: float) -> str:
         """Return a warning for a run of `num_updates` updates, or ""."""
         return ""
@@ -314,8 +387,14 @@ class Construction:
             reasons["encoder_lr"] = "no encoder has parameters"
         if not has_images(self.observation_shape):
             reasons["augmentation"] = "observations are not images"
+        if not self.has_mlps:
+            reasons |= dict.fromkeys(OF_MLPS, "heads replace the MLPs")
+        if self.default_actor_q is None:
+            reasons["actor_q"] = "the actor imitates recorded actions"
         if not self.has_critics:
             reasons |= dict.fromkeys(CRITICS_ONLY, "there are no critics")
+        elif self.critics.num == 1:
+            reasons |= dict.fromkeys(("target_subset", "actor_q"), "there is a single critic")
         return reasons
 
 

@@ -46,8 +46,7 @@ class CQL(SAC):
     """Conservative Q-Learning, Kumar et al. 2020 (arXiv:2006.04779).
 
     Args:
-        observation_space: see `ActorCritic`.
-        action_space: see `ActorCritic`.
+        args: see `ActorCritic`.
         conservative_weight: the paper's alpha: weight of the gap between the soft maximum of Q and Q of recorded
             actions.
         num_samples: number of actions in each of the three groups that estimate the soft maximum.
@@ -64,9 +63,7 @@ class CQL(SAC):
 
     def __init__(
         self,
-        observation_space: Any,
-        action_space: Any,
-        *,
+        *args: Any,
         conservative_weight: NonnegativeNumber = 5.0,
         num_samples: Size = 10,
         temperature: PositiveNumber = 1.0,
@@ -76,7 +73,7 @@ class CQL(SAC):
         bc_steps: NonnegativeInteger = 0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(observation_space, action_space, **kwargs)
+        super().__init__(*args, **kwargs)
         self.conservative_weight, self.num_samples, self.bc_steps = conservative_weight, num_samples, bc_steps
         self.softmax_temperature, self.max_q_backup, self.backup_entropy = temperature, max_q_backup, backup_entropy
         self.multiplier = LagrangeMultiplier(lagrange_threshold).to(self.device)
@@ -152,7 +149,7 @@ class CQL(SAC):
         if self.backup_entropy and not self.max_q_backup:
             return super().next_value(h)
         actions, _ = self.samples(h.next_pi, self.num_samples if self.max_q_backup else 1)
-        return self.target_critics(h.target_q[:, :, 1:], actions).amax(-2).amin(0)  # type: ignore[no-any-return]
+        return self.target_values(h.target_q[:, :, 1:], actions).amax(-2).amin(0)
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return SAC's loss, or in the first `bc_steps` mean (alpha log pi(a'|o) - log pi(recorded|o)); and entropy."""

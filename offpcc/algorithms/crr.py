@@ -72,7 +72,7 @@ class CRR(AWAC):
         if not self.reads_next_actions:
             return value
         action, exists = batch.recorded_next_actions()
-        return torch.where(exists > 0, self.target_critics(h.target_q[:, :, 1:], action).amin(0), value)
+        return torch.where(exists > 0, self.target_values(h.target_q[:, :, 1:], action).amin(0), value)
 
     def weight(self, advantage: Tensor) -> Tensor:
         """Return the weights of recorded actions: 1(A > 0) (eq. 3), or exp(A / beta), bounded (eq. 4)."""

@@ -24,6 +24,7 @@ class DDPG(DeterministicPolicy, ActorCritic):
     """DDPG, Lillicrap et al. 2016 (arXiv:1509.02971); arguments: see `DeterministicPolicy` and `ActorCritic`."""
 
     default_num_critics = 1
+    default_actor_q = "first"
     has_target_actor = True
     loss_covers_batch = True
     stat_names = ("critic_loss", "actor_loss", "q")
@@ -41,7 +42,7 @@ class DDPG(DeterministicPolicy, ActorCritic):
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return L = mean (y - Q(o, a))^2, where y = r + gamma (1 - d) Q'(o', mu'(o')); see `td_loss`."""
         with torch.no_grad():
-            next_q = self.target_critics(h.target_q[:, :, 1:], self.target_action(h))
+            next_q = self.target_values(h.target_q[:, :, 1:], self.target_action(h))
             y = self.td_target(batch, next_q.amin(0))
         return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
@@ -51,5 +52,5 @@ class DDPG(DeterministicPolicy, ActorCritic):
         return action
 
     def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """Return -mean Q_1(o, mu(o)); its gradient is the deterministic policy gradient (eq. 6)."""
-        return -batch.mean(self.critics.forward_frozen(h.q, self.actor(h.pi), 1)[0])
+        """Return -mean Q(o, mu(o)); its gradient is the deterministic policy gradient (eq. 6)."""
+        return -batch.mean(self.policy_value(h, self.actor(h.pi)))

@@ -15,7 +15,7 @@ Differs from the paper:
 Differs from the authors' code:
 
 - Initial weights are PyTorch's, not orthogonal.
-- There is no dropout. The authors' code uses 0.1 in the policy for Adroit and Kitchen.
+- There is no dropout by default. The authors' code uses 0.1 in the policy for Adroit and Kitchen.
 - Recorded actions at -1 and 1 are not moved inwards. This is not necessary, because the density is not squashed.
 - The scale of rewards comes from whole episodes, including the last steps of truncated ones.
 - Q and the policy have encoders. V reads the policy's summary and does not train it.
@@ -35,7 +35,7 @@ from offpcc.config.registry import configurable
 from offpcc.config.validation import Fraction, NonnegativeNumber, PositiveNumber
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import GaussianActor
-from offpcc.networks.layers import mlp
+from offpcc.networks.layers import head
 
 LOG_STD_BOUNDS = -5.0, 2.0  # the authors' code
 
@@ -55,6 +55,7 @@ class IQL(ActorCritic):
 
     actor: GaussianActor
     normalizes_recorded = True
+    default_actor_q = None
     stat_names = ("critic_loss", "actor_loss", "value_loss", "q", "v", "weight")
 
     def __init__(
@@ -69,7 +70,7 @@ class IQL(ActorCritic):
     ) -> None:
         super().__init__(observation_space, action_space, **kwargs)
         self.expectile, self.beta, self.max_advantage_weight = expectile, beta, max_advantage_weight
-        self.value_optimizer = Optimizer([(self.value.parameters(), self.lr)], self.max_grad_norm)
+        self.value_optimizer = Optimizer([(self.value.parameters(), self.lr)], self.max_grad_norm, self.weight_decay)
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> GaussianActor:
         """Return a Gaussian policy; only its mean is squashed."""
@@ -77,7 +78,7 @@ class IQL(ActorCritic):
 
     def build_heads(self, summary_dim: int, hidden_dims: Any) -> None:
         """Build V."""
-        self.value = mlp([summary_dim, *hidden_dims, 1])
+        self.value = head(summary_dim, hidden_dims, 1)
 
     def networks(self) -> tuple[nn.Module, ...]:
         """See `ActorCritic`."""
@@ -133,5 +134,4 @@ class IQL(ActorCritic):
     @torch.no_grad()
     def recorded_value(self, h: Summaries, batch: Batch) -> Tensor:
         """Return min Q'(o, a) of recorded actions, (B, T, 1)."""
-        q: Tensor = self.target_critics(h.target_q[:, :, :-1], batch.actions)
-        return q.amin(0)
+        return self.target_values(h.target_q[:, :, :-1], batch.actions).amin(0)

@@ -1,4 +1,4 @@
-"""`Optimizer` (Adam), `PolyakAverage`, and learning rate schedules."""
+"""`Optimizer` (Adam and AdamW), `PolyakAverage`, and learning rate schedules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from offpcc.config.validation import (
 )
 from offpcc.utils import torch_private
 
-ADAM = {"beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8, "amsgrad": False, "maximize": False}
+ADAM = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "amsgrad": False, "maximize": False}
 CLIP_EPSILON = 1e-6  # added to norms, as PyTorch does
 Schedule = Callable[[int], float]  # learning rate as a function of the number of updates made
 
@@ -91,7 +91,7 @@ class CosineDecay:
 
 
 class Optimizer:
-    """Adam over groups of parameters; `minimize` does not change the gradients of other parameters.
+    """Adam, or AdamW, over groups of parameters; `minimize` does not change the gradients of other parameters.
 
     It calls PyTorch's fused step directly. For networks of this size, the overhead of `torch.optim.Adam` takes longer
     than the step itself. The tests compare the two.
@@ -99,6 +99,8 @@ class Optimizer:
     Args:
         groups: pairs of parameters and their learning rate, a number or a schedule.
         max_grad_norm: if given, the gradients of all groups together are clipped to this norm.
+        weight_decay: decoupled weight decay (AdamW, Loshchilov & Hutter 2019, arXiv:1711.05101) of all parameters: a
+            step also subtracts the learning rate times this share of a parameter.
 
     Attributes:
         num_updates: number of steps, without skipped ones.
@@ -108,9 +110,10 @@ class Optimizer:
         self,
         groups: Sequence[tuple[Iterable[Tensor], float | Schedule]],
         max_grad_norm: float | None = None,
+        weight_decay: float = 0.0,
     ) -> None:
         filled = [(list(parameters), rate) for parameters, rate in groups]
-        self.groups = [Group(parameters, rate) for parameters, rate in filled if parameters]
+        self.groups = [Group(parameters, rate, weight_decay) for parameters, rate in filled if parameters]
         self.parameters = [parameter for group in self.groups for parameter in group.parameters]
         self.max_grad_norm = max_grad_norm
         self.num_updates = 0
@@ -193,10 +196,11 @@ class Group:
     Args:
         parameters: at least one.
         rate: the learning rate, a number or a schedule.
+        weight_decay: see `Optimizer`.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], rate: float | Schedule) -> None:
-        self.parameters, self.rate = list(parameters), rate
+    def __init__(self, parameters: Sequence[Tensor], rate: float | Schedule, weight_decay: float = 0.0) -> None:
+        self.parameters, self.rate, self.weight_decay = list(parameters), rate, weight_decay
         self.latest_rate = rate(0) if callable(rate) else rate
         self.means = [torch.zeros_like(p) for p in self.parameters]
         self.squares = [torch.zeros_like(p) for p in self.parameters]
@@ -226,8 +230,9 @@ class Group:
         torch_private.foreach_add_(counts, 1.0)
         if found_inf is not None:
             torch_private.foreach_add_(counts, found_inf, alpha=-1.0)
-        options = {"lr": self.latest_rate, **ADAM, "found_inf": found_inf}
-        torch_private.fused_adam_(parameters, gradients, means, squares, [], steps, **options)
+        options = {"lr": self.latest_rate, "weight_decay": self.weight_decay, **ADAM, "found_inf": found_inf}
+        step = torch_private.fused_adamw_ if self.weight_decay else torch_private.fused_adam_
+        step(parameters, gradients, means, squares, [], steps, **options)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and the step count of each parameter."""

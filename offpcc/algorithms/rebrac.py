@@ -39,6 +39,7 @@ class ReBRAC(TD3):
     """
 
     default_layer_norm = True
+    default_actor_q = "min"
     normalizes_recorded = True
     reads_next_actions = True
 
@@ -62,7 +63,7 @@ class ReBRAC(TD3):
         """
         with torch.no_grad():
             action = self.target_action(h)
-            next_q = self.target_critics(h.target_q[:, :, 1:], action).amin(0)
+            next_q = self.target_values(h.target_q[:, :, 1:], action).amin(0)
             recorded, exists = batch.recorded_next_actions()
             penalty = torch.where(exists > 0, distance(action, recorded), 0.0)
             y = self.td_target(batch, next_q - self.critic_bc_coef * penalty)
@@ -71,7 +72,7 @@ class ReBRAC(TD3):
     def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
         """Return mean (beta_1 |pi(o) - a|^2 - lambda min Q(o, pi(o))) (eq. 4), where lambda = 1 / mean |Q|, or 1."""
         action = self.actor(h.pi)
-        q = self.critics.forward_frozen(h.q, action).amin(0)
+        q = self.policy_value(h, action)
         imitation = self.actor_bc_coef * batch.mean(distance(action, batch.actions))
         return imitation - batch.mean(q) / (batch.mean(q.detach().abs()) if self.normalize_q else 1.0)
 

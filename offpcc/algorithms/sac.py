@@ -17,7 +17,7 @@ from offpcc.algorithms.base import ActorCritic
 from offpcc.algorithms.components import Temperature
 from offpcc.algorithms.optim import Optimizer, Rate
 from offpcc.config.registry import configurable
-from offpcc.config.validation import Flag, NonnegativeNumber, Number
+from offpcc.config.validation import Flag, NonnegativeNumber, Number, PositiveInteger
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import SquashedGaussianActor
 from offpcc.utils.errors import UserError
@@ -28,44 +28,48 @@ class SAC(ActorCritic):
     """Soft Actor-Critic, Haarnoja et al. 2018b (arXiv:1812.05905).
 
     Args:
-        observation_space: see `ActorCritic`.
-        action_space: see `ActorCritic`.
+        args: see `ActorCritic`.
         alpha: initial temperature; constant if autotune is False.
         autotune: whether to learn the temperature from the target entropy.
-        target_entropy: target entropy in nats; default: minus the number of action dimensions.
+        target_entropy: target entropy in nats; default: `target_entropy_per_dim` times the number of action dimensions.
+        target_entropy_per_dim: default: -1, in RLPD -0.5.
         alpha_lr: learning rate of the temperature, a number or a schedule.
+        policy_delay: number of critic and target updates for each update of actor and temperature.
         kwargs: see `ActorCritic`.
     """
 
     actor: SquashedGaussianActor
     loss_covers_batch = True
+    default_target_entropy_per_dim = -1.0
     stat_names: tuple[str, ...] = ("critic_loss", "actor_loss", "q", "entropy", "alpha")
 
     def __init__(
         self,
-        observation_space: Any,
-        action_space: Any,
-        *,
+        *args: Any,
         alpha: NonnegativeNumber = 1.0,
         autotune: Flag = True,
         target_entropy: Number | None = None,
+        target_entropy_per_dim: Number | None = None,
         alpha_lr: Rate = 3e-4,
+        policy_delay: PositiveInteger = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(observation_space, action_space, **kwargs)
+        self.policy_delay = policy_delay  # the check of fused updates reads it
+        super().__init__(*args, **kwargs)
         if autotune and alpha == 0.0:
             raise UserError(
                 f"{type(self).__name__}.alpha is 0; a learned temperature must start above 0. For a constant "
                 f"temperature of 0, set autotune = False"
             )
-        entropy = -float(self.action_dim) if target_entropy is None else target_entropy
+        per_dim = self.default_target_entropy_per_dim if target_entropy_per_dim is None else target_entropy_per_dim
+        entropy = per_dim * self.action_dim if target_entropy is None else target_entropy
         self.temperature = Temperature(alpha, autotune, entropy).to(self.device)
         self.alpha_optimizer = Optimizer([(self.temperature.learned_parameters(), alpha_lr)])
 
     def unused_parameters(self) -> dict[str, str]:
         """See `ActorCritic`."""
         learned = self.temperature.learned_parameters()
-        idle = () if learned else ("target_entropy", "alpha_lr")
+        idle = () if learned else ("target_entropy", "target_entropy_per_dim", "alpha_lr")
         return super().unused_parameters() | dict.fromkeys(idle, "autotune is False, so alpha is constant")
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> SquashedGaussianActor:
@@ -78,21 +82,21 @@ class SAC(ActorCritic):
         return self.actor.sample(summary, self.noise.normal(like))
 
     def inner_update(self, batch: Batch) -> Stats:
-        """Make one step of critics, actor, temperature and targets (algorithm 1)."""
+        """Make one step of critics and targets, and every `policy_delay` steps one of actor and temperature."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         stats = self.update_critics(h, batch)
-        actor_loss, entropy = self.actor_loss(h, batch)
-        self.actor_optimizer.minimize(actor_loss)
-        self.alpha_optimizer.minimize(self.temperature.loss(entropy))
+        if (num_updates := self.critic_optimizer.num_updates) % self.policy_delay == 0:
+            actor_loss, entropy = self.actor_loss(h, batch)
+            self.actor_optimizer.minimize(actor_loss, num_updates - 1)
+            self.alpha_optimizer.minimize(self.temperature.loss(entropy), num_updates - 1)
+            stats = {**stats, "actor_loss": actor_loss.detach(), "entropy": entropy, "alpha": self.temperature()}
         self.update_targets()
-        stats = {**stats, "actor_loss": actor_loss.detach(), "entropy": entropy, "alpha": self.temperature()}
         return {name: stats[name] for name in (*self.stat_names, *stats) if name in stats}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return J_Q = mean (Q(o, a) - y)^2, where y is `target` (eq. 5, 6), and statistics; see `td_loss`."""
-        y = self.target(h, batch)
-        return self.td_loss(batch, self.critics(h.q, batch.actions), y)
+        return self.td_loss(batch, self.critics(h.q, batch.actions), self.target(h, batch))
 
     def target(self, h: Summaries, batch: Batch) -> Tensor:
         """Return the target of Q(o, a), y = r + gamma (1 - d) V(o'), (B, T, 1)."""
@@ -102,11 +106,11 @@ class SAC(ActorCritic):
     def next_value(self, h: Summaries) -> Tensor:
         """Return V(o') = min Q'(o', a') - alpha log pi(a'|o') (eq. 3), (B, T, 1)."""
         next_action, log_prob = self.sample(h.next_pi)
-        next_q = self.target_critics(h.target_q[:, :, 1:], next_action).amin(0)
+        next_q = self.target_values(h.target_q[:, :, 1:], next_action).amin(0)
         return next_q - self.temperature() * log_prob  # type: ignore[no-any-return]
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return J_pi = mean (alpha log pi(a|o) - min Q(o, a)), a reparametrised (eq. 9), and the entropy."""
         action, log_prob = self.sample(h.pi)
-        q = self.critics.forward_frozen(h.q, action).amin(0)
+        q = self.policy_value(h, action)
         return batch.mean(self.temperature() * log_prob - q), -batch.mean(log_prob.detach())

@@ -42,8 +42,8 @@ class TD3BC(TD3):
         self.bc_alpha = bc_alpha
 
     def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """Return mean (-lambda Q_1(o, pi(o)) + (pi(o) - a)^2), where lambda = alpha / mean |Q_1(o, pi(o))|."""
+        """Return mean (-lambda Q(o, pi(o)) + (pi(o) - a)^2), where lambda = alpha / mean |Q(o, pi(o))|."""
         action = self.actor(h.pi)
-        q = self.critics.forward_frozen(h.q, action, 1)[0]
+        q = self.policy_value(h, action)
         weight = self.bc_alpha / batch.mean(q.detach().abs())
         return -weight * batch.mean(q) + batch.mean((action - batch.actions).square())

@@ -6,6 +6,7 @@ from offpcc.networks.convolutional import Convolutional
 from offpcc.networks.critics import Critics
 from offpcc.networks.encoders import Encoder, Identity, Inputs, InputShape, PassThrough
 from offpcc.networks.flow import FlowActor
+from offpcc.networks.heads import Residual
 from offpcc.networks.recurrent import Recurrent
 from offpcc.networks.testing import check_encoder
 from offpcc.networks.vae import VariationalAutoencoder
@@ -23,6 +24,7 @@ __all__ = [
     "Inputs",
     "PassThrough",
     "Recurrent",
+    "Residual",
     "SquashedGaussianActor",
     "VariationalAutoencoder",
     "check_encoder",

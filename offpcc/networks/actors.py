@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offpcc.networks.layers import mlp
+from offpcc.networks.layers import head
 from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, view, within
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -22,7 +22,7 @@ class DeterministicActor(nn.Module):
 
     def __init__(self, summary_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
-        self.net = mlp([summary_dim, *hidden_dims, action_dim])
+        self.net = head(summary_dim, hidden_dims, action_dim)
 
     def forward(self, summary: Tensor) -> Tensor:
         """(..., H) -> (..., A)."""
@@ -53,7 +53,7 @@ class SquashedGaussianActor(nn.Module):
 
     def __init__(self, summary_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
-        self.net = mlp([summary_dim, *hidden_dims, 2 * action_dim])
+        self.net = head(summary_dim, hidden_dims, 2 * action_dim)
         self.action_dim = action_dim
 
     def forward(self, summary: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,7 +102,7 @@ class GaussianActor(nn.Module):
         self, summary_dim: int, action_dim: int, hidden_dims: Sequence[int], log_std_bounds: tuple[float, float]
     ) -> None:
         super().__init__()
-        self.net = mlp([summary_dim, *hidden_dims, action_dim])
+        self.net = head(summary_dim, hidden_dims, action_dim)
         self.log_std = nn.Parameter(torch.zeros(action_dim))
         self.log_std_bounds = log_std_bounds
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, concat_inputs, is_plain
+from offpcc.networks.layers import EnsembleLinear, HiddenLayers, concat_inputs, is_plain, layers_of, run_ensemble
 from offpcc.networks.mlp_kernels import perceptrons, rows_of_block
 
 
@@ -25,22 +24,21 @@ class Critics(nn.Module):
     ) -> None:
         super().__init__()
         self.num = num
-        layers: list[nn.Module] = []
-        sizes = [summary_dim + action_dim, *hidden_dims]
-        for num_in, num_out in itertools.pairwise(sizes):
-            layers.append(EnsembleLinear(num, num_in, num_out))
-            layers += [EnsembleLayerNorm(num, num_out)] if layer_norm else []
-            layers.append(nn.ReLU(inplace=True))
-        layers.append(EnsembleLinear(num, sizes[-1], 1))
-        self.net = nn.Sequential(*layers)
+        hidden_dims = HiddenLayers(hidden_dims, layer_norm=True) if layer_norm else hidden_dims
+        self.net = nn.Sequential(*layers_of(summary_dim + action_dim, hidden_dims, 1, num))
         self.rows_at_once = rows_of_block(hidden_dims)
 
-    def forward(self, summary: Tensor, action: Tensor) -> Tensor:
+    def forward(self, summary: Tensor, action: Tensor, members: Tensor | None = None) -> Tensor:
         """Return Q values (N, B, T, 1) of `summary` (N or 1, B, T, H) and `action` (B, T, A).
 
-        With S actions for each summary, (B, T, S, A), the Q values are (N, B, T, S, 1).
+        With S actions for each summary, (B, T, S, A), the Q values are (N, B, T, S, 1). If `members` (M,) are given,
+        numbers of critics, the values are theirs: (M, B, T, [S,] 1).
         """
-        return self._values(summary, action, list(self.net.parameters()))
+        weights: list[Tensor] = [*self.net.parameters()]
+        if members is not None:
+            weights = [weight[members] for weight in weights]
+            summary = summary if len(summary) == 1 else summary[members]
+        return self._values(summary, action, weights)
 
     def forward_frozen(self, summary: Tensor, action: Tensor, num: int | None = None) -> Tensor:
         """Return the Q values of the first `num` critics (default: all), for an actor's loss.
@@ -72,8 +70,5 @@ class Critics(nn.Module):
         else:
             remaining = iter(weights)
             for layer in self.net:
-                if isinstance(layer, EnsembleLinear | EnsembleLayerNorm):
-                    x = layer.compute(x, next(remaining), next(remaining))
-                else:
-                    x = layer(x)
+                x = run_ensemble(layer, x, remaining)
         return x.view(num, *rows, 1)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from offpcc.networks.mlp_kernels import perceptrons, rows_of_block
 from offpcc.utils.torch_private import HOOKS
+
+EXPANSION = 4  # inner width of a residual block, by its width
 
 
 class MLP(nn.Sequential):
@@ -40,12 +44,75 @@ class MLP(nn.Sequential):
         return [p.t().unsqueeze(0) if p.dim() == 2 else p.view(1, 1, -1) for p in self.parameters()]
 
 
+class HiddenLayers(tuple[int, ...]):
+    """Widths of a network's hidden layers, and what else these layers have. A plain tuple of widths is a plain MLP.
+
+    Attributes:
+        layer_norm: whether layer norm comes before each ReLU.
+        dropout: probability of dropout after each ReLU.
+        residual: whether each width is one of a `ResidualBlock`, after a linear layer and before a layer norm.
+    """
+
+    layer_norm: bool = False
+    dropout: float = 0.0
+    residual: bool = False
+
+    def __new__(cls, widths: Sequence[int], **kinds: Any) -> HiddenLayers:
+        """Return the widths with these attributes."""
+        layers = super().__new__(cls, widths)
+        vars(layers).update(kinds)
+        return layers
+
+
+def head(num_in: int, hidden_dims: Sequence[int], num_out: int) -> MLP:
+    """Build a network with these hidden layers; see `HiddenLayers`."""
+    return MLP(*layers_of(num_in, hidden_dims, num_out))
+
+
 def mlp(sizes: Sequence[int]) -> MLP:
     """Build an MLP with these layer widths; the first is the width of the input."""
-    layers: list[nn.Module] = []
-    for num_in, num_out in itertools.pairwise(sizes):
-        layers += [nn.Linear(num_in, num_out), nn.ReLU(inplace=True)]
-    return MLP(*layers[:-1])
+    return head(sizes[0], sizes[1:-1], sizes[-1])
+
+
+def layers_of(num_in: int, hidden_dims: Sequence[int], num_out: int, num: int | None = None) -> list[nn.Module]:
+    """Return the layers of a network, or of an ensemble of `num` networks. The last layer is linear."""
+    linear: Any = nn.Linear if num is None else functools.partial(EnsembleLinear, num)
+    norm: Any = nn.LayerNorm if num is None else functools.partial(EnsembleLayerNorm, num)
+    hidden = hidden_dims if isinstance(hidden_dims, HiddenLayers) else HiddenLayers(hidden_dims)
+    widths, layers = [num_in, *hidden], []
+    if hidden.residual:
+        layers.append(linear(num_in, hidden[0]))
+        for width in hidden:
+            inner = linear(width, EXPANSION * width), nn.ReLU(inplace=True), linear(EXPANSION * width, width)
+            layers.append(ResidualBlock(norm(width), *inner))
+        layers.append(norm(hidden[-1]))
+    else:
+        for before, width in itertools.pairwise(widths):
+            layers += [linear(before, width), *([norm(width)] if hidden.layer_norm else []), nn.ReLU(inplace=True)]
+            layers += [Dropout(hidden.dropout)] if hidden.dropout else []
+    return [*layers, linear(widths[-1], num_out)]
+
+
+class Dropout(nn.Dropout):
+    """Dropout that draws from `generator`, which the agent sets, so that the agent's seed fixes an update."""
+
+    generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(...) -> (...)."""
+        if not self.training:
+            return x
+        kept = torch.rand(x.shape, generator=self.generator, device=x.device) >= self.p
+        return x * kept / (1.0 - self.p)
+
+
+class ResidualBlock(nn.Sequential):
+    """Residual block of SimBa (Lee et al. 2024, arXiv:2410.09754): x + W_2 relu(W_1 norm(x))."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., width) -> (..., width)."""
+        y: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        return x + y
 
 
 def is_plain(layers: nn.Sequential, linear: type[nn.Module]) -> bool:
@@ -103,3 +170,13 @@ class EnsembleLayerNorm(nn.Module):
         """Compute `forward` with the given weights."""
         normalised = nn.functional.layer_norm(x, x.shape[-1:])
         return torch.addcmul(bias, normalised, weight)
+
+
+def run_ensemble(layer: nn.Module, x: Tensor, weights: Iterator[Tensor]) -> Tensor:
+    """Compute a layer of an ensemble with the next of these weights in place of its own."""
+    if isinstance(layer, EnsembleLinear | EnsembleLayerNorm):
+        return layer.compute(x, next(weights), next(weights))
+    if isinstance(layer, ResidualBlock):
+        return x + functools.reduce(lambda y, part: run_ensemble(part, y, weights), layer, x)
+    y: Tensor = layer(x)
+    return y

@@ -42,6 +42,10 @@ class Noise:
         """Return integers in [low, high), int64."""
         return torch.randint(low, high, shape, generator=self.generator, device=self.device)
 
+    def subset(self, num: int, size: int) -> Tensor:
+        """Return `size` different integers in [0, num), int64, (size,)."""
+        return torch.randperm(num, generator=self.generator, device=self.device)[:size]
+
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the generators."""
         return {

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from offpcc.networks.layers import MLP
+from offpcc.networks.layers import MLP, Dropout, ResidualBlock
 
 Array = np.ndarray[Any, Any]
 Mirror = Callable[..., Any]
@@ -125,11 +125,18 @@ def _sequential(layers: nn.Sequential) -> Mirror | None:
     return apply
 
 
+def _residual(block: ResidualBlock) -> Mirror | None:
+    inner = _sequential(block)
+    return None if inner is None else lambda x: x + inner(x)
+
+
 LAYERS: dict[type[nn.Module], Callable[[Any], Mirror | None]] = {
     nn.Linear: mirror_of_linear,
     nn.LayerNorm: _layer_norm,
     nn.ReLU: lambda layer: lambda x: np.maximum(x, ZERO),
     nn.Tanh: lambda layer: np.tanh,
+    Dropout: lambda layer: lambda x: x,  # acting is in eval mode
     nn.Sequential: _sequential,
     MLP: _sequential,
+    ResidualBlock: _residual,
 }

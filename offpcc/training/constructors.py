@@ -103,9 +103,12 @@ CRFQL: Constructor
 CRFQL_S: Constructor
 CRIQL: Constructor
 CRIQL_S: Constructor
+CRLPD: Constructor
 CRR: Constructor
 CRREBRAC: Constructor
 CRREBRAC_S: Constructor
+CRRLPD: Constructor
+CRRLPD_S: Constructor
 CRSAC: Constructor
 CRSAC_N: Constructor
 CRSAC_N_S: Constructor
@@ -129,6 +132,7 @@ ConvolutionalDDPG: Constructor
 ConvolutionalEDAC: Constructor
 ConvolutionalFQL: Constructor
 ConvolutionalIQL: Constructor
+ConvolutionalRLPD: Constructor
 ConvolutionalReBRAC: Constructor
 ConvolutionalRecurrentAWAC: Constructor
 ConvolutionalRecurrentAWACSharing: Constructor
@@ -150,6 +154,8 @@ ConvolutionalRecurrentFQL: Constructor
 ConvolutionalRecurrentFQLSharing: Constructor
 ConvolutionalRecurrentIQL: Constructor
 ConvolutionalRecurrentIQLSharing: Constructor
+ConvolutionalRecurrentRLPD: Constructor
+ConvolutionalRecurrentRLPDSharing: Constructor
 ConvolutionalRecurrentReBRAC: Constructor
 ConvolutionalRecurrentReBRACSharing: Constructor
 ConvolutionalRecurrentSAC: Constructor
@@ -189,8 +195,11 @@ RFQL: Constructor
 RFQL_S: Constructor
 RIQL: Constructor
 RIQL_S: Constructor
+RLPD: Constructor
 RREBRAC: Constructor
 RREBRAC_S: Constructor
+RRLPD: Constructor
+RRLPD_S: Constructor
 RSAC: Constructor
 RSAC_N: Constructor
 RSAC_N_S: Constructor
@@ -220,6 +229,8 @@ RecurrentFQL: Constructor
 RecurrentFQLSharing: Constructor
 RecurrentIQL: Constructor
 RecurrentIQLSharing: Constructor
+RecurrentRLPD: Constructor
+RecurrentRLPDSharing: Constructor
 RecurrentReBRAC: Constructor
 RecurrentReBRACSharing: Constructor
 RecurrentSAC: Constructor

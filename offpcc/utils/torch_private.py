@@ -24,6 +24,7 @@ foreach_norm = _private(torch, "_foreach_norm")
 foreach_sub = _private(torch, "_foreach_sub")
 # One step of Adam for a list of tensors: `torch.optim.Adam(fused=True)` without the overhead of its class.
 fused_adam_ = _private(torch, "_fused_adam_")
+fused_adamw_ = _private(torch, "_fused_adamw_")  # of `torch.optim.AdamW(fused=True)`
 # Sets a flag on the device if a tensor has NaN or infinity: the check of `torch.amp.GradScaler`.
 find_nonfinite_ = _private(torch, "_amp_foreach_non_finite_check_and_unscale_")
 # Layers that behave differently in train mode.

@@ -92,16 +92,17 @@ def test_all_groups_together_are_clipped_to_the_norm(limit, norm):
     torch.testing.assert_close(gradients, torch.tensor([0.6, 0.8]) * norm, rtol=1e-4, atol=0)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.3])
 @pytest.mark.parametrize("limit", [None, 0.1])
-def test_steps_are_those_of_torchs_adam(limit):
+def test_steps_are_those_of_torchs_adam(limit, decay):
     """In float32, with gradients that do not lie in memory as their parameters do, and one that is missing at times."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
     scale, spare = nn.Parameter(torch.randn(3, 5)), nn.Parameter(torch.randn(2))
     other_net, other_scale, other_spare = copy.deepcopy((net, scale, spare))
-    optimizer = Optimizer([([*net.parameters(), spare], 1e-2), ([scale], 3e-2)], limit)
+    optimizer = Optimizer([([*net.parameters(), spare], 1e-2), ([scale], 3e-2)], limit, decay)
     groups = [{"params": [*other_net.parameters(), other_spare], "lr": 1e-2}, {"params": [other_scale], "lr": 3e-2}]
-    adam = torch.optim.Adam(groups)
+    adam = torch.optim.AdamW(groups, weight_decay=decay)
     for update in range(5):
         x, w = torch.randn(6, 4), torch.randn(5, 3)
 
@@ -292,6 +293,17 @@ def test_statistics_are_those_of_all_counted_observations(shape):
     got = normalization(torch.from_numpy(x))
     np.testing.assert_allclose(got, scaled, rtol=1e-9)
     assert got.min() == -2.0 and got.max() == 2.0
+
+
+def test_the_scale_alone_leaves_the_mean_where_it_is():
+    normalization = RunningNormalization((2,), limit=3.0, shifts=False).double()
+    x = np.random.default_rng(4).normal([5.0, -1.0], [2.0, 0.5], (400, 2))
+    normalization.update(torch.from_numpy(x), torch.ones(400).double())
+    expected = np.clip(x / np.sqrt(x.var(0) + 1e-8), -3.0, 3.0)
+    np.testing.assert_allclose(normalization(torch.from_numpy(x)), expected, rtol=1e-9)
+    np.testing.assert_allclose(normalization.mirror()(x), expected, rtol=1e-9)
+    normalization.set_statistics([5.0, -1.0], [2.0, 0.5])
+    np.testing.assert_allclose(normalization.mirror()(np.array([[4.0, -0.5]])), [[4 / 2.001, -0.5 / 0.501]], rtol=1e-6)
 
 
 def test_before_it_has_learned_it_changes_nothing():

@@ -13,7 +13,7 @@ import torch
 from gymnasium.spaces import Box
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from offpcc.algorithms import ALGORITHMS, AWAC, BCQ, CQL, CRR, DDPG, FQL, SAC, SACN, TD3, TD3BC, CalQL, ReBRAC
+from offpcc.algorithms import ALGORITHMS, AWAC, BCQ, CQL, CRR, DDPG, FQL, RLPD, SAC, SACN, TD3, TD3BC, CalQL, ReBRAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import TABLE
@@ -137,7 +137,7 @@ class Case(NamedTuple):
 
 
 # An algorithm whose networks are those of another one needs no other cell than the LSTM.
-WITH_CELLS = [cls for cls in ALGORITHMS.values() if not issubclass(cls, AWAC | SACN | ReBRAC | CalQL | FQL)]
+WITH_CELLS = [cls for cls in ALGORITHMS.values() if not issubclass(cls, AWAC | SACN | ReBRAC | CalQL | FQL | RLPD)]
 CASES = [
     Case(name, cell)
     for name, cls in ALGORITHMS.items()
@@ -227,6 +227,9 @@ class PlacedNoise:
         rows, steps, *rest = shape
         return torch.randint(low, high, (rows, 40, *rest), generator=self.generator)[:, :steps]
 
+    def subset(self, num, size):
+        return torch.randperm(num, generator=self.generator)[:size]
+
 
 # Updates --------------------------------------------------------------------------------------------------------
 
@@ -241,7 +244,7 @@ def test_the_table_of_algorithms_says_what_they_are(case):
         own = 1 if is_empty(agent.actor_encoder) else agent.critics.num
         assert len(agent.critic_encoders) == own
         assert agent.critics.num == min(case.cls.default_num_critics, 3)
-        assert case.cls.default_num_critics == {"ddpg": 1, "sac_n": 10, "edac": 10}.get(case.plain, 2)
+        assert case.cls.default_num_critics == {"ddpg": 1, "sac_n": 10, "edac": 10, "rlpd": 10}.get(case.plain, 2)
     assert (agent.normalization is not None) == (issubclass(case.cls, TD3BC) and not case.images)
     if case.cell:
         memory = agent.shared_encoder if case.shared else agent.actor_encoder
@@ -709,6 +712,11 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
         "n_step": 2,
         "reward_scale": 3.0,
         "reward_shift": 1.0,
+        "target_subset": 1,
+        "actor_q": "min" if case.cls.default_actor_q == "mean" else "mean",
+        "weight_decay": 0.5,
+        **dict.fromkeys(("dropout", "actor_dropout"), 0.5),
+        "actor_layer_norm": True,
     }
     if issubclass(case.cls, CQL):
         tried |= {"max_q_backup": True, "backup_entropy": True, "lagrange_threshold": 9.0, "bc_steps": 1}
@@ -718,6 +726,7 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
         options = {"weight_type": "binary" if case.images else "exp"}
     if issubclass(case.cls, SAC):
         options, tried = {"autotune": autotune}, {**tried, "target_entropy": -9.0, "alpha_lr": 0.3}
+        tried |= {"target_entropy_per_dim": -9.0, "policy_delay": 2}
 
     def learned(**more):
         agent = case.build(**{**options, **more})
@@ -836,7 +845,9 @@ def test_the_temperature(case):
     assert after(target_entropy=100.0, alpha_lr=0.1) == pytest.approx(0.4 * np.exp(0.3), rel=1e-3)
     assert after(target_entropy=-100.0, alpha_lr=0.1) == pytest.approx(0.4 * np.exp(-0.3), rel=1e-3)
     assert after(target_entropy=100.0, alpha_lr=0.0) == pytest.approx(0.4)
-    assert case.build().temperature.target_entropy == -ACTION_DIM
+    per_dim = -0.5 if issubclass(case.cls, RLPD) else -1.0
+    assert case.build().temperature.target_entropy == per_dim * ACTION_DIM
+    assert case.build(target_entropy_per_dim=-0.3).temperature.target_entropy == pytest.approx(-0.3 * ACTION_DIM)
 
 
 @every_name

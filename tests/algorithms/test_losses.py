@@ -1,6 +1,7 @@
 """Every loss of the online algorithms and its gradients against the papers' equations, written out in references.py."""
 
 import copy
+import functools
 import math
 
 import pytest
@@ -22,12 +23,16 @@ from references import (
     read,
 )
 
-from offpcc.algorithms import DDPG, SAC, SACN, TD3
+from offpcc.algorithms import DDPG, RLPD, SAC, SACN, TD3
 from offpcc.data import ReplayBuffer
+from offpcc.networks import Residual
 
 
-def reference(agent, rows, noises):
-    """Critic loss, actor loss and entropy (None for DDPG and TD3), each the mean of a list."""
+def reference(agent, rows, noises, members=None):
+    """Critic loss, actor loss and entropy (None for DDPG and TD3), each the mean of a list.
+
+    Targets ask the critics `members`; None for all.
+    """
     squares, actor_terms, log_probs = [], [], []
     stochastic = isinstance(agent, SAC)
     numbers = range(agent.critics.num)
@@ -55,7 +60,8 @@ def reference(agent, rows, noises):
                     )
                     action = (action + smoothing).clamp(-1, 1)
                 candidates = [
-                    q_value(agent.target_critics, n, target_qs[n % len(target_qs)][t + 1], action) for n in numbers
+                    q_value(agent.target_critics, n, target_qs[n % len(target_qs)][t + 1], action)
+                    for n in members or numbers
                 ]
                 value = torch.stack(candidates).min()
                 values.append(value - agent.temperature() * log_prob if stochastic else value)
@@ -70,40 +76,46 @@ def reference(agent, rows, noises):
             else:
                 action = torch.tanh(actor_output(agent.actor, pi[t]))
             candidates = [q_value(agent.critics, n, qs[n % len(qs)][t].detach(), action) for n in numbers]
-            if stochastic:
-                actor_terms.append(agent.temperature() * log_prob - torch.stack(candidates).min())
-            else:
-                actor_terms.append(-candidates[0])
+            q = {"min": min(candidates), "mean": sum(candidates) / len(candidates), "first": candidates[0]}
+            actor_terms.append((agent.temperature() * log_prob if stochastic else 0.0) - q[agent.actor_q])
     entropy = -torch.stack(log_probs).mean().detach() if stochastic else None
     return torch.stack(squares).mean(), torch.stack(actor_terms).mean(), entropy
 
 
 def drawn(agent, batch):
-    """The numbers that the agent's noise is about to give, none of them taken away."""
-    if type(agent) is DDPG:
-        return []
-    noise = copy.deepcopy(agent.noise.generator.get_state())
+    """The noise that the agent is about to draw, and the critics that its targets ask; none of it is taken away."""
     generator = torch.Generator()
-    generator.set_state(noise)
-    return [torch.randn(batch.actions.shape, generator=generator, dtype=torch.float64) for _ in range(2)]
+    generator.set_state(copy.deepcopy(agent.noise.generator.get_state()))
+    normal = functools.partial(torch.randn, batch.actions.shape, generator=generator, dtype=torch.float64)
+    noises = [] if type(agent) is DDPG else [normal()]
+    num = agent.critics.num
+    subset = agent.target_subset
+    members = [*range(num)] if subset is None else torch.randperm(num, generator=generator)[:subset].tolist()
+    return [*noises, *([normal()] if noises else [])], members
 
 
 VARIATIONS = {
     "one critic": {"num_critics": 1},
     "two critics": {"num_critics": 2},
     "three critics, layer norm": {"num_critics": 3, "layer_norm": True},
+    "a random subset, the mean": {"num_critics": 5, "target_subset": 2, "actor_q": "mean"},
+    "a random critic, the least": {"num_critics": 3, "target_subset": 1, "actor_q": "min"},
+    "residual heads": {"heads": Residual(actor_width=6, actor_blocks=2, critic_width=7, critic_blocks=1)},
+    "layer norm in the actor": {"actor_layer_norm": True, "num_critics": 1},
     "three steps, rewards scaled": {"n_step": 3, "reward_scale": 0.5, "reward_shift": -0.25},
 }
 
 
 @pytest.mark.parametrize("variation", VARIATIONS)
 @pytest.mark.parametrize("kind", ENCODERS)
-@pytest.mark.parametrize("cls", [DDPG, TD3, SAC, SACN])
+@pytest.mark.parametrize("cls", [DDPG, TD3, SAC, SACN, RLPD])
 def test_losses_and_gradients_are_the_papers(cls, kind, variation):
-    agent = build(cls, kind, **VARIATIONS[variation], **({"alpha": 0.3} if issubclass(cls, SAC) else {}))
+    options = VARIATIONS[variation] | ({"alpha": 0.3} if issubclass(cls, SAC) else {})
+    options = {"target_subset": 1, **options} if options.get("num_critics") == 1 and cls is RLPD else options
+    agent = build(cls, kind, **options)
     assert agent.critics.num == VARIATIONS[variation].get("num_critics", cls.default_num_critics)
     rows, batch = data(kind, agent.n_step)
-    critic_reference, actor_reference, entropy_reference = reference(agent, rows, drawn(agent, batch))
+    critic_reference, actor_reference, entropy_reference = reference(agent, rows, *drawn(agent, batch))
 
     batch = agent.prepare(batch)
     h = agent.summarize(batch)
@@ -131,7 +143,7 @@ def test_the_temperatures_loss_weighs_counted_steps_alone(kind):
     log_alpha = torch.tensor(math.log(0.3) + 0.1, dtype=torch.float64, requires_grad=True)
     with torch.no_grad():
         agent.temperature.log_alpha.copy_(log_alpha)
-    _, _, entropy = reference(agent, rows, drawn(agent, batch))
+    _, _, entropy = reference(agent, rows, *drawn(agent, batch))
 
     batch = agent.prepare(batch)
     h = agent.summarize(batch)

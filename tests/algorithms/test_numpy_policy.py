@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from offpcc.algorithms import ALGORITHMS, acting
 from offpcc.core import Step
-from offpcc.networks import Recurrent
+from offpcc.networks import Recurrent, Residual
 from offpcc.networks.cells import CELLS
 from offpcc.networks.states import map_state
 from offpcc.utils.rng import NumpyGenerator
@@ -29,7 +29,7 @@ def built(name, cell="lstm", **arguments):
         arguments |= {"shared_encoder": memory}
     elif name.startswith("r"):
         arguments |= {"encoder": memory}
-    return ALGORITHMS[name](OBSERVATIONS, ACTIONS, hidden_dims=(7, 5), normalize_observations=True, **arguments)
+    return ALGORITHMS[name](OBSERVATIONS, ACTIONS, hidden_dims=(7, 5), **{"normalize_observations": True, **arguments})
 
 
 def played(agent, rows, deterministic, steps=8):
@@ -61,6 +61,13 @@ def leaves(memory):
     return [] if memory is None else [memory]
 
 
+HEADS = {
+    "residual": {"heads": Residual(actor_width=5, actor_blocks=2, critic_width=4, critic_blocks=1)},
+    "layer norm and dropout": {"actor_layer_norm": True, "actor_dropout": 0.4, "dropout": 0.2},
+    "scaled observations": {"normalize_observations": "scale"},
+}
+
+
 def by_networks(agent, monkeypatch, *arguments):
     with monkeypatch.context() as context:
         context.setattr(acting, "MOST_MIRRORED", 0)
@@ -75,6 +82,19 @@ def by_networks(agent, monkeypatch, *arguments):
 )
 def test_the_mirror_acts_as_the_networks_do(name, cell, rows, deterministic, monkeypatch):
     agent = built(name, cell)
+    assert_acts_the_same(agent, rows, deterministic, monkeypatch)
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize(("name", "cell"), [("td3", None), ("iql", None), *(("rsac", cell) for cell in CELLS)])
+def test_the_mirror_knows_every_head(name, cell, heads, monkeypatch):
+    agent = built(name, cell, **HEADS[heads])
+    for module in agent.actor.modules():
+        module.train()
+    assert_acts_the_same(agent, 3, False, monkeypatch)
+
+
+def assert_acts_the_same(agent, rows, deterministic, monkeypatch):
     agent.normalization.set_statistics([0.5, -0.2, 0.0], [2.0, 0.5, 1.0])
     found = played(agent, rows, deterministic)
     assert agent._mirror is not None

@@ -157,7 +157,7 @@ VARIANTS = {
     "bc_10": {"dataset.best_fraction": 0.1, "BC.normalize_observations": True},
     "td3_bc_adroit": {},
     "td3_bc_antmaze": {"TD3BC.reward_shift": -1.0, **RARE_TESTS},
-    "iql_adroit": {"IQL.beta": 0.5, "dataset.return_range": None},
+    "iql_adroit": {"IQL.beta": 0.5, "IQL.actor_dropout": 0.1, "dataset.return_range": None},
     "iql_antmaze": {
         "IQL.expectile": 0.9,
         "IQL.beta": 10.0,

@@ -25,6 +25,7 @@ from offpcc.algorithms import (
     FQL,
     FUSED_UPDATES,
     IQL,
+    RLPD,
     SAC,
     SACN,
     TD3,
@@ -42,7 +43,7 @@ from offpcc.networks import Recurrent
 from offpcc.utils.errors import UserError
 
 FOLDER = Path(algorithms.__file__).parent
-PAGES = [DDPG, TD3, SAC, BC, TD3BC, IQL, CQL, BCQ, AWAC, CRR, SACN, EDAC, ReBRAC, CalQL, FQL]
+PAGES = [DDPG, TD3, SAC, BC, TD3BC, IQL, CQL, BCQ, AWAC, CRR, SACN, EDAC, ReBRAC, CalQL, FQL, RLPD]
 
 
 def batch():

@@ -44,7 +44,7 @@ COMMANDS = [
     (
         "TRAIN --algo nope",
         "'nope'; there are ddpg, td3, sac, bc, td3_bc, iql, cql, bcq, awac, crr, sac_n, edac, rebrac, calql, fql, "
-        "and variants",
+        "rlpd, and variants",
         "`offpcc --help`",
     ),
     ("TRAIN --algo SAC --run_id 1", "pendulum-p-v0/sac/1 is finished", "--algo sac"),
@@ -143,6 +143,8 @@ COMMANDS = [
     ("TRAIN --gin SAC.precision=\"'float16'\"", "float16", "bfloat16"),
     ("TRAIN --gin SAC.fused=1", "SAC.fused is 1", "True or False"),
     ("TRAIN --gin SAC.normalize_observations=\"'yes'\"", "normalize_observations"),
+    ("TRAIN --gin SAC.num_critics=1 SAC.target_subset=2", "SAC.target_subset is 2", "num_critics is 1", "or less"),
+    ("TRAIN --gin SAC.heads=@Residual", "SAC.heads is the class Residual", "parentheses"),
     ("TRAIN --gin SAC.n_step=2.5", "SAC.n_step is 2.5", "whole"),
     ("TRAIN --gin SAC.lr=@LinearDecay", "SAC.lr is the class LinearDecay", "parentheses"),
     ("TRAIN --gin ReplayBuffer.capacity=1e6", "ReplayBuffer.capacity is 1000000.0", "whole"),

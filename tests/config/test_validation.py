@@ -29,7 +29,7 @@ from offpcc.config.validation import (
     rules_of,
 )
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
-from offpcc.networks import Convolutional, Encoder, Identity, InputShape, PassThrough, Recurrent
+from offpcc.networks import Convolutional, Encoder, Identity, InputShape, PassThrough, Recurrent, Residual
 from offpcc.networks.cells import GPT, LRU, LSTM, Cell, Concat, MinGRU
 from offpcc.training.run_fns import check_settings, train
 from offpcc.utils.errors import UserError
@@ -74,6 +74,7 @@ COUNT = "it has to be a whole number, 1 or more"
 COUNT_OR_ZERO = "it has to be a whole number, 0 or more"
 AMOUNT = "it has to be a number, 0 or more"
 FLAG = "it has to be True or False"
+SCALING = 'it has to be True, False or "scale"'
 ENCODER = "it has to be an encoder class such as @Recurrent"
 OR_NONE = ", or None"
 
@@ -103,8 +104,19 @@ REFUSED = [
     (SAC, "num_critics", 0, f"0; {COUNT}{OR_NONE}"),
     (SAC, "num_critics", 2.0, f"2.0; {COUNT}{OR_NONE}"),
     (SAC, "layer_norm", "yes", f"'yes'; {FLAG}{OR_NONE}"),
-    (SAC, "normalize_observations", "yes", f"'yes'; {FLAG}"),
-    (SAC, "normalize_observations", 1, f"1; {FLAG}"),
+    (SAC, "normalize_observations", "yes", f"'yes'; {SCALING}{OR_NONE}"),
+    (SAC, "normalize_observations", 1, f"1; {SCALING}{OR_NONE}"),
+    (SAC, "target_subset", 0, f"0; {COUNT}{OR_NONE}"),
+    (SAC, "actor_q", "max", f"'max'; it has to be one of min, mean, first{OR_NONE}"),
+    (SAC, "policy_delay", 0, f"0; {COUNT}"),
+    (SAC, "weight_decay", -0.1, "-0.1; it has to be a number, 0 or more"),
+    (SAC, "dropout", 1.0, "1.0; it has to be a number, 0 or more and below 1"),
+    (IQL, "actor_dropout", True, "True; it has to be a number, 0 or more and below 1"),
+    (SAC, "heads", Residual, "the class Residual; write @Residual() with parentheses"),
+    (SAC, "heads", "residual", f"'residual'; it has to be heads such as @Residual(){OR_NONE}"),
+    *((Residual, name, 0, f"0; {COUNT}") for name in ("actor_width", "actor_blocks", "critic_width", "critic_blocks")),
+    (SAC, "actor_layer_norm", 1, f"1; {FLAG}"),
+    (SAC, "target_entropy_per_dim", "half", f"'half'; it has to be a number{OR_NONE}"),
     (SAC, "max_grad_norm", -1, f"-1; it has to be a number above 0{OR_NONE}"),
     (SAC, "max_grad_norm", 0, f"0; it has to be a number above 0{OR_NONE}"),
     (SAC, "n_step", 0, f"0; {COUNT}"),

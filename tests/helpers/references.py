@@ -13,7 +13,7 @@ from gymnasium.spaces import Box
 
 from offpcc.core import Batch
 from offpcc.networks import Identity, Recurrent
-from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear
+from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, ResidualBlock
 
 OBSERVATION_DIM, ACTION_DIM = 3, 2
 SPACES = Box(-np.inf, np.inf, (OBSERVATION_DIM,), np.float32), Box(-1, 1, (ACTION_DIM,), np.float32)
@@ -141,9 +141,18 @@ def read(encoder, features, row):
     return before + lstm(encoder.cell, xs[row.burn_in :], state)[0]
 
 
+def normalised(x):
+    return (x - x.mean()) / torch.sqrt(x.var(correction=0) + 1e-5)
+
+
 def output(layers, h):
     for layer in layers:
-        h = layer.weight @ h + layer.bias if isinstance(layer, torch.nn.Linear) else h.clamp(min=0)
+        if isinstance(layer, ResidualBlock):
+            h = h + output(layer, h)
+        elif isinstance(layer, torch.nn.LayerNorm):
+            h = normalised(h) * layer.weight + layer.bias
+        else:
+            h = layer.weight @ h + layer.bias if isinstance(layer, torch.nn.Linear) else h.clamp(min=0)
     return h
 
 
@@ -153,16 +162,21 @@ def actor_output(actor, h):
 
 def q_value(critics, number, h, action):
     """The Q function of this number, a 0-d tensor."""
-    x = torch.cat([h, action])
-    for layer in critics.net:
-        if isinstance(layer, EnsembleLinear):
+    return member_output(critics.net, number, torch.cat([h, action]))[0]
+
+
+def member_output(layers, number, x):
+    """The output of one network of an ensemble."""
+    for layer in layers:
+        if isinstance(layer, ResidualBlock):
+            x = x + member_output(layer, number, x)
+        elif isinstance(layer, EnsembleLinear):
             x = x @ layer.weight[number] + layer.bias[number, 0]
         elif isinstance(layer, EnsembleLayerNorm):
-            x = (x - x.mean()) / torch.sqrt(x.var(correction=0) + 1e-5)
-            x = x * layer.weight[number, 0] + layer.bias[number, 0]
+            x = normalised(x) * layer.weight[number, 0] + layer.bias[number, 0]
         else:
             x = x.clamp(min=0)
-    return x[0]
+    return x
 
 
 def gaussian(actor, h, noise):

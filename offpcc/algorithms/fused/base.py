@@ -71,8 +71,9 @@ class FusedUpdate:
     # Methods of the algorithm that the fused update does not call.
     replaced_methods: ClassVar[tuple[str, ...]] = (
         *("update_networks", "inner_update", "update_critics", "summarize"),
-        *("critic_loss", "actor_loss", "td_loss"),
+        *("critic_loss", "actor_loss", "td_loss", "target_values", "policy_value"),
     )
+    needed: ClassVar[dict[str, Any]] = {"target_subset": None}  # the algorithm's options that it has
     agent: Any
     actor: MLPKernel
     critics: MLPKernel

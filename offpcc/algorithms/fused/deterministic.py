@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -41,6 +41,7 @@ class FusedDDPG(FusedBC):
     """Fused version of `DDPG.inner_update`."""
 
     replaced_methods = (*FusedUpdate.replaced_methods, "target_action")
+    needed: ClassVar[dict[str, Any]] = {**FusedUpdate.needed, "actor_q": "first"}
     target_actor: MLPKernel
     first_critic: MLPKernel
 

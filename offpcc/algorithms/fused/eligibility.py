@@ -72,6 +72,9 @@ def why_not_fusable(agent: ActorCritic) -> str:
     changed = [name for name, method in agent.fused_methods.items() if getattr(cls, name, None) is not method]
     if own := [*changed, *(name for name in fused.replaced_methods if name in vars(agent))]:
         return f"{cls.__name__} has its own {own[0]}, which the fused update would not call"
+    for name, value in fused.needed.items():
+        if (given := getattr(agent, name)) != value:
+            return f"{name} is {given!r}, and the fused update needs {value!r}"
     for encoder in (agent.shared_encoder, agent.actor_encoder):
         if not (is_empty(encoder) and encoder.memoryless):
             return f"the encoder {type(encoder).__name__} has weights or a memory"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ class FusedSAC(FusedUpdate):
     """Fused version of `SAC.inner_update`."""
 
     actor_class = SquashedGaussianActor
+    needed: ClassVar[dict[str, Any]] = {**FusedUpdate.needed, "actor_q": "min", "policy_delay": 1}
     replaced_methods = (*FusedUpdate.replaced_methods, "target", "next_value", "sample")
 
     def update(self, rows: FlatBatch) -> Stats:
