@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from offpcc.envs.make import make
     from offpcc.training.checkpoint import load
     from offpcc.training.constructors import *  # noqa: F403
+    from offpcc.training.dynamics import load_model
     from offpcc.training.experiment import build, configure
     from offpcc.training.fit import fit
     from offpcc.training.results import collect, evaluate, load_run, plot
@@ -40,6 +41,7 @@ __all__ = [
     "evaluate",
     "fit",
     "load",
+    "load_model",
     "load_run",
     "make",
     "plot",
@@ -56,6 +58,7 @@ _HOMES = {
     "configure": "offpcc.training.experiment",
     "fit": "offpcc.training.fit",
     "load": "offpcc.training.checkpoint",
+    "load_model": "offpcc.training.dynamics",
     "make": "offpcc.envs.make",
     **dict.fromkeys(("collect", "evaluate", "load_run", "plot"), "offpcc.training.results"),
     "qlearning_dataset": "offpcc.data.datasets.load",

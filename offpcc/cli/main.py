@@ -94,6 +94,8 @@ def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
         UserError: the command or an option does not exist, or the value of an option is invalid.
     """
     first = words[0] if words else "-"
+    if not first.startswith("-") and (dashed := first.replace("_", "-")) in COMMANDS:
+        first, words = dashed, [dashed, *words[1:]]
     if not first.startswith("-") and first not in COMMANDS:
         near = difflib.get_close_matches(first, COMMANDS, 1)
         advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}; without one, offpcc trains"
