@@ -240,13 +240,13 @@ class DynamicsModel(nn.Module):
         free = observations[:, -1] + values[:, :-1]
         following = torch.clamp(free, self.low, self.high)
         if self.rule is not None:
-            ended = torch.from_numpy(self.rule.terminates(following.cpu().numpy())).to(x.device)
+            ended = self.rule.terminates(following)
         elif self.termination == LEARNED:
             ended = logit[:, 0] > 0
         else:
             ended = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         uncertainty = self._uncertainty(predicted.mean[..., :-1], deviations)
-        return ModelStep(following, values[:, -1], ended, uncertainty, (following != free).any(1))
+        return ModelStep(following, values[:, -1], ended, uncertainty, (following != free).amax(1))
 
     def _uncertainty(self, means: Tensor, deviations: Tensor) -> Uncertainty:
         """Return the uncertainty of means (E, B, O) and standard deviations (E, B, O + 1) of the elites."""

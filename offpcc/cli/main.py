@@ -1,4 +1,6 @@
-"""The command line: train, evaluate, plot, params, envs, check, collect. The import has no side effects.
+"""The command line: train, evaluate, plot, params, envs, check, collect, train-model, toy-model.
+
+The import has no side effects.
 
 python offpcc/launch.py --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 """

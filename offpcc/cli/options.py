@@ -20,6 +20,7 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.commands:check",
         "Print the problems of an environment or of recorded data. The exit code is 1 if one would spoil learning.",
     ),
+    "collect": ("offpcc.cli.collect:collect", "Record a data set in D4RL's HDF5 format, and in Minari's."),
     "train-model": (
         "offpcc.cli.train_model:train_model",
         "Train a model of an environment on recorded data, for algorithms that imagine steps.",
@@ -28,7 +29,6 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.toy_model:toy_model",
         "Draw how an ensemble learns a noisy sine: where its networks see noise, and where they disagree.",
     ),
-    "collect": ("offpcc.cli.collect:collect", "Record a data set in D4RL's HDF5 format, and in Minari's."),
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
     "--between": {"action": "store_true", "help": "Add 100 points in the middle of the gap."},

@@ -49,12 +49,20 @@ class Rule(NamedTuple):
             is_within &= (np.abs(observations[:, self.first_velocity :]) < CLIPPED_SPEED - ROUNDING).all(axis=1)
         return is_within
 
-    def terminates(self, observations: Array) -> Array:
-        """Return whether the task ends at observations (N, D), (N,): outside the bounds, or where a number is NaN."""
-        is_alive: Array = (self.margin(observations) > 0.0) & np.isfinite(observations).all(axis=1)
+    def terminates(self, observations: Any) -> Any:
+        """Return whether the task ends at observations (N, D), (N,): outside the bounds, or where a number is NaN.
+
+        Both are NumPy arrays, or both are tensors.
+        """
+        is_alive = (abs(observations) < np.inf).all(1)
+        if not self.sizes:
+            return is_alive & ~is_alive
+        is_alive = is_alive & (observations[:, 0] > self.height[0]) & (observations[:, 0] < self.height[1])
+        if np.isfinite(self.angle):
+            is_alive = is_alive & (abs(observations[:, 1]) < self.angle)
         if np.isfinite(self.largest):
-            is_alive &= (np.abs(observations[:, 1:]) < self.largest).all(axis=1)
-        return ~is_alive if self.sizes else np.zeros(len(observations), np.bool_)
+            is_alive = is_alive & (abs(observations[:, 1:]) < self.largest).all(1)
+        return ~is_alive
 
 
 # Gymnasium's MuJoCo tasks, versions 2 to 5, with default arguments. The sizes are those of the whole observation and of
