@@ -40,6 +40,7 @@ from offpcc.config.hyperparameters import (
 )
 from offpcc.config.registry import REGISTRY
 from offpcc.envs import ENVIRONMENTS
+from offpcc.training import dynamics  # noqa: F401 (registers its classes)
 from offpcc.training.comparison import MAY_CHANGE
 
 assert offpcc.configure  # its import registers all that gin configures

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from offpcc.envs.make import make
     from offpcc.training.checkpoint import load
     from offpcc.training.constructors import *  # noqa: F403
+    from offpcc.training.dynamics import load_model
     from offpcc.training.experiment import build, configure
     from offpcc.training.fit import fit
     from offpcc.training.results import check, collect, evaluate, evaluate_from_data, load_run, plot
@@ -42,6 +43,7 @@ __all__ = [
     "evaluate_from_data",
     "fit",
     "load",
+    "load_model",
     "load_run",
     "make",
     "plot",
@@ -58,6 +60,7 @@ _HOMES = {
     "configure": "offpcc.training.experiment",
     "fit": "offpcc.training.fit",
     "load": "offpcc.training.checkpoint",
+    "load_model": "offpcc.training.dynamics",
     "make": "offpcc.envs.make",
     **dict.fromkeys(
         ("check", "collect", "evaluate", "evaluate_from_data", "load_run", "plot"), "offpcc.training.results"

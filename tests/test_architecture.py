@@ -99,6 +99,7 @@ MAY_READ = {  # what makes a spec, what builds from it, and commands and functio
     "cli/train.py",
     "cli/check_dataset.py",
     "cli/collect.py",
+    "cli/train_model.py",
 }
 MAY_ASK = {"envs/vector/workers.py"}  # reads the bindings that it is given, in a process of its own
 
@@ -151,7 +152,7 @@ LEARNING = [file for file in FILES if layer(module_name(file)) in LEARNS and fil
 MAY_WAIT = {  # not part of an update
     "__init__", "__getstate__", "act", "_act", "_inputs", "_mirrored", "mirror", "array", "state_dict",
     "load_state_dict", "actor_file", "compile_losses", "why_not_fusable", "look",
-    "fingerprint_of",
+    "fingerprint_of", "step",
 }  # fmt: skip
 WAITING_METHODS = {"item", "cpu", "tolist", "numpy", "nonzero", "any", "all"}
 WAITING_FUNCTIONS = {"float", "int", "bool", "print"}

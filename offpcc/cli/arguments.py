@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from offpcc.config.validation import MOST_ENVS
+from offpcc.config.validation import MOST_ENVS, MOST_PARTS
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path, shown
 
@@ -49,6 +49,11 @@ def num_threads(text: str) -> int:
 def num_jobs(text: str) -> int:
     """Convert a number of processes."""
     return _refuse_none(_whole(text, 1, MOST_JOBS), text, f"from 1 to {MOST_JOBS}")
+
+
+def num_networks(text: str) -> int:
+    """Convert a number of networks."""
+    return _refuse_none(_whole(text, 1, MOST_PARTS), text, f"from 1 to {MOST_PARTS}")
 
 
 def _refuse_none(number: int | None, text: str, words: str) -> int:

@@ -22,12 +22,15 @@ from offpcc.cli import evaluate_from_data as of_data
 from offpcc.cli.check_dataset import check_dataset, tell
 from offpcc.cli.gallery import gallery as draw_gallery
 from offpcc.config import loading
-from offpcc.data.offline import format_score
+from offpcc.data.offline import dataset_options, format_score, read
 from offpcc.envs import ENVIRONMENTS, missing_package
 from offpcc.envs.check import examine
+from offpcc.envs.guard import opened
 from offpcc.envs.make import env_options, simulator
+from offpcc.training.dynamics import load_model
 from offpcc.training.evaluation import evaluate_actor, overview
 from offpcc.training.interaction import EpisodeResult, episode_options
+from offpcc.training.model_quality import lines, model_quality
 from offpcc.training.online import DROP_STEPS, Loss
 from offpcc.training.plotting import find_runs, losses_at_switch
 from offpcc.training.policy_evaluation import RESAMPLES, bootstrap_interval
@@ -82,8 +85,20 @@ def check(
     seed: int | None,
     config: str | None,
     modules: Sequence[str],
+    model: Path | None = None,
 ) -> int:
-    """Print the findings about an environment or a dataset; return 1 if a fault would spoil training, else 0."""
+    """Print the findings about an environment, a dataset or a model; return 1 if a fault would spoil training, else 0.
+
+    Raises:
+        UserError: there is nothing to check, an option has no effect, or something cannot be read.
+    """
+    if model is not None:
+        if dataset is None:
+            raise UserError(f"--model {model} is compared with recorded data; name them with --dataset")
+        for name, value in {"output": output, "steps": steps, "longest_episode": longest_episode}.items():
+            if value is not None:
+                raise UserError(f"--{name} {value} has no effect with --model; leave it out")
+        return check_model(model, dataset, env, dataset_fraction, seed or 0, config, modules)
     if dataset is not None:
         if not env:
             reject_unused_options(
@@ -100,6 +115,24 @@ def check(
     tell(console, diagnosis.findings)
     console.print(Text(diagnosis.verdict, "bold"), soft_wrap=True)
     return 1 if diagnosis.of(FAULT) else 0
+
+
+def check_model(
+    file: Path, dataset: str, env: str | None, fraction: float, seed: int, config: str | None, modules: Sequence[str]
+) -> int:
+    """Print how well a model predicts recorded data, and return 0.
+
+    Raises:
+        UserError: the model or the data cannot be read, or they do not fit.
+    """
+    loading.load(config, [], modules=modules)
+    model = load_model(file)
+    with contextlib.ExitStack() as stack:
+        made = stack.enter_context(opened(configured_make(env)())) if env else None
+        data = read(dataset, made, dataset_options(), fraction=fraction, seed=seed)
+    print(model)
+    print(*lines(model_quality(model, data.rows), model), sep="\n")
+    return 0
 
 
 def plot(folder: Sequence[Path], output: Path, metric: str) -> int:

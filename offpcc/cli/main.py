@@ -1,4 +1,6 @@
-"""The command line: train, evaluate, plot, params, envs, check, collect. The import has no side effects.
+"""The command line: train, evaluate, plot, params, envs, check, collect, train-model, toy-model.
+
+The import has no side effects.
 
 python offpcc/launch.py --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 """
@@ -94,6 +96,8 @@ def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
         UserError: the command or an option does not exist, or the value of an option is invalid.
     """
     first = words[0] if words else "-"
+    if not first.startswith("-") and (dashed := first.replace("_", "-")) in COMMANDS:
+        first, words = dashed, [dashed, *words[1:]]
     if not first.startswith("-") and first not in COMMANDS:
         near = difflib.get_close_matches(first, COMMANDS, 1)
         advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}; without one, offpcc trains"

@@ -27,8 +27,17 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.recipe:collect",
         "Record a data set in D4RL's HDF5 format, and in Minari's; or D4RL's five data sets.",
     ),
+    "train-model": (
+        "offpcc.cli.train_model:train_model",
+        "Train a model of an environment on recorded data, for algorithms that imagine steps.",
+    ),
+    "toy-model": (
+        "offpcc.cli.toy_model:toy_model",
+        "Draw how an ensemble learns a noisy sine: where its networks see noise, and where they disagree.",
+    ),
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
+    "--between": {"action": "store_true", "help": "Add 100 points in the middle of the gap."},
     "--actor": {
         "required": True,
         "metavar": "FOLDER|random",
@@ -135,7 +144,13 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "COLUMN",
         "help": "Draw this column of progress.csv. The default is test/return.",
     },
+    "--members": {"type": arguments.num_networks, "default": 5, "metavar": "N", "help": "Train this many networks."},
     "--minari": {"metavar": "ID", "help": "Also write the steps as a Minari data set with this id."},
+    "--model": {
+        "type": arguments.file,
+        "metavar": "FILE.pt",
+        "help": "Check this model, which offpcc train-model wrote, on the recorded data.",
+    },
     "--num_envs": {
         "type": arguments.num_envs,
         "default": 20,
@@ -202,6 +217,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "With --recipe: train for this many environment steps, rounded up to whole epochs. The default is that "
         "of the config.",
     },
+    "--updates": {"type": arguments.positive, "metavar": "N", "help": "Make this many updates."},
     "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
 }
@@ -213,9 +229,12 @@ TAKES = {  # the options of each command
     "plot": "folder --output --metric",
     "params": "name --json --import",
     "envs": "--gallery",
-    "check": "--env --dataset --dataset_fraction --output --steps --longest_episode --seed --config --import",
+    "check": "--env --dataset --dataset_fraction --model --output --steps --longest_episode --seed --config --import",
     "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --recipe --algo --train_steps "
     "--medium --config --import --device --threads",
+    "train-model": "--dataset --dataset_fraction --out --env --seed --resume --config --gin --import --device "
+    "--threads",
+    "toy-model": "--out --members --updates --between --seed",
 }
 OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above
     "train --env": {
@@ -279,8 +298,8 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     },
     "collect --out": {
         "metavar": "FILE.hdf5|FOLDER",
-        "help": "Write the steps into this file; with --recipe, the five files into this folder, written without a slash at the "
-        "end.",
+        "help": "Write the steps into this file; with --recipe, the five files into this folder, written without a "
+        "slash at the end.",
     },
     "collect --steps": {
         "required": True,
@@ -291,4 +310,22 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "help": "Use this seed for the environment, the noise and the random actions. The default is 0.",
     },
     "collect --resume": {"help": "Continue a recording, or a recipe, that was stopped."},
+    "train-model --dataset": {
+        "required": True,
+        "help": "Train on recorded data: an HDF5 file, D4RL's name of a data set, or minari:ID.",
+    },
+    "train-model --out": {"metavar": "FILE.pt", "help": "Write the model into this file."},
+    "train-model --env": {
+        "help": "Show the model the observations of this environment, and take its termination rule. The default are "
+        "the observations as recorded."
+    },
+    "train-model --seed": {"default": 0, "help": "Use this seed for weights, holdout and order. The default is 0."},
+    "train-model --resume": {"help": "Continue a training that was stopped."},
+    "toy-model --out": {
+        "metavar": "FILE.gif|FILE.mp4",
+        "help": "Write the animation into this file, and its last frame beside it, as PNG.",
+    },
+    "toy-model --members": {"help": "Train this many networks. The default is 5."},
+    "toy-model --updates": {"default": 5_000, "help": "Make this many updates. The default is 5000."},
+    "toy-model --seed": {"default": 0, "help": "Use this seed for data, weights and batches. The default is 0."},
 }

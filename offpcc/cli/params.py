@@ -20,7 +20,7 @@ from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.networks import Convolutional, PassThrough
 from offpcc.networks.augmentation import RandomShift
 from offpcc.networks.cells import CELLS
-from offpcc.training import experiment  # noqa: F401 (registers all that gin configures)
+from offpcc.training import dynamics, experiment  # noqa: F401 (they register all that gin configures)
 from offpcc.utils.errors import UserError
 
 RUN = {  # functions that gin configures, in each run

@@ -51,6 +51,7 @@ READERS = {  # what reads a file, by its kind
     "actor": "offpcc.Agent.load reads it",
     "checkpoint": "offpcc.fit and --resume go on with its run",
     "learner": "offpcc.load reads it",
+    "model": "offpcc.load_model reads it",
 }
 OF_OLDER_VERSIONS = "use commit 4e6c498, the last one that reads it, or train again"
 

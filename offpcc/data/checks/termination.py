@@ -2,74 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
+from offpcc.envs.termination import ROUNDING, find_rule
 from offpcc.utils.findings import OK, WARNING, Finding
-
-ROUNDING = 1e-4  # tolerance at a bound: recordings are float32, but the rules used float64
-CLIPPED_SPEED = 10.0  # Hopper clips velocities to it, but may end at much larger true ones
-
-
-class Rule(NamedTuple):
-    """Bounds of the body; the task terminates outside them."""
-
-    sizes: tuple[int, ...]  # observation sizes for which this holds; () for a task that never terminates
-    height: tuple[float, float] = (-np.inf, np.inf)  # m, the first number of an observation
-    angle: float = np.inf  # rad, largest absolute value of the torso's angle, the second number if there is a bound
-    first_velocity: int | None = None  # index of the first clipped velocity
-
-    @property
-    def text(self) -> str:
-        """The rule as text."""
-        if not self.sizes:
-            return "it never ends"
-        height = f"{self.height[0]:g} < height" + (f" < {self.height[1]:g}" if np.isfinite(self.height[1]) else "")
-        return f"{height}, |angle| < {self.angle:g}" if np.isfinite(self.angle) else height
-
-    def margin(self, observations: Array) -> Array:
-        """Return the distance of observations (N, D) to the nearest bound, (N,); negative outside the bounds."""
-        margin = np.full(len(observations), np.inf)
-        if self.sizes:
-            height = observations[:, 0]
-            margin = np.minimum(height - self.height[0], self.height[1] - height)
-        if np.isfinite(self.angle):
-            margin = np.minimum(margin, self.angle - np.abs(observations[:, 1]))
-        return margin
-
-    def is_within(self, observations: Array) -> Array:
-        """Return whether the task certainly continues at observations (N, D), (N,)."""
-        is_within: Array = self.margin(observations) > ROUNDING
-        if self.first_velocity is not None:
-            is_within &= (np.abs(observations[:, self.first_velocity :]) < CLIPPED_SPEED - ROUNDING).all(axis=1)
-        return is_within
-
-
-# Gymnasium's MuJoCo tasks, versions 2 to 5, with default arguments. The sizes are those of the whole observation and of
-# positions alone. Ant has further sizes for the whole observation with contact forces.
-RULES = {
-    "hopper": Rule((11, 5), (0.7, np.inf), 0.2, first_velocity=5),
-    "walker2d": Rule((17, 8), (0.8, 2.0), 1.0),
-    "ant": Rule((27, 13, 105, 111), (0.2, 1.0)),
-    "humanoid": Rule((376, 348), (1.0, 2.0)),
-    "halfcheetah": Rule(()),
-    "swimmer": Rule(()),
-    "pendulum": Rule(()),
-}
-_BODIES = "|".join(RULES)
-_QUALITIES = "(?:random|medium|expert|simple|full-replay|medium-replay|medium-expert|random-expert)"
-NAMES = (  # patterns of tasks and datasets with these rules; PyBullet's tasks have other rules
-    rf"({_BODIES})-v\d+",
-    rf"({_BODIES})-mujoco(?:-[pv])?-v\d+",
-    rf"({_BODIES})-{_QUALITIES}-v\d+",
-    rf"(?:minari:)?mujoco/({_BODIES})/.+",
-    r"(pendulum)-.+-v\d+",
-)
 
 
 def terminals(data: Dataset, names: Iterable[str]) -> list[Finding]:
@@ -78,7 +18,7 @@ def terminals(data: Dataset, names: Iterable[str]) -> list[Finding]:
     The result is empty if none of the names, the most reliable first, belongs to a known task, or if the observations
     do not contain what its rule needs.
     """
-    known = ((name, rule) for name in names if (rule := _rule(name, data.observations.shape[1:])) is not None)
+    known = ((name, rule) for name in names if (rule := find_rule(name, data.observations.shape[1:])) is not None)
     name, rule = next(known, ("", None))
     if rule is None:
         return []
@@ -114,14 +54,6 @@ def terminals(data: Dataset, names: Iterable[str]) -> list[Finding]:
     else:
         text = f"they agree with the rule of {name} ({rule.text})"
     return found or [Finding("terminals", OK, text)]
-
-
-def _rule(name: str, shape: tuple[int, ...]) -> Rule | None:
-    for pattern in NAMES:
-        if match := re.fullmatch(pattern, name.split(":")[-1] if "/" not in name else name, re.IGNORECASE):
-            rule = RULES[match[1].lower()]
-            return rule if not rule.sizes or shape in [(size,) for size in rule.sizes] else None
-    return None
 
 
 def _has_true_end(data: Dataset, terminated: Array) -> Array:

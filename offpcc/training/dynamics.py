@@ -1,0 +1,485 @@
+"""Training of a `DynamicsModel` on recorded data, and its files."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from offpcc.algorithms.dynamics import AUTO, KNOWN, LEARNED, NEVER, DynamicsModel, Uncertainty, without_zeros
+from offpcc.config.registry import configurable, from_specification, specification
+from offpcc.config.validation import (
+    NonnegativeNumber,
+    PositiveFraction,
+    PositiveInteger,
+    PositiveNumber,
+    Size,
+    one_of,
+)
+from offpcc.data.buffers.storage import TransitionTable
+from offpcc.data.datasets.columns import Array
+from offpcc.data.offline import OfflineDataset
+from offpcc.envs.termination import find_rule
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
+from offpcc.utils.paths import as_path
+from offpcc.utils.rng import NumpyGenerator
+from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
+
+FORMAT = 1
+BLOCK = 65_536  # transitions that are held as float64 at a time
+QUANTILES = (0.5, 0.9, 0.99, 1.0)
+MOST_MEASURED = 100_000  # transitions whose uncertainty is measured
+EACH_ITS_OWN, BOOTSTRAP, SAME = "each its own", "bootstrap", "same"
+Order = Annotated[str, one_of((EACH_ITS_OWN, BOOTSTRAP, SAME))]
+
+
+class Transitions:
+    """Transitions of recorded rows, in the order of their indices, as a model reads them.
+
+    Args:
+        rows: episodes with vectors for observations.
+        history: number k of observations and actions that the model reads.
+    """
+
+    def __init__(self, rows: TransitionTable, history: int) -> None:
+        self.rows, self.history = rows, history
+        self.starts = np.flatnonzero(rows.is_start)
+        self.first = np.repeat(rows.starts, rows.stops - rows.starts) if history > 1 else None  # of each row's episode
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, indices: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """Return observations (B, k, O), actions (B, k, A), next observations, rewards and terminations of indices."""
+        rows, at = self.rows, self.starts[indices]
+        window = at[:, None] - np.arange(self.history)[::-1]
+        actions = rows.actions
+        if self.first is None:
+            acted = actions[window]
+        else:
+            first = self.first[at][:, None]
+            acted = np.where((window >= first)[..., None], actions[window], np.float32(0.0))
+            window = np.maximum(window, first)
+        return rows.observations[window], acted, rows.observations[at + 1], rows.rewards[at], rows.terminations[at]
+
+    def blocks(self) -> Iterator[Array]:
+        """Yield the indices of all transitions, block by block."""
+        for start in range(0, len(self), BLOCK):
+            yield np.arange(start, min(start + BLOCK, len(self)))
+
+
+class Progress(NamedTuple):
+    """What is known after an epoch of training."""
+
+    epoch: int
+    loss: float
+    errors: list[float]  # of each member on the holdout: mean squared error of the normalised means
+    patience: int  # epochs since a member improved
+
+
+@configurable
+class ModelTraining:
+    """Settings of the training of a `DynamicsModel`.
+
+    The defaults are those of MBPO (arXiv:1906.08253) and its authors' code, but for the optimizer: AdamW, with one
+    weight decay for all layers.
+
+    Args:
+        lr: learning rate of AdamW.
+        weight_decay: weight decay of AdamW.
+        batch_size: transitions per update of each member.
+        holdout: part of the transitions that is held out, to compare the members and to stop.
+        most_held_out: largest number of transitions that are held out.
+        order: "each its own" gives each member its own permutation of the data, "bootstrap" its own sample with
+            replacement, and "same" gives all members the same batches.
+        patience: epochs without an improvement of any member after which training stops.
+        improvement: a member's weights are kept if its error falls by more than this part of its least error.
+        max_epochs: largest number of epochs; None for no limit.
+        updates_per_epoch: updates per epoch; None to read all transitions once.
+    """
+
+    def __init__(
+        self,
+        *,
+        lr: PositiveNumber = 1e-3,
+        weight_decay: NonnegativeNumber = 1e-4,
+        batch_size: Size = 256,
+        holdout: PositiveFraction = 0.2,
+        most_held_out: PositiveInteger = 5_000,
+        order: Order = EACH_ITS_OWN,
+        patience: PositiveInteger = 5,
+        improvement: NonnegativeNumber = 0.01,
+        max_epochs: PositiveInteger | None = None,
+        updates_per_epoch: PositiveInteger | None = None,
+    ) -> None:
+        self.lr, self.weight_decay, self.batch_size = lr, weight_decay, batch_size
+        self.holdout, self.most_held_out, self.order = holdout, most_held_out, order
+        self.patience, self.improvement = patience, improvement
+        self.max_epochs, self.updates_per_epoch = max_epochs, updates_per_epoch
+
+
+class ModelFit:
+    """A training of a model, which can stop and resume after any epoch.
+
+    Args:
+        model: the model to train.
+        rows: the data.
+        settings: the settings.
+        seed: seed of the holdout and of the order of the data.
+
+    Raises:
+        UserError: there are too few transitions to hold some of them out.
+    """
+
+    def __init__(self, model: DynamicsModel, rows: TransitionTable, settings: ModelTraining, seed: int) -> None:
+        self.model, self.settings, self.seed = model, settings, seed
+        self.data = Transitions(rows, model.history)
+        self.randomness = NumpyGenerator(seed, 7)
+        num_held_out = min(math.floor(settings.holdout * len(self.data)), settings.most_held_out)
+        if num_held_out < 1 or num_held_out == len(self.data):
+            raise UserError(
+                f"there are {len(self.data)} transitions, too few to hold a part of {settings.holdout:g} out; record "
+                f"more, or change ModelTraining.holdout"
+            )
+        order = self.randomness.generator.permutation(len(self.data)).astype(np.int32)
+        self.held_out, self.trained = order[:num_held_out], order[num_held_out:]
+        model.set_statistics(**statistics(self.data, model.margin))
+        self.termination_weight = self._termination_weight()
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            parameters, settings.lr, weight_decay=settings.weight_decay, fused=model.device.type in ("cpu", "cuda")
+        )
+        self.epoch = self.waited = 0
+        self.best = self.errors()
+        self.kept = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        self.progress: list[Progress] = []
+
+    def _termination_weight(self) -> float:
+        """Return the weight of a termination, which gives all of them together the weight of all other steps."""
+        if self.model.termination != LEARNED:
+            return 1.0
+        rate = float(self.data.rows.terminations[self.data.starts].mean())
+        if rate == 0.0:
+            raise UserError(
+                f'DynamicsModel.termination is "{LEARNED}", but no recorded step terminates; choose "{NEVER}"'
+            )
+        return (1.0 - rate) / rate
+
+    @property
+    def is_over(self) -> bool:
+        """Whether training has stopped."""
+        return self.waited >= self.settings.patience or self.epoch == self.settings.max_epochs
+
+    def tensors(self, indices: Array) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return inputs, targets and terminations of transitions (...) as tensors (..., D)."""
+        parts = self.data[indices.ravel()]
+        observations, actions, following, rewards, ended = (as_tensor(part, self.model) for part in parts)
+        x = self.model.inputs(observations, actions)
+        y = self.model.targets(observations[:, -1], following, rewards)
+        return tuple(part.view(*indices.shape, -1) for part in (x, y, ended))  # type: ignore[return-value]
+
+    def errors(self) -> Array:
+        """Return the mean squared error of each member on the holdout, in normalised units, (N,)."""
+        total = np.zeros(self.model.num_members)
+        with torch.no_grad():
+            for start in range(0, len(self.held_out), BLOCK):
+                x, y, _ = self.tensors(self.held_out[start : start + BLOCK])
+                mean = self.model.predict(x.expand(self.model.num_members, *x.shape)).mean
+                total += (mean - y).square().mean(-1).sum(1).double().cpu().numpy()
+        return total / len(self.held_out)
+
+    def orders(self) -> Array:
+        """Return the indices (N, M) that the members read in this epoch."""
+        draw, num, settings = self.randomness.generator, self.model.num_members, self.settings
+        size = len(self.trained)
+        most = (
+            size if settings.updates_per_epoch is None else min(settings.updates_per_epoch * settings.batch_size, size)
+        )
+        if settings.order == BOOTSTRAP:
+            return self.trained[draw.integers(size, size=(num, most), dtype=np.int32)]
+        if settings.order == SAME:
+            return np.broadcast_to(self.trained[draw.permutation(size)[:most]], (num, most))
+        return np.stack([self.trained[draw.permutation(size)[:most]] for _ in range(num)])
+
+    def run_epoch(self) -> Progress:
+        """Read the data once, keep the members that improved, and return the progress.
+
+        Raises:
+            UserError: the loss became NaN or infinite.
+        """
+        orders, size = self.orders(), self.settings.batch_size
+        total, num_updates = 0.0, 0
+        for start in range(0, orders.shape[1], size):
+            signals.poll()
+            x, y, ended = self.tensors(orders[:, start : start + size])
+            loss, _ = self.model.loss(x, y, ended, self.termination_weight)
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            total, num_updates = total + float(loss.detach()), num_updates + 1
+        if not math.isfinite(total):
+            raise UserError("the model's loss is not finite; lower ModelTraining.lr, or look for outliers in the data")
+        errors = self.errors()
+        is_better = errors < self.best * (1.0 - self.settings.improvement)
+        self.best = np.where(is_better, errors, self.best)
+        members = torch.from_numpy(is_better).to(self.model.device)
+        for name, parameter in self.model.named_parameters():
+            self.kept[name][members] = parameter.detach()[members]
+        self.waited = 0 if is_better.any() else self.waited + 1
+        self.epoch += 1
+        progress = Progress(self.epoch, total / num_updates, errors.tolist(), self.waited)
+        self.progress.append(progress)
+        return progress
+
+    def finish(self) -> None:
+        """Give the model the kept weights, choose its elites, and measure it."""
+        model = self.model
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(self.kept[name])
+        best = np.sort(np.argsort(self.best, kind="stable")[: model.num_elites])
+        model.elites.copy_(torch.from_numpy(best))
+        model.facts |= {
+            "num_epochs": self.epoch,
+            "num_transitions": len(self.data),
+            "num_held_out": len(self.held_out),
+            "holdout_errors": self.best.tolist(),
+            "elites": best.tolist(),
+            "largest_reward": float(self.data.rows.rewards[self.data.starts].max()),
+            **measure(model, self.data),
+        }
+        if model.termination == LEARNED:
+            model.facts |= self._classified()
+
+    def _classified(self) -> dict[str, float]:
+        """Return precision and recall of the classifier of terminations on the holdout."""
+        hits = found = actual = 0.0
+        for start in range(0, len(self.held_out), BLOCK):
+            x, _, ended = self.tensors(self.held_out[start : start + BLOCK])
+            with torch.no_grad():
+                logits = self.model.predict(x.expand(self.model.num_elites, *x.shape), self.model.elites).logit
+            predicted = logits.mean(0) > 0
+            hits += float((predicted & (ended > 0)).sum())
+            found, actual = found + float(predicted.sum()), actual + float(ended.sum())
+        precision, recall = (hits / total if total else math.nan for total in (found, actual))
+        return {"termination_precision": precision, "termination_recall": recall}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that an exact resume needs."""
+        return {
+            "settings": specification(self.settings)["arguments"],
+            "seed": self.seed,
+            "weights": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "randomness": self.randomness.state_dict(),
+            "kept": self.kept,
+            "best": torch.from_numpy(self.best),
+            "counts": [self.epoch, self.waited],
+            "progress": [list(one) for one in self.progress],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`."""
+        self.model.load_state_dict(state["weights"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.randomness.load_state_dict(state["randomness"])
+        self.kept = {name: value.to(self.model.device) for name, value in state["kept"].items()}
+        self.best = state["best"].numpy()
+        self.epoch, self.waited = state["counts"]
+        self.progress = [Progress(*one) for one in state["progress"]]
+
+
+def statistics(data: Transitions, margin: float) -> dict[str, Array]:
+    """Return the statistics of `DynamicsModel.set_statistics`; read in blocks, in float64."""
+    sums: list[Any] = [0.0, 0.0]
+    squares: list[Any] = [0.0, 0.0]
+    low: Any = np.inf
+    high: Any = -np.inf
+    for indices in data.blocks():
+        observations, actions, following, rewards, _ = data[indices]
+        current = observations[:, -1].astype(np.float64)
+        x = np.concatenate([current, actions[:, -1]], 1)
+        y = np.concatenate([following - current, rewards], 1)
+        for number, values in enumerate((x, y)):
+            sums[number] = sums[number] + values.sum(0)
+            squares[number] = squares[number] + np.square(values).sum(0)
+        low = np.minimum(low, np.minimum(current.min(0), following.min(0)))
+        high = np.maximum(high, np.maximum(current.max(0), following.max(0)))
+    means = [total / len(data) for total in sums]
+    deviations = []
+    for mean, square in zip(means, squares, strict=True):
+        variance = square / len(data) - np.square(mean)
+        is_constant = variance <= 1e-12 * np.maximum(square / len(data), 1e-12)  # rounding remains of constant columns
+        deviations.append(np.where(is_constant, 0.0, np.sqrt(np.maximum(variance, 0.0))))
+    num_observed = len(low)
+    spread = margin * deviations[0][:num_observed]
+    k = data.history
+    parts = slice(num_observed), slice(num_observed, None)
+    inputs = [
+        np.concatenate([np.tile(values[part], k) for part in parts])
+        for values in (means[0], without_zeros(deviations[0]))
+    ]
+    return {
+        "input_mean": inputs[0],
+        "input_std": inputs[1],
+        "target_mean": means[1],
+        "target_std": deviations[1],
+        "low": low - spread,
+        "high": high + spread,
+    }
+
+
+def as_tensor(array: Array, model: DynamicsModel) -> torch.Tensor:
+    """Return a tensor on the model's device."""
+    return torch.from_numpy(np.ascontiguousarray(array)).to(model.device)
+
+
+def uncertainties(model: DynamicsModel, data: Transitions, indices: Array) -> Uncertainty:
+    """Return the uncertainties of the model at these transitions, (B,) each."""
+    found = []
+    for start in range(0, len(indices), 1024):
+        observations, actions, *_ = data[indices[start : start + 1024]]
+        found.append(model.imagine(as_tensor(observations, model), as_tensor(actions, model), None).uncertainty)
+    return Uncertainty(*(torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True)))
+
+
+def measure(model: DynamicsModel, data: Transitions) -> dict[str, Any]:
+    """Return mean, standard deviation and quantiles of each uncertainty over the data, or over a part of large data."""
+    indices = np.arange(len(data)) if len(data) <= MOST_MEASURED else np.linspace(
+        0, len(data) - 1, MOST_MEASURED).astype(np.int64)  # fmt: skip
+    found = uncertainties(model, data, indices)
+    return {"uncertainty": {name: spread(values) for name, values in found._asdict().items()}}
+
+
+def spread(values: Array) -> dict[str, float]:
+    """Return mean, standard deviation and quantiles of values (M,)."""
+    quantiles = {f"{quantile:g}": float(np.quantile(values, quantile)) for quantile in QUANTILES}
+    return {"mean": float(values.mean()), "std": float(values.std()), **quantiles}
+
+
+def describe(values: Mapping[str, float]) -> str:
+    """Return the result of `spread` as text."""
+    return (
+        f"mean {values['mean']:.4g}, std {values['std']:.4g}, median {values['0.5']:.4g}, 90 % {values['0.9']:.4g}, "
+        f"99 % {values['0.99']:.4g}, largest {values['1']:.4g}"
+    )
+
+
+def digest(data: OfflineDataset) -> str:
+    """Return a short digest of recorded data as an agent sees them, by which a run finds the model of its data."""
+    return hashlib.sha256(data.identity.encode()).hexdigest()[:16]
+
+
+def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel], names: list[str],
+                device: torch.device, seed: int, settings: Mapping[str, Any]) -> DynamicsModel:  # fmt: skip
+    """Build an untrained model for recorded data, and decide how imagined episodes terminate.
+
+    Args:
+        data: the recorded data.
+        model_class: the class.
+        names: names by which a termination rule may be known: of the environment and of the data.
+        device: the device.
+        seed: seed of the initial weights.
+        settings: arguments of the class.
+
+    Raises:
+        UserError: observations are no vectors, or no termination rule is known where one is wanted.
+    """
+    rows = data.rows
+    if rows.observations.ndim != 2 or rows.observations.dtype != np.float32:
+        raise UserError(
+            f"{data.name}: observations of shape {rows.observations.shape[1:]} ({rows.observations.dtype}); a model "
+            f"needs vectors; choose other data, or an algorithm without a model"
+        )
+    shape = rows.observations.shape[1:]
+    known = next((name for name in names if name and find_rule(name, shape) is not None), "")
+    termination = settings.get("termination", AUTO)
+    if termination == AUTO:
+        termination = KNOWN if known else LEARNED if rows.terminations.any() else NEVER
+    model = model_class(
+        shape[0], rows.actions.shape[1], **{**settings, "termination": termination, "device": device, "seed": seed}
+    )
+    if termination == KNOWN:
+        model.set_rule(known or next(filter(None, names), ""))
+    model.action_range = data.action_range
+    model.facts = {
+        "name": data.name,
+        "digest": digest(data),
+        "identity": data.identity,
+        "rule": known if termination == KNOWN else "",
+    }
+    return model
+
+
+def save_model(model: DynamicsModel, file: Path, fit: ModelFit | None = None) -> None:
+    """Write a model to a file, with the state of its training if that is not over.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    bounds = model.action_range
+    content = {
+        "kind": "model",
+        "format": FORMAT,
+        "class": specification(model),
+        "weights": {name: value.cpu() for name, value in model.state_dict().items()},
+        "action_range": None if bounds is None else [np.asarray(bound, np.float64).tolist() for bound in bounds],
+        "facts": model.facts,
+        "training": None if fit is None else fit.state_dict(),
+    }
+    write_tensors(file, content)
+
+
+def load_model(file: str | Path, device: str | torch.device = "cpu") -> DynamicsModel:
+    """Read a trained model, which `offpcc train-model` wrote.
+
+    ``step(observations, actions, generator)`` of the result predicts next observations, rewards and terminations.
+
+    Args:
+        file: the file.
+        device: device of the networks.
+
+    Raises:
+        UserError: the file is missing or damaged, or its training is not over.
+    """
+    content = read_model(as_path(file, "file", is_file=True))
+    if content["training"] is not None:
+        raise UserError(f"the training of {file} is not over; finish it with offpcc train-model --resume")
+    return model_of(content, file, device)
+
+
+def read_model(file: Path) -> dict[str, Any]:
+    """Return the content of a model's file.
+
+    Raises:
+        FileError: the file is missing, damaged, or not a model's.
+    """
+    content = read_tensors(file, "model", FORMAT, needs_seal=True)
+    if not isinstance(content.get("class"), dict) or not isinstance(content.get("facts"), dict):
+        raise FileError(f"{file} does not hold what a model does", "put it back from a copy")
+    return content
+
+
+def model_of(content: Mapping[str, Any], file: str | Path, device: str | torch.device) -> DynamicsModel:
+    """Return the model that a file's content describes.
+
+    Raises:
+        FileError: the weights do not fit.
+    """
+    model: DynamicsModel = from_specification(content["class"], device=device)
+    try:
+        model.load_state_dict(content["weights"])
+    except (RuntimeError, KeyError, TypeError) as error:
+        raise FileError(f"{file} does not hold what a model does", "put it back from a copy") from error
+    model.facts = content["facts"]
+    bounds = content["action_range"]
+    model.action_range = None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
+    if model.facts.get("rule"):
+        model.set_rule(model.facts["rule"])
+    return model

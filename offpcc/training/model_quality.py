@@ -1,0 +1,167 @@
+"""`model_quality`: how well a model predicts recorded data, and whether its uncertainty tells where it errs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from offpcc.algorithms.dynamics import DynamicsModel, Uncertainty
+from offpcc.data.buffers.storage import TransitionTable
+from offpcc.data.datasets.columns import Array
+from offpcc.training.dynamics import Transitions, as_tensor, describe, spread
+from offpcc.utils.errors import UserError
+
+MOST_ROWS = 20_000  # transitions that are compared; evenly spread if there are more
+HORIZONS = (1, 2, 5, 10, 20, 50)
+MOST_ROLLOUTS = 500
+ROWS_AT_ONCE = 1024
+
+
+class SearchRange(NamedTuple):
+    """Between which numbers to search for a pessimism's setting, by the uncertainty over the data."""
+
+    threshold: tuple[float, float]  # mean and maximum of the uncertainty
+    coefficient: tuple[float, float]  # up to the one that takes the largest reward from the most uncertain transition
+
+
+class Quality(NamedTuple):
+    """How well a model predicts data of M transitions."""
+
+    error: Array  # (O + 1,), root mean squared error of one step, of each number of an observation and of the reward
+    std: Array  # (O + 1,), standard deviation of these numbers over the data
+    horizons: dict[int, float]  # steps ahead: root mean squared error of observations, in standard deviations
+    within: tuple[
+        float, float
+    ]  # share of true changes within 1 and 2 predicted standard deviations; normal: 0.68, 0.95
+    rank_correlation: dict[str, float]  # of each uncertainty with the length of the error, by Spearman
+    uncertainty: Uncertainty  # (M,) each
+    ranges: dict[str, SearchRange]
+    outside: Array  # (O,), share of observations outside the range of the model's data, for each number
+    unsure: float  # share of transitions that are less certain than all of the model's data
+
+
+def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
+    """Compare the predictions of a model with recorded data.
+
+    Args:
+        model: the model.
+        rows: the data, seen and scaled as those of the model.
+
+    Raises:
+        UserError: observations or actions have another size than the model's.
+    """
+    sizes = rows.observations.shape[1:], rows.actions.shape[1:]
+    if sizes != ((model.observation_dim,), (model.action_dim,)):
+        raise UserError(
+            f"the data have observations of shape {sizes[0]} and actions of shape {sizes[1]}, but the model reads "
+            f"({model.observation_dim},) and ({model.action_dim},); give data of the same environment"
+        )
+    data = Transitions(rows, model.history)
+    indices = np.unique(np.linspace(0, len(data) - 1, min(MOST_ROWS, len(data))).astype(np.int64))
+    errors, ratios, found = [], [], []
+    for start in range(0, len(indices), ROWS_AT_ONCE):
+        parts = data[indices[start : start + ROWS_AT_ONCE]]
+        observations, actions, following, rewards, _ = (as_tensor(part, model) for part in parts)
+        step = model.imagine(observations, actions, None)
+        found.append(step.uncertainty)
+        predicted = torch.cat([step.next_observations, step.rewards[:, None]], 1)
+        errors.append((predicted - torch.cat([following, rewards], 1)).cpu().numpy())
+        x = model.inputs(observations, actions)
+        with torch.no_grad():
+            each = model.predict(x.expand(len(model.elites), *x.shape), model.elites)
+        target = model.targets(observations[:, -1], following, rewards)
+        deviations = (target - each.mean).abs() / (0.5 * each.log_variance).exp()
+        ratios.append(deviations[..., model.target_std > 0].transpose(0, 1).cpu().numpy())
+    error, ratio = np.concatenate(errors).astype(np.float64), np.concatenate(ratios)
+    uncertainty = Uncertainty(*(torch.cat(parts).double().cpu().numpy() for parts in zip(*found, strict=True)))
+    current = rows.observations[data.starts[indices]].astype(np.float64)
+    truth = np.concatenate([current, rows.rewards[data.starts[indices]]], 1)
+    scale = np.where(model.target_std.cpu().numpy() > 0, model.target_std.cpu().numpy(), 1.0)
+    length = np.linalg.norm((error / scale)[:, :-1], axis=1)
+    largest = model.facts["uncertainty"]
+    margin = model.margin * model.input_std[: model.observation_dim].cpu().numpy()
+    low, high = model.low.cpu().numpy() + margin, model.high.cpu().numpy() - margin
+    tolerance = 1e-5 * np.maximum(np.abs(low), np.abs(high))  # of float32
+    return Quality(
+        error=np.sqrt(np.square(error).mean(0)),
+        std=truth.std(0),
+        horizons=horizons(model, rows, current.std(0)),
+        within=(float((ratio < 1.0).mean()), float((ratio < 2.0).mean())),
+        rank_correlation={name: spearman(values, length) for name, values in uncertainty._asdict().items()},
+        uncertainty=uncertainty,
+        ranges={name: search_range(values, model.facts["largest_reward"]) for name, values in
+                uncertainty._asdict().items()},
+        outside=((current < low - tolerance) | (current > high + tolerance)).mean(0),
+        unsure=float((uncertainty.epistemic > largest["epistemic"]["1"] * (1.0 + 1e-5)).mean()),
+    )  # fmt: skip
+
+
+def search_range(uncertainty: Array, largest_reward: float) -> SearchRange:
+    """Return the ranges of a threshold and of a penalty's coefficient for an uncertainty over the data."""
+    most = float(uncertainty.max())
+    return SearchRange((float(uncertainty.mean()), most), (0.0, max(largest_reward, 0.0) / most if most else 0.0))
+
+
+def spearman(a: Array, b: Array) -> float:
+    """Return Spearman's rank correlation of two arrays (M,) without ties."""
+    ranks = [np.argsort(np.argsort(values, kind="stable"), kind="stable") for values in (a, b)]
+    if len(a) < 2 or np.ptp(a) == 0.0 or np.ptp(b) == 0.0:
+        return float("nan")
+    return float(np.asarray(np.corrcoef(ranks))[0, 1])
+
+
+def horizons(model: DynamicsModel, rows: TransitionTable, std: Array) -> dict[int, float]:
+    """Return the error of predictions k steps ahead by the recorded actions, in standard deviations of the data.
+
+    The model's mean is its next input. Starts are evenly spread over the parts of episodes that are long enough.
+    """
+    errors: dict[int, float] = {}
+    scale = np.where(std > 0, std, 1.0)
+    data = Transitions(rows, model.history)
+    last = np.repeat(rows.stops - 1, rows.stops - rows.starts)  # row of the last observation of each row's episode
+    for steps in HORIZONS:
+        is_long = last[data.starts] - data.starts >= steps
+        possible = np.flatnonzero(is_long)
+        if not len(possible):
+            break
+        indices = possible[np.unique(np.linspace(0, len(possible) - 1, min(MOST_ROLLOUTS, len(possible))).astype(int))]
+        observations, actions = (as_tensor(part, model) for part in data[indices][:2])
+        at = data.starts[indices]
+        for step in range(steps):
+            if step:
+                following = as_tensor(rows.actions[at + step], model)[:, None]
+                actions = torch.cat([actions[:, 1:], following], 1)
+            seen = model.imagine(observations, actions, None).next_observations
+            observations = torch.cat([observations[:, 1:], seen[:, None]], 1)
+        error = (observations[:, -1].cpu().numpy() - rows.observations[at + steps]) / scale
+        errors[steps] = float(np.sqrt(np.square(error.astype(np.float64)).mean()))
+    return errors
+
+
+def lines(quality: Quality, model: DynamicsModel) -> list[str]:
+    """Return the quality as text, a line for each finding."""
+    names = [*(f"observation {number}" for number in range(model.observation_dim)), "reward"]
+    told = [f"one step ahead, root mean squared error (in standard deviations of the data), {len(names) - 1} numbers:"]
+    for name, error, std in zip(names, quality.error, quality.std, strict=True):
+        told.append(f"  {name:16} {error:.4g}" + (f" ({error / std:.2%})" if std > 0 else " (it never changes)"))
+    ahead = ", ".join(f"{steps}: {error:.3g}" for steps, error in quality.horizons.items())
+    told.append(f"steps ahead, error in standard deviations: {ahead}")
+    told.append(
+        f"calibration: {quality.within[0]:.0%} of true values are within 1 predicted standard deviation, "
+        f"{quality.within[1]:.0%} within 2 (68% and 95% if the predictions are right)"
+    )
+    for name, values in quality.uncertainty._asdict().items():
+        low, high = quality.ranges[name].threshold
+        told.append(
+            f"{name} uncertainty: {describe(spread(values))}; rank correlation with the error "
+            f"{quality.rank_correlation[name]:.2f}; search a threshold between {low:.4g} and {high:.4g}, a coefficient "
+            f"between 0 and {quality.ranges[name].coefficient[1]:.4g}"
+        )
+    parts = [f"{name} ({share:.1%})" for name, share in zip(names, quality.outside, strict=False) if share > 0]
+    told.append(
+        f"outside the range of the model's data: {', '.join(parts) if parts else 'nothing'}; less certain than all of "
+        f"the model's data: {quality.unsure:.1%} of the transitions"
+    )
+    return told

@@ -1,0 +1,385 @@
+"""Learned models of an environment: losses, training, files, and the commands `train-model` and `check --model`."""
+
+import math
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import offpcc
+from offpcc.algorithms.dynamics import DynamicsModel
+from offpcc.cli.toy_model import ToyModel, noise_of
+from offpcc.data import Dataset
+from offpcc.data.offline import read
+from offpcc.envs.termination import find_rule
+from offpcc.launch import main
+from offpcc.networks.dynamics import GaussianEnsemble
+from offpcc.training.dynamics import (
+    ModelFit,
+    ModelTraining,
+    Transitions,
+    build_model,
+    load_model,
+    model_of,
+    read_model,
+    save_model,
+)
+from offpcc.training.model_quality import model_quality, spearman
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
+
+CPU = torch.device("cpu")
+
+
+def linear_data(num_episodes=20, length=50, noise=0.1, seed=0, terminates_at=None, constant=False):
+    """Episodes of x' = 0.9 x + 0.3 u + noise, with reward -x'^2."""
+    draw, episodes = np.random.default_rng(seed), []
+    for _ in range(num_episodes):
+        x = [draw.normal(size=2)]
+        actions, rewards, terminated = [], [], False
+        for _ in range(length):
+            u = draw.uniform(-1, 1, 2)
+            x.append(0.9 * x[-1] + 0.3 * u + noise * draw.normal(size=2))
+            actions.append(u)
+            rewards.append(-(x[-1][0] ** 2))
+            if terminates_at is not None and x[-1][0] > terminates_at:
+                terminated = True
+                break
+        observations = np.asarray(x, np.float32)
+        if constant:
+            observations = np.concatenate([observations, np.full((len(observations), 1), 7.0, np.float32)], 1)
+        episodes.append({
+            "observations": observations,
+            "actions": np.asarray(actions, np.float32),
+            "rewards": np.asarray(rewards, np.float32),
+            "terminated": terminated,
+        })  # fmt: skip
+    return read(Dataset.from_episodes(episodes, action_range=(-1.0, 1.0)))
+
+
+def small(data, training=None, names=(), seed=0, **settings):
+    settings = {"hidden_dims": (32, 32), "num_members": 3, "num_elites": 2, **settings}
+    model = build_model(data, DynamicsModel, list(names), CPU, 0, settings)
+    return ModelFit(model, data.rows, ModelTraining(**{"max_epochs": 3, **(training or {})}), seed)
+
+
+def trained(fit):
+    while not fit.is_over:
+        fit.run_epoch()
+    fit.finish()
+    return fit.model
+
+
+def test_the_loss_is_the_gaussians_negative_log_likelihood():
+    torch.manual_seed(0)
+    net = GaussianEnsemble(3, 4, 2, (8,)).double()
+    x, y = torch.randn(3, 5, 4).double(), torch.randn(3, 5, 2).double()
+    predicted = net(x)
+    normal = torch.distributions.Normal(predicted.mean, (0.5 * predicted.log_variance).exp())
+    likelihood = -2 * normal.log_prob(y) - math.log(2 * math.pi)
+    bounds = 0.01 * (net.high.sum() - net.low.sum())
+    torch.testing.assert_close(net.loss(predicted, y), likelihood.mean((1, 2)).sum() + bounds)
+
+
+def test_the_log_variance_stays_within_its_bounds():
+    net = GaussianEnsemble(2, 1, 1, (4,))
+    with torch.no_grad():
+        net.net[-1].bias[..., 1] = torch.tensor([[1e3], [-1e3]])
+    log_variance = net(torch.zeros(2, 1, 1)).log_variance
+    assert log_variance[0].item() == pytest.approx(0.5, abs=1e-3)
+    assert log_variance[1].item() == pytest.approx(-10.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_members_are_chosen_by_their_weights(layer_norm):
+    net = GaussianEnsemble(4, 3, 2, (8, 8), layer_norm=layer_norm, num_logits=1)
+    x = torch.randn(4, 6, 3)
+    whole, part = net(x), net(x[[2, 0]], torch.tensor([2, 0]))
+    for one, other in zip(whole, part, strict=True):
+        torch.testing.assert_close(one[[2, 0]], other)
+
+
+def test_a_history_starts_with_its_episode():
+    data = linear_data(num_episodes=2, length=4)
+    transitions = Transitions(data.rows, history=3)
+    observations, actions, following, *_ = transitions[np.arange(8)]
+    rows = data.rows
+    np.testing.assert_array_equal(observations[4], rows.observations[[5, 5, 5]])  # the second episode's first step
+    np.testing.assert_array_equal(actions[4, :2], np.zeros((2, 2)))
+    np.testing.assert_array_equal(observations[5], rows.observations[[5, 5, 6]])
+    np.testing.assert_array_equal(actions[5], [[0, 0], rows.actions[5], rows.actions[6]])
+    np.testing.assert_array_equal(observations[7], rows.observations[[6, 7, 8]])
+    np.testing.assert_array_equal(following[7], rows.observations[9])
+
+
+def test_statistics_are_those_of_the_data():
+    data = linear_data(constant=True)
+    fit = small(data)
+    rows, at = data.rows, np.flatnonzero(data.rows.is_start)
+    x = np.concatenate([rows.observations[at], rows.actions[at]], 1).astype(np.float64)
+    y = np.concatenate([rows.observations[at + 1] - rows.observations[at], rows.rewards[at]], 1).astype(np.float64)
+    np.testing.assert_allclose(fit.model.input_mean, x.mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(fit.model.input_std[:2], x.std(0)[:2], rtol=1e-5)
+    np.testing.assert_allclose(fit.model.target_std, y.std(0), rtol=1e-4, atol=1e-7)
+    assert fit.model.input_std[2] == 1.0
+    assert fit.model.target_std[2] == 0.0
+
+
+def test_a_column_that_never_changes_stays_as_it_is():
+    fit = small(linear_data(constant=True))
+    model = trained(fit)
+    step = model.step(np.array([[0.5, 0.5, 7.0]]), np.zeros((1, 2)), 0)
+    assert step.next_observations[0, 2] == 7.0
+
+
+def test_a_linear_system_and_its_noise_are_learned():
+    data = linear_data(num_episodes=60)
+    model = trained(small(data, {"max_epochs": 40, "lr": 3e-3, "patience": 40}))
+    x, u = np.array([[1.0, -0.5], [0.0, 0.8]], np.float32), np.array([[0.5, 0.5], [-1.0, 0.0]], np.float32)
+    step = model.step(x, u)
+    np.testing.assert_allclose(step.next_observations, 0.9 * x + 0.3 * u, atol=0.06)
+    many = model.step(np.repeat(x[:1], 4000, 0), np.repeat(u[:1], 4000, 0), 1)
+    np.testing.assert_allclose(many.next_observations.std(0), 0.1, rtol=0.25)
+    quality = model_quality(model, data.rows)
+    assert quality.error[:2] == pytest.approx([0.1, 0.1], rel=0.15)
+    assert quality.within[0] == pytest.approx(0.68, abs=0.08)
+    assert quality.within[1] == pytest.approx(0.95, abs=0.05)
+
+
+def test_the_least_errors_on_the_holdout_are_kept():
+    fit = small(linear_data(), {"max_epochs": 6, "lr": 0.03})
+    seen = [fit.errors()]
+    while not fit.is_over:
+        fit.run_epoch()
+        seen.append(fit.errors())
+    fit.finish()
+    np.testing.assert_allclose(fit.errors(), fit.best, rtol=1e-5)
+    assert (fit.best <= np.min(seen, 0) / 0.99 + 1e-12).all()
+    assert set(fit.model.elites.tolist()) == set(np.argsort(fit.best)[:2].tolist())
+
+
+def test_training_stops_when_no_member_improves():
+    fit = small(linear_data(), {"max_epochs": None, "patience": 2, "improvement": 0.9})
+    while not fit.is_over:
+        fit.run_epoch()
+    assert [one.patience for one in fit.progress[-2:]] == [1, 2]
+
+
+def test_a_training_resumes_exactly(tmp_path):
+    data, file = linear_data(), tmp_path / "model.pt"
+    whole = small(data)
+    trained(whole)
+    first = small(data)
+    first.run_epoch()
+    save_model(first.model, file, first)
+    with pytest.raises(UserError, match="is not over"):
+        load_model(file)
+    content = read_model(file)
+    second = ModelFit(model_of(content, file, CPU), data.rows, whole.settings, content["training"]["seed"])
+    second.load_state_dict(content["training"])
+    trained(second)
+    save_model(whole.model, tmp_path / "whole.pt")
+    save_model(second.model, tmp_path / "second.pt")
+    assert (tmp_path / "whole.pt").read_bytes() == (tmp_path / "second.pt").read_bytes()
+
+
+def test_a_file_gives_the_same_predictions(tmp_path):
+    model = trained(small(linear_data(), termination="never"))
+    save_model(model, tmp_path / "model.pt")
+    loaded = offpcc.load_model(tmp_path / "model.pt")
+    x, u = np.ones((3, 2)), np.zeros((3, 2))
+    for one, other in zip(model.step(x, u, 4)[:3], loaded.step(x, u, 4)[:3], strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert loaded.facts == model.facts
+
+
+def test_actions_are_in_the_units_of_the_recording():
+    model = trained(small(linear_data()))
+    x, u = np.ones((1, 2), np.float32), np.array([[0.5, -0.5]], np.float32)
+    plain = model.step(x, u).next_observations
+    model.action_range = (np.array([-2.0, -2.0]), np.array([2.0, 2.0]))
+    np.testing.assert_allclose(model.step(x, 2 * u).next_observations, plain, rtol=1e-6)
+
+
+def test_imagined_observations_stay_within_the_range_of_the_data():
+    data = linear_data()
+    model = trained(small(data, margin=0.0))
+    step = model.step(np.full((1, 2), 100.0), np.ones((1, 2)))
+    assert step.bounded[0]
+    np.testing.assert_allclose(step.next_observations[0], data.rows.observations.max(0), rtol=1e-6)
+    assert not model.step(np.zeros((1, 2)), np.zeros((1, 2))).bounded[0]
+
+
+def test_terminations_are_learned_where_no_rule_is_known():
+    data = linear_data(num_episodes=200, noise=0.3, terminates_at=1.2)
+    model = trained(small(data, {"max_epochs": 30, "lr": 3e-3, "patience": 30}, termination="auto"))
+    assert model.termination == "learned"
+    step = model.step(np.array([[1.4, 0.0], [-1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 0.0]]))
+    assert step.terminations.tolist() == [True, False]
+    assert model.facts["termination_recall"] > 0.7
+
+
+def test_the_termination_rule_of_a_known_task_is_taken():
+    data = linear_data(terminates_at=2.0)
+    model = small(data, names=["halfcheetah-medium-v2"]).model
+    assert (model.termination, model.rule.text) == ("known", "it never ends")
+    assert small(linear_data()).model.termination == "never"
+    with pytest.raises(UserError, match="no termination rule is known for these data"):
+        small(data, termination="known")
+
+
+@pytest.mark.parametrize("name", ["Hopper-v5", "Walker2d-v5", "InvertedPendulum-v5"])
+def test_a_rule_is_that_of_gymnasium(name):
+    env = gymnasium.make(name)
+    rule = find_rule(name, env.observation_space.shape)
+    env.action_space.seed(0)
+    seen = []
+    for episode in range(20):
+        env.reset(seed=episode)
+        done = False
+        while not done:
+            observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            assert rule.terminates(observation[None])[0] == terminated
+            seen.append(terminated)
+            done = terminated or truncated
+    assert any(seen)
+    assert not all(seen)
+
+
+def test_rank_correlation():
+    draw = np.random.default_rng(0)
+    a, b = draw.normal(size=(2, 50))
+    ranks = [np.array([(values < value).sum() for value in values]) for values in (a, a + b)]
+    assert spearman(a, a + b) == pytest.approx(np.corrcoef(ranks)[0, 1])
+    assert spearman(a, np.exp(a)) == pytest.approx(1.0)
+
+
+def test_data_outside_of_the_models_are_counted():
+    data = linear_data()
+    model = trained(small(data))
+    assert model_quality(model, data.rows).outside.tolist() == [0.0, 0.0]
+    other = linear_data(noise=1.0, seed=1)
+    quality = model_quality(model, other.rows)
+    low, high = data.rows.observations.min(0), data.rows.observations.max(0)
+    seen = other.rows.observations[other.rows.is_start]
+    np.testing.assert_allclose(quality.outside, ((seen < low) | (seen > high)).mean(0), atol=0.01)
+    assert quality.unsure > 0.01
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_elites": 9}, "num_elites is 9, but num_members is 3; lower num_elites"),
+        ({"activation": "tanh"}, "it has to be one of relu, silu, leaky_relu"),
+        ({"history": 0}, "it has to be a whole number, 1 or more"),
+        ({"termination": "learned"}, 'no recorded step terminates; choose "never"'),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        small(linear_data(), **settings)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    model = small(linear_data()).model
+    with pytest.raises(UserError, match=r"observations of shape \(2,\) do not fit the model; give \(B, 2\)"):
+        model.step(np.zeros(2), np.zeros((1, 2)))
+    with pytest.raises(UserError, match="give data of the same environment"):
+        model_quality(model, linear_data(constant=True).rows)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    file = tmp_path_factory.mktemp("data") / "random.hdf5"
+    assert main(["collect", "--env", "pendulum-v0", "--actor", "random", "--steps", "600", "--out", str(file)]) == 0
+    return str(file)
+
+
+def test_a_model_is_trained_and_checked_by_commands(recording, tmp_path, capsys):
+    file = tmp_path / "new" / "model.pt"
+    words = ["train-model", "--dataset", recording, "--out", str(file), "--gin", "DynamicsModel.hidden_dims=(16,)"]
+    assert main([*words, "ModelTraining.max_epochs=2"]) == 0
+    printed = capsys.readouterr().out
+    assert "imagined episodes end: the known rule of pendulum-v0: it never ends" in printed
+    assert "epoch 2: loss" in printed
+    assert main([*words, "--resume"]) == 0
+    assert "is finished, after 2 epochs" in capsys.readouterr().out
+    assert main(words) == 2
+    assert "exists; name another file, or give --resume" in capsys.readouterr().err
+    assert main(["check", "--model", str(file), "--dataset", recording]) == 0
+    printed = capsys.readouterr().out
+    assert "steps ahead, error in standard deviations: 1: " in printed
+    assert "rank correlation with the error" in printed
+    assert (
+        main(["train_model", "--dataset", recording, "--out", str(file), "--resume", "--dataset_fraction", "0.5"]) == 2
+    )
+    assert "is a model of random (600 transitions" in capsys.readouterr().err
+
+
+def test_a_training_continues_only_with_its_settings(recording, tmp_path, capsys, monkeypatch):
+    file = tmp_path / "model.pt"
+    words = ["train-model", "--dataset", recording, "--out", str(file), "--gin", "ModelTraining.max_epochs=2"]
+    small_nets = "DynamicsModel.hidden_dims=(16, 16)"
+    with monkeypatch.context() as patched:
+        epoch = ModelFit.run_epoch
+
+        def stopping(fit):
+            if fit.epoch == 1:
+                raise signals.Interrupted(2)
+            return epoch(fit)
+
+        patched.setattr(ModelFit, "run_epoch", stopping)
+        assert main([*words, small_nets]) == 130
+    assert "keeps 1 epochs; run the same command with --resume" in capsys.readouterr().err
+    assert main([*words, "--resume"]) == 2
+    assert "DynamicsModel.hidden_dims is [200, 200, 200, 200], but" in capsys.readouterr().err
+    assert main([*words, small_nets, "--resume", "--seed", "3"]) == 2
+    assert "--seed is 3, but" in capsys.readouterr().err
+    assert main([*words, small_nets, "--resume"]) == 0
+    words[4] = str(tmp_path / "other.pt")
+    assert main([*words, small_nets]) == 0
+    assert file.read_bytes() == (tmp_path / "other.pt").read_bytes()
+
+
+def test_words_that_make_no_sense_are_refused(recording, tmp_path, capsys):
+    actor = tmp_path / "noise.pt"
+    actor.write_bytes(b"noise")
+    for words, message in {
+        ("check", "--model", str(actor)): "name them with --dataset",
+        ("check", "--model", str(actor), "--dataset", recording): "noise.pt",
+        ("check", "--model", str(actor), "--dataset", recording, "--steps", "3"): "has no effect with --model",
+        ("train-model", "--dataset", recording, "--out", str(tmp_path)): "exists",
+        ("toy-model", "--out", "toy.txt"): "does not end in .gif or .mp4",
+        ("toy-model", "--out", "toy.gif", "--members", "0"): "from 1 to 1000",
+    }.items():
+        assert main(list(words)) == 2, words
+        assert message in capsys.readouterr().err
+
+
+def test_the_toy_model_is_drawn(tmp_path):
+    for name in ("toy.gif", "toy.mp4"):
+        assert main(["toy-model", "--out", str(tmp_path / name), "--updates", "100", "--members", "2"]) == 0
+        assert (tmp_path / name).stat().st_size > 1000
+    assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.learning
+def test_the_toy_model_sees_the_noise_and_the_gap():
+    model = ToyModel()
+    for _ in range(5_000):
+        model.update()
+    seen, gap = model.predict(model.x), model.predict(np.linspace(-1.5, 1.5, 100))
+    assert gap.epistemic.mean() > 3 * seen.epistemic.mean()
+    assert spearman(seen.std.mean(0), noise_of(model.x)) > 0.8
+
+
+@pytest.mark.learning
+def test_hidden_velocities_need_a_history(tmp_path):
+    file = tmp_path / "hidden.hdf5"
+    assert main(["collect", "--env", "pendulum-p-v0", "--actor", "random", "--steps", "10000", "--out", str(file)]) == 0
+    data, errors = read(str(file)), {}
+    for history in (1, 4):
+        fit = small(data, {"max_epochs": 20}, hidden_dims=(64, 64), history=history)
+        errors[history] = model_quality(trained(fit), data.rows).error[:2].max()
+    assert errors[1] > 3 * errors[4]
