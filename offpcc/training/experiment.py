@@ -482,7 +482,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         data = data.for_agent(algorithm)
         notices = [notice.text for notice in data.notices]
         for text in [*notices, *filter(None, [data.scale_warning() if algorithm.has_critics else ""])]:
-            warn_of_data(f"{data.name}: {text}", stacklevel=4)
+            warn_of_data(f"{data.name}: {text}", stacklevel=5)
         buffer = build_buffer(algorithm, observations, actions, {"num_envs": 1, **given}, spec.parts.buffer_class)
         _learn_from(data, algorithm, buffer)
     else:
@@ -596,7 +596,7 @@ def build_buffer(
             )
         buffer.gives_next_actions = True
     if warning := check_context_length(algorithm, buffer):
-        warn_of_data(warning, stacklevel=5)
+        warn_of_data(warning, stacklevel=6)
     return buffer
 
 
