@@ -568,7 +568,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         data = data.for_agent(algorithm)
         notices = [notice.text for notice in data.notices]
         for text in [*notices, *filter(None, [data.scale_warning() if algorithm.has_critics else ""])]:
-            warn_of_data(f"{data.name}: {text}", stacklevel=4)
+            warn_of_data(f"{data.name}: {text}", stacklevel=5)
         sizes = {"num_envs": 1, "frame_stack": 1, **given}
         buffer = build_buffer(algorithm, observations, actions, sizes, spec.parts.buffer_class)
         _learn_from(data, algorithm, buffer)
@@ -715,7 +715,7 @@ def build_buffer(
                 )
             setattr(buffer, setting, value)
     if warning := check_context_length(algorithm, buffer):
-        warn_of_data(warning, stacklevel=5)
+        warn_of_data(warning, stacklevel=6)
     return buffer
 
 

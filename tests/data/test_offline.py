@@ -267,7 +267,8 @@ def test_scales_that_differ_by_more_than_ten_are_told_where_they_stay(ratio, is_
     if is_told:
         assert "observation 1 spreads by 7.78, but observation 0 by 0.707 only" in told
         assert '--gin "BC.normalize_observations=True"' in told
-        assert any(in_python(told) in str(warning.message) for warning in recwarn.list)
+        (warned,) = [warning for warning in recwarn.list if in_python(told) in str(warning.message)]
+        assert warned.filename == __file__, "the line that calls build"
         assert any(told in line for line in raw.recording.lines())
     for algo in ("bc", "sac"):
         learner = build(None, algo, dataset=data, algorithm=TINY)

@@ -39,7 +39,7 @@ OTHER_FILES = {  # starts of files that users often have in place of a data file
     b"<": "a web page; the address that it was saved from does not give the file itself",
 }
 CONVERT = (
-    "fetch it again if it is damaged. Read another format, such as CSV, in Python: "
+    "was it written to its end? Read another format, such as CSV, in Python: "
     'offpcc.Dataset.from_arrays(...).save("data.hdf5") writes what offpcc reads'
 )
 
