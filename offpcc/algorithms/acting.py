@@ -192,6 +192,8 @@ class Acting(Construction):
         for part in self.stateful_parts().values():
             if isinstance(part, Optimizer):
                 part.restart(keep_moments)
+        for name in self.first_updates:  # optimizers count from 0 again, but learning has begun
+            setattr(self, name, 0)
 
     # Saving -------------------------------------------------------------------------------------------------
 

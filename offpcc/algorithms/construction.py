@@ -155,6 +155,7 @@ class Construction:
     # needs no check, unless an encoder or a normalisation, which may clamp such values, reads the observations.
     loss_covers_batch: ClassVar[bool] = False
     has_target_actor: ClassVar[bool] = False
+    first_updates: ClassVar[tuple[str, ...]] = ()  # attributes: numbers of updates at the start of learning
     reads_next_actions = False  # whether updates need `Batch.next_actions`
     reads_returns = False  # whether updates need `Batch.returns_to_go`
     # `offpcc.algorithms.fused` sets the class of the fused update, and the methods that it replaces.

@@ -60,6 +60,7 @@ class CQL(SAC):
 
     stat_names = (*SAC.stat_names, "gap", "multiplier")
     normalizes_recorded = True
+    first_updates = ("bc_steps",)
 
     def __init__(
         self,
@@ -93,11 +94,6 @@ class CQL(SAC):
             f'{num_updates:,.0f} updates; lower it, for example by --gin "{type(self).__name__}.bc_steps='
             f'{num_updates // 10:.0f}", or raise train.num_epochs'
         )
-
-    def begin_online(self, keep_moments: bool = True) -> None:
-        """See `ActorCritic`. There is no second phase of imitation, though updates are counted from 0 again."""
-        super().begin_online(keep_moments)
-        self.bc_steps = 0
 
     def update_critics(self, h: Summaries, batch: Batch) -> Stats:
         """Make one step of the critics and one of the multiplier."""

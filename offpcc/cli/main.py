@@ -117,7 +117,7 @@ def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
         near = difflib.get_close_matches(unknown[0].split("=")[0], known, 1)
         advice = f"did you mean {near[0]}?" if near else f"see `offpcc {given[0]} --help`"
         raise UserError(f"`offpcc {given[0]}` does not take {unknown[0]}; {advice}")
-    if given[0] == "train" and not (options.algo or options.start_from):
+    if given[0] == "train" and options.algo is None and options.start_from is None:
         raise UserError("missing: --algo; see `offpcc train --help`")
     return given[0], vars(options)
 

@@ -287,6 +287,12 @@ OTHER_CELL = (
     "a/Recurrent.cell='lstm'",
 )
 
+
+def test_imitation_at_the_start_does_not_begin_again(pendulum_file):
+    built = quietly(learner("cql", pendulum_file, "CQL.bc_steps=5"))
+    assert built.algorithm.bc_steps == 0 and built.algorithm.critic_optimizer.num_updates == 21
+
+
 # Another algorithm ----------------------------------------------------------------------------------------------------
 
 
