@@ -18,10 +18,9 @@ Differs from the authors' code:
 - One update steps critics, multiplier, actor and temperature in this order, as in SAC. In the authors' code the
   temperature is first, and the actor's loss uses the critics from before their step.
 - Target critics start as copies of the critics. Initial weights are PyTorch's, without small last layers.
-- The lower bound of the policy's log standard deviation is -20, not -5.
+- The policy's log standard deviation is at least -20, not -5. By default, observations of a dataset are normalised.
 - Log-probabilities have no 1e-6 in their logarithm, and imitation does not bound the mean to +/- 9.
-- `max_q_backup` uses the best of `num_samples` next actions, not always of 10.
-- Imitation lasts one update longer. By default, observations of a dataset are normalised.
+- `max_q_backup` uses the best of `num_samples` next actions, not always of 10. Imitation lasts one update longer.
 """
 
 from __future__ import annotations

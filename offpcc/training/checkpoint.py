@@ -182,7 +182,8 @@ def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
             f"the same observations and actions"
         )
     experiment.buffer.load({**saved, "recorded": here}, 0, lambda number, chunk: None)
-    take_over(experiment.algorithm, checkpoint["algorithm"], source)
+    shifts = "normalize_observations = 'scale'" not in checkpoint["config"]
+    take_over(experiment.algorithm, checkpoint["algorithm"], source, shifts)
     experiment.loop.load_state_dict(checkpoint["loop"])
     experiment.loop.stopped = False
     experiment.go_online()

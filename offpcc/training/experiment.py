@@ -627,7 +627,7 @@ def _algorithm_online(
             f"give both the same"
         )
     algorithm.reward_scale *= data.reward_scale
-    check_take_over(algorithm, before.state_dict(), type(before).__name__)
+    check_take_over(algorithm, before)
     return algorithm
 
 

@@ -126,7 +126,7 @@ class OnlinePhase:
         All generators start anew, from the seed of the run: several runs may continue one run, each with its own seed.
         """
         if before is not self.algorithm:
-            take_over(self.algorithm, before.state_dict(), type(before).__name__)
+            take_over(self.algorithm, before.state_dict(), type(before).__name__, shifts_of(before))
         algorithm = self.algorithm
         algorithm.begin_online(self.options.keep_moments)
         if self.options.exploration_noise is not None:
@@ -181,7 +181,12 @@ class Decay(Callback):
             setattr(run.algorithm, name, initial * (1.0 - (1.0 - self.to) * passed))
 
 
-def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str) -> None:
+def shifts_of(algorithm: ActorCritic) -> bool:
+    """Return whether the normalisation of observations, if there is one, subtracts the mean."""
+    return algorithm.normalization is None or algorithm.normalization.shifts
+
+
+def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str, shifts: bool = True) -> None:
     """Load the state of an algorithm, or of another one whose networks are equal in shape.
 
     All networks have to be there. A target network that the other one lacks is a copy of its network. Of the other
@@ -192,30 +197,33 @@ def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str) -> 
         algorithm: the algorithm that takes over.
         state: the other one's `state_dict`.
         source: what it is from, for messages.
+        shifts: whether its normalisation of observations subtracts the mean.
 
     Raises:
         UserError: the networks differ; the message names the first difference.
     """
-    for name, saved in _matched(algorithm, state, source).items():
+    for name, saved in _matched(algorithm, state, source, shifts).items():
         algorithm.stateful_parts()[name].load_state_dict(saved)
 
 
-def check_take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str) -> None:
-    """Raise what `take_over` would raise. It may switch the normalisation of observations on or off."""
-    _matched(algorithm, state, source)
+def check_take_over(algorithm: ActorCritic, before: ActorCritic) -> None:
+    """Raise what `take_over` would raise. It may change the kind of normalisation of observations."""
+    _matched(algorithm, before.state_dict(), type(before).__name__, shifts_of(before))
 
 
-def _matched(algorithm: ActorCritic, state: Mapping[str, Any], source: str) -> dict[str, Any]:
+def _matched(algorithm: ActorCritic, state: Mapping[str, Any], source: str, shifts: bool) -> dict[str, Any]:
     """Return the states of the parts of `algorithm` that fit."""
     name = type(algorithm).__name__
     advice = "choose an algorithm with the same networks, and give it the same sizes, encoder and layer_norm"
-    if (is_normalized := "normalization" in state) is not (algorithm.normalization is not None):
+    wanted: bool | str = "normalization" in state and (shifts or "scale")
+    own: bool | str = algorithm.normalization is not None and (shifts_of(algorithm) or "scale")
+    if wanted != own:
         if not algorithm.may_normalize:
             raise UserError(
-                f"{name} cannot go on from {source}, whose networks read {'' if is_normalized else 'not '}normalised "
-                f"observations; leave normalize_observations out"
+                f"{name} cannot go on from {source}, which learned with normalize_observations = {wanted!r}, but here "
+                f"it is {own!r}; leave it out"
             )
-        algorithm.normalize(is_normalized)
+        algorithm.normalize(wanted)
     networks = {id(network) for network in algorithm.networks()}
     found = {}
     for part_name, part in algorithm.stateful_parts().items():

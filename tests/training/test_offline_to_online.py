@@ -321,6 +321,13 @@ def test_another_algorithm_takes_over_equal_networks(algo, other, pendulum_file)
     assert type(rebuilt) is type(second) and observation.shape[1:] == rebuilt.space_shape
 
 
+def test_the_kind_of_normalisation_is_kept(pendulum_file):
+    given = ("CQL.normalize_observations='scale'", "OfflineToOnline.algorithm='sac'")
+    built = learner("cql", pendulum_file, *given)
+    built.go_online()
+    assert type(built.algorithm) is find_algorithm("sac") and not built.algorithm.normalization.shifts
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_with_another_algorithm(online, launch, tmp_path):
     assert online("rcql", then=())[0] == 0
@@ -345,7 +352,7 @@ def test_a_run_goes_on_with_another_algorithm(online, launch, tmp_path):
         ("td3_bc", "rebrac", (), "ReBRAC cannot go on from TD3BC: critics"),
         ("cql", "rsac", (), "RecurrentSAC cannot go on from CQL"),
         ("rcql", "rsac", OTHER_CELL, "RecurrentSAC cannot go on from RecurrentCQL: actor_encoder"),
-        ("cql", "sac", ("SAC.normalize_observations=False", "CQL.normalize_observations=True"), "normalised"),
+        ("cql", "sac", ("SAC.normalize_observations=False", "CQL.normalize_observations=True"), "but here it is False"),
         ("cql", "sac", ("CQL.n_step=3",), "SAC.n_step is 1, but that of CQL is 3"),
         ("cql", "sack", (), "there is no algorithm 'sack'"),
     ],
