@@ -772,6 +772,12 @@ def test_fql_learns_two_modes_and_by_alpha_leaves_the_worse_one(alpha, least, mo
     assert least <= (policy[..., 0] > 0).float().mean() <= most
 
 
+def test_both_networks_of_fqls_policy_have_the_actors_hidden_layers():
+    agent = FQL(*SPACES, hidden_dims=(6,), actor_layer_norm=True, actor_dropout=0.1)
+    for net in (agent.actor.net, agent.actor.velocity_net):
+        assert [type(layer).__name__ for layer in net] == ["Linear", "LayerNorm", "ReLU", "Dropout", "Linear"]
+
+
 @pytest.mark.parametrize("normalizes", [True, False])
 def test_fql_divides_the_scale_of_q_out_if_it_is_asked_to(normalizes):
     agent = build(FQL, normalize_q_loss=normalizes)

@@ -368,6 +368,7 @@ def test_other_networks_are_refused_in_one_message(algo, other, bindings, words,
     [
         ("offline_to_online/iql", "riql"),
         ("offline_to_online/rebrac", "rebrac"),
+        ("offline_to_online/calql", "rcalql"),
         ("offline_to_online/sac", "cql"),
         ("evidence/offline_to_online/pendulum", "rcql"),
         ("evidence/offline_to_online/pendulum_rebrac", "rrebrac"),

@@ -49,6 +49,7 @@ class MixedBuffer:
         """Let the buffer of recorded data draw its share, with a new generator."""
         self.recorded.batch_size, self.recorded.randomness = self.num_recorded, NumpyGenerator(seed, 2)
         self.recorded.gives_next_actions = self.online.gives_next_actions
+        self.recorded.return_discount = self.online.return_discount
 
     def __len__(self) -> int:
         """Number of items that `sample` can draw; 0 until each part has one."""

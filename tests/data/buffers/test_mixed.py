@@ -17,11 +17,13 @@ BOTH = pytest.mark.parametrize("buffer_class", [ReplayBuffer, RecurrentReplayBuf
 NEW = 10_000.0  # added to the rewards of new experience
 
 
-def mixed(buffer_class=ReplayBuffer, share=0.5, batch_size=8, kind="numbers", lengths=(9, 2), reads_next=False):
+def mixed(
+    buffer_class=ReplayBuffer, share=0.5, batch_size=8, kind="numbers", lengths=(9, 2), reads_next=False, discount=None
+):
     space, rows = recorded_rows(kind)
     parts = [buffer_class(space, ACTIONS, batch_size=batch_size, seed=seed) for seed in (1, 2)]
     parts[0].fill(rows, "five episodes")
-    parts[1].gives_next_actions = reads_next
+    parts[1].gives_next_actions, parts[1].return_discount = reads_next, discount
     buffer = MixedBuffer(*parts, share)
     buffer.begin(3)
     for episode in recorded(*((length, "truncated", 1, kind) for length in lengths)):
@@ -72,6 +74,13 @@ def test_next_actions_come_from_both_parts(buffer_class):
     actions, exists = batch.recorded_next_actions()
     assert actions.shape == batch.actions.shape and exists.shape == batch.rewards.shape
     assert exists[:4].any() and exists[4:].any()
+
+
+@BOTH
+def test_returns_come_from_both_parts(buffer_class):
+    """Also if only the algorithm of the second phase reads them."""
+    _, discounts = mixed(buffer_class, discount=0.9).sample().recorded_returns()
+    assert discounts[:4].any() and discounts[4:].any()
 
 
 def test_it_is_empty_until_both_parts_have_something():
