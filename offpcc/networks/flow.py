@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offpcc.networks.layers import concat_inputs, mlp
+from offpcc.networks.layers import concat_inputs, head
 from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, within
 
 CLIP_ACTION = within(-1.0, 1.0)
@@ -28,8 +28,8 @@ class FlowActor(nn.Module):
     def __init__(self, summary_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
         self.action_dim = action_dim
-        self.net = mlp([summary_dim + action_dim, *hidden_dims, action_dim])
-        self.velocity_net = mlp([summary_dim + action_dim + 1, *hidden_dims, action_dim])
+        self.net = head(summary_dim + action_dim, hidden_dims, action_dim)
+        self.velocity_net = head(summary_dim + action_dim + 1, hidden_dims, action_dim)
 
     def forward(self, summary: Tensor, noise: Tensor) -> Tensor:
         """Return the action of the one-step policy (..., A), not clipped, for `summary` (..., H), `noise` (..., A)."""
