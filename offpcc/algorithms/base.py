@@ -25,8 +25,7 @@ class ActorCritic(Acting, Construction):
 
     Every network reads a summary of the history. Two encoders in a row compute it: the `shared_encoder`, which all
     networks share, and then the network's own `encoder`. The critics' loss trains the shared encoder, or the actor's
-    loss if there are no critics. Either encoder may do nothing. Memoryless, convolutional, recurrent and sharing agents
-    differ only in these encoders.
+    loss if there are no critics. Memoryless, convolutional, recurrent and sharing agents differ only in these encoders.
     """
 
     critic_loss: Callable[[Summaries, Batch], tuple[Tensor, Stats]]  # algorithms with critics implement it

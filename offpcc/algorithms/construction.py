@@ -135,7 +135,7 @@ class Construction:
         target_subset: M: each target asks M of the N critics, drawn at random (Chen et al. 2021, arXiv:2101.05982);
             default: all critics, in RLPD 2.
         actor_q: the Q that the actor's loss raises: "min" or "mean" of all critics, or the "first" critic's. Default:
-            "first" in DDPG, TD3, TD3+BC and BCQ, "mean" in RLPD, else "min".
+            "first" in DDPG, TD3, TD3+BC and BCQ, "mean" in RLPD and FQL, else "min".
         reward_scale: factor on rewards in targets. Reported returns and rewards as network inputs are not scaled.
         reward_shift: added to rewards after scaling.
         options: arguments of `NetworkOptions` and `Execution`.

@@ -46,8 +46,7 @@ class CQL(SAC):
 
     Args:
         args: see `ActorCritic`.
-        conservative_weight: the paper's alpha: weight of the gap between the soft maximum of Q and Q of recorded
-            actions.
+        conservative_weight: the paper's alpha: weight of the gap between the soft maximum of Q and recorded actions' Q.
         num_samples: number of actions in each of the three groups that estimate the soft maximum.
         temperature: temperature of the soft maximum; near 0 it is the maximum.
         lagrange_threshold: tau: upper limit of the weighted gap, enforced by a learned multiplier. None for no limit.
@@ -86,13 +85,12 @@ class CQL(SAC):
 
     def updates_warning(self, num_updates: float) -> str:
         """See `ActorCritic`."""
-        if not 0 < num_updates <= self.bc_steps:
-            return ""
-        return (
+        warning = (
             f"the actor will only imitate and never maximise Q: CQL.bc_steps is {self.bc_steps:,}, and the run has "
             f'{num_updates:,.0f} updates; lower it, for example by --gin "{type(self).__name__}.bc_steps='
             f'{num_updates // 10:.0f}", or raise train.num_epochs'
         )
+        return warning if 0 < num_updates <= self.bc_steps else ""
 
     def update_critics(self, h: Summaries, batch: Batch) -> Stats:
         """Make one step of the critics and one of the multiplier."""

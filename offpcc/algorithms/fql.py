@@ -44,6 +44,7 @@ class FQL(ActorCritic):
 
     actor: FlowActor
     default_layer_norm = True
+    default_actor_q = "mean"
     normalizes_recorded = True
     stat_names = ("critic_loss", "actor_loss", "flow_loss", "distill_loss", "q")
 
@@ -88,7 +89,7 @@ class FQL(ActorCritic):
         """
         with torch.no_grad():
             action = self.actor.choose(h.next_pi, self.noise.normal(batch.actions))
-            next_q = self.target_critics(h.target_q[:, :, 1:], action)
+            next_q = self.target_values(h.target_q[:, :, 1:], action)
             y = self.td_target(batch, next_q.amin(0) if self.q_agg == "min" else next_q.mean(0))
         return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
@@ -102,7 +103,7 @@ class FQL(ActorCritic):
             imitated = self.actor.flow(h.pi, noise, self.flow_steps)
         action = self.actor(h.pi, noise)
         distill_loss = batch.mean((action - imitated).square())
-        q = self.critics.forward_frozen(h.q, action.clamp(-1.0, 1.0)).mean(0)
+        q = self.policy_value(h, action.clamp(-1.0, 1.0))
         scale = batch.mean(q.detach().abs()) if self.normalize_q_loss else 1.0
         loss = flow_loss + self.alpha * distill_loss - batch.mean(q) / scale
         return loss, {"flow_loss": flow_loss.detach(), "distill_loss": distill_loss.detach()}

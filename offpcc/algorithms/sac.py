@@ -78,8 +78,7 @@ class SAC(ActorCritic):
 
     def sample(self, summary: Tensor) -> tuple[Tensor, Tensor]:
         """Sample actions (..., A); return them and their log-probabilities (..., 1)."""
-        like = summary.new_empty(*summary.shape[:-1], self.action_dim)
-        return self.actor.sample(summary, self.noise.normal(like))
+        return self.actor.sample(summary, self.noise.normal(summary.new_empty(*summary.shape[:-1], self.action_dim)))
 
     def inner_update(self, batch: Batch) -> Stats:
         """Make one step of critics and targets, and every `policy_delay` steps one of actor and temperature."""
@@ -112,5 +111,4 @@ class SAC(ActorCritic):
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return J_pi = mean (alpha log pi(a|o) - min Q(o, a)), a reparametrised (eq. 9), and the entropy."""
         action, log_prob = self.sample(h.pi)
-        q = self.policy_value(h, action)
-        return batch.mean(self.temperature() * log_prob - q), -batch.mean(log_prob.detach())
+        return batch.mean(self.temperature() * log_prob - self.policy_value(h, action)), -batch.mean(log_prob.detach())

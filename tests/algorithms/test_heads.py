@@ -85,7 +85,7 @@ def test_residual_critics_are_their_equations_whichever_way_they_are_asked():
 def test_every_algorithm_learns_with_residual_heads(case, tmp_path):
     agent = case.build(1, heads=HEADS, weight_decay=0.01)
     trained = [agent.actor, *([agent.critics] if agent.has_critics else []), getattr(agent, "value", agent.actor)]
-    assert all(sum(isinstance(m, ResidualBlock) for m in part.modules()) in (2, 3) for part in trained)
+    assert all(sum(isinstance(m, ResidualBlock) for m in part.modules()) >= 2 for part in trained)
     before = parameters(agent)
     for number in range(2 * case.delay):
         stats = agent.update_networks(case.batch(number))
