@@ -8,7 +8,6 @@ Differs from the paper and that code:
 - The paper solves a regression to the end in each of its iterations. Here, as in that code, the target network follows.
 - Rewards are scaled, but not shifted: a shift changes the value of an episode that terminates.
 - If an episode of the data terminates, the bounds of the targets include 0, the value after an end.
-- There is no weight decay. In that code, it is 1e-5 times the learning rate per update.
 """
 
 from __future__ import annotations

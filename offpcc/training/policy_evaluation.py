@@ -32,6 +32,7 @@ from offpcc.utils.errors import UserError
 
 SIDE_BY_SIDE = 256  # episodes that the actor reads at a time
 SMALLEST_SPREAD = 1e-6  # of rewards, relative to the largest; below it, they are taken as equal
+WEIGHT_DECAY = 1e-5  # of AdamW, as in google-research's policy_eval
 RESAMPLES = 10_000  # of a bootstrap
 LEVEL = 0.95
 
@@ -115,6 +116,7 @@ def estimate_value(
     options = {
         **{name: from_specification(rebuilds(encoder)) for name, encoder in encoders.items()},
         "reward_scale": 1.0 / spread,
+        "weight_decay": WEIGHT_DECAY,
         **algorithm,
         **{"gamma": gamma, "seed": seed, "device": actor.device},
     }
