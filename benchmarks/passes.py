@@ -131,7 +131,7 @@ def iql(s: Sizes) -> MLPKernel:
 
 
 def awac(s: Sizes) -> MLPKernel:
-    """AWAC and CRR: algorithms/awac.py. The critics judge recorded and S sampled actions after their step."""
+    """AWAC and CRR: algorithms/awac.py. The critics read recorded and S sampled actions after their step."""
     B, N = s.batch_size, s.num_critics
     actor, critic = (OBS, *s.hidden_dims, A), (OBS + A, *s.hidden_dims, 1)
     return [
