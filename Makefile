@@ -10,8 +10,8 @@ QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-online \
-  evidence-memories evidence-evaluation evidence-heads gallery docs links bench bench-growth bench-solve bench-bf16 \
-  bench-checkpoints bench-memories clean
+  evidence-peers evidence-memories evidence-evaluation evidence-heads gallery docs links bench bench-growth \
+  bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
@@ -23,6 +23,7 @@ help:
 	@echo "make evidence   train again what results/README.md reports, hours"
 	@echo "make evidence-offline   the same of learning from recorded data, hours"
 	@echo "make evidence-online   the same of going on in the environment after recorded data, hours"
+	@echo "make evidence-peers   offline algorithms beside d3rlpy and CORL on the same recording, hours; CORL's clone in \$$CORL"
 	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
 	@echo "make evidence-evaluation   values of policies from recorded data beside their returns, minutes"
 	@echo "make evidence-heads   SAC with residual heads beside MLPs, hours"
@@ -173,6 +174,19 @@ $(ONLINE_SAC): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) --config $(word 5,$(subst +, ,$@)).gin \
 	  --dataset $(DATA)/$(word 3,$(subst +, ,$@)).hdf5 --then_env_steps $(word 6,$(subst +, ,$@)) \
 	  --run_id 1 2 3 4 5 --threads 1 --results results/evidence/$(word 1,$(subst +, ,$@)) --resume
+
+# The same recording, learned by d3rlpy and by CORL, whose clone is in $CORL, with equal settings: algorithm, library.
+BESIDE := --env HalfCheetah-v4 --dataset $(OFFPCC_DATASETS)/halfcheetah-opolo-medium.hdf5 --run_id 1 2 3 --results results/evidence/peers
+BESIDE_OURS := $(addprefix beside+,awac crr rebrac sac_n edac)
+BESIDE_PEERS := $(addprefix beside+,awac+d3rlpy crr+d3rlpy rebrac+corl sac_n+corl edac+corl)
+
+evidence-peers: $(BESIDE_OURS) $(BESIDE_PEERS)
+
+$(BESIDE_OURS): $(VENV)/installed
+	$(RUN) offpcc/launch.py --algo $(word 2,$(subst +, ,$@)) --config evidence/offline/beside_peers.gin $(BESIDE) --threads 1 --resume
+
+$(BESIDE_PEERS): $(BENCH_VENV)/installed
+	$(BENCH) -m benchmarks.offline_returns --algo $(word 2,$(subst +, ,$@)) --library $(patsubst %+corl,corl=$(CORL),$(patsubst %+d3rlpy,d3rlpy,$@)) $(BESIDE)
 
 # One memory beside another with all else equal, each in a folder of its own: environment, algorithm, config, memory.
 # Corridors are trained by bench-solve, which stops when they are solved: make bench-solve OPTIONS='--configs corridor_100_lru'.

@@ -12,7 +12,8 @@ NUM_TRANSITIONS = 100_000  # in each buffer
 
 OURS = ("offpcc", "offpcc-fused", "offpcc-bf16")
 PEERS = ("stable-baselines3", "d3rlpy", "tianshou")
-LIBRARIES = ("floor", *OURS, *PEERS)
+CLONES = ("corl", "offlinerl-kit", "cleanrl", "pomdp-baselines", "offpcc-2021")  # measured where a clone is given
+LIBRARIES = ("floor", *OURS, *PEERS, *CLONES)
 MEMORIES = ("lstm", "gru", "mingru", "lru", "gpt", "concat")
 
 
@@ -28,7 +29,7 @@ class Sizes:
         hidden_dims: widths of every MLP.
         num_critics: N.
         batch_size: transitions, or with memory episodes or segments.
-        num_samples: actions that CQL, for each of three policies, and BCQ sample at an observation.
+        num_samples: actions that CQL, for each of three policies, BCQ, AWAC and CRR sample at an observation.
         memory: width and number of layers of an LSTM; None for agents without memory.
         segment_len: steps of a segment; None for whole episodes.
         residual: width of residual heads, of 1 block (actor) and 2 blocks (critics); None for MLPs.
@@ -49,6 +50,9 @@ class Sizes:
 
 
 PLAIN = Sizes()
+DEEP = Sizes(hidden_dims=(256, 256, 256))  # that of CORL's AWAC, SAC-N, EDAC and ReBRAC
+ONE_SAMPLE = replace(DEEP, num_samples=1)
+ENSEMBLE, LARGE_BATCH = replace(DEEP, num_critics=10), replace(DEEP, batch_size=1024)
 PAPER = Sizes(memory=(256, 2), batch_size=10)  # Yang & Nguyen 2021 (arXiv:2110.12628)
 PAPER_DDPG = replace(PAPER, num_critics=1)
 SMALL = Sizes(memory=(64, 1), batch_size=32, segment_len=50, hidden_dims=(64, 64))
@@ -91,24 +95,31 @@ UNITS = {"update": "updates/s", "act": "us", "sample": "us", "bytes": "bytes", "
 
 OWN, FUSED, BF16 = ("offpcc",), ("offpcc", "offpcc-fused"), ("offpcc", "offpcc-bf16")
 SB3, D3RLPY, TIANSHOU = PEERS
+CORL, KIT, CLEANRL, POMDP, ORIGINAL = CLONES
+LOOPS = ("offpcc", SB3, CLEANRL)
 
 CASES = {
     case.name: case
     for case in (
         # name, title, kind, algorithm, libraries, sizes
-        Case("sac", "SAC", "update", "sac", ("floor", *FUSED, *PEERS)),
-        Case("td3", "TD3", "update", "td3", ("floor", *FUSED, *PEERS)),
-        Case("td3_bc", "TD3+BC", "update", "td3_bc", ("floor", "offpcc", D3RLPY, TIANSHOU)),
-        Case("cql", "CQL, 3 x 10 sampled actions", "update", "cql", ("floor", *BF16, D3RLPY, TIANSHOU)),
+        Case("sac", "SAC", "update", "sac", ("floor", *FUSED, *PEERS, ORIGINAL)),
+        Case("td3", "TD3", "update", "td3", ("floor", *FUSED, *PEERS, ORIGINAL)),
+        Case("td3_bc", "TD3+BC", "update", "td3_bc", ("floor", "offpcc", D3RLPY, TIANSHOU, CORL, KIT)),
+        Case("cql", "CQL, 3 x 10 sampled actions", "update", "cql", ("floor", *BF16, D3RLPY, TIANSHOU, CORL, KIT)),
         Case("bcq", "BCQ, 10 sampled actions", "update", "bcq", ("floor", "offpcc", D3RLPY, TIANSHOU)),
-        Case("iql", "IQL", "update", "iql", ("floor", "offpcc", D3RLPY)),
-        Case("bc", "BC", "update", "bc", ("floor", "offpcc", D3RLPY)),
-        Case("rsac", "RSAC, LSTM 2 x 256", "update", "rsac", ("floor", *BF16), PAPER),
-        Case("rsac_s", "RSAC-sharing, LSTM 2 x 256", "update", "rsac_s", ("floor", *BF16), PAPER),
-        Case("rtd3", "RTD3, LSTM 2 x 256", "update", "rtd3", ("floor", *BF16), PAPER),
-        Case("rdpg", "RDPG, LSTM 2 x 256", "update", "rdpg", ("floor", *BF16), PAPER_DDPG),
-        Case("rsac_small", "RSAC, LSTM 1 x 64", "update", "rsac", ("floor", *BF16), SMALL),
-        Case("rsac_s_small", "RSAC-sharing, LSTM 1 x 64", "update", "rsac_s", ("floor", *BF16), SMALL),
+        Case("iql", "IQL", "update", "iql", ("floor", "offpcc", D3RLPY, CORL, KIT)),
+        Case("bc", "BC", "update", "bc", ("floor", "offpcc", D3RLPY, CORL, KIT)),
+        Case("awac", "AWAC, 3 x 256", "update", "awac", ("floor", "offpcc", D3RLPY, CORL), ONE_SAMPLE),
+        Case("crr", "CRR, 4 sampled actions", "update", "crr", ("floor", "offpcc", D3RLPY), Sizes(num_samples=4)),
+        Case("sac_n", "SAC-N, 10 critics of 3 x 256", "update", "sac_n", ("floor", *FUSED, CORL), ENSEMBLE),
+        Case("edac", "EDAC, 10 critics of 3 x 256", "update", "edac", ("floor", "offpcc", CORL, KIT), ENSEMBLE),
+        Case("rebrac", "ReBRAC, 3 x 256", "update", "rebrac", ("floor", "offpcc", CORL), LARGE_BATCH),
+        Case("rsac", "RSAC, LSTM 2 x 256", "update", "rsac", ("floor", *BF16, POMDP, ORIGINAL), PAPER),
+        Case("rsac_s", "RSAC-sharing, LSTM 2 x 256", "update", "rsac_s", ("floor", *BF16, ORIGINAL), PAPER),
+        Case("rtd3", "RTD3, LSTM 2 x 256", "update", "rtd3", ("floor", *BF16, POMDP, ORIGINAL), PAPER),
+        Case("rdpg", "RDPG, LSTM 2 x 256", "update", "rdpg", ("floor", *BF16, ORIGINAL), PAPER_DDPG),
+        Case("rsac_small", "RSAC, LSTM 1 x 64", "update", "rsac", ("floor", *BF16, POMDP, ORIGINAL), SMALL),
+        Case("rsac_s_small", "RSAC-sharing, LSTM 1 x 64", "update", "rsac_s", ("floor", *BF16, ORIGINAL), SMALL),
         *(
             Case(f"sac_residual_{x}", f"SAC, residual heads of width {x}", "update", "sac", OWN, Sizes(residual=x))
             for x in (64, 128, 256)
@@ -118,8 +129,8 @@ CASES = {
         Case("sample", "sample 256 transitions", "sample", "sac", ("offpcc", *PEERS)),
         Case("sample_episodes", "sample 10 episodes of 200", "sample", "rsac", ("offpcc", D3RLPY), PAPER),
         Case("bytes", "a stored Hopper transition", "bytes", "sac", ("offpcc", *PEERS)),
-        Case("steps_pendulum", "whole steps of SAC, pendulum", "steps", "sac", ("offpcc", SB3), env="pendulum-v0"),
-        Case("steps_hopper", "whole steps of SAC, hopper", "steps", "sac", ("offpcc", SB3), env="hopper-mujoco-v0"),
+        Case("steps_pendulum", "whole steps of SAC, pendulum", "steps", "sac", LOOPS, env="pendulum-v0"),
+        Case("steps_hopper", "whole steps of SAC, hopper", "steps", "sac", LOOPS, env="hopper-mujoco-v0"),
         Case("steps_pendulum_p", "whole steps of RSAC, pendulum-p", "steps", "rsac", OWN, SMALL, "pendulum-p-v0"),
     )
 }  # fmt: skip

@@ -121,8 +121,8 @@ def memory(largest: int) -> dict[str, Any]:
     push = offpcc_agents.store(x[-1])
     for milestone in x:
         while stored < milestone:
-            observation, action, reward, following, truncated = rows[stored % EPISODE_LENGTH]
-            push(observation, action, float(reward), following, False, bool(truncated))
+            observation, action, reward, following, *ends = rows[stored % EPISODE_LENGTH]
+            push(observation, action, float(reward), following, *map(bool, ends))
             stored += 1
         points.append(_point([(resident() - before) / 1e6]))
     title, of = "memory of stored steps", "steps in the buffer"

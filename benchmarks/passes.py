@@ -130,6 +130,37 @@ def iql(s: Sizes) -> MLPKernel:
     ]
 
 
+def awac(s: Sizes) -> MLPKernel:
+    """AWAC and CRR: algorithms/awac.py. The critics read recorded and S sampled actions after their step."""
+    B, N = s.batch_size, s.num_critics
+    actor, critic = (OBS, *s.hidden_dims, A), (OBS + A, *s.hidden_dims, 1)
+    return [
+        Pass("actor", "o'", actor, 1, B),
+        Pass("target critics", "o', a'", critic, N, B),
+        Pass("critics", "o, a", critic, N, B, B, weights=True),
+        Pass("critics after their step", "o, a and sampled b", critic, N, (1 + s.num_samples) * B),
+        Pass("actor", "o", actor, 1, B, B, weights=True),
+    ]
+
+
+def edac(s: Sizes) -> MLPKernel:
+    """EDAC: algorithms/edac.py, SAC whose critics' loss also has dQ/da.
+
+    The gradient of dQ/da times a direction v is that of Q along v. With ReLU, this takes one more reading by the same
+    weights, of v; the weights' gradients of both parts of the loss are one product.
+    """
+    along = Pass("critics", "v", (A, *s.hidden_dims, 1), s.num_critics, s.batch_size)
+    passes = [each._replace(inputs=A) if each[:2] == ("critics", "o, a") else each for each in sac(s)]
+    return [*passes, along]
+
+
+def rebrac(s: Sizes) -> MLPKernel:
+    """ReBRAC: algorithms/rebrac.py, TD3 whose actor's loss reads all critics."""
+    return [
+        each._replace(network="critics", copies=s.num_critics) if each[0] == "first critic" else each for each in td3(s)
+    ]
+
+
 def bc(s: Sizes) -> MLPKernel:
     """Behaviour cloning: algorithms/bc.py."""
     return [Pass("actor", "o", (OBS, *s.hidden_dims, A), 1, s.batch_size, s.batch_size, weights=True)]
@@ -199,5 +230,6 @@ def _lstm(s: Sizes) -> tuple[int, ...]:
 
 PASSES: dict[str, Callable[[Sizes], MLPKernel]] = {
     "sac": sac, "td3": td3, "td3_bc": td3, "cql": cql, "bcq": bcq, "iql": iql, "bc": bc,
+    "awac": awac, "crr": awac, "sac_n": sac, "edac": edac, "rebrac": rebrac,
     "rsac": rsac, "rsac_s": rsac_s, "rdpg": rdpg, "rtd3": rtd3,
 }  # fmt: skip

@@ -1,7 +1,8 @@
-"""Made-up transitions of Hopper's size, the same for every library."""
+"""Transitions, the same for every library: made-up ones of Hopper's size, or those of a recording."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -10,17 +11,23 @@ from benchmarks.cases import ACTION_DIM, EPISODE_LENGTH, OBSERVATION_DIM
 
 
 class Transitions(NamedTuple):
-    """Whole episodes, one after another; all end by their time limit."""
+    """Whole episodes, one after another; the last transition of each is terminated or truncated."""
 
     observations: np.ndarray  # (M, O)
     actions: np.ndarray  # (M, A) in [-1, 1]
     rewards: np.ndarray  # (M,)
     next_observations: np.ndarray  # (M, O)
+    terminations: np.ndarray  # (M,), bool
     truncations: np.ndarray  # (M,), bool
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """O and A."""
+        return self.observations.shape[1], self.actions.shape[1]
 
 
 def transitions(num: int, seed: int = 0) -> Transitions:
-    """`num` transitions, rounded up to whole episodes."""
+    """`num` transitions, rounded up to whole episodes, which all end by their time limit."""
     draws = np.random.default_rng(seed)
     episodes = -(-num // EPISODE_LENGTH)
     seen = draws.normal(size=(episodes, EPISODE_LENGTH + 1, OBSERVATION_DIM)).astype(np.float32)
@@ -30,5 +37,24 @@ def transitions(num: int, seed: int = 0) -> Transitions:
         actions=draws.uniform(-1.0, 1.0, (length, ACTION_DIM)).astype(np.float32),
         rewards=draws.normal(size=length).astype(np.float32),
         next_observations=seen[:, 1:].reshape(length, -1),
+        terminations=np.zeros(length, np.bool_),
         truncations=np.arange(1, length + 1) % EPISODE_LENGTH == 0,
+    )
+
+
+def of_file(file: Path) -> Transitions:
+    """All transitions of a recording, read as offpcc reads it; actions are clipped to [-1, 1]."""
+    from offpcc.data.datasets.load import load  # a clone of the original offpcc has a package of this name
+
+    data = load(file)
+    kept = data.is_transition
+    episodes = np.repeat(np.arange(data.num_episodes), data.lengths)[kept]
+    is_last = np.append(episodes[1:] != episodes[:-1], True)
+    return Transitions(
+        observations=data.observations[kept].astype(np.float32),
+        actions=data.unit_actions()[kept].astype(np.float32),
+        rewards=data.rewards[kept].astype(np.float32),
+        next_observations=data.next_observations[kept].astype(np.float32),
+        terminations=data.terminations[kept],
+        truncations=is_last & ~data.terminations[kept],
     )

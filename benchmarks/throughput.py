@@ -4,8 +4,10 @@ python -m benchmarks.throughput --cases sac,td3,rsac_small
 
 In each case the libraries, each in a process of its own, are measured in turn for some seconds, round after round.
 A table is printed; throughput.json, throughput.md and throughput.png are written, where a case that is measured again
-replaces its rows. Other code takes part by `--clone NAME=FILE.py`: the file defines prepare(case, num_transitions),
-which returns benchmarks.libraries.Work for the cases that it knows and raises its UnavailableError for the rest.
+replaces its rows. Libraries that are no packages take part by `--clone NAME=FOLDER`, the folder of their clone:
+corl, offlinerl-kit, cleanrl, pomdp-baselines, offpcc-2021 (the original offpcc). Other code takes part by
+`--clone NAME=FILE.py`: the file defines prepare(case, num_transitions), which returns benchmarks.libraries.Work for the
+cases that it knows and raises its UnavailableError for the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import results
-from benchmarks.cases import CASES, LIBRARIES, Case, CaseError, chosen
+from benchmarks.cases import CASES, CLONES, LIBRARIES, Case, CaseError, chosen
 from benchmarks.machine import in_words, machine
 from benchmarks.results import DamagedError, Row, groups
 from benchmarks.rounds import Plan, measure
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     try:
         names = chosen(options.cases, list(CASES), "case")
-        libraries = chosen(options.libraries, [*LIBRARIES, *dict(options.clone)], "library")
+        libraries = chosen(options.libraries, list(dict.fromkeys([*LIBRARIES, *dict(options.clone)])), "library")
         old = results.read(options.out)
     except (CaseError, DamagedError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
@@ -64,7 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def one_case(case: Case, libraries: Sequence[str], plan: Plan, console: Console) -> list[Row]:
     """Measure a case, and print its table."""
-    taking_part = [name for name in (*case.libraries, *plan.clones) if name in libraries]
+    others = [name for name in plan.clones if name not in CLONES]
+    there = [name for name in (*case.libraries, *others) if name not in CLONES or name in plan.clones]
+    taking_part = [name for name in there if name in libraries]
     with console.status(f"{case.title}: {', '.join(taking_part)}"):
         found = measure(case, taking_part, plan, lambda text: console.print(text, style="yellow", soft_wrap=True))
     rows = results.rows_of(case, found, plan)
@@ -86,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
     )
     whole.add_argument("--cases", default="", metavar="A,B", help="by default all")
     whole.add_argument("--libraries", default="", metavar="A,B", help=f"by default all of {', '.join(LIBRARIES)}")
-    whole.add_argument("--clone", type=_clone, action="append", default=[], metavar="NAME=FILE.py", help="see above")
+    whole.add_argument("--clone", type=_clone, action="append", default=[], metavar="NAME=PATH", help="see above")
     whole.add_argument("--threads", type=_positive, default=2, metavar="N", help="in every worker")
     whole.add_argument("--rounds", type=_positive, default=7, metavar="N")
     whole.add_argument("--seconds", type=_seconds, default=3.0, metavar="S", help="of each measurement")
@@ -111,9 +115,13 @@ def _seconds(text: str) -> float:
 
 def _clone(text: str) -> tuple[str, str]:
     name, separator, file = text.partition("=")
-    if not (name and separator and file) or name in LIBRARIES:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.py with a name of its own")
-    return name, str(Path(file).resolve())
+    path = Path(file).resolve()
+    if name in CLONES and separator and file:
+        if not path.is_dir():
+            raise argparse.ArgumentTypeError(f"{file!r} is no folder; {name} is read from a folder, its clone")
+    elif not (name and separator and file) or name in LIBRARIES:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither CLONE=FOLDER nor NAME=FILE.py with a name of its own")
+    return name, str(path)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import EPISODE_LENGTH, Case, Sizes
-from benchmarks.libraries import SOURCES, UnavailableError, Work, load, version
+from benchmarks.libraries import UnavailableError, Work, load, version
 
 WARM_UP = 3  # calls at least, before the first measurement
 STATUS = Path("/proc/self/status")
@@ -39,7 +39,7 @@ def main() -> None:
     except UnavailableError as fault:
         answer(unavailable=str(fault))
         return
-    answer(ready=True, note=note, version=version(task["library"]))
+    answer(ready=True, note=note, version=version(task["library"], task["clone"]))
     left = time.process_time()
     while line := sys.stdin.readline():
         idle = time.process_time() - left
@@ -49,9 +49,7 @@ def main() -> None:
 
 def prepare(case: Case, task: dict[str, Any]) -> tuple[Callable[[float], float], str]:
     """What measures for so many seconds, in the case's unit, and a note."""
-    module, num_transitions = load(task["library"], task["clone"]), task["transitions"]
-    source = SOURCES.get(task["library"])
-    options = source.arguments if source and not task["clone"] else {}
+    (module, options), num_transitions = load(task["library"], task["clone"]), task["transitions"]
     if case.kind == "bytes":
         size = stored_bytes(module.store, STORED)
         return lambda seconds: size, "growth of the process"
@@ -98,8 +96,8 @@ def stored_bytes(store: Callable[[int], Callable[..., None]], num_transitions: i
 
     def push_all(push: Callable[..., None], number: int) -> None:
         for _ in range(number // EPISODE_LENGTH):
-            for observation, action, reward, following, truncated in rows:
-                push(observation.copy(), action.copy(), float(reward), following.copy(), False, bool(truncated))
+            for observation, action, reward, following, *ends in rows:
+                push(observation.copy(), action.copy(), float(reward), following.copy(), *map(bool, ends))
 
     push_all(store(10 * EPISODE_LENGTH), 10 * EPISODE_LENGTH)  # what is allocated once
     before, push = resident(), store(num_transitions)

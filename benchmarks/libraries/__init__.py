@@ -1,7 +1,8 @@
 """One module for each library that takes part, and what the worker expects of it.
 
 `prepare(case, num_transitions)` builds what a case needs and returns its `Work`; `store(capacity)` an empty buffer and
-the function that puts a transition into it. Either raises `UnavailableError`.
+the function that puts a transition into it; `learner(case, data)` a `Learner` from recorded transitions. Each raises
+`UnavailableError`. A library that is no package is read from its clone: `prepare` and `learner` get the folder, `root`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+
+from benchmarks.libraries import clones
 
 
 class UnavailableError(Exception):
@@ -34,12 +37,26 @@ class Work(NamedTuple):
     note: str = ""
 
 
+class Learner(NamedTuple):
+    """What learns from recorded transitions.
+
+    Attributes:
+        update: draws a batch and makes an update, or several.
+        act: maps observations (N, O) to actions (N, A), without noise.
+        units: how many updates a call of `update` makes.
+    """
+
+    update: Callable[[], Any]
+    act: Callable[[Any], Any]
+    units: int = 1
+
+
 class Source(NamedTuple):
     """Where a library's side of the benchmark is.
 
     Attributes:
         module: of this package.
-        package: of PyPI, whose version is told.
+        package: of PyPI, whose version is told; "" for a library that is read from a clone.
         arguments: of the algorithm's class, for the options of offpcc.
     """
 
@@ -56,22 +73,30 @@ SOURCES = {
     "stable-baselines3": Source("sb3_agents", "stable-baselines3", {}),
     "d3rlpy": Source("d3rlpy_agents", "d3rlpy", {}),
     "tianshou": Source("tianshou_agents", "tianshou", {}),
+    "corl": Source("corl_agents", "", {}),
+    "offlinerl-kit": Source("offlinerl_kit_agents", "", {}),
+    "cleanrl": Source("cleanrl_agents", "", {}),
+    "pomdp-baselines": Source("pomdp_baselines_agents", "", {}),
+    "offpcc-2021": Source("offpcc_2021_agents", "", {}),
 }
 
 
-def load(library: str, clone: str = "") -> ModuleType:
-    """The module of a library, or the file of a clone.
+def load(library: str, clone: str = "") -> tuple[ModuleType, dict[str, Any]]:
+    """The module of a library, or the file of a clone, and further arguments of its functions.
 
     Raises:
-        UnavailableError: it is not installed, or the file cannot be imported.
+        UnavailableError: it is not installed, or the file or the clone cannot be imported.
     """
-    if clone:
-        return _from_file(library, Path(clone))
-    source = SOURCES[library]
+    source = SOURCES.get(library)
+    if source is None:
+        return _from_file(library, Path(clone)), {}
+    if not source.package and not (clone and Path(clone).is_dir()):
+        raise UnavailableError(f"{clone!r} is no folder; give its clone by --clone {library}=FOLDER")
     try:
-        return importlib.import_module(f"benchmarks.libraries.{source.module}")
+        module = importlib.import_module(f"benchmarks.libraries.{source.module}")
     except ImportError as error:
         raise UnavailableError(f"it cannot be imported here ({error}); `make bench` installs it") from error
+    return module, source.arguments if source.package else {"root": Path(clone)}
 
 
 def _from_file(library: str, file: Path) -> ModuleType:
@@ -90,9 +115,12 @@ def _from_file(library: str, file: Path) -> ModuleType:
     return module
 
 
-def version(library: str) -> str:
-    """Of a library's package, "" for one that has none."""
+def version(library: str, clone: str = "") -> str:
+    """Of a library's package, or the commit of its clone; "" for what has none."""
+    source = SOURCES.get(library)
+    if source is None or not (source.package or clone):
+        return ""
     try:
-        return importlib.metadata.version(SOURCES[library].package) if library in SOURCES else ""
+        return importlib.metadata.version(source.package) if source.package else clones.commit(Path(clone))
     except importlib.metadata.PackageNotFoundError:
         return ""

@@ -7,11 +7,12 @@ from typing import Any
 
 import d3rlpy
 import numpy as np
+import torch
 
 from benchmarks.cases import EPISODE_LENGTH, Case, Sizes
-from benchmarks.libraries import UnavailableError, Work
+from benchmarks.libraries import Learner, UnavailableError, Work
 from benchmarks.libraries.spaces import Spaces
-from benchmarks.recorded import transitions
+from benchmarks.recorded import Transitions, transitions
 
 RATE = 3e-4
 
@@ -23,16 +24,31 @@ def prepare(case: Case, num_transitions: int) -> Work:
         UnavailableError: there is no such algorithm.
     """
     d3rlpy.seed(1)
-    data, size = dataset(num_transitions), case.sizes.batch_size
-    if case.kind == "sample" and case.sizes.memory:
+    if case.kind == "update":
+        return Work(learner(case, transitions(num_transitions)).update)
+    data, size = dataset(transitions(num_transitions)), case.sizes.batch_size
+    if case.sizes.memory:
         return Work(lambda: data.sample_trajectory_batch(size, EPISODE_LENGTH), note="windows of 200 steps")
-    if case.kind == "sample":
-        return Work(lambda: data.sample_transition_batch(size))
+    return Work(lambda: data.sample_transition_batch(size))
+
+
+def learner(case: Case, data: Transitions) -> Learner:
+    """What learns from `data`. CRR acts by the mean of its policy; its `predict` samples actions and chooses by Q.
+
+    Raises:
+        UnavailableError: there is no such algorithm.
+    """
     if case.algorithm not in CONFIGS:
         raise UnavailableError(f"d3rlpy has no {case.algorithm}")
-    learner = CONFIGS[case.algorithm](case.sizes).create(device=False)
-    learner.build_with_dataset(data)
-    return Work(lambda: learner.update(data.sample_transition_batch(size)))
+    agent, recorded = CONFIGS[case.algorithm](case.sizes).create(device=False), dataset(data)
+    agent.build_with_dataset(recorded)
+
+    @torch.no_grad()
+    def mean(observations: np.ndarray) -> np.ndarray:
+        return agent.impl.policy(torch.as_tensor(observations, dtype=torch.float32)).squashed_mu.numpy()
+
+    act = mean if case.algorithm == "crr" else agent.predict
+    return Learner(lambda: agent.update(recorded.sample_transition_batch(case.sizes.batch_size)), act)
 
 
 def store(capacity: int) -> Any:
@@ -47,15 +63,14 @@ def store(capacity: int) -> Any:
     return push
 
 
-def dataset(num_transitions: int) -> Any:
-    """Whole episodes."""
-    made = transitions(num_transitions)
+def dataset(data: Transitions) -> Any:
+    """Whole episodes. d3rlpy leaves out the last transition of each that was truncated."""
     return d3rlpy.dataset.MDPDataset(
-        made.observations,
-        made.actions,
-        made.rewards,
-        terminals=np.zeros(len(made.rewards)),
-        timeouts=made.truncations.astype(np.float32),
+        data.observations,
+        data.actions,
+        data.rewards,
+        terminals=data.terminations.astype(np.float32),
+        timeouts=data.truncations.astype(np.float32),
         action_space=d3rlpy.ActionSpace.CONTINUOUS,
     )
 
@@ -87,6 +102,10 @@ CONFIGS: dict[str, Callable[[Sizes], Any]] = {
     ),
     "bcq": lambda sizes: d3rlpy.algos.BCQConfig(n_action_samples=sizes.num_samples, **_actor_critic(sizes, "imitator")),
     "iql": lambda sizes: d3rlpy.algos.IQLConfig(**_actor_critic(sizes, "value")),
+    "awac": lambda sizes: d3rlpy.algos.AWACConfig(n_action_samples=sizes.num_samples, **_actor_critic(sizes)),
+    "crr": lambda sizes: d3rlpy.algos.CRRConfig(  # targets are averages, as in offpcc
+        n_action_samples=sizes.num_samples, target_update_type="soft", **_actor_critic(sizes)
+    ),
     "bc": lambda sizes: d3rlpy.algos.BCConfig(
         learning_rate=RATE, batch_size=sizes.batch_size, encoder_factory=_mlp(sizes)
     ),

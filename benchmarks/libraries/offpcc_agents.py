@@ -40,6 +40,7 @@ def prepare(case: Case, num_transitions: int, **options: Any) -> Work:
     if case.kind == "sample":
         return Work(storage.sample)
     learner = algorithm(case.algorithm, case.sizes, **options)
+    storage.gives_next_actions = learner.reads_next_actions
     if learner.normalization is not None:  # a data set's statistics, as for a user who learns from one
         seen = transitions(num_transitions).observations
         learner.normalization.set_statistics(seen.mean(0), seen.std(0))
@@ -76,7 +77,7 @@ def arguments(name: str, sizes: Sizes) -> dict[str, Any]:
         given["heads"] = Residual(actor_width=sizes.residual, critic_width=sizes.residual)
     if name == "bcq":
         given["vae_hidden_dims"] = sizes.hidden_dims
-    if name in ("cql", "bcq"):
+    if name in ("cql", "bcq", "awac", "crr"):
         given["num_samples"] = sizes.num_samples
     if sizes.memory is not None:
         width, layers = sizes.memory
@@ -98,8 +99,8 @@ def buffer(sizes: Sizes, num_transitions: int) -> ReplayBuffer | RecurrentReplay
         storage = ReplayBuffer(OBSERVATIONS, ACTIONS, seed=1, **storage_arguments(sizes))
     else:
         storage = RecurrentReplayBuffer(OBSERVATIONS, ACTIONS, seed=1, **storage_arguments(sizes))
-    for observation, action, reward, following, truncated in zip(*transitions(num_transitions), strict=True):
-        storage.push(observation, action, float(reward), following, False, bool(truncated))
+    for observation, action, reward, following, *ends in zip(*transitions(num_transitions), strict=True):
+        storage.push(observation, action, float(reward), following, *map(bool, ends))
     return storage
 
 

@@ -51,7 +51,7 @@ def store(capacity: int) -> Any:
 
 def fill(buffer: ReplayBuffer, num_transitions: int) -> None:
     """Put whole episodes in."""
-    for observation, action, reward, following, truncated in zip(*transitions(num_transitions), strict=True):
+    for observation, action, reward, following, _, truncated in zip(*transitions(num_transitions), strict=True):
         infos = [{"TimeLimit.truncated": bool(truncated)}]
         buffer.add(observation[None], following[None], action[None], reward[None], truncated[None], infos)
 

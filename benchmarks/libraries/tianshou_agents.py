@@ -60,12 +60,11 @@ def store(capacity: int) -> Any:
 def filled(num_transitions: int) -> ReplayBuffer:
     """A buffer of whole episodes."""
     made = transitions(num_transitions)
-    ended = np.zeros(len(made.rewards), np.bool_)
     return ReplayBuffer.from_data(
         obs=made.observations,
         act=made.actions,
         rew=made.rewards,
-        terminated=ended,
+        terminated=made.terminations,
         truncated=made.truncations,
         done=made.truncations,
         obs_next=made.next_observations,

@@ -25,6 +25,11 @@ ALLOWED = {
     "bcq": 1.12,  # the actor's loss reads all critics
     "iql": 1.18,  # V and the target critics are read again for the advantage
     "bc": 1.02,
+    "awac": 1.05,  # the policy reads o for its samples, and again for the recorded actions
+    "crr": 1.05,
+    "sac_n": 1.1,
+    "edac": 1.4,  # autograd goes back through the critics for dQ/da and again for the loss
+    "rebrac": 1.1,
     "rsac": 1.2,  # one step more goes back than counts; the policy reads h and h' one after the other
     "rsac_s": 1.2,
     "rdpg": 1.2,
@@ -33,7 +38,7 @@ ALLOWED = {
 
 
 def sizes_of(name):
-    sizes = RECURRENT if name.startswith("r") else PLAIN
+    sizes = RECURRENT if CASES[name].sizes.memory else PLAIN
     return dataclasses.replace(sizes, num_critics=CASES[name].sizes.num_critics)
 
 
@@ -50,6 +55,8 @@ def batch_of(sizes):
         loss_mask=torch.ones(B, T, 1),
         first_action=torch.zeros(B, ACTION_DIM),
         first_reward=torch.zeros(B, 1),
+        next_actions=torch.rand(B, T, ACTION_DIM) * 2 - 1,
+        has_next_action=torch.ones(B, T, 1),
     )
 
 

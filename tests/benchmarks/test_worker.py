@@ -43,7 +43,7 @@ def test_bytes_of_a_store():
     assert 1_900 < worker.stored_bytes(store, SIZE) < 2_100
 
 
-@pytest.mark.parametrize("name", ["sac", "td3_bc", "rsac_s_small", "act_small", "sample", "sample_episodes"])
+@pytest.mark.parametrize("name", ["sac", "td3_bc", "rebrac", "rsac_s_small", "act_small", "sample", "sample_episodes"])
 def test_offpcc_does_what_is_measured(name):
     work = offpcc_agents.prepare(CASES[name], 400)
     if name != "act_small":
@@ -61,12 +61,12 @@ def test_an_option_that_is_not_there_is_told():
 ])  # fmt: skip
 def test_peers_do_what_is_measured(library, package):
     pytest.importorskip(package)
-    module = load(library)
+    module, _ = load(library)
     for case in CASES.values():
         if library in case.libraries and case.kind in ("update", "sample"):
             module.prepare(case, 400).run()
     push = module.store(400)
-    observation, action, reward, following, _ = (column[0] for column in transitions(200))
+    observation, action, reward, following, *_ = (column[0] for column in transitions(200))
     push(observation, action, float(reward), following, False, True)
     assert SOURCES[library].package == library
 

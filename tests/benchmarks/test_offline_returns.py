@@ -1,0 +1,73 @@
+"""Another library's agent learns from a recording and is tested by offpcc."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from test_clones import corl  # noqa: F401 (a fixture)
+
+import offpcc
+from benchmarks import offline_returns
+from benchmarks.recorded import transitions
+from offpcc.algorithms.components import RunningNormalization
+
+CONFIG = """
+include 'configs/base.gin'
+ActorCritic.hidden_dims = (256, 256)
+ReplayBuffer.batch_size = 32
+CQL.num_samples = 7
+EDAC.num_critics = 5
+train.num_epochs = 2
+train.num_steps_per_epoch = 10
+"""
+
+
+@pytest.fixture
+def arguments(tmp_path, corl):  # noqa: F811
+    offpcc.collect("pendulum-v0", None, steps=200, seed=1).save(tmp_path / "swings.hdf5")
+    (tmp_path / "config.gin").write_text(CONFIG)
+    given = {"library": f"corl={corl}", "algo": "bc", "env": "pendulum-v0", "dataset": tmp_path / "swings.hdf5"}
+    given |= {"config": tmp_path / "config.gin", "results": tmp_path / "results", "run_id": 1}
+    return [text for name, value in given.items() for text in (f"--{name}", str(value))]
+
+
+def test_a_run(arguments, tmp_path, capsys):
+    assert offline_returns.main(arguments) == 0
+    folder = tmp_path / "results" / "pendulum-v0_from_swings" / "corl-bc" / "1"
+    rows = list(csv.DictReader((folder / "progress.csv").open()))
+    assert [row["update"] for row in rows] == ["10", "20"]
+    assert all(-2000 < float(row["test/return"]) < 0 and row["test/length"] == "200.0" for row in rows)
+    assert json.loads((folder / "run.json").read_text())["corl"] == ""
+
+    written = (folder / "progress.csv").read_text()
+    capsys.readouterr()
+    assert offline_returns.main(arguments) == 0
+    assert capsys.readouterr().out.endswith("has all its tests\n")
+    (folder / "progress.csv").write_text(written[: written.index("\n20,")])  # interrupted
+    assert offline_returns.main(arguments) == 0
+    assert (folder / "progress.csv").read_text() == written
+
+
+@pytest.mark.parametrize("algo, found", [("cql", (2, 7)), ("edac", (5, 10)), ("bc", (2, 10))])
+def test_settings_are_those_of_the_config(arguments, tmp_path, algo, found):
+    offpcc.configure(str(tmp_path / "config.gin"))
+    case, epochs, updates = offline_returns.settings(algo)
+    assert (case.sizes.num_critics, case.sizes.num_samples) == found
+    assert (case.sizes.hidden_dims, case.sizes.batch_size, epochs, updates) == ((256, 256), 32, 2, 10)
+
+
+def test_normalisation_is_that_of_offpcc():
+    data = transitions(400)._replace(observations=transitions(400).observations * [1.0, 5.0, *[1e-9] * 9] + 3.0)
+    seen, normalize = offline_returns.normalized(data)
+    normalization = RunningNormalization((11,))
+    normalization.set_statistics(data.observations.mean(0), data.observations.std(0))
+    np.testing.assert_allclose(normalize(data.observations), normalization.mirror()(data.observations), atol=1e-4)
+    assert seen.observations.std(0)[:2] == pytest.approx([1.0, 1.0], abs=1e-2)
+
+
+@pytest.mark.parametrize("library", ["other", "corl", "d3rlpy=folder"])
+def test_a_wrong_library(arguments, capsys, library):
+    arguments[1] = library
+    assert offline_returns.main(arguments) == 2
+    assert "is no library" in capsys.readouterr().err
