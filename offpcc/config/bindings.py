@@ -31,6 +31,7 @@ PASSED = {
     "Encoder": {"shape"},
     "Wrapper": {"env"},  # Gymnasium's
     "Cell": {"num_in", "hidden_dim", "num_layers"},
+    "DynamicsModel": {"observation_dim", "action_dim", "device", "seed"},
 }
 
 

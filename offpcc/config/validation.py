@@ -136,7 +136,10 @@ NumParts = Annotated[int, whole(1, MOST_PARTS)]
 NumEnvs = Annotated[int, whole(1, MOST_ENVS)]
 Flag = Annotated[bool, Rule("True or False", lambda value: isinstance(value, bool))]
 Scaling = Annotated[
-    bool | str, Rule('True, False or "scale"', lambda value: isinstance(value, bool) or value == "scale")
+    bool | str,
+    Rule(
+        'True, False or "scale"', lambda value: isinstance(value, bool) or (isinstance(value, str) and value == "scale")
+    ),
 ]
 Sizes = Annotated[
     Sequence[int], Rule("a list of whole numbers, each 1 or more, such as (64, 64)", are_sizes, _smaller_sizes)

@@ -35,8 +35,8 @@ FORMAT = 1
 BLOCK = 65_536  # transitions that are held as float64 at a time
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 MOST_MEASURED = 100_000  # transitions whose uncertainty is measured
-EACH_ITS_OWN, BOOTSTRAP, SAME = "each its own", "bootstrap", "same"
-Order = Annotated[str, one_of((EACH_ITS_OWN, BOOTSTRAP, SAME))]
+PERMUTATION, BOOTSTRAP, SAME = "permutation", "bootstrap", "same"
+Order = Annotated[str, one_of((PERMUTATION, BOOTSTRAP, SAME))]
 
 
 class Transitions:
@@ -96,7 +96,7 @@ class ModelTraining:
         batch_size: transitions per update of each member.
         holdout: part of the transitions that is held out, to compare the members and to stop.
         most_held_out: largest number of transitions that are held out.
-        order: "each its own" gives each member its own permutation of the data, "bootstrap" its own sample with
+        order: "permutation" gives each member its own permutation of the data, "bootstrap" its own sample with
             replacement, and "same" gives all members the same batches.
         patience: epochs without an improvement of any member after which training stops.
         improvement: a member's weights are kept if its error falls by more than this part of its least error.
@@ -112,7 +112,7 @@ class ModelTraining:
         batch_size: Size = 256,
         holdout: PositiveFraction = 0.2,
         most_held_out: PositiveInteger = 5_000,
-        order: Order = EACH_ITS_OWN,
+        order: Order = PERMUTATION,
         patience: PositiveInteger = 5,
         improvement: NonnegativeNumber = 0.01,
         max_epochs: PositiveInteger | None = None,

@@ -88,7 +88,7 @@ def test_the_weighted_loss_and_the_errors_are_the_papers(name, num_critics):
     cls = next(c for c in type(agent).__mro__ if c in REFERENCES or c is SAC or c is TD3)
     rows, batch = data(AGENTS[name], 1)
     batch = weighted(batch)
-    draws, noises = Draws(agent, batch), drawn(agent, batch)
+    draws, (noises, members) = Draws(agent, batch), drawn(agent, batch)
     num_steps = sum(len(row.counted) for row in rows)
     expected, squares = 0.0, []
     for i in range(len(rows)):  # the mean over all counted steps, from those of single rows
@@ -97,7 +97,7 @@ def test_the_weighted_loss_and_the_errors_are_the_papers(name, num_critics):
         if cls in REFERENCES:
             loss = REFERENCES[cls](agent, only, draws)["critic"].item()
         else:
-            loss = online_reference(agent, only, list(noises))[0].item()
+            loss = online_reference(agent, only, list(noises), members)[0].item()
         squares.append(loss * len(rows[i].counted))
         expected += batch.weights[i].item() * squares[i] / num_steps
     given = agent.prepare(batch)

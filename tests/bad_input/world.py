@@ -103,6 +103,8 @@ def _damaged_runs(folder, finished):
             "empty": b"",
             "half": (finished / file).read_bytes()[: (finished / file).stat().st_size // 2],
         }.items():
+            if (file, way) == ("config.gin", "half"):
+                content = content.rpartition(b"\n\n")[0]  # not within a line
             run = copy(f"{part}_{way}")
             (run / file).write_bytes(content)
             _unfinished(run, file)

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box
 
 import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
 from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, DDPG, EDAC, FQL, IQL, SAC, TD3, TD3BC, ActorCritic, CalQL, ReBRAC
+from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.algorithms.optim import CosineDecay, LinearDecay
 from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC
 from offpcc.config import loading
@@ -31,6 +32,7 @@ from offpcc.config.validation import (
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.networks import Convolutional, Encoder, Identity, InputShape, PassThrough, Recurrent, Residual
 from offpcc.networks.cells import GPT, LRU, LSTM, Cell, Concat, MinGRU
+from offpcc.training.dynamics import ModelTraining
 from offpcc.training.run_fns import check_settings, train
 from offpcc.utils.errors import UserError
 
@@ -58,6 +60,8 @@ def built(cls, **given):
         return cls(IMAGES if cls is ConvolutionalSAC else VECTORS, ACTIONS, **{"hidden_dims": (4,), **given})
     if issubclass(cls, ReplayBuffer | RecurrentReplayBuffer):
         return cls(VECTORS, ACTIONS, **given)
+    if cls is DynamicsModel:
+        return cls(2, 1, **given)
     return cls(**given)
 
 
@@ -238,6 +242,22 @@ REFUSED = [
     (RecurrentReplayBuffer, "burn_in", -1, f"-1; {COUNT_OR_ZERO}"),
     (RecurrentReplayBuffer, "burn_in", 3, "3 but segment_len is None"),
     (RecurrentReplayBuffer, "draw_by", "length", "'length'; it has to be one of steps, episodes"),
+    *((DynamicsModel, name, 0, f"0; {COUNT}") for name in ("num_members", "history")),
+    (DynamicsModel, "num_elites", 8, "8, but num_members is 7; lower num_elites"),
+    (DynamicsModel, "hidden_dims", (), f"(); {SIZES}"),
+    (DynamicsModel, "reward_hidden_dims", 64, f"64; {SIZES}{OR_NONE}"),
+    (DynamicsModel, "activation", "tanh", "'tanh'; it has to be one of relu, silu, leaky_relu"),
+    (DynamicsModel, "layer_norm", 1, f"1; {FLAG}"),
+    (DynamicsModel, "learned_bounds", "no", f"'no'; {FLAG}"),
+    (DynamicsModel, "termination", "often", "'often'; it has to be one of auto, known, learned, never"),
+    (DynamicsModel, "margin", -1.0, f"-1.0; {AMOUNT}"),
+    *((ModelTraining, name, 0, f"0; {COUNT}") for name in ("batch_size", "most_held_out", "patience")),
+    *((ModelTraining, name, 0, f"0; {COUNT}{OR_NONE}") for name in ("max_epochs", "updates_per_epoch")),
+    (ModelTraining, "lr", 0.0, "0.0; it has to be a number above 0"),
+    (ModelTraining, "holdout", 0.0, "0.0; it has to be a number above 0"),
+    (ModelTraining, "order", "random", "'random'; it has to be one of permutation, bootstrap, same"),
+    (ModelTraining, "weight_decay", -1.0, f"-1.0; {AMOUNT}"),
+    (ModelTraining, "improvement", -1.0, f"-1.0; {AMOUNT}"),
     (train, "num_epochs", 0, f"0; {COUNT}"),
     (train, "num_epochs", 1.5, f"1.5; {COUNT}"),
     (train, "num_steps_per_epoch", "1000", f"'1000'; {COUNT}"),

@@ -364,7 +364,7 @@ def test_the_toy_model_is_drawn(tmp_path):
     assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.learning
+@pytest.mark.slow
 def test_the_toy_model_sees_the_noise_and_the_gap():
     model = ToyModel()
     for _ in range(5_000):
@@ -374,7 +374,7 @@ def test_the_toy_model_sees_the_noise_and_the_gap():
     assert spearman(seen.std.mean(0), noise_of(model.x)) > 0.8
 
 
-@pytest.mark.learning
+@pytest.mark.slow
 def test_hidden_velocities_need_a_history(tmp_path):
     file = tmp_path / "hidden.hdf5"
     assert main(["collect", "--env", "pendulum-p-v0", "--actor", "random", "--steps", "10000", "--out", str(file)]) == 0
