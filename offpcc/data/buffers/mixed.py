@@ -123,7 +123,9 @@ def joined(batches: Sequence[Batch]) -> Batch:
         return batches[0]
     columns = {name: [getattr(batch, name) for batch in batches] for name in Batch._fields}
     rows = [len(batch.rewards) for batch in batches]
-    return Batch(**{name: _joined(name, values, rows) for name, values in columns.items()})
+    batch = Batch(**{name: _joined(name, values, rows) for name, values in columns.items()})
+    is_padded = len({one.rewards.shape[1] for one in batches}) > 1
+    return batch._replace(complete=False) if is_padded else batch
 
 
 def _joined(name: str, values: list[Any], rows: list[int]) -> Any:

@@ -142,3 +142,15 @@ def test_a_field_that_one_part_lacks_is_filled():
 def test_a_share_of_no_whole_item_is_refused(share, batch_size):
     with pytest.raises(UserError, match=rf"share is {share:g}, which of a batch of {batch_size} is"):
         mixed(share=share, batch_size=batch_size)
+
+
+def test_a_padded_batch_is_not_complete():
+    """Else `Batch.mean` would count the padding."""
+    short, long = (mixed(lengths=(3,)).sample() for _ in range(2))
+    assert joined([short, long]).complete
+    longer = long._replace(**{
+        name: torch.cat([getattr(long, name)] * 2, 1) for name in ("actions", "rewards", "terminations", "loss_mask")
+    }, observations=long.observations[:, [0, 0, 1]], valid=long.valid[:, [0, 0, 1]])  # fmt: skip
+    batch = joined([short, longer])
+    assert not batch.complete
+    assert batch.mean(torch.ones(*batch.rewards.shape)) == 1.0
