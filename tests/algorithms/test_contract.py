@@ -734,10 +734,12 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
             agent.update_networks(case.batch(number, lengths=[2, 1, 4]))
         return parameters(agent)
 
-    expected = learned()
+    usual = learned()
     idle = case.build(**options).unused_parameters()
     for name, value in tried.items():
-        found = learned(**{name: value})
+        # Of two critics, those drawn may happen to be the least at every step.
+        more = {"num_critics": 8} if name == "target_subset" and name not in idle else {}
+        expected, found = learned(**more) if more else usual, learned(**{**more, name: value})
         same = found.keys() == expected.keys() and all(
             ours.shape == expected[key].shape and torch.equal(ours, expected[key]) for key, ours in found.items()
         )
