@@ -689,7 +689,8 @@ def joined(one: Dataset, other: Dataset) -> Dataset:
             break
     names = (*REQUIRED, "truncations", "final_observations", "last_is_transition", "is_whole")
     arrays: dict[str, Any] = {name: np.concatenate([getattr(each, name) for each in (one, other)]) for name in names}
-    both = dict(_plain_metadata(one).items() & _plain_metadata(other).items())
+    others = _plain_metadata(other)
+    both = {key: value for key, value in _plain_metadata(one).items() if (key, value) in others.items()}  # in order
     both.pop(NUM_WHOLE, None)
     return replace(
         one,
