@@ -77,6 +77,7 @@ class DynamicsModel(nn.Module):
     target_std: Tensor
     low: Tensor
     high: Tensor
+    spread: Tensor
     elites: Tensor
 
     def __init__(
@@ -129,6 +130,7 @@ class DynamicsModel(nn.Module):
             "target_std": torch.ones(num_out),
             "low": -unbounded,
             "high": unbounded,
+            "spread": torch.zeros(observation_dim),
             "elites": torch.arange(num_elites),
         }.items():
             self.register_buffer(name, value)
@@ -159,8 +161,9 @@ class DynamicsModel(nn.Module):
         """Set the statistics of the data.
 
         Args:
-            statistics: mean and standard deviation of inputs (k (O + A),) and targets (O + 1,), and the smallest and
-                largest observation (O,): `input_mean`, `input_std`, `target_mean`, `target_std`, `low`, `high`.
+            statistics: mean and standard deviation of inputs (k (O + A),) and targets (O + 1,): `input_mean`,
+                `input_std`, `target_mean`, `target_std`; the smallest and the largest observation (O,) and how far
+                beyond them imagined ones may go: `low`, `high`, `spread`.
         """
         for name, value in statistics.items():
             getattr(self, name).copy_(torch.as_tensor(np.asarray(value, np.float32)))
@@ -238,7 +241,7 @@ class DynamicsModel(nn.Module):
             logit = predicted.logit[members, rows]
         values = self.target_mean + self.target_std * sample
         free = observations[:, -1] + values[:, :-1]
-        following = torch.clamp(free, self.low, self.high)
+        following = torch.clamp(free, self.low - self.spread, self.high + self.spread)
         if self.rule is not None:
             ended = self.rule.terminates(following)
         elif self.termination == LEARNED:

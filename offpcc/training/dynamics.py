@@ -318,7 +318,6 @@ def statistics(data: Transitions, margin: float) -> dict[str, Array]:
         is_constant = variance <= 1e-12 * np.maximum(square / len(data), 1e-12)  # rounding remains of constant columns
         deviations.append(np.where(is_constant, 0.0, np.sqrt(np.maximum(variance, 0.0))))
     num_observed = len(low)
-    spread = margin * deviations[0][:num_observed]
     k = data.history
     parts = slice(num_observed), slice(num_observed, None)
     inputs = [
@@ -330,8 +329,9 @@ def statistics(data: Transitions, margin: float) -> dict[str, Array]:
         "input_std": inputs[1],
         "target_mean": means[1],
         "target_std": deviations[1],
-        "low": low - spread,
-        "high": high + spread,
+        "low": low,
+        "high": high,
+        "spread": margin * deviations[0][:num_observed],
     }
 
 

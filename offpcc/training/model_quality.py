@@ -11,6 +11,7 @@ from offpcc.algorithms.dynamics import DynamicsModel, Uncertainty
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.training.dynamics import Transitions, as_tensor, describe, spread
+from offpcc.training.policy_evaluation import rank_correlation
 from offpcc.utils.errors import UserError
 
 MOST_ROWS = 20_000  # transitions that are compared; evenly spread if there are more
@@ -81,19 +82,17 @@ def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
     scale = np.where(model.target_std.cpu().numpy() > 0, model.target_std.cpu().numpy(), 1.0)
     length = np.linalg.norm((error / scale)[:, :-1], axis=1)
     largest = model.facts["uncertainty"]
-    margin = model.margin * model.input_std[: model.observation_dim].cpu().numpy()
-    low, high = model.low.cpu().numpy() + margin, model.high.cpu().numpy() - margin
-    tolerance = 1e-5 * np.maximum(np.abs(low), np.abs(high))  # of float32
+    low, high = model.low.cpu().numpy(), model.high.cpu().numpy()
     return Quality(
         error=np.sqrt(np.square(error).mean(0)),
         std=truth.std(0),
         horizons=horizons(model, rows, current.std(0)),
         within=(float((ratio < 1.0).mean()), float((ratio < 2.0).mean())),
-        rank_correlation={name: spearman(values, length) for name, values in uncertainty._asdict().items()},
+        rank_correlation={name: rank_correlation(values, length) for name, values in uncertainty._asdict().items()},
         uncertainty=uncertainty,
         ranges={name: search_range(values, model.facts["largest_reward"]) for name, values in
                 uncertainty._asdict().items()},
-        outside=((current < low - tolerance) | (current > high + tolerance)).mean(0),
+        outside=((current < low) | (current > high)).mean(0),
         unsure=float((uncertainty.epistemic > largest["epistemic"]["1"] * (1.0 + 1e-5)).mean()),
     )  # fmt: skip
 
@@ -102,14 +101,6 @@ def search_range(uncertainty: Array, largest_reward: float) -> SearchRange:
     """Return the ranges of a threshold and of a penalty's coefficient for an uncertainty over the data."""
     most = float(uncertainty.max())
     return SearchRange((float(uncertainty.mean()), most), (0.0, max(largest_reward, 0.0) / most if most else 0.0))
-
-
-def spearman(a: Array, b: Array) -> float:
-    """Return Spearman's rank correlation of two arrays (M,) without ties."""
-    ranks = [np.argsort(np.argsort(values, kind="stable"), kind="stable") for values in (a, b)]
-    if len(a) < 2 or np.ptp(a) == 0.0 or np.ptp(b) == 0.0:
-        return float("nan")
-    return float(np.asarray(np.corrcoef(ranks))[0, 1])
 
 
 def horizons(model: DynamicsModel, rows: TransitionTable, std: Array) -> dict[int, float]:

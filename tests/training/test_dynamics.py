@@ -25,7 +25,8 @@ from offpcc.training.dynamics import (
     read_model,
     save_model,
 )
-from offpcc.training.model_quality import model_quality, spearman
+from offpcc.training.model_quality import model_quality
+from offpcc.training.policy_evaluation import rank_correlation
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 
@@ -251,14 +252,16 @@ def test_rank_correlation():
     draw = np.random.default_rng(0)
     a, b = draw.normal(size=(2, 50))
     ranks = [np.array([(values < value).sum() for value in values]) for values in (a, a + b)]
-    assert spearman(a, a + b) == pytest.approx(np.corrcoef(ranks)[0, 1])
-    assert spearman(a, np.exp(a)) == pytest.approx(1.0)
+    assert rank_correlation(a, a + b) == pytest.approx(np.corrcoef(ranks)[0, 1])
+    assert rank_correlation(a, np.exp(a)) == pytest.approx(1.0)
 
 
 def test_data_outside_of_the_models_are_counted():
     data = linear_data()
     model = trained(small(data))
     assert model_quality(model, data.rows).outside.tolist() == [0.0, 0.0]
+    still = linear_data(constant=True)
+    assert model_quality(trained(small(still)), still.rows).outside.tolist() == [0.0, 0.0, 0.0]
     other = linear_data(noise=1.0, seed=1)
     quality = model_quality(model, other.rows)
     low, high = data.rows.observations.min(0), data.rows.observations.max(0)
@@ -371,7 +374,7 @@ def test_the_toy_model_sees_the_noise_and_the_gap():
         model.update()
     seen, gap = model.predict(model.x), model.predict(np.linspace(-1.5, 1.5, 100))
     assert gap.epistemic.mean() > 3 * seen.epistemic.mean()
-    assert spearman(seen.std.mean(0), noise_of(model.x)) > 0.8
+    assert rank_correlation(seen.std.mean(0), noise_of(model.x)) > 0.8
 
 
 @pytest.mark.slow
