@@ -214,7 +214,7 @@ class ModelFit:
             UserError: the loss became NaN or infinite.
         """
         orders, size = self.orders(), self.settings.batch_size
-        total, num_updates = 0.0, 0
+        losses, num_updates = torch.zeros((), dtype=torch.float64, device=self.model.device), 0
         for start in range(0, orders.shape[1], size):
             signals.poll()
             x, y, ended = self.tensors(orders[:, start : start + size])
@@ -222,7 +222,9 @@ class ModelFit:
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
-            total, num_updates = total + float(loss.detach()), num_updates + 1
+            losses += loss.detach()  # a GPU is not waited for
+            num_updates += 1
+        total = float(losses)
         if not math.isfinite(total):
             raise UserError("the model's loss is not finite; lower ModelTraining.lr, or look for outliers in the data")
         errors = self.errors()
