@@ -29,7 +29,7 @@ class Sizes:
         hidden_dims: widths of every MLP.
         num_critics: N.
         batch_size: transitions, or with memory episodes or segments.
-        num_samples: actions that CQL, for each of three policies, BCQ, AWAC and CRR sample at an observation.
+        num_samples: actions that CQL and Cal-QL, for each of three policies, BCQ, AWAC and CRR sample at an observation.
         memory: width and number of layers of an LSTM; None for agents without memory.
         segment_len: steps of a segment; None for whole episodes.
         residual: width of residual heads, of 1 block (actor) and 2 blocks (critics); None for MLPs.
@@ -114,6 +114,8 @@ CASES = {
         Case("sac_n", "SAC-N, 10 critics of 3 x 256", "update", "sac_n", ("floor", *FUSED, CORL), ENSEMBLE),
         Case("edac", "EDAC, 10 critics of 3 x 256", "update", "edac", ("floor", "offpcc", CORL, KIT), ENSEMBLE),
         Case("rebrac", "ReBRAC, 3 x 256", "update", "rebrac", ("floor", "offpcc", CORL), LARGE_BATCH),
+        Case("calql", "Cal-QL, 3 x 10 sampled actions", "update", "calql", ("floor", "offpcc")),
+        Case("fql", "FQL, 10 steps of the flow", "update", "fql", ("floor", "offpcc")),
         Case("rsac", "RSAC, LSTM 2 x 256", "update", "rsac", ("floor", *BF16, POMDP, ORIGINAL), PAPER),
         Case("rsac_s", "RSAC-sharing, LSTM 2 x 256", "update", "rsac_s", ("floor", *BF16, ORIGINAL), PAPER),
         Case("rtd3", "RTD3, LSTM 2 x 256", "update", "rtd3", ("floor", *BF16, POMDP, ORIGINAL), PAPER),

@@ -161,6 +161,21 @@ def rebrac(s: Sizes) -> MLPKernel:
     ]
 
 
+def fql(s: Sizes) -> MLPKernel:
+    """FQL: algorithms/fql.py; the flow takes 10 steps of Euler's method, the policy one."""
+    B, N = s.batch_size, s.num_critics
+    policy, flow, critic = (OBS + A, *s.hidden_dims, A), (OBS + A + 1, *s.hidden_dims, A), (OBS + A, *s.hidden_dims, 1)
+    return [
+        Pass("policy", "o', z", policy, 1, B),
+        Pass("target critics", "o', a'", critic, N, B),
+        Pass("critics", "o, a", critic, N, B, B, weights=True),
+        Pass("flow", "o, noised a", flow, 1, B, B, weights=True),
+        *(Pass("flow", f"o, step {step} from z", flow, 1, B) for step in range(10)),
+        Pass("policy", "o, z", policy, 1, B, B, weights=True),
+        Pass("critics", "o, b", critic, N, B, B, inputs=A),
+    ]
+
+
 def bc(s: Sizes) -> MLPKernel:
     """Behaviour cloning: algorithms/bc.py."""
     return [Pass("actor", "o", (OBS, *s.hidden_dims, A), 1, s.batch_size, s.batch_size, weights=True)]
@@ -230,6 +245,6 @@ def _lstm(s: Sizes) -> tuple[int, ...]:
 
 PASSES: dict[str, Callable[[Sizes], MLPKernel]] = {
     "sac": sac, "td3": td3, "td3_bc": td3, "cql": cql, "bcq": bcq, "iql": iql, "bc": bc,
-    "awac": awac, "crr": awac, "sac_n": sac, "edac": edac, "rebrac": rebrac,
+    "calql": cql, "fql": fql, "awac": awac, "crr": awac, "sac_n": sac, "edac": edac, "rebrac": rebrac,
     "rsac": rsac, "rsac_s": rsac_s, "rdpg": rdpg, "rtd3": rtd3,
 }  # fmt: skip

@@ -41,6 +41,7 @@ def prepare(case: Case, num_transitions: int, **options: Any) -> Work:
         return Work(storage.sample)
     learner = algorithm(case.algorithm, case.sizes, **options)
     storage.gives_next_actions = learner.reads_next_actions
+    storage.return_discount = learner.gamma if learner.reads_returns else None
     if learner.normalization is not None:  # a data set's statistics, as for a user who learns from one
         seen = transitions(num_transitions).observations
         learner.normalization.set_statistics(seen.mean(0), seen.std(0))
@@ -77,7 +78,7 @@ def arguments(name: str, sizes: Sizes) -> dict[str, Any]:
         given["heads"] = Residual(actor_width=sizes.residual, critic_width=sizes.residual)
     if name == "bcq":
         given["vae_hidden_dims"] = sizes.hidden_dims
-    if name in ("cql", "bcq", "awac", "crr"):
+    if name in ("cql", "calql", "bcq", "awac", "crr"):
         given["num_samples"] = sizes.num_samples
     if sizes.memory is not None:
         width, layers = sizes.memory
