@@ -29,7 +29,8 @@ class Sizes:
         hidden_dims: widths of every MLP.
         num_critics: N.
         batch_size: transitions, or with memory episodes or segments.
-        num_samples: actions that CQL and Cal-QL, for each of three policies, BCQ, AWAC and CRR sample at an observation.
+        num_samples: actions that BCQ, AWAC, CRR, and for each of three policies CQL and Cal-QL sample at an
+            observation.
         memory: width and number of layers of an LSTM; None for agents without memory.
         segment_len: steps of a segment; None for whole episodes.
         residual: width of residual heads, of 1 block (actor) and 2 blocks (critics); None for MLPs.

@@ -84,6 +84,7 @@ class Batch(NamedTuple):
     # discounted sum of ones over the same steps. Both are 0 where they are unknown; see `storage.returns_to_go`.
     returns_to_go: Tensor | None = None
     discounts_to_go: Tensor | None = None
+    imagined: Tensor | None = None  # (B, 1, 1): 1 for rows of a learned model, 0 for others; None without a model
 
     def mean(self, x: Tensor) -> Tensor:
         """Return the mean of `x` (..., B, T, D) over the counted steps and D; keep the leading axes.
@@ -94,6 +95,12 @@ class Batch(NamedTuple):
             return x.mean((-3, -2, -1))
         counted = torch.where(self.loss_mask > 0, x, 0.0).sum((-3, -2)).mean(-1)
         return counted / self.loss_mask.sum()
+
+    def recorded(self) -> Batch:
+        """Return the batch with a mask that leaves out imagined rows."""
+        if self.imagined is None:
+            return self
+        return self._replace(loss_mask=self.loss_mask * (1.0 - self.imagined), complete=False)
 
     def weighted_mean(self, x: Tensor) -> Tensor:
         """Return the mean of `x` (..., B, T, D) times the importance weights (Schaul et al. 2016, section 3.4)."""

@@ -17,6 +17,17 @@ from offpcc.algorithms.edac import EDAC
 from offpcc.algorithms.fql import FQL
 from offpcc.algorithms.fused import FUSED_UPDATES
 from offpcc.algorithms.iql import IQL
+from offpcc.algorithms.model_based import (
+    COMBO,
+    MBPO,
+    MOPO,
+    NEUBAY,
+    AleatoricPartitioning,
+    AleatoricPenalty,
+    EpistemicPartitioning,
+    EpistemicPenalty,
+    MOReL,
+)
 from offpcc.algorithms.rebrac import ReBRAC
 from offpcc.algorithms.rlpd import RLPD
 from offpcc.algorithms.sac import SAC
@@ -31,6 +42,7 @@ __all__ = [
     "AWAC",
     "BC",
     "BCQ",
+    "COMBO",
     "CQL",
     "CRR",
     "DDPG",
@@ -38,13 +50,21 @@ __all__ = [
     "FQL",
     "FUSED_UPDATES",
     "IQL",
+    "MBPO",
+    "MOPO",
+    "NEUBAY",
     "RLPD",
     "SAC",
     "SACN",
     "TD3",
     "TD3BC",
     "ActorCritic",
+    "AleatoricPartitioning",
+    "AleatoricPenalty",
     "CalQL",
+    "EpistemicPartitioning",
+    "EpistemicPenalty",
+    "MOReL",
     "ReBRAC",
 ]
 
@@ -66,6 +86,16 @@ variants.add(ReBRAC, "rebrac")
 variants.add(CalQL, "calql")
 variants.add(FQL, "fql")
 variants.add(RLPD, "rlpd")
+# A model needs vectors, so these have no convolutions.
+variants.add(MBPO, "mbpo", images=False)
+variants.add(MOPO, "mopo", images=False)
+variants.add(MOReL, "morel", images=False)
+variants.add(COMBO, "combo", images=False)
+variants.add(NEUBAY, "neubay", images=False)
+variants.add(AleatoricPenalty, "aleatoric_penalty", images=False)
+variants.add(EpistemicPenalty, "epistemic_penalty", images=False)
+variants.add(AleatoricPartitioning, "aleatoric_partitioning", images=False)
+variants.add(EpistemicPartitioning, "epistemic_partitioning", images=False)
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
@@ -158,6 +158,9 @@ class Construction:
     first_updates: ClassVar[tuple[str, ...]] = ()  # attributes: numbers of updates at the start of learning
     reads_next_actions = False  # whether updates need `Batch.next_actions`
     reads_returns = False  # whether updates need `Batch.returns_to_go`
+    # Defaults of `offpcc.training.imagination` for algorithms that learn from a model; None for those that do not.
+    imagination: Mapping[str, Any] | None = None
+    trains_model = False  # whether the model may be trained during a run in an environment
     # `offpcc.algorithms.fused` sets the class of the fused update, and the methods that it replaces.
     fused_update: ClassVar[Any] = None
     uncompiled_losses: ClassVar[tuple[str, ...]] = ()  # losses with second derivatives, which compiled code lacks

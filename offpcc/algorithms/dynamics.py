@@ -39,6 +39,7 @@ class ModelStep(NamedTuple):
     terminations: Any  # (B,), bool
     uncertainty: Uncertainty
     bounded: Any  # (B,), bool: whether the next observation left the range of the data and was moved back
+    mean_rewards: Any  # (B,), mean over the networks' means
 
 
 @configurable
@@ -157,6 +158,12 @@ class DynamicsModel(nn.Module):
                 f'with observations of {self.observation_dim} numbers; choose "{LEARNED}" or "{NEVER}"'
             )
 
+    def tell_termination(self) -> str:
+        """Return how imagined episodes end, as text."""
+        if self.rule is not None:
+            return f"the known rule of {self.facts['rule']}: {self.rule.text}"
+        return "a classifier that is learned from the data" if self.termination == LEARNED else "never"
+
     def set_statistics(self, **statistics: Any) -> None:
         """Set the statistics of the data.
 
@@ -249,7 +256,8 @@ class DynamicsModel(nn.Module):
         else:
             ended = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         uncertainty = self._uncertainty(predicted.mean[..., :-1], deviations)
-        return ModelStep(following, values[:, -1], ended, uncertainty, (following != free).amax(1))
+        mean_rewards = self.target_mean[-1] + self.target_std[-1] * predicted.mean[..., -1].mean(0)
+        return ModelStep(following, values[:, -1], ended, uncertainty, (following != free).amax(1), mean_rewards)
 
     def _uncertainty(self, means: Tensor, deviations: Tensor) -> Uncertainty:
         """Return the uncertainty of means (E, B, O) and standard deviations (E, B, O + 1) of the elites."""
@@ -295,9 +303,9 @@ class DynamicsModel(nn.Module):
         observed, acted = (torch.from_numpy(array).to(self.device) for array in given)
         found = self.imagine(observed, acted, generator)
         uncertainty = Uncertainty(*(part.cpu().numpy() for part in found.uncertainty))
-        arrays = (part.cpu().numpy() for part in (*found[:3], found.bounded))
-        following, rewards, ended, bounded = arrays
-        return ModelStep(following, rewards, ended, uncertainty, bounded)
+        arrays = (part.cpu().numpy() for part in (*found[:3], found.bounded, found.mean_rewards))
+        following, rewards, ended, bounded, mean_rewards = arrays
+        return ModelStep(following, rewards, ended, uncertainty, bounded, mean_rewards)
 
     def __repr__(self) -> str:
         termination = self.rule.text if self.rule is not None else self.termination

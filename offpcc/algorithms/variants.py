@@ -73,17 +73,20 @@ KINDS = (
 TABLE: dict[str, Entry] = {}
 
 
-def add(cls: type[ActorCritic], name: str, recurrent: str | None = None) -> None:
+def add(cls: type[ActorCritic], name: str, recurrent: str | None = None, images: bool = True) -> None:
     """Add an algorithm to `TABLE`, and its variants of all `KINDS`. Each variant becomes a class of this module.
 
     Args:
         cls: the algorithm.
         name: its name for ``--algo``.
         recurrent: name after "r" in recurrent variants, if it differs from `name`: recurrent DDPG is called RDPG.
+        images: whether there are variants that see images.
     """
     TABLE[name] = Entry(cls, name, None, False)
     cls.names = (name, f"c{name}")
     for kind in KINDS:
+        if kind.images and not images:
+            continue
         class_name = kind.class_name.format(cls.__name__)
         short = name if kind.memory is None or recurrent is None else recurrent
         other = kind.name.removeprefix("c") if kind.images else f"c{kind.name}"

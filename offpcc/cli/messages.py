@@ -34,6 +34,7 @@ class TrainOptions:
     env: str | None = None
     start_from: Path | None = None
     then_env_steps: int | None = None
+    model: Path | None = None
     dataset: str | None = None
     dataset_fraction: float = 1.0
     config: str | None = None
@@ -186,6 +187,8 @@ def command(
     words = [*program(), *(["--env", options.env] if options.env else [])]
     if options.start_from:
         words += ["--from", str(options.start_from)]
+    if options.model:
+        words += ["--model", str(options.model)]
     if options.then_env_steps:
         words += ["--then_env_steps", str(options.then_env_steps)]
     if options.dataset:

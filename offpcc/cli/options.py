@@ -149,7 +149,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "--model": {
         "type": arguments.file,
         "metavar": "FILE.pt",
-        "help": "Check this model, which offpcc train-model wrote, on the recorded data.",
+        "help": "Learn with this model of the recorded data, which offpcc train-model wrote. The default is one of the "
+        "same data in $OFFPCC_MODELS_DIR, else models/; if there is none, it is trained there first.",
     },
     "--num_envs": {
         "type": arguments.num_envs,
@@ -222,8 +223,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
 }
 TAKES = {  # the options of each command
-    "train": "--env --dataset --dataset_fraction --algo --then_env_steps --from --config --import --run_id --jobs "
-    "--gin --device --threads --resume --render --record --save_dataset --episodes --track --results",
+    "train": "--env --dataset --dataset_fraction --algo --model --then_env_steps --from --config --import --run_id "
+    "--jobs --gin --device --threads --resume --render --record --save_dataset --episodes --track --results",
     "evaluate": "folder --episodes --env --seed --num_envs --json --from_data --fqe_updates --fqe_gamma --fqe_seed "
     "--config --import --device --threads",
     "plot": "folder --output --metric",
@@ -281,6 +282,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "--dataset, compare the data with it."
     },
     "check --output": {"help": "Draw the returns and lengths of the data's episodes into this file."},
+    "check --model": {"help": "Check this model, which offpcc train-model wrote, on the recorded data."},
     "check --steps": {"help": "Walk through the environment for at most this many steps. The default is 2000."},
     "check --seed": {"help": "Use this seed for the environment and the actions. The default is 0."},
     "collect --algo": {

@@ -185,6 +185,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
         dataset_fraction=options.dataset_fraction,
         then_env_steps=options.then_env_steps,
         start_from=options.start_from,
+        model=options.model or folder.details().get("model"),
         results=options.results,
         save_dataset=options.save_dataset,
         track=options.track,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,29 +10,31 @@ from typing import Any
 
 from rich.console import Console
 
-from offpcc.algorithms.dynamics import AUTO, LEARNED, DynamicsModel
+from offpcc.algorithms.dynamics import AUTO, DynamicsModel
 from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
 from offpcc.config.registry import specification
 from offpcc.config.validation import format_value
-from offpcc.data.offline import OfflineDataset, dataset_options, read
+from offpcc.data.offline import dataset_options, read
 from offpcc.envs.guard import opened
 from offpcc.training import experiment  # noqa: F401 (registers all that gin configures)
 from offpcc.training.dynamics import (
     ModelFit,
     ModelTraining,
-    Progress,
+    announce,
     build_model,
+    check_model_of,
     describe,
-    digest,
     model_of,
     read_model,
-    save_model,
+    train_to_file,
 )
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.spec import choose_device, configured_make, torch_settings
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.errors import UserError
+
+print_line = functools.partial(print, flush=True)
 
 
 def train_model(
@@ -71,7 +74,7 @@ def train_model(
             model = build_model(data, DynamicsModel, names, used, seed, settings)
         else:
             model = model_of(content, out, used)
-            check_same_data(model, data, out)
+            check_model_of(model, out, data)
             if content["training"] is None:
                 print(f"{out} is finished, after {model.facts['num_epochs']} epochs; there is nothing left to train")
                 return 0
@@ -79,9 +82,9 @@ def train_model(
         fit = ModelFit(model, data.rows, training, seed)
         if content is not None:
             fit.load_state_dict(content["training"])
-        announce(model, fit, data)
+        announce(model, fit, data, print_line)
         try:
-            run(fit, out)
+            train_to_file(fit, out, print_line)
         except signals.Interrupted as stop:
             kept = f"{out} keeps {fit.epoch} epochs" if out.exists() else "nothing is kept"
             stop.message = f"stopped; {kept}; run the same command with --resume to continue"
@@ -89,19 +92,6 @@ def train_model(
     tell(model)
     print(f"model {out}")
     return 0
-
-
-def check_same_data(model: DynamicsModel, data: OfflineDataset, file: Path) -> None:
-    """Raise if a model was trained on other data.
-
-    Raises:
-        UserError: it was.
-    """
-    if model.facts.get("digest") != digest(data):
-        raise UserError(
-            f"{file} is a model of {model.facts.get('identity', 'other data')}, and these are {data.identity}; give "
-            f"the data, the environment and the settings of the data that it was begun with"
-        )
 
 
 def check_same_settings(
@@ -125,52 +115,6 @@ def check_same_settings(
                 f"{name} is {format_value(value)}, but the model of {file} was begun with {format_value(before)}; "
                 f"repeat that value, or name another file"
             )
-
-
-def announce(model: DynamicsModel, fit: ModelFit, data: OfflineDataset) -> None:
-    """Print what is trained on what, and how imagined episodes end."""
-    if model.rule is not None:
-        ends = f"the known rule of {model.facts['rule']}: {model.rule.text}"
-    elif model.termination == LEARNED:
-        ends = "a classifier that is learned from the data"
-    else:
-        ends = "never"
-    print(
-        f"{model.num_members} networks, {model.num_elites} of them elites; {data.name}: {len(fit.data):,} transitions, "
-        f"{len(fit.held_out):,} of them held out\nimagined episodes end: {ends}",
-        flush=True,
-    )
-    if model.history > 1:
-        print(f"the networks read the last {model.history} observations and actions", flush=True)
-
-
-def run(fit: ModelFit, file: Path) -> None:
-    """Train to the end, write the state after each epoch, and then the model.
-
-    Raises:
-        UserError: the file cannot be written, or the loss is not finite.
-        Interrupted: the user asked the command to stop.
-    """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        save_model(fit.model, file, fit)  # fails before the training, if it does
-        while not fit.is_over:
-            progress = fit.run_epoch()
-            with signals.deferred():
-                save_model(fit.model, file, fit)
-            print(line(progress, fit.settings), flush=True)
-        with signals.deferred():
-            fit.finish()
-            save_model(fit.model, file)
-    except OSError as error:
-        raise UserError(f"{file} cannot be written ({first_line(error)}); name a file elsewhere") from error
-
-
-def line(progress: Progress, settings: ModelTraining) -> str:
-    """Return an epoch as one line."""
-    errors = " ".join(f"{error:.2e}" for error in progress.errors)
-    waited = f", {progress.patience} of {settings.patience} epochs without improvement" if progress.patience else ""
-    return f"epoch {progress.epoch}: loss {progress.loss:.3f}, error on the holdout {errors}{waited}"
 
 
 def tell(model: DynamicsModel) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from offpcc.envs.wrapper_chain import name_of, observation_wrappers
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import unlike_scales
 
+UNIT_ACTIONS = re.compile(r", actions in \[\[(-1\.0(, )?)+\], \[(1\.0(, )?)+\]\]")
 SMALL_SPREAD = 0.05  # spread of returns relative to their mean; D4RL's locomotion datasets have 0.5 or more
 
 
@@ -353,6 +355,11 @@ def _identity(rows: TransitionTable, facts: Mapping[str, Any], shows_recorded: b
     bounds = "" if facts["action_range"] is None else f", actions in {np.asarray(facts['action_range']).tolist()}"
     num_transitions = f"{facts['num_transitions']:,} transitions"
     return f"{facts['name']} ({num_transitions}, {facts['fingerprint']}, {view}{bounds})"
+
+
+def comparable(identity: str) -> str:
+    """Return an identity without bounds of actions that are [-1, 1]: they are known only with an environment."""
+    return UNIT_ACTIONS.sub("", identity)
 
 
 def _hash(arrays: Sequence[Array]) -> str:

@@ -10,7 +10,6 @@ import ast
 import math
 import os
 import random
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,8 +28,16 @@ from offpcc.core import Chunk
 from offpcc.data import Dataset
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.snapshot import ChunkFile, check_chunk, read_chunk, remove_others, write_chunks
+from offpcc.data.offline import comparable
 from offpcc.envs.make import EnvFunction
-from offpcc.training.experiment import CHECKPOINT_FORMAT, EPISODE_STATE, Experiment, build_run, closed_on_failure
+from offpcc.training.experiment import (
+    CHECKPOINT_FORMAT,
+    EPISODE_STATE,
+    Experiment,
+    build_run,
+    closed_on_failure,
+    real_part,
+)
 from offpcc.training.online import take_over
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_settings
@@ -42,9 +49,6 @@ from offpcc.utils.tensor_files import FileError, find_misfit, read_tensors, writ
 from offpcc.utils.version import tell_changed
 
 NOT_A_STATE = (AttributeError, KeyError, MemoryError, RecursionError, RuntimeError, SyntaxError, TypeError, ValueError)
-
-
-UNIT_ACTIONS = re.compile(r", actions in \[\[(-1\.0(, )?)+\], \[(1\.0(, )?)+\]\]")  # known only with an environment
 
 
 class Checkpoint(dict[str, Any]):
@@ -171,17 +175,19 @@ def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
         UserError: that run did not learn from these data, went online itself, or has other networks.
     """
     source = str(checkpoint.file.parent)
-    if not checkpoint["buffer"].get("recorded"):
+    saved = checkpoint["buffer"].get("real", checkpoint["buffer"])  # of a run with a model, without what it imagined
+    buffer: Any = real_part(experiment.buffer)
+    if not saved.get("recorded"):
         raise UserError(
             f"{source} has learned in its environment; --from takes runs that learned from recorded data alone"
         )
-    saved, here = checkpoint["buffer"], experiment.buffer.metadata()["recorded"]
-    if UNIT_ACTIONS.sub("", saved["recorded"]) != UNIT_ACTIONS.sub("", here):
+    here = buffer.metadata()["recorded"]
+    if comparable(saved["recorded"]) != comparable(here):
         raise UserError(
             f"{source} learned from {saved['recorded']}, but here are {here}: give its data, and an environment with "
             f"the same observations and actions"
         )
-    experiment.buffer.load({**saved, "recorded": here}, 0, lambda number, chunk: None)
+    buffer.load({**saved, "recorded": here}, 0, lambda number, chunk: None)
     shifts = "normalize_observations = 'scale'" not in checkpoint["config"]
     take_over(experiment.algorithm, checkpoint["algorithm"], source, shifts)
     experiment.loop.load_state_dict(checkpoint["loop"])
@@ -229,6 +235,8 @@ def _explain_misfit(
 def _resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
     experiment.algorithm.load_state_dict(checkpoint["algorithm"])
     load_buffer(checkpoint, experiment)
+    if experiment.imagination is not None:
+        experiment.imagination.load_state_dict(checkpoint["imagination"])
     experiment.loop.load_state_dict(checkpoint["loop"])
     messages = _differences(checkpoint, experiment)
     if experiment.recorder is not None:  # before the interaction, which may truncate its episodes
@@ -333,7 +341,7 @@ def load(
         except (KeyError, TypeError, ValueError) as error:  # constructors may raise anything for the file's arguments
             raise FileError(f"{path} describes no learner ({first_line(error)})", "put it back from a copy") from error
         facts = {name: saved[name] for name in ("algo", "seed", "threads", "dataset_fraction")}
-        facts["then_env_steps"] = saved.get("then_env_steps", 0)
+        facts |= {"then_env_steps": saved.get("then_env_steps", 0), "model": saved.get("model")}
         experiment = build_run(RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device, loggers=loggers))
     if content["loop"].get("switch_step") is not None:
         with closed_on_failure(experiment):
@@ -356,6 +364,8 @@ def _load(content: Mapping[str, Any], experiment: Experiment) -> list[str]:
     if content["buffer"] is not None:
         buffer: Any = experiment.buffer
         BufferBase.load_state_dict(buffer, content["buffer"])
+    if experiment.imagination is not None:
+        experiment.imagination.load_state_dict(content["imagination"])
     experiment.loop.load_state_dict(content["loop"])
     messages, interaction = _differences(content, experiment), experiment.interaction
     if interaction is not None:

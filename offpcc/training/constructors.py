@@ -41,6 +41,7 @@ class Constructor(Protocol):
         dataset: str | Path | Dataset | None = None,
         dataset_fraction: float = 1.0,
         then_env_steps: int | None = None,
+        model: str | Path | None = None,
         **arguments: Any,
     ) -> Experiment:
         """Build the parts of a run; see `offpcc.build`.
@@ -58,6 +59,7 @@ class Constructor(Protocol):
             dataset: see `env`.
             dataset_fraction: see `env`.
             then_env_steps: see `env`.
+            model: see `env`.
             arguments: arguments of the algorithm's class, such as ``lr``.
 
         Raises:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
+from gymnasium import spaces
 
 from offpcc.algorithms.dynamics import AUTO, KNOWN, LEARNED, NEVER, DynamicsModel, Uncertainty, without_zeros
+from offpcc.config import loading
 from offpcc.config.registry import configurable, from_specification, specification
 from offpcc.config.validation import (
     NonnegativeNumber,
@@ -23,10 +27,10 @@ from offpcc.config.validation import (
 )
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
-from offpcc.data.offline import OfflineDataset
+from offpcc.data.offline import OfflineDataset, comparable
 from offpcc.envs.termination import find_rule
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, first_line, tell
 from offpcc.utils.paths import as_path
 from offpcc.utils.rng import NumpyGenerator
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
@@ -82,6 +86,12 @@ class Progress(NamedTuple):
     errors: list[float]  # of each member on the holdout: mean squared error of the normalised means
     patience: int  # epochs since a member improved
 
+    def line(self, settings: ModelTraining) -> str:
+        """Return the epoch as one line."""
+        errors = " ".join(f"{error:.2e}" for error in self.errors)
+        waited = f", {self.patience} of {settings.patience} epochs without improvement" if self.patience else ""
+        return f"epoch {self.epoch}: loss {self.loss:.3f}, error on the holdout {errors}{waited}"
+
 
 @configurable
 class ModelTraining:
@@ -132,13 +142,22 @@ class ModelFit:
         rows: the data.
         settings: the settings.
         seed: seed of the holdout and of the order of the data.
+        may_lack_terminations: whether a classifier of terminations may learn from data without any.
 
     Raises:
         UserError: there are too few transitions to hold some of them out.
     """
 
-    def __init__(self, model: DynamicsModel, rows: TransitionTable, settings: ModelTraining, seed: int) -> None:
+    def __init__(
+        self,
+        model: DynamicsModel,
+        rows: TransitionTable,
+        settings: ModelTraining,
+        seed: int,
+        may_lack_terminations: bool = False,
+    ) -> None:
         self.model, self.settings, self.seed = model, settings, seed
+        self.may_lack_terminations = may_lack_terminations
         self.data = Transitions(rows, model.history)
         self.randomness = NumpyGenerator(seed, 7)
         num_held_out = min(math.floor(settings.holdout * len(self.data)), settings.most_held_out)
@@ -165,6 +184,8 @@ class ModelFit:
         if self.model.termination != LEARNED:
             return 1.0
         rate = float(self.data.rows.terminations[self.data.starts].mean())
+        if rate == 0.0 and self.may_lack_terminations:
+            return 1.0
         if rate == 0.0:
             raise UserError(
                 f'DynamicsModel.termination is "{LEARNED}", but no recorded step terminates; choose "{NEVER}"'
@@ -253,11 +274,17 @@ class ModelFit:
             "num_held_out": len(self.held_out),
             "holdout_errors": self.best.tolist(),
             "elites": best.tolist(),
-            "largest_reward": float(self.data.rows.rewards[self.data.starts].max()),
+            **self._rewards(),
             **measure(model, self.data),
         }
         if model.termination == LEARNED:
             model.facts |= self._classified()
+
+    def _rewards(self) -> dict[str, float]:
+        """Return the largest, the smallest and the mean reward."""
+        rewards = self.data.rows.rewards[self.data.starts]
+        found = {"largest": rewards.max(), "smallest": rewards.min(), "mean": rewards.mean(dtype=np.float64)}
+        return {f"{name}_reward": float(value) for name, value in found.items()}
 
     def _classified(self) -> dict[str, float]:
         """Return precision and recall of the classifier of terminations on the holdout."""
@@ -375,7 +402,157 @@ def describe(values: Mapping[str, float]) -> str:
 
 def digest(data: OfflineDataset) -> str:
     """Return a short digest of recorded data as an agent sees them, by which a run finds the model of its data."""
-    return hashlib.sha256(data.identity.encode()).hexdigest()[:16]
+    return hashlib.sha256(comparable(data.identity).encode()).hexdigest()[:16]
+
+
+def announce(model: DynamicsModel, fit: ModelFit, data: OfflineDataset, show: Callable[[str], None]) -> None:
+    """Tell what is trained on what, and how imagined episodes end."""
+    reads = f"\nthe networks read the last {model.history} observations and actions" if model.history > 1 else ""
+    show(
+        f"{model.num_members} networks, {model.num_elites} of them elites; {data.name}: {len(fit.data):,} transitions, "
+        f"{len(fit.held_out):,} of them held out\nimagined episodes end: {model.tell_termination()}{reads}"
+    )
+
+
+def train_to_file(fit: ModelFit, file: Path, show: Callable[[str], None]) -> None:
+    """Train to the end, write the state after each epoch, and then the model.
+
+    Raises:
+        UserError: the file cannot be written, or the loss is not finite.
+        Interrupted: the user asked the command to stop.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_model(fit.model, file, fit)  # fails before the training, if it does
+        while not fit.is_over:
+            progress = fit.run_epoch()
+            with signals.deferred():
+                save_model(fit.model, file, fit)
+            show(progress.line(fit.settings))
+        with signals.deferred():
+            fit.finish()
+            save_model(fit.model, file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written ({first_line(error)}); name a file elsewhere") from error
+
+
+def models_folder() -> Path:
+    """Return the folder of models: $OFFPCC_MODELS_DIR, else models/ beside the folder of results."""
+    if given := os.environ.get("OFFPCC_MODELS_DIR"):
+        return as_path(given, "OFFPCC_MODELS_DIR")
+    return loading.results_folder(None).parent / "models"
+
+
+def find_or_train(
+    data: OfflineDataset,
+    names: list[str],
+    settings: Mapping[str, Any],
+    training: ModelTraining,
+    device: torch.device,
+    seed: int,
+) -> DynamicsModel:
+    """Return a trained model of recorded data from `models_folder`; train it there if there is none.
+
+    Only a model with the same settings of `DynamicsModel` is taken. A training that was stopped goes on.
+
+    Raises:
+        UserError: the data are not suited to a model, or the folder cannot be written.
+    """
+    folder, wanted = models_folder(), digest(data)
+    new = build_model(data, DynamicsModel, names, device, seed, settings)
+    asked = specification(new)["arguments"]
+    own = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', data.name)}-{wanted[:8]}.pt"
+    unfinished = None
+    for file in sorted(folder.glob("*.pt")):
+        try:
+            content = read_model(file)
+        except FileError as error:
+            tell(f"{error}; this file is left out")
+            continue
+        found = content["class"].get("arguments", {})
+        is_same = all(found.get(name) == value for name, value in asked.items() if name not in ("device", "seed"))
+        if content["facts"].get("digest") != wanted or not is_same:
+            continue
+        if content["training"] is None:
+            tell(f"model {file}")
+            return model_of(content, file, device)
+        if file.name.startswith(own.stem):
+            unfinished = file, content
+    file, content = unfinished or (own, None)
+    number = 1
+    while content is None and file.exists():  # of other settings
+        number += 1
+        file = own.with_name(f"{own.stem}-{number}.pt")
+    tell(f"there is no model of {data.name} with these settings in {folder}, so it is trained first, into {file}")
+    fit = ModelFit(new, data.rows, training, seed)
+    if content is not None and content["training"]["seed"] == seed:
+        fit.load_state_dict(content["training"])
+    announce(new, fit, data, tell)
+    train_to_file(fit, file, tell)
+    return new
+
+
+def check_model_of(model: DynamicsModel, file: Path, data: OfflineDataset) -> DynamicsModel:
+    """Return a model; raise if it was trained on other data.
+
+    Raises:
+        UserError: it was.
+    """
+    if model.facts.get("digest") != digest(data):
+        raise UserError(
+            f"{file} is a model of {model.facts.get('identity', 'other data')}, and these are {data.identity}; give "
+            f"the data, the environment and the settings of the data that it was begun with"
+        )
+    return model
+
+
+def fingerprint(model: DynamicsModel) -> str:
+    """Return a short digest of a model's weights and statistics."""
+    found = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        found.update(name.encode() + value.cpu().numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def untrained_model(
+    settings: Mapping[str, Any],
+    names: list[str],
+    observations: spaces.Box,
+    actions: spaces.Box,
+    device: torch.device,
+    seed: int,
+) -> DynamicsModel:
+    """Return a model for an environment, which a run will train.
+
+    Raises:
+        UserError: observations are no vectors, or no termination rule is known where one is wanted.
+    """
+    shape = observations.shape
+    check_vectors(shape, observations.dtype, names[0])
+    known = next((name for name in names if name and find_rule(name, shape) is not None), "")
+    termination = settings.get("termination", AUTO)
+    if termination == AUTO:
+        termination = KNOWN if known else LEARNED
+    size = int(np.prod(actions.shape))
+    given = {**settings, "termination": termination, "device": device, "seed": seed}
+    model = DynamicsModel(shape[0], size, **given)
+    if termination == KNOWN:
+        model.set_rule(known or names[0])
+    model.facts = {"name": names[0], "rule": known if termination == KNOWN else ""}
+    return model
+
+
+def check_vectors(shape: tuple[int, ...], dtype: Any, name: str) -> None:
+    """Raise if observations are no vectors of numbers.
+
+    Raises:
+        UserError: they are not.
+    """
+    if len(shape) != 1 or np.dtype(dtype) == np.uint8:
+        raise UserError(
+            f"{name}: observations of shape {shape} ({np.dtype(dtype)}); a model needs vectors; choose other data, or "
+            f"an algorithm without a model"
+        )
 
 
 def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel], names: list[str],
@@ -394,11 +571,7 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
         UserError: observations are no vectors, or no termination rule is known where one is wanted.
     """
     rows = data.rows
-    if rows.observations.ndim != 2 or rows.observations.dtype != np.float32:
-        raise UserError(
-            f"{data.name}: observations of shape {rows.observations.shape[1:]} ({rows.observations.dtype}); a model "
-            f"needs vectors; choose other data, or an algorithm without a model"
-        )
+    check_vectors(rows.observations.shape[1:], rows.observations.dtype, data.name)
     shape = rows.observations.shape[1:]
     known = next((name for name in names if name and find_rule(name, shape) is not None), "")
     termination = settings.get("termination", AUTO)

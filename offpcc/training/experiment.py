@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 
 from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.agent import Agent
+from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, refuse_unknown
@@ -34,6 +36,7 @@ from offpcc.config.validation import (
 )
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBase, BufferBuilder
+from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.buffers.mixed import MixedBuffer
 from offpcc.data.buffers.snapshot import Manifest
 from offpcc.data.checks.episodes import NEARLY_ALL
@@ -47,7 +50,9 @@ from offpcc.envs.make import EnvFunction, make
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.envs.wrappers import num_stacked
+from offpcc.training.dynamics import check_model_of, find_or_train, fingerprint, load_model, untrained_model
 from offpcc.training.evaluation import Evaluation
+from offpcc.training.imagination import Imagination, imagined_capacity
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.console import download_bar
@@ -108,6 +113,7 @@ class Experiment:
     asked: tuple[Any, Any] | None = None  # num_epochs and stop_return of the last `train`
     settings: dict[str, Any] = field(default_factory=dict)  # given to `train`, for later calls; see there
     online: OnlinePhase | None = None  # the parts for the environment, after learning from the dataset
+    imagination: Imagination | None = None  # the rollouts in a model
 
     if not TYPE_CHECKING:  # type checkers find names that do not exist by themselves
 
@@ -206,7 +212,7 @@ class Experiment:
 
     def _train(self, logger: Logger, callbacks: Sequence[AnyCallback], settings: Mapping[str, Any]) -> None:
         """Train one phase of the run."""
-        called = [*self.callbacks, *callbacks]
+        called = [*([self.imagination] if self.imagination else []), *self.callbacks, *callbacks]
         if isinstance(self.algorithm, ActorCritic):
             called.append(Saturation(self.algorithm, self.buffer))
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
@@ -227,7 +233,7 @@ class Experiment:
             raise UserError("the run has gone on in its environment; give the environment and --then_env_steps N again")
         self.online.begin(self.algorithm)
         self.algorithm, self.buffer = self.online.algorithm, self.online.buffer
-        self.interaction = self.online.interaction
+        self.interaction, self.imagination = self.online.interaction, None
         self.loop.go_online()
 
     def num_epochs(self, settings: Mapping[str, Any]) -> int:
@@ -250,6 +256,7 @@ class Experiment:
             "algorithm": self.algorithm.state_dict(),
             "interaction": None if self.interaction is None else self.interaction.state_dict(),
             "loop": self.loop.state_dict(),
+            **({} if self.imagination is None else {"imagination": self.imagination.state_dict()}),
             "threads": torch.get_num_threads(),
             "device": self.algorithm.device.type,
             "versions": versions(),
@@ -296,6 +303,7 @@ class Experiment:
                 "dataset": None if self.recording is None else self.recording.name,
                 "dataset_fraction": spec.dataset_fraction,
                 "then_env_steps": spec.then_env_steps,
+                "model": None if spec.model is None else str(spec.model),
                 "algo": spec.algo,
                 "seed": spec.seed,
                 "threads": spec.threads,
@@ -436,6 +444,7 @@ def build(
     dataset: str | Path | Dataset | None = None,
     dataset_fraction: Fraction = 1.0,
     then_env_steps: NonnegativeInteger | None = None,
+    model: str | Path | None = None,
 ) -> Experiment:
     """Build a run from names. Arguments that are not given come from gin's bindings, else from the defaults.
 
@@ -462,6 +471,7 @@ def build(
         dataset_fraction: the part of the dataset's steps to use. Takes whole episodes from the start, as few as hold
             this part, rounded up.
         then_env_steps: environment steps in which learning goes on in `env` after the dataset; see `RunSpec.make`.
+        model: the file of a model of the dataset; see `RunSpec.make`.
 
     Raises:
         UserError: a name is unknown, or the environment or dataset is unsuitable.
@@ -485,6 +495,7 @@ def build(
         dataset=dataset,
         dataset_fraction=dataset_fraction,
         then_env_steps=then_env_steps,
+        model=model,
     )
     return build_run(spec)
 
@@ -543,7 +554,21 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     if spec.env is not None:
         make_env = functools.partial(make, spec.env_source, **spec.env_options._asdict(), scale_actions=True)
         tests = Evaluation(make_env, catalog.reference_returns(spec.env), spec.longest_episode)
-    interaction = online = None
+    interaction = online = imagination = None
+
+    def imagine(real: Any, sizes: Mapping[str, Any]) -> Imagination:
+        """Return the rollouts in a model, whose buffer has `real` as its real part."""
+        assert spec.imagination is not None and spec.model_training is not None
+        model = get_model(spec, data, observations, actions)
+        seed = int(np.random.SeedSequence((spec.seed, 10)).generate_state(1)[0] >> 1)  # not that of the real part
+        longest = 1 if data is None else int((data.rows.stops - data.rows.starts).max())
+        capacity = imagined_capacity(spec.imagination, real, longest)
+        own = build_buffer(algorithm, observations, actions, {**sizes, "capacity": capacity, "seed": seed})
+        known = "" if data is None else fingerprint(model)
+        buffer = ImaginedBuffer(real, own, spec.imagination.real_share, known)
+        rows = None if data is None else data.rows
+        given = spec.model_training, spec.seed, algorithm.gamma
+        return Imagination(spec.imagination, model, buffer, rows, *given)
 
     def interact(algorithm: ActorCritic, share: float = 0.0, recorded: Any = None) -> tuple[Any, Interaction]:
         """Return a buffer for an algorithm in the environments, and the interaction that fills it."""
@@ -555,6 +580,10 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
             buffer: Any = build_buffer(algorithm, observations, actions, sizes, spec.parts.buffer_class)
             if share:
                 buffer = MixedBuffer(recorded, buffer, share)
+            if spec.imagination is not None and data is None:
+                nonlocal imagination
+                imagination = imagine(buffer, {**sizes, "num_envs": 1})
+                buffer = imagination.buffer
             interaction = Interaction(played, algorithm, buffer, spec.seed, spec.longest_episode)
         if isinstance(played, LocalEnvironments) and played.shared_with_tests:
             assert tests is not None
@@ -572,15 +601,19 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         sizes = {"num_envs": 1, "frame_stack": 1, **given}
         buffer = build_buffer(algorithm, observations, actions, sizes, spec.parts.buffer_class)
         _learn_from(data, algorithm, buffer)
+        real = buffer
+        if spec.imagination is not None:
+            imagination = imagine(buffer, sizes)
+            buffer = imagination.buffer
         if spec.then_env_steps:
             then = _algorithm_online(spec, algorithm, data, observations, actions)
-            mixed, waiting = interact(then, spec.online.share, buffer)
+            mixed, waiting = interact(then, spec.online.share, real)
             with closed_on_failure(waiting):
                 parts = then, mixed, waiting, spec.seed, columns_of(algorithm, tests)
                 online = OnlinePhase(spec.online, spec.then_env_steps, *parts)
     else:
         buffer, interaction = interact(algorithm)
-    for part, arguments in ((algorithm_class, spec.algorithm), (type(buffer), spec.buffer)):
+    for part, arguments in ((algorithm_class, spec.algorithm), (type(real_part(buffer)), spec.buffer)):
         loading.add_used(part, arguments)
     for make_logger in spec.parts.loggers:  # they are built later, in the run's folder
         loading.add_used(make_logger, loading.bindings_of(make_logger))
@@ -597,8 +630,34 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         loggers=spec.parts.loggers,
         spec=spec,
         online=online,
+        imagination=imagination,
         config=loading.operative(),
     )
+
+
+def real_part(buffer: Any) -> Any:
+    """Return the part of a buffer that holds real transitions; without a model, the buffer itself."""
+    return buffer.real if isinstance(buffer, ImaginedBuffer) else buffer
+
+
+def get_model(
+    spec: RunSpec, data: OfflineDataset | None, observations: spaces.Box, actions: spaces.Box
+) -> DynamicsModel:
+    """Return the model of a run: the given one, one of the same data, or a new one, which is trained first.
+
+    Without recorded data, it is not trained yet.
+
+    Raises:
+        UserError: the given model is of other data or sizes, or the data are not suited to a model.
+    """
+    names = [spec.env or ""]
+    if data is None:
+        return untrained_model(spec.model_settings, names, observations, actions, spec.device, spec.seed)
+    if spec.model is not None:
+        return check_model_of(load_model(spec.model, spec.device), spec.model, data)
+    assert spec.model_training is not None
+    names += [data.recorded_in or "", data.name]
+    return find_or_train(data, names, spec.model_settings, spec.model_training, spec.device, spec.seed)
 
 
 def _algorithm_online(

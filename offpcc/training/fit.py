@@ -47,6 +47,7 @@ from offpcc.training.experiment import (
     check_context_length,
     closed_on_failure,
     read_data,
+    real_part,
 )
 from offpcc.training.loggers import (
     ConsoleLogger,
@@ -367,18 +368,21 @@ def _check_built(spec: RunSpec, experiment: Experiment) -> None:
         of_train |= dict.fromkeys(("num_epochs", "updates_per_step"), "the run continues another one")
     idle = {
         **{type(part): part.unused_parameters() for part in parts},
-        type(buffer): (buffer if phase is None else phase.buffer).unused_parameters(),
+        type(real_part(buffer)): (buffer if phase is None else phase.buffer).unused_parameters(),
         train: of_train,
         offline.dataset_options: offline.unused_parameters(algorithm),
     }
-    given = [*loading.add_used(type(algorithm), spec.algorithm), *loading.add_used(type(buffer), spec.buffer)]
+    given = [
+        *loading.add_used(type(algorithm), spec.algorithm),
+        *loading.add_used(type(real_part(buffer)), spec.buffer),
+    ]
     check_unused_bindings([*spec.config.bindings, *given], idle)
     algorithm.actor_file()  # raise now, not after an epoch, if the actor cannot be saved
 
 
 def bound_text(spec: RunSpec, experiment: Experiment) -> str:
     """Return the bindings of a run as a gin file: those of files and the command line, and the arguments of Python."""
-    parts = {type(experiment.algorithm): spec.algorithm, type(experiment.buffer): spec.buffer}
+    parts = {type(experiment.algorithm): spec.algorithm, type(real_part(experiment.buffer)): spec.buffer}
     given = {f"{part.__name__}.{name}": value for part, values in parts.items() for name, value in values.items()}
     given |= {f"environments.{name}": spec.environments[name] for name in spec.given_environments}
     given |= {f"train.{name}": spec.training[name] for name in spec.given_training}
@@ -649,8 +653,9 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
     Raises:
         UserError: it needs more memory than is free.
     """
-    available, buffer, phase = available_bytes(), experiment.buffer, experiment.online
+    available, buffer, phase = available_bytes(), real_part(experiment.buffer), experiment.online
     assert not isinstance(buffer, MixedBuffer)  # this is before the switch
+    imagined = [] if experiment.imagination is None else experiment.imagination.lines()
     of_batch = buffer.batch_size * buffer.bytes_per_step
     if available is not None and of_batch > available:
         raise UserError(
@@ -659,7 +664,7 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
         )
     data = experiment.recording
     if data is not None:
-        messages = [*data.lines(experiment.algorithm.has_critics)]
+        messages = [*data.lines(experiment.algorithm.has_critics), *imagined]
         if experiment.algorithm.normalization is not None:
             messages.append("observations are normalised by the data's mean and standard deviation")
         if spec.env in catalog.FILES:
@@ -676,7 +681,7 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
         return [*messages, *_describe_segments(buffer, longest_recorded), *_describe_frames(spec, experiment)]
     longest = _longest_episode(spec)
     size = _planned_size(buffer, spec.training["num_epochs"] * spec.training["num_steps_per_epoch"], longest)
-    return [size, *_describe_segments(buffer, longest), *_describe_frames(spec, experiment)]
+    return [size, *imagined, *_describe_segments(buffer, longest), *_describe_frames(spec, experiment)]
 
 
 def _longest_episode(spec: RunSpec) -> int | None:

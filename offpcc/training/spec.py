@@ -20,8 +20,9 @@ import gymnasium
 import numpy as np
 import torch
 
-from offpcc.algorithms import find_algorithm, short_name
+from offpcc.algorithms import ActorCritic, find_algorithm, short_name
 from offpcc.algorithms.agent import check_device
+from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, refuse_unknown
 from offpcc.config.loading import Config
@@ -43,6 +44,8 @@ from offpcc.envs.d4rl import catalog
 from offpcc.envs.guard import opened
 from offpcc.envs.make import EnvFunction, EnvOptions, check_env, env_label, env_options, make
 from offpcc.envs.vector.local import environments as build_environments
+from offpcc.training.dynamics import ModelTraining
+from offpcc.training.imagination import ImaginationOptions, imagination_options
 from offpcc.training.interaction import episode_options
 from offpcc.training.loggers import Logger, tracking_wanted
 from offpcc.training.online import DEFAULT_ENV_STEPS, AlgorithmName, OnlineOptions, online_options
@@ -51,6 +54,7 @@ from offpcc.utils.errors import UserError, first_line, for_python, tell
 from offpcc.utils.rng import SharedState
 from offpcc.utils.system import keep_freed_memory
 
+RECURRENT_HISTORY = 4  # observations that a model reads by default, if the agent has a memory
 MOST_DRAWN = 1_000_000  # seeds that are drawn are below this; episodes of tests and videos have larger ones
 
 
@@ -182,6 +186,10 @@ class RunSpec:
         then_env_steps: environment steps after learning from the dataset; 0 for none.
         start_from: the folder of the run that this one continues in its environment; None for none.
         online: settings of these steps.
+        model: the file of a trained model; None to find or train one, if the algorithm needs it.
+        imagination: settings of the rollouts in a model; None for an algorithm without a model.
+        model_settings: arguments of `DynamicsModel`.
+        model_training: settings of the model's training.
         env_options: arguments of `make`.
         longest_episode: environment steps after which an episode counts as endless.
         dataset_options: settings of the dataset.
@@ -212,6 +220,10 @@ class RunSpec:
     then_env_steps: int
     start_from: Path | None
     online: OnlineOptions
+    model: Path | None
+    imagination: ImaginationOptions | None
+    model_settings: Mapping[str, Any]
+    model_training: ModelTraining | None
     env_options: EnvOptions
     longest_episode: int
     dataset_options: DatasetOptions
@@ -246,6 +258,7 @@ class RunSpec:
         dataset_fraction: Fraction = 1.0,
         then_env_steps: NonnegativeInteger | None = None,
         start_from: AnyPath | None = None,
+        model: AnyPath | None = None,
         training: Arguments | None = None,
         results: AnyPath | None = None,
         save_dataset: AnyPath | None = None,
@@ -273,6 +286,8 @@ class RunSpec:
                 `OfflineToOnline` has their settings. None for 50,000 with `start_from`, else for none.
             start_from: the folder of a run that learned from the same dataset, also an unfinished one. This run
                 continues it in the environment, in a folder of its own, and `train.num_epochs` has no effect.
+            model: the file of a model of the dataset, for algorithms such as ``mopo``. None for a model of the same
+                data in ``$OFFPCC_MODELS_DIR``, else ``models/``; if there is none, it is trained there first.
             training: arguments of `offpcc.training.run_fns.train`, such as ``{"num_epochs": 10}``; gin gives the
                 others.
             results: the folder of all runs; None for ``$OFFPCC_RESULTS``, else ``results/``.
@@ -284,7 +299,7 @@ class RunSpec:
         """
         given: dict[str, Any] = {"algo": algo, "seed": seed, "threads": threads, "dataset_fraction": dataset_fraction}
         given |= {"algorithm": algorithm, "buffer": buffer, "environments": environments, "training": training}
-        given |= {"then_env_steps": then_env_steps, "start_from": start_from}
+        given |= {"then_env_steps": then_env_steps, "start_from": start_from, "model": model}
         given |= {"results": results, "save_dataset": save_dataset, "track": track}
         check("build", rules_of(cls.make), given)
         if tracking_wanted(track) and importlib.util.find_spec("wandb") is None:
@@ -294,7 +309,7 @@ class RunSpec:
         refuse_unknown("train", training or (), TRAIN_SETTINGS)
         check_settings(**training or {})
         refuse_unknown("environments", environments or (), ENVIRONMENTS_SETTINGS)
-        find_algorithm(algo)
+        algorithm_class = find_algorithm(algo)
         if seed is None:
             seed = secrets.randbelow(MOST_DRAWN)
             tell(f"the seed {seed} was drawn; seed={seed} repeats this run")
@@ -312,8 +327,10 @@ class RunSpec:
         if then_env_steps is None:
             then_env_steps = 0 if start_from is None else DEFAULT_ENV_STEPS
         check_goes_online(then_env_steps, env, dataset, start_from)
+        check_model(algorithm_class, short_name(algo), model, dataset)
         used_device = check_device(device, "device")
         loading.take_used()
+        imagination = imagination_options(algorithm_class, short_name(algo), data_name(dataset))
         own = {"buffer_class": buffer_class, "callbacks": callbacks, "loggers": loggers}
         return cls(
             env=env,
@@ -335,6 +352,10 @@ class RunSpec:
             then_env_steps=int(then_env_steps),
             start_from=None if start_from is None else Path(start_from),
             online=online_options() if then_env_steps else OnlineOptions(),
+            model=None if model is None else Path(model),
+            imagination=imagination,
+            model_settings={} if imagination is None else model_settings(algorithm_class),
+            model_training=None if imagination is None else ModelTraining(**loading.resolve_bindings(ModelTraining)),
             env_options=env_options() if env else EnvOptions(),
             longest_episode=episode_options(),
             dataset_options=dataset_options() if dataset is not None else DatasetOptions(),
@@ -454,6 +475,38 @@ def resolve_env_and_dataset(
     if env is None or env not in catalog.FILES:
         return env, dataset
     return env if catalog.task(env) else None, env if dataset is None else dataset
+
+
+def data_name(dataset: str | Path | Dataset | None) -> str:
+    """Return the name of a dataset: of a file, without its suffix."""
+    if isinstance(dataset, Dataset):
+        return dataset.name
+    return "" if dataset is None else str(Path(dataset).stem if Path(dataset).suffix in catalog.SUFFIXES else dataset)
+
+
+def model_settings(algorithm: type[ActorCritic]) -> dict[str, Any]:
+    """Return gin's arguments of `DynamicsModel`; a model of an agent with memory reads more than one observation."""
+    has_memory = not (algorithm.default_encoder.memoryless and algorithm.default_shared_encoder.memoryless)
+    is_bound = "history" in loading.bindings_of(DynamicsModel)
+    given = {"history": RECURRENT_HISTORY} if has_memory and not is_bound else {}
+    return loading.resolve_bindings(DynamicsModel, given)
+
+
+def check_model(
+    algorithm: type[ActorCritic], algo: str, model: str | Path | None, dataset: str | Path | Dataset | None
+) -> None:
+    """Raise if an algorithm needs a dataset for its model, or no model.
+
+    Raises:
+        UserError: it does.
+    """
+    if algorithm.imagination is None:
+        if model is not None:
+            raise UserError(f"--model {model} has no effect on {algo}, which uses no model; leave it out, or take mopo")
+    elif dataset is None and not algorithm.trains_model:
+        raise UserError(f"{algo} learns from recorded data; name them with --dataset, or choose mbpo to learn online")
+    elif dataset is None and model is not None:
+        raise UserError(f"--model {model}: without recorded data, {algo} trains its model in the run; leave it out")
 
 
 def check_goes_online(

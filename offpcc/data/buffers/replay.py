@@ -312,6 +312,41 @@ class ReplayBuffer(BufferBase):
         found = self.tensor(self.returns[places])
         return batch._replace(returns_to_go=found[..., :1], discounts_to_go=found[..., 1:])
 
+    def extend(self, rows: TransitionTable, num_recorded: Array | None = None) -> None:
+        """Store whole episodes of one environment without frame stacks; of too many, the last ones.
+
+        Args:
+            rows: Rows of episodes.
+            num_recorded: No effect; see `RecurrentReplayBuffer.extend`.
+        """
+        first = int(rows.starts[np.searchsorted(rows.starts, len(rows.is_start) - self.ring_rows)])
+        number, (ring,) = len(rows.is_start) - first, self.rings
+        while len(self.storage.is_start) < min(ring.size + number, self.ring_rows):
+            self._grow()
+        storage = self.storage
+        places = (ring.cursor + 1 + np.arange(number)) % self.ring_rows
+        self.num_transitions += int(rows.is_start[first:].sum()) - int(storage.is_start[places].sum())
+        for own, given in zip(storage.columns, rows.columns, strict=True):
+            own[places] = given[first:]
+        ring.size, ring.cursor = min(ring.size + number, self.ring_rows), int(places[-1])
+        ring.unfinished, self.returns = False, None
+        self.revisions.update(np.unique(places // self.chunk_rows).tolist())
+        self.appended[0] += number
+        for place in places.tolist():
+            self.item_changed(place)
+
+    def transition_table(self) -> TransitionTable:
+        """Return a copy of the rows, in order of time, without frame stacks; an unfinished episode ends."""
+        parts: list[Array] = []
+        for env, ring in enumerate(self.rings):
+            parts.append((ring.cursor - ring.size + 1 + np.arange(ring.size)) % self.ring_rows * self.num_envs + env)
+        places = np.concatenate(parts)
+        rows = Storage.of(len(places), *self.layout[:3])
+        for own, given in zip(rows.columns, self.storage.columns, strict=True):
+            own[...] = given[places]
+        stops = np.flatnonzero(~rows.is_start) + 1
+        return TransitionTable(**vars(rows), starts=np.append(0, stops[:-1]), stops=stops)
+
     def fill(self, rows: TransitionTable, recorded: str) -> None:
         """Fill the buffer with recorded transitions, whatever its capacity.
 

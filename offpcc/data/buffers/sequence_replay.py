@@ -148,14 +148,32 @@ class RecurrentReplayBuffer(BufferBase):
     def _finish(self, env: int, terminated: bool) -> None:
         episode, self.unfinished[env] = self.unfinished[env], PartialEpisode()
         rewards = np.array(episode.rewards, np.float32)[:, None]
-        group = self.bytes_kept // CHUNK_BYTES
-        stored = Episode(np.stack(episode.frames), np.stack(episode.actions), rewards, bool(terminated), group)
-        assert isinstance(self.episodes, deque)  # a buffer of recorded data accepts no episodes
-        self.episodes.append(stored)
-        self.num_kept += 1
-        self.bytes_kept += sum(array.nbytes for array in stored.stored)
+        self._store(Episode(np.stack(episode.frames), np.stack(episode.actions), rewards, bool(terminated)))
         self._count()
         self.item_changed((self.num_kept - 1) % self.max_items)
+
+    def _store(self, episode: Episode) -> None:
+        assert isinstance(self.episodes, deque)  # a buffer of recorded data accepts no episodes
+        self.episodes.append(episode._replace(group=self.bytes_kept // CHUNK_BYTES))
+        self.num_kept += 1
+        self.bytes_kept += sum(array.nbytes for array in episode.stored)
+
+    def extend(self, rows: TransitionTable, num_recorded: Array) -> None:
+        """Store whole episodes of one environment.
+
+        Args:
+            rows: Rows of N episodes.
+            num_recorded: (N,), number of leading steps of each that count in no loss.
+        """
+        for episode, recorded in zip(RecordedEpisodes(rows), num_recorded, strict=True):
+            copies = [array.copy() for array in episode.stored]
+            self._store(Episode(*copies, episode.terminated, num_recorded=int(recorded)))
+            self.item_changed((self.num_kept - 1) % self.max_items)
+        self._count()
+
+    def transition_table(self) -> TransitionTable:
+        """Return a copy of the finished episodes as rows, in order of time."""
+        return TransitionTable.joined(list(self.episodes), *self.layout[:3])
 
     def fill(self, rows: TransitionTable, recorded: str) -> None:
         """Fill the buffer with recorded episodes, whatever its capacity. See `ReplayBuffer.fill`."""
@@ -206,10 +224,13 @@ class RecurrentReplayBuffer(BufferBase):
         starts = skipped = np.zeros(len(items), np.int64)
         if self.segment_len is not None:
             # All windows that share a step with the episode are equally likely. Early ones move to step 0.
-            firsts = np.maximum(draw(1 - self.segment_len, lengths), 0)
+            # They share a step that counts: none before an imagined rollout.
+            earliest = np.array([episode.num_recorded for episode in episodes]) + 1 - self.segment_len
+            firsts = np.maximum(draw(earliest, lengths), 0)
             starts = np.where(firsts >= self.burn_in, firsts, 0)
             skipped = firsts - starts
             lengths = np.minimum(lengths - firsts, self.segment_len) + skipped
+        skipped = np.maximum(skipped, [episode.num_recorded for episode in episodes] - starts)
         rows = self._copy_to_device()
         if rows is None:
             batch = self._copy(episodes, starts, lengths, skipped)
@@ -351,6 +372,7 @@ class RecurrentReplayBuffer(BufferBase):
             "lengths": [len(episode.actions) for episode in episodes],
             "terminated": [episode.terminated for episode in episodes],
             "groups": [episode.group for episode in episodes],
+            **({"num_recorded": begun} if any(begun := [episode.num_recorded for episode in episodes]) else {}),
             "num_kept": self.num_kept,
             "bytes_kept": self.bytes_kept,
             "unfinished": [episode.state_dict() for episode in self.unfinished],
@@ -363,10 +385,12 @@ class RecurrentReplayBuffer(BufferBase):
     def _allocate(self, metadata: Mapping[str, Any]) -> None:
         self.device_copy.forget()
         self.episodes = deque()  # unlimited: the checkpoint may contain more episodes than the capacity
-        for length, terminated, group in zip(*(metadata[n] for n in ("lengths", "terminated", "groups")), strict=True):
+        columns = [metadata[name] for name in ("lengths", "terminated", "groups")]
+        columns.append(metadata.get("num_recorded", [0] * len(columns[0])))
+        for length, terminated, group, num_recorded in zip(*columns, strict=True):
             frames = np.empty((length + self.frame_stack, *self.frame_shape), self.dtype)
             actions, rewards = (np.empty((length, width), np.float32) for width in (self.action_dim, 1))
-            self.episodes.append(Episode(frames, actions, rewards, terminated, group))
+            self.episodes.append(Episode(frames, actions, rewards, terminated, group, num_recorded))
         self.num_kept, self.bytes_kept = metadata["num_kept"], metadata["bytes_kept"]
         for episode, saved in zip(self.unfinished, metadata["unfinished"], strict=True):
             episode.load_state_dict(saved)

@@ -120,6 +120,19 @@ class TransitionTable(Storage):
     starts: Array  # (N,), first row of each episode
     stops: Array  # (N,), last row of each episode, plus 1
 
+    @classmethod
+    def joined(
+        cls, episodes: Sequence[Episode], shape: tuple[int, ...], dtype: np.dtype, action_dim: int
+    ) -> TransitionTable:
+        """Return a copy of episodes without stacked frames, one after another."""
+        sizes = np.array([len(episode.frames) for episode in episodes], np.int64)
+        stops = np.cumsum(sizes)
+        rows = Storage.of(int(sizes.sum()), shape, dtype, action_dim)
+        for episode, start in zip(episodes, (stops - sizes).tolist(), strict=True):
+            episode.pack(rows, start, 0, len(episode.actions))
+            rows.is_start[start : start + len(episode.actions)] = True
+        return cls(**vars(rows), starts=stops - sizes, stops=stops)
+
     @property
     def arrays(self) -> list[Array]:
         """All arrays; no number appears twice."""
@@ -143,6 +156,7 @@ class Episode(NamedTuple):
     rewards: np.ndarray  # (L, 1)
     terminated: bool
     group: int = 0  # episodes of the same group are saved in the same file
+    num_recorded: int = 0  # leading steps that come before an imagined rollout; they count in no loss
 
     @property
     def stored(self) -> tuple[np.ndarray, ...]:

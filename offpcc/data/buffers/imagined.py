@@ -1,0 +1,124 @@
+"""`ImaginedBuffer`: recorded or new transitions, and transitions of a learned model, in each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from offpcc.core import Batch, Chunk
+from offpcc.data.buffers.mixed import AnyReplay, MixedBuffer, joined
+from offpcc.data.buffers.storage import TransitionTable
+from offpcc.data.datasets.columns import Array
+from offpcc.utils.errors import UserError
+
+
+class ImaginedBuffer(MixedBuffer):
+    """Draws a fixed number of each batch from real transitions, and the others from those of a learned model.
+
+    While there are no imagined transitions, all of a batch is real. With memory, an item is an episode or a segment.
+    An imagined one begins with the recorded steps before its rollout. They compute the hidden state and count in no
+    loss.
+
+    Args:
+        real: the buffer of recorded data, or of experience in the environment.
+        imagined: the buffer of imagined transitions, of one environment without frame stacks.
+        share: the share of real items in a batch, from 0 to 1.
+        model: identifies the model; "" if it is trained in the run.
+    """
+
+    def __init__(self, real: AnyReplay, imagined: AnyReplay, share: float, model: str = "") -> None:
+        self.recorded, self.online, self.model = real, imagined, model
+        self.batch_size = real.batch_size
+        self.num_recorded = round(share * self.batch_size)
+        imagined.batch_size = max(self.batch_size - self.num_recorded, 1)
+        self.drawn: list[Batch] = []
+
+    @property
+    def real(self) -> AnyReplay:
+        """The buffer of real transitions."""
+        return self.recorded
+
+    @property
+    def imagined(self) -> AnyReplay:
+        """The buffer of imagined transitions."""
+        return self.online
+
+    def __len__(self) -> int:
+        """Number of real items that `sample` can draw."""
+        return len(self.real)
+
+    def extend(self, rows: TransitionTable, num_recorded: Array) -> None:
+        """Store imagined episodes; see `RecurrentReplayBuffer.extend`."""
+        self.imagined.extend(rows, num_recorded)
+
+    def sample(self) -> Batch:
+        """Return a random batch: the real items first."""
+        self.drawn = self._draw(lambda part: part.sample())
+        return joined(self.drawn)
+
+    def peek(self) -> Batch:
+        """Return the batch that `sample` returns next, without a change of the buffer."""
+        return joined(self._draw(lambda part: part.peek()))
+
+    def _draw(self, draw: Callable[[AnyReplay], Batch]) -> list[Batch]:
+        is_empty = not len(self.imagined)
+        self.real.batch_size = self.batch_size if is_empty else self.num_recorded
+        self.parts = [part for part in (self.real, self.imagined) if part.batch_size]
+        if is_empty or self.num_recorded == self.batch_size:
+            self.parts = [self.real]
+        return [_marked(draw(part), part is self.imagined) for part in self.parts]
+
+    def push(
+        self,
+        observation: np.ndarray,
+        action: np.ndarray,
+        reward: float,
+        next_observation: np.ndarray,
+        terminated: bool,
+        truncated: bool,
+        env: int = 0,
+        is_first: bool = False,
+    ) -> None:
+        """Store a transition of the environment; see `ReplayBuffer.push`."""
+        self.real.push(observation, action, reward, next_observation, terminated, truncated, env, is_first)
+
+    def drop(self, env: int) -> None:
+        """See `Store.drop`."""
+        self.real.drop(env)
+
+    def truncate(self, env: int) -> None:
+        """See `Store.truncate`."""
+        self.real.truncate(env)
+
+    def unused_parameters(self) -> dict[str, str]:
+        """Return the parameters that have no effect on this buffer, each with the reason."""
+        return self.real.unused_parameters()
+
+    def chunks(self) -> list[Chunk]:
+        """Return both parts in chunks: real ones have even keys."""
+        parts = (self.real, self.imagined)
+        return [chunk._replace(key=2 * chunk.key + n) for n, part in enumerate(parts) for chunk in part.chunks()]
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the metadata of both parts, and the identifier of the model."""
+        return {"real": self.real.metadata(), "imagined": self.imagined.metadata(), "model": self.model}
+
+    def load(self, metadata: Mapping[str, Any], num_bytes: int, fill: Callable[[int, Chunk], None]) -> None:
+        """Restore both parts; see `BufferBase.load`."""
+        saved = metadata["real"]
+        if metadata["model"] != self.model:
+            raise UserError(
+                f"the run learned in a model with the digest {metadata['model']}, and this one has {self.model}; give "
+                f"that model by --model"
+            )
+        num_real = 0 if saved["recorded"] else self.real._outlined_bytes(saved)
+        self.real.load(saved, num_real, fill)
+        first = len(self.real.chunks())
+        self.imagined.load(metadata["imagined"], num_bytes - num_real, lambda n, chunk: fill(first + n, chunk))
+
+
+def _marked(batch: Batch, is_imagined: bool) -> Batch:
+    return batch._replace(imagined=torch.full_like(batch.rewards[:, :1], float(is_imagined)))

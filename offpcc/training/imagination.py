@@ -1,0 +1,547 @@
+"""`Imagination`: an agent plays in a learned model, and learns from what happens there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
+
+import gin
+import numpy as np
+import torch
+
+from offpcc.algorithms import ActorCritic, variants
+from offpcc.algorithms.dynamics import DynamicsModel
+from offpcc.algorithms.model_based import tuned_pair
+from offpcc.config.validation import (
+    Flag,
+    Fraction,
+    Number,
+    PositiveInteger,
+    PositiveNumber,
+    Rule,
+    Size,
+    check,
+    format_value,
+    is_number,
+    one_of,
+    rules_of,
+)
+from offpcc.core import Step
+from offpcc.data.buffers.imagined import ImaginedBuffer
+from offpcc.data.buffers.storage import Storage, TransitionTable
+from offpcc.data.datasets.columns import Array
+from offpcc.networks.states import map_state
+from offpcc.training.dynamics import ModelFit, ModelTraining, Transitions, as_tensor, uncertainties
+from offpcc.training.run_fns import ALMOST_ONE, Callback, Run
+from offpcc.utils.errors import UserError
+from offpcc.utils.rng import NumpyGenerator
+
+ALEATORIC, EPISTEMIC, DEVIATION, DISAGREEMENT = "aleatoric", "epistemic", "deviation", "disagreement"
+TERMINAL, TRUNCATED = "terminal", "truncated"
+ANY, FIRST = "any", "first"
+BLOCK = 8_192  # rollouts of agents without memory that are played at a time
+RECURRENT_BLOCK = 512
+DEFAULTS = {"length": 1, "real_share": 0.05, "uncertainty": EPISTEMIC, "ends": TERMINAL}
+
+
+def _is_schedule(value: Any) -> bool:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value >= 1
+    is_row = isinstance(value, list | tuple) and len(value) == 4 and all(is_number(one, 0.0) for one in value)
+    return is_row and value[0] < value[1] and value[2] >= 1 and value[3] >= 1
+
+
+def _is_limit(value: Any) -> bool:
+    return (
+        is_number(value, 0.0) or _factor(value, "max") is not None or 0.0 <= (_factor(value, "quantile") or -1) <= 1.0
+    )
+
+
+def _factor(text: Any, word: str) -> float | None:
+    """Return x of texts such as "max * x", "range * x" or "quantile x"; None for others."""
+    if not isinstance(text, str) or not text.startswith(word):
+        return None
+    try:
+        number = float(text.removeprefix(word).strip().removeprefix("*") or 1.0)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0.0 else None
+
+
+RolloutLength = Annotated[
+    int | list[int] | tuple[int, ...],
+    Rule(
+        "a whole number of steps, 1 or more, or (first step, last step, length then, length at the end)", _is_schedule
+    ),
+]
+Limit = Annotated[float | str, Rule('a number, 0 or more, "max * 1" or "quantile 0.99"', _is_limit)]
+Coefficient = Annotated[
+    float | str,
+    Rule(
+        'a number, 0 or more, or "range * 0.5"',
+        lambda value: is_number(value, 0.0) or _factor(value, "range") is not None,
+    ),
+]
+Kind = Annotated[str, one_of((ALEATORIC, EPISTEMIC, DEVIATION, DISAGREEMENT))]
+
+
+class ImaginationOptions(NamedTuple):
+    """Settings of the rollouts in a model, which gin binds as ``Imagination.length`` and so on."""
+
+    length: Any = 1
+    steps_per_update: float = 50.0
+    every: int = 250
+    capacity: int = 1_000_000
+    keep: int | None = None
+    real_share: float = 0.05
+    start: str = ANY
+    one_member: bool = False
+    mean_reward: bool = False
+    uncertainty: str = EPISTEMIC
+    penalty: float | str | None = None
+    threshold: float | str | None = None
+    ends: str = TERMINAL
+    end_reward: float | None = None
+    prefix: int | None = None
+    train_every: int = 250
+
+
+@gin.configurable("Imagination", module="offpcc")  # type: ignore[untyped-decorator]
+def bound_options(
+    *,
+    length: RolloutLength | None = None,
+    steps_per_update: PositiveNumber = 50.0,
+    every: PositiveInteger = 250,
+    capacity: Size = 1_000_000,
+    keep: PositiveInteger | None = None,
+    real_share: Fraction | None = None,
+    start: Annotated[str, one_of((ANY, FIRST))] = ANY,
+    one_member: Flag | None = None,
+    mean_reward: Flag | None = None,
+    uncertainty: Kind | None = None,
+    penalty: Coefficient | None = None,
+    threshold: Limit | None = None,
+    ends: Annotated[str, one_of((TERMINAL, TRUNCATED))] | None = None,
+    end_reward: Number | None = None,
+    prefix: Size | None = None,
+    train_every: PositiveInteger = 250,
+) -> dict[str, Any]:
+    """Return gin's settings of the rollouts in a model, for algorithms such as ``mopo``.
+
+    Args:
+        length: largest number of steps of a rollout. Or a schedule in steps of the run, as in MBPO: with
+            ``(20_000, 100_000, 1, 15)`` it grows from 1 to 15 between these steps. Default: the algorithm's.
+        steps_per_update: imagined steps per update of the agent.
+        every: updates between two rounds of rollouts.
+        capacity: imagined transitions that are kept; with memory, this number divided by the length of the longest
+            episode.
+        keep: rounds of rollouts that are kept; None for as many as `capacity` holds.
+        real_share: share of real items in a batch; default: 0.05, in COMBO and NEUBAY 0.5.
+        start: whether rollouts start from "any" recorded step, or from the "first" one of an episode.
+        one_member: whether all of a rollout is played in one network; else each step draws its own. Default: only in
+            NEUBAY.
+        mean_reward: whether the reward is the mean over networks; else that of the drawn network, with noise. Default:
+            only in the four modes.
+        uncertainty: "aleatoric" is the largest predicted variance, "epistemic" the largest distance between the means
+            of two networks, both in units of the data's standard deviations; "deviation" is the largest length of a
+            network's standard deviations, in the data's units (MOPO); "disagreement" is the root mean variance of the
+            networks' means. Default: the algorithm's.
+        penalty: number c; the reward falls by c times the uncertainty. "range * x" is x times the data's largest reward
+            divided by the largest uncertainty over the data; where rewards are negative on average, the smallest one
+            counts. Default: the algorithm's.
+        threshold: uncertainty at which a rollout ends. "max * x" is x times the largest one over the data, and
+            "quantile x" a quantile of it. Default: the algorithm's.
+        ends: "terminal" ends a rollout that passes the threshold as a failure, with `end_reward`; "truncated" leaves
+            its last step out, and the value after the step before is bootstrapped. Default: "terminal", in NEUBAY
+            "truncated".
+        end_reward: reward of the last step at the threshold. None for minus the largest recorded reward; or, where
+            recorded rewards are negative on average, for the smallest one forever, discounted: the end of an episode
+            would be a gain there.
+        prefix: with memory, recorded steps before a rollout that compute the hidden state; None for all since the
+            episode's start.
+        train_every: environment steps between two trainings of the model, if the run trains it.
+    """
+    return dict(locals())
+
+
+def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> ImaginationOptions | None:
+    """Return the settings of an algorithm's rollouts: gin's, else those tuned for the data, else the algorithm's.
+
+    Args:
+        algorithm: the class.
+        algo: its name, as for ``--algo``.
+        data: name of the data.
+
+    Returns:
+        None for an algorithm without a model.
+
+    Raises:
+        UserError: a setting is invalid, or two exclude each other.
+    """
+    if algorithm.imagination is None:
+        return None
+    bound = bound_options()
+    check("Imagination", rules_of(bound_options), bound)
+    given = {name: value for name, value in bound.items() if value is not None}
+    plain = variants.TABLE[algo].algorithm if algo in variants.TABLE else algo
+    tuned = tuned_pair(plain, data)
+    own = dict(algorithm.imagination)
+    for one, other in (("penalty", "threshold"), ("threshold", "penalty")):
+        if one in given or one in tuned:
+            own.pop(other, None)
+    options = ImaginationOptions(**{**DEFAULTS, **own, **tuned, **given})
+    if options.penalty is not None and options.threshold is not None:
+        raise UserError(
+            f"Imagination.penalty is {format_value(options.penalty)} and Imagination.threshold is "
+            f"{format_value(options.threshold)}; a rollout is either penalised or ended: bind one of them"
+        )
+    if options.end_reward is not None and (options.threshold is None or options.ends == TRUNCATED):
+        raise UserError(
+            "Imagination.end_reward has no effect without a threshold that ends rollouts as failures; leave it out"
+        )
+    if options.capacity < 2 * (options.length if isinstance(options.length, int) else max(options.length[2:])):
+        raise UserError(
+            f"Imagination.capacity is {options.capacity}, less than two rollouts of Imagination.length "
+            f"{options.length}; raise it"
+        )
+    return options
+
+
+def imagined_capacity(options: ImaginationOptions, real: Any, longest: int) -> int:
+    """Return the capacity of a buffer of imagined transitions: in rows, or with memory in episodes.
+
+    Args:
+        options: the settings.
+        real: the buffer of real transitions.
+        longest: length of the longest recorded episode.
+    """
+    length = options.length if isinstance(options.length, int) else max(options.length[2:])
+    most = options.capacity
+    if options.keep is not None:
+        rollouts = math.ceil(options.steps_per_update * options.every / length)
+        most = min(most, options.keep * rollouts * (length + 1))
+    if not real.holds_episodes:
+        return most
+    before = longest if options.prefix is None else options.prefix
+    if real.segment_len is not None:
+        before = min(before, real.segment_len + real.burn_in)
+    return max(most // (before + length + 1), 1)
+
+
+class Rollouts(NamedTuple):
+    """Rollouts in a model, each after recorded steps."""
+
+    rows: TransitionTable  # of N rollouts that have imagined steps
+    num_recorded: Array  # (N,), recorded steps of each
+
+
+class Log:
+    """Collects the steps of rollouts.
+
+    Args:
+        number: number of rollouts.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.lengths = np.zeros(number, np.int64)
+        self.steps: list[tuple[Array, ...]] = []
+        self.num_bounded = self.num_stopped = 0
+        self.uncertainty = 0.0
+
+    def add(self, going: Array, following: Array, actions: Array, rewards: Array, ended: Array, kept: Array) -> None:
+        """Add a step of the rollouts `going` (M,), of which those that are `kept` (M,) are stored."""
+        numbers = going[kept]
+        self.steps.append((numbers, self.lengths[numbers], following[kept], actions[kept], rewards[kept], ended[kept]))
+        self.lengths[numbers] += 1
+
+    def rollouts(self, recorded: TransitionTable, begins: Array, at: Array) -> Rollouts:
+        """Return all rollouts that have steps, after the recorded steps from rows `begins` to rows `at`."""
+        there = self.lengths > 0
+        before = (at - begins)[there]
+        sizes = before + self.lengths[there] + 1
+        starts = np.cumsum(sizes) - sizes
+        rows = Storage.of(int(sizes.sum()), recorded.observations.shape[1:], recorded.observations.dtype,
+                          recorded.actions.shape[1])  # fmt: skip
+        rows.is_start[:] = True
+        rows.is_start[starts + sizes - 1] = False
+        within = np.arange(int((before + 1).sum())) - np.repeat(np.cumsum(before + 1) - before - 1, before + 1)
+        source, place = np.repeat(begins[there], before + 1) + within, np.repeat(starts, before + 1) + within
+        rows.observations[place] = recorded.observations[source]
+        is_before = within < np.repeat(before, before + 1)
+        rows.actions[place[is_before]] = recorded.actions[source[is_before]]
+        rows.rewards[place[is_before]] = recorded.rewards[source[is_before]]
+        first = np.zeros(len(there), np.int64)
+        first[there] = starts + before
+        for numbers, step, following, actions, rewards, ended in self.steps:
+            place = first[numbers] + step
+            rows.actions[place], rows.rewards[place, 0], rows.terminations[place, 0] = actions, rewards, ended
+            rows.observations[place + 1] = following
+        return Rollouts(TransitionTable(**vars(rows), starts=starts, stops=starts + sizes), before)
+
+
+class Imagination(Callback):
+    """Callback that lets the agent play in the model, and stores what happens; see `bound_options`.
+
+    All its randomness is the model's and its own generator's, and the agent's noise. `state_dict` holds its state.
+
+    Args:
+        options: the settings.
+        model: the model.
+        buffer: receives the rollouts; its real part is where they start.
+        rows: recorded data of the model; None to train the model on the buffer's real part during the run.
+        training: settings of this training.
+        seed: the seed.
+        discount: the agent's discount.
+    """
+
+    def __init__(
+        self,
+        options: ImaginationOptions,
+        model: DynamicsModel,
+        buffer: ImaginedBuffer,
+        rows: TransitionTable | None,
+        training: ModelTraining,
+        seed: int,
+        discount: float,
+    ) -> None:
+        self.discount = discount
+        self.options, self.model, self.buffer = options, model, buffer
+        self.training, self.seed = training, seed
+        self.trains_model = rows is None
+        self.randomness = NumpyGenerator(seed, 8)
+        self.generator = torch.Generator(model.device).manual_seed(int(self.randomness.generator.integers(2**62)))
+        self.next_update = self.next_training = self.num_trainings = 0
+        self.data: Transitions | None = None
+        if rows is not None:
+            self._set_data(rows)
+
+    def _set_data(self, rows: TransitionTable) -> None:
+        """Start rollouts from these rows, and find the threshold and the penalty."""
+        self.data = Transitions(rows, self.model.history)
+        self.first = np.repeat(rows.starts, rows.stops - rows.starts)
+        self.threshold, self.penalty = math.inf, 0.0
+        options, facts = self.options, self.model.facts
+        worst, scale = -facts["largest_reward"], abs(facts["largest_reward"])
+        if facts["mean_reward"] < 0.0:  # the end of an episode would be a gain
+            worst, scale = facts["smallest_reward"] / max(1.0 - self.discount, 1e-3), abs(facts["smallest_reward"])
+        spread = self.model.facts["uncertainty"][options.uncertainty]
+        self.end_reward = worst if options.end_reward is None else options.end_reward
+        if options.threshold is not None:
+            self.threshold = self._limit(options.threshold, spread)
+        if options.penalty is not None:
+            factor = _factor(options.penalty, "range")
+            self.penalty = float(options.penalty) if factor is None else factor * scale / (spread["1"] or 1.0)
+
+    def _limit(self, value: float | str, spread: Mapping[str, float]) -> float:
+        if isinstance(value, str):
+            assert self.data is not None
+            if (factor := _factor(value, "max")) is not None:
+                return factor * spread["1"]
+            chosen = np.linspace(0, len(self.data) - 1, min(len(self.data), 100_000)).astype(np.int64)
+            found = uncertainties(self.model, self.data, chosen)
+            return float(np.quantile(getattr(found, self.options.uncertainty), _factor(value, "quantile") or 0.0))
+        return float(value)
+
+    def lines(self) -> list[str]:
+        """Return how the agent plays in the model, as text."""
+        options = self.options
+        length = f"{options.length} steps" if isinstance(options.length, int) else f"{options.length} (a schedule)"
+        what = f"{options.uncertainty} uncertainty"
+        if self.data is None:
+            limit = {"penalty": options.penalty, "threshold": options.threshold}
+            told = ", ".join(f"{name} {value}" for name, value in limit.items() if value is not None) or "no pessimism"
+        elif self.threshold < math.inf:
+            last = f"a reward of {self.end_reward:.4g}" if options.ends == TERMINAL else "a bootstrapped value"
+            told = f"they end with {last} at an {what} of {self.threshold:.4g}"
+        elif self.penalty:
+            told = f"the reward falls by {self.penalty:.4g} times the {what}"
+        else:
+            told = "no pessimism"
+        where = "trained in the run" if self.trains_model else f"of {self.model.facts['name']}"
+        reads = f", which reads {self.model.history} steps" if self.model.history > 1 else ""
+        return [
+            f"rollouts of {length} in a model {where}{reads}: {told}; {options.real_share:.0%} of each batch is real",
+            f"imagined episodes end: {self.model.tell_termination()}",
+        ]
+
+    # Rounds of rollouts ---------------------------------------------------------------------------------------
+
+    def on_start(self, run: Run) -> None:
+        """Go on within a round that was interrupted while the model was trained."""
+        if run.loop.updating and run.loop.pending_updates >= ALMOST_ONE and len(run.buffer):
+            self.before_updates(run)
+
+    def before_updates(self, run: Run) -> None:
+        """Train the model if it is due, then play in it if that is due."""
+        if self.trains_model and run.loop.step >= self.next_training:
+            self._train_model(run)
+            self.next_training = run.loop.step + self.options.train_every
+        if run.loop.num_updates < self.next_update:
+            return
+        if self.trains_model:
+            self._set_data(self.buffer.real.transition_table())
+        updates = max(self.options.every, math.ceil(run.loop.pending_updates))
+        length = self.length_at(run.loop.step)
+        self.play(run.algorithm, math.ceil(self.options.steps_per_update * updates / length), length, run)
+        self.next_update = run.loop.num_updates + updates
+
+    def length_at(self, step: int) -> int:
+        """Return the length of rollouts at a step of the run."""
+        if isinstance(self.options.length, int):
+            return self.options.length
+        first, last, before, after = self.options.length
+        passed = min(max((step - first) / (last - first), 0.0), 1.0)
+        return round(before + passed * (after - before))
+
+    def _train_model(self, run: Run) -> None:
+        """Train a copy of the model on the real part of the buffer, and take it.
+
+        Ctrl-C may end the training. Nothing has changed then, and a resumed run repeats it.
+        """
+        rows = self.buffer.real.transition_table()
+        before = {name: value.clone() for name, value in self.model.state_dict().items()}
+        facts = dict(self.model.facts)
+        try:
+            drawn = np.random.SeedSequence((self.seed, 9, self.num_trainings)).generate_state(1)
+            fit = ModelFit(self.model, rows, self.training, int(drawn[0]), may_lack_terminations=True)
+            while not fit.is_over:
+                fit.run_epoch()
+            fit.finish()
+        except BaseException:
+            self.model.load_state_dict(before)
+            self.model.facts = facts
+            raise
+        self.num_trainings += 1
+        errors = [self.model.facts["holdout_errors"][member] for member in self.model.facts["elites"]]
+        self._report(run, model_error=float(np.mean(errors)))
+
+    def _report(self, run: Run, **values: float) -> None:
+        device = run.algorithm.device
+        run.loop.stats.add({name: torch.tensor(value, device=device) for name, value in values.items()})
+
+    def play(self, algorithm: Any, number: int, length: int, run: Run | None = None) -> None:
+        """Play `number` rollouts of at most `length` steps, and store them."""
+        assert self.data is not None
+        num_bounded = num_stopped = num_steps = 0
+        total = 0.0
+        block = BLOCK if algorithm.memoryless else RECURRENT_BLOCK
+        for start in range(0, number, block):
+            log, played = self._play(algorithm, self._starts(min(block, number - start)), length)
+            if len(played.num_recorded):
+                self.buffer.extend(*played)
+            num_steps, num_bounded = num_steps + int(log.lengths.sum()), num_bounded + log.num_bounded
+            num_stopped, total = num_stopped + log.num_stopped, total + log.uncertainty
+        if run is not None:
+            played_steps = max(num_steps, 1)
+            self._report(
+                run,
+                imagined_length=num_steps / number,
+                imagined_uncertainty=total / played_steps,
+                imagined_stopped=num_stopped / number,
+                imagined_bounded=num_bounded / played_steps,
+            )
+
+    def _starts(self, number: int) -> Array:
+        """Draw the transitions (number,) at whose observations rollouts start."""
+        assert self.data is not None
+        if self.options.start == FIRST:
+            rows = self.data.rows
+            firsts = np.searchsorted(self.data.starts, rows.starts[rows.is_start[rows.starts]])
+            return np.asarray(firsts[self.randomness.generator.integers(len(firsts), size=number)])
+        return self.randomness.generator.integers(len(self.data), size=number)
+
+    @torch.no_grad()
+    def _play(self, algorithm: Any, indices: Array, length: int) -> tuple[Log, Rollouts]:
+        assert self.data is not None
+        model, options, rows = self.model, self.options, self.data.rows
+        observed, acted, *_ = (np.array(part) for part in self.data[indices])
+        at = self.data.starts[indices]
+        number, memory = len(indices), None
+        previous = np.zeros((number, acted.shape[-1]), np.float32), np.zeros((number, 1), np.float32)
+        is_first = np.ones(number, np.float32)
+        begins = at
+        if not algorithm.memoryless:
+            begins = self.first[at] if options.prefix is None else np.maximum(self.first[at], at - options.prefix)
+            memory, previous, is_first = self._remember(algorithm, at, begins)
+        members = None
+        if options.one_member:
+            members = torch.from_numpy(self.randomness.generator.integers(len(model.elites), size=number)).to(
+                model.device
+            )
+        log = Log(number)
+        going = np.arange(number)  # rollouts that have not ended
+        for _ in range(length):
+            chosen, memory = algorithm.act(Step(observed[:, -1], *previous, is_first), memory)
+            acted[:, -1] = chosen
+            window = as_tensor(observed, model), as_tensor(acted, model)
+            found = model.imagine(*window, self.generator, members)
+            unsure = getattr(found.uncertainty, options.uncertainty).cpu().numpy()
+            following = found.next_observations.cpu().numpy()
+            rewards = (found.mean_rewards if options.mean_reward else found.rewards).cpu().numpy()
+            ended = found.terminations.cpu().numpy()
+            stopped = unsure > self.threshold
+            rewards = np.where(stopped, self.end_reward, rewards - self.penalty * unsure).astype(np.float32)
+            kept = ~stopped if options.ends == TRUNCATED else np.ones(len(going), bool)
+            log.add(going, following, chosen, rewards, ended | stopped, kept)
+            log.num_bounded += int(found.bounded.cpu().numpy()[kept].sum())
+            log.num_stopped += int(stopped.sum())
+            log.uncertainty += float(unsure[kept].sum())
+            alive = np.flatnonzero(~(ended | stopped))
+            if not len(alive):
+                break
+            going = going[alive]
+            observed = np.concatenate([observed[alive, 1:], following[alive, None]], 1)
+            acted = np.concatenate([acted[alive, 1:], acted[alive, -1:]], 1)
+            previous, is_first = (chosen[alive], rewards[alive, None]), np.zeros(len(alive), np.float32)
+            members = None if members is None else members[torch.from_numpy(alive).to(members.device)]
+            memory = map_state(lambda part, alive=alive: part[alive], memory)  # type: ignore[misc]
+        if (most := getattr(self.buffer.imagined, "segment_len", None)) is not None:  # no batch needs more
+            begins = np.maximum(begins, at - most - self.buffer.imagined.burn_in)  # type: ignore[union-attr]
+        return log, log.rollouts(rows, begins, at)
+
+    def _remember(self, algorithm: Any, at: Array, begins: Array) -> tuple[Any, tuple[Array, Array], Array]:
+        """Run the agent's memory over the recorded steps from `begins` (N,) to `at`, without the last observation.
+
+        Returns:
+            The memory, the action and the reward before the observations at `at`, and whether these begin an episode.
+        """
+        assert self.data is not None
+        rows, memory = self.data.rows, None
+        longest = int((at - begins).max())
+        for step in range(longest):
+            places = np.maximum(at - longest + step, begins)
+            is_start = (places == begins).astype(np.float32)
+            before = self._before(places, is_start > 0)
+            seen = Step(rows.observations[places], *before, is_start)
+            _, memory = algorithm.act(seen, memory, deterministic=True)
+        is_first = at == begins
+        return memory, self._before(at, is_first), is_first.astype(np.float32)
+
+    def _before(self, places: Array, is_first: Array) -> tuple[Array, Array]:
+        """Return the recorded actions and rewards before these rows; zeros where an episode begins."""
+        assert self.data is not None
+        zero = np.float32(0.0)
+        actions, rewards = (column[places - 1] for column in (self.data.rows.actions, self.data.rows.rewards))
+        return np.where(is_first[:, None], zero, actions), np.where(is_first[:, None], zero, rewards)
+
+    # Resume ---------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that an exact resume needs; the model only if the run trains it."""
+        return {
+            "randomness": self.randomness.state_dict(),
+            "generator": self.generator.get_state(),
+            "counts": [self.next_update, self.next_training, self.num_trainings],
+            "model": self.model.state_dict() if self.trains_model else None,
+            "facts": self.model.facts if self.trains_model else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`."""
+        self.randomness.load_state_dict(state["randomness"])
+        self.generator.set_state(state["generator"])
+        self.next_update, self.next_training, self.num_trainings = state["counts"]
+        if self.trains_model and self.num_trainings:
+            self.model.load_state_dict(state["model"])
+            self.model.facts = state["facts"]
