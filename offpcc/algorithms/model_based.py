@@ -11,7 +11,7 @@ with a model that `offpcc train-model` trains once.
 | MOReL, Kidambi et al. 2020 (arXiv:2005.05951) | the episode ends with a low reward |
 | COMBO, Yu et al. 2021 (arXiv:2102.08363) | nothing; CQL lowers Q of imagined states' actions |
 | NEUBAY, Ni et al. 2025 (arXiv:2512.04341) | the rollout is cut, and its value is bootstrapped |
-| the four modes of github.com/Mr-Pepe/offline-model-based-rl | see `TUNED` |
+| the four modes of github.com/Mr-Pepe/offline-model-based-rl | see `offpcc.training.tuned_rollouts` |
 
 Differs from the papers:
 
@@ -37,47 +37,6 @@ from offpcc.config.registry import configurable
 from offpcc.core import Batch, Stats, Summaries
 
 STATS = ("imagined_length", "imagined_uncertainty", "imagined_stopped", "imagined_bounded")
-TASKS = ("halfcheetah", "hopper", "walker2d")
-KINDS = ("random", "medium", "medium-replay", "medium-expert", "expert")
-# Length of rollouts, and threshold or coefficient, for D4RL's v2 data: rows are `TASKS`, columns are `KINDS`. They are
-# those of the reference implementation's hyper-parameter search (github.com/Mr-Pepe/offline-model-based-rl).
-TUNED: Mapping[str, Any] = {
-    "aleatoric_partitioning": (
-        ((19, 0.36515), (18, 2.23), (15, 0.69141), (7, 1.0944), (5, 0.31109)),
-        ((9, 0.00436), (19, 0.0131), (9, 0.0483), (9, 0.0473), (20, 0.00145)),
-        ((17, 0.40423), (10, 1.8323), (20, 1.1510), (15, 2.4947), (8, 1.3946)),
-    ),
-    "epistemic_partitioning": (
-        ((18, 4.2511), (13, 3.733), (20, 3.5232), (17, 1.4370), (7, 1.5848)),
-        ((11, 0.20551), (18, 0.72861), (20, 0.599), (20, 1.0881), (18, 0.19435)),
-        ((15, 1.1804), (11, 1.5975), (4, 3.12812), (10, 1.9587), (19, 3.0755)),
-    ),
-    "aleatoric_penalty": (
-        ((17, 0.0), (3, 1.8882), (17, 0.69304), (2, 8.1968), (11, 10.944)),
-        ((10, 15.398), (15, 300.0), (8, 48.06), (15, 380.0), (40, 438.51)),
-        ((20, 0.1491), (9, 1.51), (20, 1.32213), (19, 2.3841), (17, 1.8705)),
-    ),
-    "epistemic_penalty": (
-        ((17, 0.22774), (4, 1e-15), (15, 5.0), (1, 5.0), (13, 0.68733)),
-        ((5, 3.9639), (15, 35.0), (15, 35.0), (15, 45.0), (15, 30.0)),
-        ((15, 2.5), (15, 4.3), (15, 4.3), (15, 4.3), (15, 2.5)),
-    ),
-}
-
-
-def tuned_pair(algorithm: str, data: str) -> dict[str, Any]:
-    """Return the tuned length of rollouts and threshold or coefficient of a mode for D4RL's data; {} if unknown.
-
-    Args:
-        algorithm: name of the algorithm without memory, such as "aleatoric_penalty".
-        data: name of the data, such as "hopper-medium-replay-v2".
-    """
-    names = {f"{task}-{kind}-v2": (row, column) for row, task in enumerate(TASKS) for column, kind in enumerate(KINDS)}
-    if algorithm not in TUNED or data not in names:
-        return {}
-    row, column = names[data]
-    length, value = TUNED[algorithm][row][column]
-    return {"length": length, "penalty" if algorithm.endswith("penalty") else "threshold": value}
 
 
 @configurable
@@ -87,7 +46,7 @@ class MBPO(SAC):
     imagination: Mapping[str, Any] = {}
     trains_model = True
     normalizes_recorded = True
-    stat_names = (*SAC.stat_names, *STATS, "model_error")
+    model_stats = (*STATS, "model_error")
 
 
 @configurable
@@ -96,7 +55,7 @@ class MOPO(SAC):
 
     imagination: Mapping[str, Any] = {"length": 5, "penalty": 1.0, "uncertainty": "deviation"}
     normalizes_recorded = True
-    stat_names = (*SAC.stat_names, *STATS)
+    model_stats = STATS
 
 
 @configurable
@@ -105,7 +64,7 @@ class MOReL(SAC):
 
     imagination: Mapping[str, Any] = {"length": 10, "threshold": "max * 1", "uncertainty": "epistemic"}
     normalizes_recorded = True
-    stat_names = (*SAC.stat_names, *STATS)
+    model_stats = STATS
 
 
 @configurable
@@ -113,7 +72,7 @@ class COMBO(CQL):
     """Conservative Offline Model-Based Policy Optimization, Yu et al. 2021 (arXiv:2102.08363). Arguments: see `CQL`."""
 
     imagination: Mapping[str, Any] = {"length": 5, "real_share": 0.5}
-    stat_names = (*CQL.stat_names, *STATS)
+    model_stats = STATS
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return CQL's loss, where only recorded rows raise Q of their actions (eq. 2), and statistics."""
@@ -137,7 +96,7 @@ class NEUBAY(RLPD):
         "real_share": 0.5,
     }
     normalizes_recorded = True
-    stat_names = (*RLPD.stat_names, *STATS)
+    model_stats = STATS
 
 
 OF_MODES: Mapping[str, Any] = {"length": 10, "mean_reward": True}
@@ -149,7 +108,7 @@ class AleatoricPenalty(SAC):
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "aleatoric", "penalty": "range * 0.5"}
     normalizes_recorded = True
-    stat_names = (*SAC.stat_names, *STATS)
+    model_stats = STATS
 
 
 @configurable
@@ -158,7 +117,7 @@ class EpistemicPenalty(SAC):
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "epistemic", "penalty": "range * 0.5"}
     normalizes_recorded = True
-    stat_names = (*SAC.stat_names, *STATS)
+    model_stats = STATS
 
 
 @configurable
@@ -167,7 +126,7 @@ class AleatoricPartitioning(SAC):
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "aleatoric", "threshold": "quantile 0.99"}
     normalizes_recorded = True
-    stat_names = (*SAC.stat_names, *STATS)
+    model_stats = STATS
 
 
 @configurable
@@ -176,4 +135,4 @@ class EpistemicPartitioning(SAC):
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "epistemic", "threshold": "quantile 0.99"}
     normalizes_recorded = True
-    stat_names = (*SAC.stat_names, *STATS)
+    model_stats = STATS

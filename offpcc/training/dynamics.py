@@ -462,7 +462,7 @@ def find_or_train(
     new = build_model(data, DynamicsModel, names, device, seed, settings)
     asked = specification(new)["arguments"]
     own = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', data.name)}-{wanted[:8]}.pt"
-    unfinished = None
+    unfinished: tuple[Path, dict[str, Any]] | None = None
     for file in sorted(folder.glob("*.pt")):
         try:
             content = read_model(file)
@@ -478,15 +478,14 @@ def find_or_train(
             return model_of(content, file, device)
         if file.name.startswith(own.stem):
             unfinished = file, content
-    file, content = unfinished or (own, None)
-    number = 1
-    while content is None and file.exists():  # of other settings
+    number, file = 1, own if unfinished is None else unfinished[0]
+    while unfinished is None and file.exists():  # of other settings
         number += 1
         file = own.with_name(f"{own.stem}-{number}.pt")
     tell(f"there is no model of {data.name} with these settings in {folder}, so it is trained first, into {file}")
     fit = ModelFit(new, data.rows, training, seed)
-    if content is not None and content["training"]["seed"] == seed:
-        fit.load_state_dict(content["training"])
+    if unfinished is not None and unfinished[1]["training"]["seed"] == seed:
+        fit.load_state_dict(unfinished[1]["training"])
     announce(new, fit, data, tell)
     train_to_file(fit, file, tell)
     return new

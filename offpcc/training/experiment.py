@@ -555,6 +555,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         make_env = functools.partial(make, spec.env_source, **spec.env_options._asdict(), scale_actions=True)
         tests = Evaluation(make_env, catalog.reference_returns(spec.env), spec.longest_episode)
     interaction = online = imagination = None
+    buffer: Any
 
     def imagine(real: Any, sizes: Mapping[str, Any]) -> Imagination:
         """Return the rollouts in a model, whose buffer has `real` as its real part."""

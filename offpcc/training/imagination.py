@@ -12,7 +12,6 @@ import torch
 
 from offpcc.algorithms import ActorCritic, variants
 from offpcc.algorithms.dynamics import DynamicsModel
-from offpcc.algorithms.model_based import tuned_pair
 from offpcc.config.validation import (
     Flag,
     Fraction,
@@ -34,6 +33,7 @@ from offpcc.data.datasets.columns import Array
 from offpcc.networks.states import map_state
 from offpcc.training.dynamics import ModelFit, ModelTraining, Transitions, as_tensor, uncertainties
 from offpcc.training.run_fns import ALMOST_ONE, Callback, Run
+from offpcc.training.tuned_rollouts import tuned_pair
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
 
@@ -392,7 +392,7 @@ class Imagination(Callback):
             return self.options.length
         first, last, before, after = self.options.length
         passed = min(max((step - first) / (last - first), 0.0), 1.0)
-        return round(before + passed * (after - before))
+        return round(float(before + passed * (after - before)))
 
     def _train_model(self, run: Run) -> None:
         """Train a copy of the model on the real part of the buffer, and take it.

@@ -373,7 +373,7 @@ def columns_of(
 ) -> list[str]:
     """Return the columns of a run's table."""
     return columns(
-        algorithm.stat_names,
+        (*algorithm.stat_names, *getattr(algorithm, "model_stats", ())),
         goes_online=goes_online,
         scored=tests is not None and tests.references is not None,
         dropping=interaction is not None and interaction.environments.loses_episodes,

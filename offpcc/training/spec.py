@@ -486,7 +486,8 @@ def data_name(dataset: str | Path | Dataset | None) -> str:
 
 def model_settings(algorithm: type[ActorCritic]) -> dict[str, Any]:
     """Return gin's arguments of `DynamicsModel`; a model of an agent with memory reads more than one observation."""
-    has_memory = not (algorithm.default_encoder.memoryless and algorithm.default_shared_encoder.memoryless)
+    encoders = algorithm.default_encoder, algorithm.default_shared_encoder
+    has_memory = not all(getattr(encoder, "memoryless", True) for encoder in encoders)
     is_bound = "history" in loading.bindings_of(DynamicsModel)
     given = {"history": RECURRENT_HISTORY} if has_memory and not is_bound else {}
     return loading.resolve_bindings(DynamicsModel, given)

@@ -244,7 +244,9 @@ def test_the_table_of_algorithms_says_what_they_are(case):
         own = 1 if is_empty(agent.actor_encoder) else agent.critics.num
         assert len(agent.critic_encoders) == own
         assert agent.critics.num == min(case.cls.default_num_critics, 3)
-        assert case.cls.default_num_critics == {"ddpg": 1, "sac_n": 10, "edac": 10, "rlpd": 10}.get(case.plain, 2)
+        assert case.cls.default_num_critics == {"ddpg": 1, "sac_n": 10, "edac": 10, "rlpd": 10, "neubay": 10}.get(
+            case.plain, 2
+        )
     assert (agent.normalization is not None) == (issubclass(case.cls, TD3BC) and not case.images)
     if case.cell:
         memory = agent.shared_encoder if case.shared else agent.actor_encoder

@@ -166,8 +166,8 @@ class RecurrentReplayBuffer(BufferBase):
             num_recorded: (N,), number of leading steps of each that count in no loss.
         """
         for episode, recorded in zip(RecordedEpisodes(rows), num_recorded, strict=True):
-            copies = [array.copy() for array in episode.stored]
-            self._store(Episode(*copies, episode.terminated, num_recorded=int(recorded)))
+            frames, actions, rewards = (array.copy() for array in episode.stored)
+            self._store(Episode(frames, actions, rewards, episode.terminated, num_recorded=int(recorded)))
             self.item_changed((self.num_kept - 1) % self.max_items)
         self._count()
 
