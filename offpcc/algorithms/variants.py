@@ -83,7 +83,7 @@ def add(cls: type[ActorCritic], name: str, recurrent: str | None = None, images:
         images: whether there are variants that see images.
     """
     TABLE[name] = Entry(cls, name, None, False)
-    cls.names = (name, f"c{name}")
+    cls.names = (name, f"c{name}") if images else None
     for kind in KINDS:
         if kind.images and not images:
             continue
@@ -91,7 +91,7 @@ def add(cls: type[ActorCritic], name: str, recurrent: str | None = None, images:
         short = name if kind.memory is None or recurrent is None else recurrent
         other = kind.name.removeprefix("c") if kind.images else f"c{kind.name}"
         attributes = {**kind.attributes, "__module__": __name__, "__doc__": f"{cls.__name__}. {kind.text}"}
-        attributes["names"] = (kind.name.format(short), other.format(short))
+        attributes["names"] = (kind.name.format(short), other.format(short)) if images else None
         variant = configurable(type(class_name, (cls,), attributes))
         TABLE[kind.name.format(short)] = Entry(variant, name, kind.memory, kind.images)
         globals()[class_name] = variant

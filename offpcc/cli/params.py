@@ -20,7 +20,10 @@ from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.networks import Convolutional, PassThrough
 from offpcc.networks.augmentation import RandomShift
 from offpcc.networks.cells import CELLS
-from offpcc.training import dynamics, experiment  # noqa: F401 (they register all that gin configures)
+from offpcc.training import (
+    dynamics,
+    experiment,  # noqa: F401 (it registers all that gin configures)
+)
 from offpcc.utils.errors import UserError
 
 RUN = {  # functions that gin configures, in each run
@@ -31,6 +34,7 @@ RUN = {  # functions that gin configures, in each run
     "dataset": "recorded data",
     "Checkpoints": "intervals between checkpoints",
     "OfflineToOnline": "the environment after recorded data",
+    "Imagination": "rollouts in a model, of algorithms such as mopo",
     "build": "parts of your own",
 }
 WIDTH = 100  # letters of a printed line
@@ -132,7 +136,11 @@ def _of_algorithm(cls: Any) -> Iterator[Group]:
     buffer = RecurrentReplayBuffer if has_memory else ReplayBuffer
     yield Group(_title(buffer), hyperparameters(buffer))
     for short in RUN:
-        yield Group(_title(find(short), short), hyperparameters(find(short)))
+        if short != "Imagination" or cls.imagination is not None:
+            yield Group(_title(find(short), short), hyperparameters(find(short)))
+    if cls.imagination is not None:
+        for part in (dynamics.DynamicsModel, dynamics.ModelTraining):
+            yield Group(_title(part), hyperparameters(part))
     for schedule in (LinearDecay, CosineDecay):
         yield Group(
             f"{schedule.__name__}: a learning rate, as in lr = @{schedule.__name__}()", hyperparameters(schedule)

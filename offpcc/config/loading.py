@@ -449,7 +449,10 @@ def resolve_bindings(
     """
     selector = gin_private.inverse_lookup(function).selector
     signature = inspect.signature(function)
-    settings = {name: p.default for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY}
+    passed = passed_by_us(function)
+    settings = {
+        name: p.default for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY and name not in passed
+    }
     try:
         settings |= gin.get_bindings(function) | dict(given or {})
     except (TypeError, RuntimeError) as error:  # a reference with parentheses to a class that needs arguments

@@ -603,7 +603,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         buffer = build_buffer(algorithm, observations, actions, sizes, spec.parts.buffer_class)
         _learn_from(data, algorithm, buffer)
         real = buffer
-        if spec.imagination is not None:
+        if spec.imagination is not None and spec.start_from is None:
             imagination = imagine(buffer, sizes)
             buffer = imagination.buffer
         if spec.then_env_steps:

@@ -1,0 +1,570 @@
+"""Algorithms that learn in a model: what they store, their limits, their buffers, and exact resume."""
+
+import csv
+import functools
+
+import numpy as np
+import pytest
+import torch
+from conftest import merged, rows
+from gymnasium.spaces import Box
+from test_resume import assert_same
+
+import offpcc
+from offpcc.algorithms import ALGORITHMS
+from offpcc.algorithms.dynamics import DynamicsModel, ModelStep, Uncertainty
+from offpcc.core import Step
+from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data.buffers.imagined import ImaginedBuffer
+from offpcc.data.buffers.storage import RecordedEpisodes, TransitionTable
+from offpcc.data.offline import read
+from offpcc.training.checkpoint import Checkpoints, read_checkpoint
+from offpcc.training.dynamics import ModelFit, ModelTraining, load_model
+from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options
+from offpcc.training.tuned_rollouts import KINDS, TASKS, TUNED, tuned_pair
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
+
+VECTORS, ACTIONS = Box(-np.inf, np.inf, (2,), np.float32), Box(-1, 1, (1,), np.float32)
+SMALL = (
+    "DynamicsModel.hidden_dims=(16,16)",
+    "DynamicsModel.num_members=2",
+    "DynamicsModel.num_elites=2",
+    "ModelTraining.max_epochs=2",
+    "Imagination.every=20",
+    "Imagination.length=3",
+    "Imagination.steps_per_update=4",
+    "ActorCritic.hidden_dims=(16,16)",
+    "train.num_epochs=2",
+    "train.num_steps_per_epoch=60",
+    "train.num_test_episodes_per_epoch=1",
+)
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+# Rollouts in a model whose steps are known --------------------------------------------------------------------------
+
+
+class KnownModel(DynamicsModel):
+    """x' = x + 0.1 times the oldest action that it reads, reward x'[0], uncertainty |x[0]|, ends above 3."""
+
+    def imagine(self, observations, actions, generator, members=None):
+        if generator is not None:
+            torch.rand(1, generator=generator)
+        now = observations[:, -1]
+        following = now + 0.1 * actions[:, 0]
+        unsure = now[:, 0].abs()
+        no = torch.zeros(len(now), dtype=torch.bool)
+        uncertainty = Uncertainty(unsure, unsure, unsure, unsure)
+        return ModelStep(following, following[:, 0], following[:, 0] > 3.0, uncertainty, no, following[:, 0])
+
+
+def recorded(num_episodes=6, length=12, low=0.0, high=1.0):
+    draw, episodes = np.random.default_rng(0), []
+    for number in range(num_episodes):
+        start = np.linspace(low, high, num_episodes)[number]
+        observations = np.full((length + 1, 2), start, np.float32)
+        observations[:, 1] = np.arange(length + 1)
+        actions = draw.uniform(-1, 1, (length, 1)).astype(np.float32)
+        rewards = (1.0 + np.arange(length)).astype(np.float32)
+        episodes.append({"observations": observations, "actions": actions, "rewards": rewards, "terminated": False})
+    return read(Dataset.from_episodes(episodes, action_range=(-1.0, 1.0)))
+
+
+def played(algo="mopo", history=1, data=None, number=50, length=4, **options):
+    """Let an untrained agent play in the known model; return the imagination."""
+    data = data or recorded()
+    algorithm = ALGORITHMS[algo](VECTORS, ACTIONS, hidden_dims=(8,), seed=0)
+    model = KnownModel(2, 1, history=history, hidden_dims=(8,), num_members=2, num_elites=2)
+    spread = {"mean": 0.5, "std": 0.1, "0.5": 0.5, "0.9": 0.8, "0.99": 0.9, "1": 1.0}
+    model.facts = {
+        "name": "x",
+        "largest_reward": 12.0,
+        "smallest_reward": 1.0,
+        "mean_reward": 6.5,
+        "uncertainty": dict.fromkeys(("aleatoric", "epistemic", "deviation", "disagreement"), spread),
+    }
+    kind = ReplayBuffer if algorithm.memoryless else RecurrentReplayBuffer
+    real, own = (kind(VECTORS, ACTIONS, seed=seed, batch_size=8) for seed in (0, 1))
+    real.fill(data.rows, "x")
+    buffer = ImaginedBuffer(real, own, 0.25)
+    given = ImaginationOptions(**options)
+    imagination = Imagination(given, model, buffer, data.rows, ModelTraining(), 0, 0.99)
+    imagination.play(algorithm, number, length)
+    return imagination
+
+
+def steps_of(imagination):
+    return imagination.buffer.imagined.transition_table()
+
+
+def test_rollouts_follow_the_model_from_recorded_observations():
+    table = steps_of(played())
+    assert len(table.starts) == 50 and set(table.stops - table.starts) == {5}
+    before = table.observations[np.flatnonzero(table.is_start)]
+    after = table.observations[np.flatnonzero(table.is_start) + 1]
+    actions, rewards = table.actions[table.is_start], table.rewards[table.is_start]
+    np.testing.assert_allclose(after, before + 0.1 * actions, atol=1e-6)
+    np.testing.assert_allclose(rewards[:, 0], after[:, 0], atol=1e-6)
+    assert not table.terminations.any()  # a rollout's last step is a cut
+    starts = table.observations[table.starts]
+    assert set(starts[:, 1]) <= set(range(12)) and len(set(starts[:, 0])) > 3
+    assert len(set(actions[:, 0])) > 100  # actions are drawn
+
+
+def test_a_penalty_lowers_the_reward():
+    table = steps_of(played(penalty=2.0))
+    before = table.observations[np.flatnonzero(table.is_start)]
+    after = table.observations[np.flatnonzero(table.is_start) + 1]
+    np.testing.assert_allclose(table.rewards[table.is_start][:, 0], after[:, 0] - 2.0 * abs(before[:, 0]), atol=1e-5)
+
+
+def test_a_threshold_ends_rollouts_as_failures():
+    table = steps_of(played(threshold=0.5, length=4))
+    unsure = abs(table.observations[np.flatnonzero(table.is_start), 0]) > 0.5
+    assert unsure.any() and not unsure.all()
+    np.testing.assert_array_equal(table.terminations[table.is_start][:, 0], unsure)
+    assert (table.rewards[table.is_start][unsure] == -12.0).all()  # minus the largest recorded reward
+    stops = np.flatnonzero(table.is_start)[unsure] + 1
+    assert not table.is_start[stops].any()  # nothing follows
+
+
+def test_a_threshold_cuts_rollouts_before_the_step_that_is_not_trusted():
+    table = steps_of(played(threshold=0.5, ends="truncated"))
+    assert (abs(table.observations[np.flatnonzero(table.is_start), 0]) <= 0.5).all()
+    assert not table.terminations.any() and 0 < len(table.starts) < 50
+
+
+def test_rollouts_end_where_the_model_says():
+    data = recorded(low=2.8, high=2.99)
+    table = steps_of(played(data=data, number=200, length=10))
+    ended = table.terminations[table.is_start][:, 0] > 0
+    after = table.observations[np.flatnonzero(table.is_start) + 1, 0]
+    assert ended.any()
+    np.testing.assert_array_equal(ended, after > 3.0)
+
+
+def test_a_model_with_a_history_reads_the_last_actions():
+    table = steps_of(played(history=3, length=6, number=30))
+    for start, stop in zip(table.starts, table.stops, strict=True):
+        observations, actions = table.observations[start:stop], table.actions[start : stop - 1]
+        np.testing.assert_allclose(observations[3:], observations[2:-1] + 0.1 * actions[:-2], atol=1e-6)
+
+
+def test_the_memory_reads_the_recorded_steps_before_a_rollout(monkeypatch):
+    seen = []
+    original = ALGORITHMS["rmopo"].act
+
+    def act(self, step, memory=None, *, deterministic=False):
+        seen.append((Step(*(np.array(part) for part in step)), deterministic))
+        return original(self, step, memory, deterministic=deterministic)
+
+    monkeypatch.setattr(ALGORITHMS["rmopo"], "act", act)
+    data = recorded()
+    imagination = played("rmopo", data=data, number=20, length=3)
+    episodes = imagination.buffer.imagined.episodes
+    assert len(episodes) == 20
+    before = [step for step, deterministic in seen if deterministic]
+    free = [step for step, deterministic in seen if not deterministic]
+    assert len(free) == 3 and len(before) == max(episode.num_recorded for episode in episodes)
+    for number, episode in enumerate(episodes):
+        n = episode.num_recorded
+        assert len(episode.actions) == n + 3
+        recorded_rows = np.flatnonzero(np.isclose(data.rows.observations[:, 0], episode.frames[0, 0]))[: n + 1]
+        np.testing.assert_array_equal(episode.frames[: n + 1], data.rows.observations[recorded_rows])
+        np.testing.assert_array_equal(episode.actions[:n], data.rows.actions[recorded_rows[:n]])
+        for back in range(1, n + 1):  # the last recorded steps come last
+            np.testing.assert_array_equal(before[-back].observation[number], episode.frames[n - back])
+        if n:
+            assert before[-n].is_first[number] == 1.0 and not any(
+                step.is_first[number] for step in before[len(before) - n + 1 :]
+            )
+            np.testing.assert_array_equal(free[0].previous_action[number], episode.actions[n - 1])
+            assert free[0].previous_reward[number] == episode.rewards[n - 1] and free[0].is_first[number] == 0.0
+        else:
+            assert free[0].is_first[number] == 1.0 and not free[0].previous_action[number].any()
+        np.testing.assert_allclose(free[1].previous_action[number], episode.actions[n])
+
+
+def test_recorded_steps_before_a_rollout_count_in_no_loss():
+    imagination = played("rmopo", number=20, length=3)
+    own = imagination.buffer.imagined
+    batch = own.batch_of(np.arange(20))
+    for row, episode in enumerate(own.episodes):
+        np.testing.assert_array_equal(np.flatnonzero(batch.loss_mask[row, :, 0]), episode.num_recorded + np.arange(3))
+    own.segment_len = 4
+    for _ in range(20):
+        assert (own.batch_of(np.arange(20)).loss_mask.sum(1) > 0).all()  # each segment has an imagined step
+
+
+def test_the_prefix_can_be_limited():
+    imagination = played("rmopo", number=40, length=2, prefix=3)
+    assert max(episode.num_recorded for episode in imagination.buffer.imagined.episodes) == 3
+
+
+# The buffer -----------------------------------------------------------------------------------------------------------
+
+
+def test_batches_hold_a_share_of_real_transitions_and_say_which():
+    buffer = played().buffer
+    batch = buffer.sample()
+    assert batch.imagined[:, 0, 0].tolist() == [0.0] * 2 + [1.0] * 6
+    assert batch.recorded().loss_mask[:, 0, 0].tolist() == [1.0] * 2 + [0.0] * 6
+
+
+def test_batches_are_real_while_nothing_is_imagined():
+    buffer = played(threshold=0.0, ends="truncated", data=recorded(low=0.5)).buffer
+    assert not len(buffer.imagined)
+    batch = buffer.sample()
+    assert len(batch.rewards) == 8 and not batch.imagined.any()
+
+
+def test_extend_stores_what_push_does():
+    table = steps_of(played(number=30))
+    pushed, extended = (ReplayBuffer(VECTORS, ACTIONS, capacity=90, seed=0) for _ in range(2))
+    episodes = list(RecordedEpisodes(table))
+    for part in (episodes[:12], episodes[12:]):
+        extended.extend(TransitionTable.joined(part, (2,), np.dtype(np.float32), 1))
+    for start, stop in zip(table.starts, table.stops, strict=True):
+        for at in range(start, stop - 1):
+            given = table.observations[at], table.actions[at], float(table.rewards[at, 0]), table.observations[at + 1]
+            pushed.push(*given, bool(table.terminations[at, 0]), at == stop - 2)
+    assert pushed.metadata()["rings"] == extended.metadata()["rings"] and len(pushed) == len(extended)
+    for one, other in zip(pushed.storage.columns, extended.storage.columns, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip(pushed.sample(), extended.sample(), strict=True):
+        if isinstance(one, torch.Tensor):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("algo", ["mopo", "rmopo"])
+def test_the_buffer_is_saved_and_loaded(algo):
+    buffer, again = played(algo).buffer, played(algo, number=1).buffer
+    chunks = buffer.chunks()
+    assert len({chunk.key for chunk in chunks}) == len(chunks)
+    saved = [[array.copy() for array in chunk.arrays] for chunk in chunks]
+
+    def fill(number, chunk):
+        for own, array in zip(chunk.arrays, saved[number], strict=True):
+            own[...] = array.reshape(own.shape)
+
+    again.load(buffer.metadata(), sum(array.nbytes for one in saved for array in one), fill)
+    for _ in range(3):
+        for one, other in zip(buffer.sample(), again.sample(), strict=True):
+            assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def test_a_buffer_of_another_model_is_refused():
+    one, other = played().buffer, played().buffer
+    one.model, other.model = "a", "b"
+    with pytest.raises(UserError, match="digest a"):
+        other.load(one.metadata(), 0, lambda number, chunk: None)
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, RecurrentReplayBuffer])
+def test_the_table_of_a_buffer_holds_what_was_pushed(kind):
+    buffer = kind(VECTORS, ACTIONS, num_envs=2, capacity=40)
+    draw = np.random.default_rng(0)
+    pushed = {0: [], 1: []}
+    for step in range(24):
+        for env in range(2):
+            observation = np.array([env, step], np.float32)
+            action = draw.uniform(-1, 1, 1).astype(np.float32)
+            ends = step % 6 == 5
+            pushed[env].append((observation, action, float(step)))
+            buffer.push(observation, action, float(step), np.array([env, step + 1], np.float32), False, ends, env=env)
+    table = buffer.transition_table()
+    found = {
+        (*table.observations[at].tolist(), float(table.actions[at, 0]), float(table.rewards[at, 0]))
+        for at in np.flatnonzero(table.is_start)
+    }
+    wanted = {(*o.tolist(), float(a[0]), r) for env in pushed.values() for o, a, r in env}
+    assert found <= wanted and len(found) == len(buffer) * (1 if kind is ReplayBuffer else 6)
+    for start, stop in zip(table.starts, table.stops, strict=True):
+        assert table.is_start[start : stop - 1].all() and not table.is_start[stop - 1]
+        np.testing.assert_array_equal(np.diff(table.observations[start:stop, 1]), 1.0)
+
+
+# Settings -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_tuned_pairs_has_sixty():
+    pairs = [tuned_pair(mode, f"{task}-{kind}-v2") for mode in TUNED for task in TASKS for kind in KINDS]
+    assert len(pairs) == 60 and all(len(pair) == 2 and pair["length"] >= 1 for pair in pairs)
+    assert tuned_pair("aleatoric_penalty", "hopper-medium-v2") == {"length": 15, "penalty": 300.0}
+    assert tuned_pair("epistemic_partitioning", "walker2d-expert-v2") == {"length": 19, "threshold": 3.0755}
+    assert tuned_pair("mopo", "hopper-medium-v2") == tuned_pair("aleatoric_penalty", "hopper-medium-v0") == {}
+
+
+def test_a_mode_takes_the_pair_of_its_data():
+    found = imagination_options(ALGORITHMS["raleatoric_penalty"], "raleatoric_penalty", "hopper-medium-v2")
+    assert (found.length, found.penalty, found.threshold) == (15, 300.0, None)
+    offpcc.configure(None, "Imagination.threshold = 2.0")
+    found = imagination_options(ALGORITHMS["morel"], "morel", "x")
+    assert (found.length, found.threshold, found.penalty) == (10, 2.0, None)
+
+
+@pytest.mark.parametrize(
+    ("bindings", "words"),
+    [
+        (["Imagination.length = 0"], "Imagination.length"),
+        (["Imagination.length = (5, 2, 1, 3)"], "Imagination.length"),
+        (["Imagination.threshold = -1.0"], "Imagination.threshold"),
+        (["Imagination.threshold = 'quantile 2'"], "Imagination.threshold"),
+        (["Imagination.penalty = -1.0"], "Imagination.penalty"),
+        (["Imagination.penalty = 1.0", "Imagination.threshold = 1.0"], "bind one of them"),
+        (["Imagination.end_reward = -5.0"], "no effect"),
+        (["Imagination.capacity = 3"], "two rollouts"),
+        (["Imagination.real_share = 1.5"], "Imagination.real_share"),
+        (["Imagination.uncertainty = 'total'"], "Imagination.uncertainty"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(bindings, words):
+    offpcc.configure(None, *bindings)
+    with pytest.raises(UserError, match=words):
+        imagination_options(ALGORITHMS["mopo"], "mopo", "x")
+
+
+def test_a_schedule_of_lengths_grows():
+    options = ImaginationOptions(length=(100, 200, 1, 11))
+    at = functools.partial(Imagination.length_at, type("With", (), {"options": options}))
+    assert [at(step) for step in (0, 100, 150, 200, 500)] == [1, 1, 6, 11, 11]
+
+
+def test_the_end_of_an_imagined_episode_is_no_gain_where_rewards_are_negative():
+    imagination = played(threshold=0.5)
+    imagination.model.facts |= {"largest_reward": 0.0, "smallest_reward": -2.0, "mean_reward": -1.0}
+    imagination._set_data(imagination.data.rows)
+    assert imagination.end_reward == pytest.approx(-200.0)
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def train(launch, pendulum_file, monkeypatch, tmp_path):
+    """Train a few steps in a model, of recorded data unless `online`."""
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+    monkeypatch.setenv("OFFPCC_MODELS_DIR", str(tmp_path / "models"))
+
+    def run(algo, *extra, env="pendulum-v0", online=False, bindings=()):
+        data = () if online else ("--dataset", pendulum_file)
+        config = "test/offline_short.gin"
+        own = ("train.update_after=70", "Imagination.train_every=30") if online else ()
+        given = ("--algo", algo, "--env", env, *data, "--config", config, *extra)
+        return launch(*given, "--gin", *merged(*SMALL, *own, *bindings))
+
+    return run
+
+
+def folder(tmp_path, algo, label="pendulum-v0_from_swings", run_id=1):
+    return tmp_path / "results" / label / algo / str(run_id)
+
+
+def rows_of(run):
+    with (run / "progress.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def assert_equal_runs(one, two):
+    assert rows(one) == rows(two)
+    assert_same(*(read_checkpoint(run / "checkpoint.pt") for run in (one, two)))
+    assert_same(torch.load(one / "actor_last.pt"), torch.load(two / "actor_last.pt"))
+
+
+def stop_at(number):
+    """A method that ends a run at the given call, and saves nothing itself."""
+    count = 0
+
+    def stopping(self, *rest):
+        nonlocal count
+        count += 1
+        if count == number:
+            raise signals.Interrupted(2)
+
+    return stopping
+
+
+def test_a_run_trains_its_model_first_and_the_next_one_finds_it(train, tmp_path):
+    code, out, err = train("mopo")
+    assert code == 0, err
+    assert "there is no model of swings" in err and "rollouts of 3 steps in a model of swings" in out
+    (model,) = (tmp_path / "models").glob("*.pt")
+    table = rows_of(folder(tmp_path, "mopo"))
+    assert {"update/imagined_length", "update/imagined_bounded", "update/imagined_uncertainty"} <= table[0].keys()
+    assert float(table[0]["update/imagined_length"]) == 3.0
+    before = model.read_bytes()
+    code, out, err = train("morel", bindings=["Imagination.length=2"])
+    assert code == 0 and f"model {model}" in err and "trained first" not in err
+    assert model.read_bytes() == before
+    assert train("mopo", "--run_id", "2", bindings=["DynamicsModel.activation='silu'"])[0] == 0
+    assert len([*(tmp_path / "models").glob("*.pt")]) == 2  # of other settings
+
+
+@pytest.mark.parametrize(
+    ("algo", "env"),
+    [slow(name, "pendulum-v0") for name in ("combo", "neubay", "mbpo", "aleatoric_penalty", "epistemic_partitioning")]
+    + [slow(name, "pendulum-p-v0") for name in ("rmopo", "rneubay", "rcombo_s", "rmorel")],
+)
+def test_every_algorithm_with_a_model_learns_from_recorded_data(algo, env, train):
+    code, _, err = train(algo, env=env)
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(("algo", "env"), [("mbpo", "pendulum-v0"), slow("rmbpo", "pendulum-p-v0")])
+def test_mbpo_trains_its_model_in_the_run(algo, env, train, tmp_path):
+    bindings = ["train.num_steps_per_epoch=200", "train.update_after=205", "train.updates_per_step=0.1"]
+    code, out, err = train(algo, env=env, online=True, bindings=bindings)
+    assert code == 0, err
+    assert "in a model trained in the run" in out
+    last = rows_of(folder(tmp_path, algo, env))[-1]
+    assert float(last["update/model_error"]) > 0.0 and float(last["update/imagined_length"]) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("algo", "stops", "online"),
+    [("mopo", (75,), False), slow("mopo", (1, 2, 41, 118), False), slow("rmopo", (30, 77), False),
+     slow("mbpo", (72, 73, 131), True)],
+)  # fmt: skip
+def test_a_run_in_a_model_resumes_exactly(algo, stops, online, train, tmp_path, monkeypatch):
+    env = "pendulum-p-v0" if algo.startswith("r") else "pendulum-v0"
+    whole = folder(tmp_path, algo, env if online else f"{env}_from_swings")
+    assert train(algo, env=env, online=online)[0] == 0
+    for stop in stops:
+        monkeypatch.setattr(Checkpoints, "on_progress", stop_at(stop))
+        monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / str(stop)))
+        assert train(algo, env=env, online=online)[0] == 130
+        code, out, err = train(algo, "--resume", env=env, online=online)
+        assert code == 0, err
+        assert "not exact" not in out
+        assert_equal_runs(whole, tmp_path / str(stop) / whole.relative_to(tmp_path / "results"))
+
+
+def test_a_stop_while_the_model_is_trained_in_the_run_is_exact(train, tmp_path, monkeypatch):
+    whole = folder(tmp_path, "mbpo", "pendulum-v0")
+    assert train("mbpo", online=True)[0] == 0
+    original, count = ModelFit.run_epoch, 0
+
+    def run_epoch(self):
+        nonlocal count
+        count += 1
+        if count == 4:  # in the second training
+            raise signals.Interrupted(2)
+        return original(self)
+
+    monkeypatch.setattr(ModelFit, "run_epoch", run_epoch)
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "two"))
+    assert train("mbpo", online=True)[0] == 130
+    code, _, err = train("mbpo", "--resume", online=True)
+    assert code == 0, err
+    assert_equal_runs(whole, tmp_path / "two" / whole.relative_to(tmp_path / "results"))
+
+
+def test_a_stop_while_the_model_is_trained_first_goes_on_there(train, tmp_path, monkeypatch):
+    assert train("mopo")[0] == 0
+    (model,) = (tmp_path / "models").glob("*.pt")
+    whole = load_model(model).state_dict()
+    monkeypatch.setenv("OFFPCC_MODELS_DIR", str(tmp_path / "others"))
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "two"))
+    original, count = ModelFit.run_epoch, 0
+
+    def run_epoch(self):
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise signals.Interrupted(2)
+        return original(self)
+
+    monkeypatch.setattr(ModelFit, "run_epoch", run_epoch)
+    assert train("mopo")[0] == 130
+    code, _, err = train("mopo")
+    assert code == 0, err
+    assert count == 3  # the first epoch was kept
+    (again,) = (tmp_path / "others").glob("*.pt")
+    assert_same(whole, load_model(again).state_dict())
+    assert rows(folder(tmp_path, "mopo")) == rows(tmp_path / "two" / "pendulum-v0_from_swings" / "mopo" / "1")
+
+
+def test_no_pessimism_equals_mbpo_on_the_data_bit_for_bit(train, tmp_path):
+    bindings = ["Imagination.uncertainty='epistemic'", "Imagination.real_share=0.05"]
+    assert train("mbpo", bindings=bindings)[0] == 0
+    expected = torch.load(folder(tmp_path, "mbpo") / "actor_last.pt")["weights"]
+    for algo, own in (
+        ("mopo", ["Imagination.penalty=0.0"]),
+        ("morel", ["Imagination.threshold=1e30"]),
+    ):
+        assert train(algo, bindings=[*bindings, *own])[0] == 0
+        assert_same(torch.load(folder(tmp_path, algo) / "actor_last.pt")["weights"], expected)
+
+
+def test_a_run_goes_on_online_without_its_model(train, launch, pendulum_file, tmp_path):
+    then = ["OfflineToOnline.warm_up_steps=10", "OfflineToOnline.updates_per_step=0.1"]
+    code, out, err = train("mopo", "--then_env_steps", "60", bindings=then)
+    assert code == 0, err
+    table = rows_of(folder(tmp_path, "mopo", "pendulum-v0_from_swings_then_online"))
+    assert table[0]["update/imagined_length"] and not table[-1]["update/imagined_length"]
+    assert train("mopo")[0] == 0
+    source = folder(tmp_path, "mopo")
+    for file in (tmp_path / "models").glob("*.pt"):
+        file.unlink()  # it is not needed any more
+    given = ("--env", "pendulum-v0", "--dataset", pendulum_file, "--run_id", "2", "--then_env_steps", "60")
+    code, out, err = launch("--from", str(source), *given, "--gin", *then)
+    assert code == 0 and "going on from" in out and "trained first" not in err, err
+
+
+def test_a_learner_with_a_model_is_saved_and_loaded(pendulum_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("OFFPCC_MODELS_DIR", str(tmp_path))
+    offpcc.configure(None, *SMALL)
+    settings = {"num_steps_per_epoch": 30, "num_test_episodes_per_epoch": 0}
+    learner = offpcc.build("pendulum-v0", "mopo", dataset=pendulum_file)
+    learner.train(num_epochs=1, **settings)
+    learner.save(tmp_path / "learner.pt", buffer=True)
+    again = offpcc.load(tmp_path / "learner.pt", dataset=pendulum_file)
+    for one in (learner, again):
+        one.train(num_epochs=2, **settings)
+    assert_same(learner.algorithm.state_dict(), again.algorithm.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("sac", "--model", "{model}"), "uses no model"),
+        (("mopo", "--model", "{missing}"), "missing.pt"),
+        (("mopo", "--model", "{damaged}"), "damaged.pt"),
+        (("mopo", "--model", "{model}", "--dataset_fraction", "0.5"), "is a model of swings"),
+        (("cmopo",), "there is no algorithm"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(given, words, train, tmp_path):
+    assert train("mopo")[0] == 0
+    (model,) = (tmp_path / "models").glob("*.pt")
+    (tmp_path / "damaged.pt").write_bytes(model.read_bytes()[:5000])
+    files = {"model": model, "missing": tmp_path / "missing.pt", "damaged": tmp_path / "damaged.pt"}
+    code, _, err = train(*(part.format(**files) for part in given), "--run_id", "3")
+    assert code == 2 and words in err, err
+    assert not (tmp_path / "results" / "pendulum-v0_from_swings" / given[0] / "3").exists()
+
+
+def test_offline_algorithms_need_data_and_models_need_vectors(launch, tmp_path):
+    code, _, err = launch("--algo", "mopo", "--env", "pendulum-v0")
+    assert code == 2 and "choose mbpo" in err
+    code, _, err = launch("--algo", "mbpo", "--env", "pendulum-v0", "--model", "x.pt")
+    assert code == 2 and "leave it out" in err
+    code, _, err = launch("--algo", "rmbpo", "--env", "pendulum-img-v0")
+    assert code == 2 and "images" in err and "crmbpo" not in err
+
+
+def test_a_model_is_found_by_data_and_used_by_name(train, launch, pendulum_file, tmp_path):
+    file = tmp_path / "models" / "mine.pt"
+    given = ("--dataset", pendulum_file, "--out", file, "--env", "pendulum-v0", "--gin", *SMALL[:4])
+    assert launch("train-model", *given)[0] == 0
+    code, _, err = train("mopo")
+    assert code == 0 and f"model {file}" in err
+    other = tmp_path / "elsewhere.pt"
+    file.rename(other)
+    code, _, err = train("mopo", "--model", str(other), "--run_id", "2")
+    assert code == 0 and "trained first" not in err
+    assert train("mopo", "--run_id", "2", "--resume", bindings=["train.num_epochs=3"])[0] == 0  # it is in run.json
