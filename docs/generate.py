@@ -114,7 +114,9 @@ def facts(name: str) -> Iterator[str]:
     methods = cls.fused_methods.items() if cls.fused_update else ()
     is_fused = bool(methods) and all(getattr(cls, key, None) is method for key, method in methods)
     rows.append(("fused update on the CPU", "yes" if is_fused else "no"))
-    rows.append(("columns `update/...` in `progress.csv`", ", ".join(f"`{key}`" for key in cls.stat_names)))
+    rows.append(
+        ("columns `update/...` in `progress.csv`", ", ".join(f"`{key}`" for key in (*cls.stat_names, *cls.model_stats)))
+    )
     yield table(["", f"`{name}`"], rows)
 
 
@@ -152,7 +154,8 @@ def algorithms(_: str) -> Iterator[str]:
         for key, entry in variants.TABLE.items():
             if entry.algorithm == short:
                 kinds[entry.memory].append(f"`{key}`")
-        rows.append([f"[{REGISTRY[ALGORITHMS[short].__name__].__name__}]({short}.md)", *map(", ".join, kinds.values())])
+        page = ALGORITHMS[short].__module__.rpartition(".")[2]
+        rows.append([f"[{ALGORITHMS[short].__name__}]({page}.md)", *map(", ".join, kinds.values())])
     yield table(header, rows)
 
 

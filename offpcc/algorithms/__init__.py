@@ -10,6 +10,7 @@ from offpcc.algorithms.base import ActorCritic
 from offpcc.algorithms.bc import BC
 from offpcc.algorithms.bcq import BCQ
 from offpcc.algorithms.calql import CalQL
+from offpcc.algorithms.combo import COMBO
 from offpcc.algorithms.cql import CQL
 from offpcc.algorithms.crr import CRR
 from offpcc.algorithms.ddpg import DDPG
@@ -17,16 +18,15 @@ from offpcc.algorithms.edac import EDAC
 from offpcc.algorithms.fql import FQL
 from offpcc.algorithms.fused import FUSED_UPDATES
 from offpcc.algorithms.iql import IQL
-from offpcc.algorithms.model_based import (
-    COMBO,
-    MBPO,
-    MOPO,
-    NEUBAY,
+from offpcc.algorithms.mbpo import MBPO
+from offpcc.algorithms.mopo import MOPO
+from offpcc.algorithms.morel import MOReL
+from offpcc.algorithms.neubay import NEUBAY
+from offpcc.algorithms.pessimism import (
     AleatoricPartitioning,
     AleatoricPenalty,
     EpistemicPartitioning,
     EpistemicPenalty,
-    MOReL,
 )
 from offpcc.algorithms.rebrac import ReBRAC
 from offpcc.algorithms.rlpd import RLPD

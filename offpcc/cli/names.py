@@ -6,7 +6,11 @@ ALGORITHMS = (  # separated by spaces
     "criql_s cql rcql rcql_s ccql crcql crcql_s bcq rbcq rbcq_s cbcq crbcq crbcq_s awac rawac rawac_s cawac crawac "
     "crawac_s crr rcrr rcrr_s ccrr crcrr crcrr_s sac_n rsac_n rsac_n_s csac_n crsac_n crsac_n_s edac redac redac_s "
     "cedac credac credac_s rebrac rrebrac rrebrac_s crebrac crrebrac crrebrac_s calql rcalql rcalql_s ccalql "
-    "crcalql crcalql_s fql rfql rfql_s cfql crfql crfql_s rlpd rrlpd rrlpd_s crlpd crrlpd crrlpd_s "
+    "crcalql crcalql_s fql rfql rfql_s cfql crfql crfql_s rlpd rrlpd rrlpd_s crlpd crrlpd crrlpd_s mbpo rmbpo "
+    "rmbpo_s mopo rmopo rmopo_s morel rmorel rmorel_s combo rcombo rcombo_s neubay rneubay rneubay_s "
+    "aleatoric_penalty raleatoric_penalty raleatoric_penalty_s epistemic_penalty repistemic_penalty "
+    "repistemic_penalty_s aleatoric_partitioning raleatoric_partitioning raleatoric_partitioning_s "
+    "epistemic_partitioning repistemic_partitioning repistemic_partitioning_s "
 )
 
 ENVIRONMENTS = (  # separated by spaces

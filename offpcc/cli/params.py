@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from offpcc.algorithms import ALGORITHMS, find_algorithm
 from offpcc.algorithms.construction import DeterministicPolicy
+from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.algorithms.optim import CosineDecay, LinearDecay
 from offpcc.config import loading
 from offpcc.config.bindings import configurables, nearest
@@ -21,9 +22,9 @@ from offpcc.networks import Convolutional, PassThrough
 from offpcc.networks.augmentation import RandomShift
 from offpcc.networks.cells import CELLS
 from offpcc.training import (
-    dynamics,
     experiment,  # noqa: F401 (it registers all that gin configures)
 )
+from offpcc.training.dynamics import ModelTraining
 from offpcc.utils.errors import UserError
 
 RUN = {  # functions that gin configures, in each run
@@ -139,7 +140,7 @@ def _of_algorithm(cls: Any) -> Iterator[Group]:
         if short != "Imagination" or cls.imagination is not None:
             yield Group(_title(find(short), short), hyperparameters(find(short)))
     if cls.imagination is not None:
-        for part in (dynamics.DynamicsModel, dynamics.ModelTraining):
+        for part in (DynamicsModel, ModelTraining):
             yield Group(_title(part), hyperparameters(part))
     for schedule in (LinearDecay, CosineDecay):
         yield Group(

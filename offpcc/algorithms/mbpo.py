@@ -1,0 +1,31 @@
+"""Model-Based Policy Optimization, Janner et al. 2019 (arXiv:1906.08253), algorithm 2: SAC that also learns in a model.
+
+An ensemble learns the environment from the replay buffer. From states of the buffer, the policy plays short rollouts in
+it. Most of each batch is imagined. `Imagination` (`offpcc.training.imagination`) has the settings of the rollouts.
+
+Differs from the authors' code:
+
+- The model is trained with AdamW and one weight decay for all layers, with ReLU, and with new Adam moments each time.
+- Imagined transitions are kept until the buffer is full, not only those of the last training (`Imagination.keep`).
+- SAC is that of its page: its temperature's loss uses log alpha.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from offpcc.algorithms.sac import SAC
+from offpcc.config.registry import configurable
+
+STATS = ("imagined_length", "imagined_uncertainty", "imagined_stopped", "imagined_bounded")
+
+
+@configurable
+class MBPO(SAC):
+    """Model-Based Policy Optimization, Janner et al. 2019 (arXiv:1906.08253). Arguments: see `SAC`."""
+
+    imagination: Mapping[str, Any] = {}
+    trains_model = True
+    normalizes_recorded = True
+    model_stats: tuple[str, ...] = (*STATS, "model_error")

@@ -1,0 +1,28 @@
+"""Model-based Offline Policy Optimization, Yu et al. 2020 (arXiv:2005.13239), algorithm 1: MBPO on recorded data.
+
+The reward of an imagined step falls by `Imagination.penalty` times the largest length, over the networks, of the
+predicted standard deviations (eq. 7 and section 4.3).
+
+Differs from the authors' code:
+
+- A rollout takes its networks from the elites, and the penalty is the largest over the elites, not over all networks.
+- New rollouts begin every 250 updates, with 50 imagined steps per update. The code makes 250 per update.
+- SAC is that of its page, and observations are normalised by the data's statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from offpcc.algorithms.mbpo import MBPO, STATS
+from offpcc.config.registry import configurable
+
+
+@configurable
+class MOPO(MBPO):
+    """Model-based Offline Policy Optimization, Yu et al. 2020 (arXiv:2005.13239). Arguments: see `SAC`."""
+
+    imagination: Mapping[str, Any] = {"length": 5, "penalty": 1.0, "uncertainty": "deviation"}
+    trains_model = False
+    model_stats = STATS

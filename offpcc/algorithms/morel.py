@@ -1,0 +1,26 @@
+"""Model-based Offline Reinforcement Learning, Kidambi et al. 2020 (arXiv:2005.05951), algorithm 1.
+
+An imagined episode ends with a low reward where the largest distance between the means of two networks passes a
+threshold, by default the largest distance over the data (definition 4).
+
+Differs from the paper:
+
+- The policy learns by SAC. The paper's is a natural policy gradient after imitation of the data.
+- The reward is learned, too; the paper takes the true reward function.
+- The networks predict Gaussians. The distance is of normalised changes of the observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from offpcc.algorithms.mopo import MOPO
+from offpcc.config.registry import configurable
+
+
+@configurable
+class MOReL(MOPO):
+    """Model-based Offline Reinforcement Learning, Kidambi et al. 2020 (arXiv:2005.05951). Arguments: see `SAC`."""
+
+    imagination: Mapping[str, Any] = {"length": 10, "threshold": "max * 1", "uncertainty": "epistemic"}
