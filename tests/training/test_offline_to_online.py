@@ -25,6 +25,7 @@ from offpcc.training.online import loss_at_switch, switch_of
 from offpcc.training.plotting import read_progress
 from offpcc.training.run_fns import Callback
 from offpcc.utils import signals
+from offpcc.utils.errors import UserError
 
 SHORT = (
     "train.num_epochs=1",
@@ -471,6 +472,18 @@ def test_wrong_options_are_refused(online, launch, quick, pendulum_file, tmp_pat
     assert "has gone online itself" in refused("--from", both, "--env", "pendulum-v0")
     again = ("--env", "pendulum-v0", *dataset, "--resume")
     assert "went online after epoch 1" in refused(*again, *THEN, "--gin", "train.num_epochs=2")
+
+
+def test_a_run_that_went_online_is_not_continued_by_another(pendulum_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+    loading.load("test/offline_short.gin", merged(*SHORT, *ONLINE))
+    given = {"seed": 1, "dataset": pendulum_file, "then_env_steps": 240}
+    offpcc.fit(offpcc.RunSpec.make("pendulum-v0", "iql", **given), tmp_path / "both")
+    used = [one for one in (*SHORT, *ONLINE) if not one.startswith(("train.num_epochs", "train.updates_per_step"))]
+    loading.load("test/offline_short.gin", merged(*used))
+    again = offpcc.RunSpec.make("pendulum-v0", "iql", **given, start_from=tmp_path / "both")
+    with pytest.raises(UserError, match="start_from= takes runs that learned from recorded data alone"):
+        offpcc.fit(again, tmp_path / "again")
 
 
 @pytest.mark.slow
