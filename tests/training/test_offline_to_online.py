@@ -127,6 +127,7 @@ def test_continuing_a_finished_run_gives_the_same(algo, online, launch, tmp_path
     after = tmp_path / "two" / whole.relative_to(tmp_path / "results")
     assert_equal_runs(whole, after, bound=False)
     assert json.loads((after / "run.json").read_text())["from"] == str(before)
+    assert_same(*(torch.load(run / "actor_best.pt") for run in (whole, after)))  # the best test was before the switch
 
 
 @pytest.mark.slow
