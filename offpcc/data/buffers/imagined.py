@@ -98,7 +98,7 @@ class ImaginedBuffer(MixedBuffer):
         return self.real.unused_parameters()
 
     def chunks(self) -> list[Chunk]:
-        """Return both parts in chunks: real ones have even keys."""
+        """Return both parts in chunks: real ones have even keys, in `load`, too."""
         parts = (self.real, self.imagined)
         return [chunk._replace(key=2 * chunk.key + n) for n, part in enumerate(parts) for chunk in part.chunks()]
 
@@ -115,9 +115,13 @@ class ImaginedBuffer(MixedBuffer):
                 f"that model by --model"
             )
         num_real = 0 if saved["recorded"] else self.real._outlined_bytes(saved)
-        self.real.load(saved, num_real, fill)
-        first = len(self.real.chunks())
-        self.imagined.load(metadata["imagined"], num_bytes - num_real, lambda n, chunk: fill(first + n, chunk))
+        self.real.load(saved, num_real, lambda n, chunk: fill(n, chunk._replace(key=2 * chunk.key)))
+        first, own = len(self.real.chunks()), metadata["imagined"]
+
+        def fill_imagined(number: int, chunk: Chunk) -> None:
+            fill(first + number, chunk._replace(key=2 * chunk.key + 1))
+
+        self.imagined.load(own, num_bytes - num_real, fill_imagined)
 
 
 def _marked(batch: Batch, is_imagined: bool) -> Batch:
