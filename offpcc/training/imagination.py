@@ -12,6 +12,7 @@ import torch
 
 from offpcc.algorithms import ActorCritic, variants
 from offpcc.algorithms.dynamics import DynamicsModel
+from offpcc.algorithms.model_based import COMBO
 from offpcc.config.validation import (
     Flag,
     Fraction,
@@ -137,7 +138,8 @@ def bound_options(
         capacity: imagined transitions that are kept; with memory, this number divided by the length of the longest
             episode.
         keep: rounds of rollouts that are kept; None for as many as `capacity` holds.
-        real_share: share of real items in a batch; default: 0.05, in COMBO and NEUBAY 0.5.
+        real_share: share of real items in a batch, at least one of each kind unless it is 0 or 1; default: 0.05, in
+            COMBO and NEUBAY 0.5.
         start: whether rollouts start from "any" recorded step, or from the "first" one of an episode.
         one_member: whether all of a rollout is played in one network; else each step draws its own. Default: only in
             NEUBAY.
@@ -196,6 +198,8 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
             f"Imagination.penalty is {format_value(options.penalty)} and Imagination.threshold is "
             f"{format_value(options.threshold)}; a rollout is either penalised or ended: bind one of them"
         )
+    if options.real_share == 0.0 and issubclass(algorithm, COMBO):
+        raise UserError("Imagination.real_share is 0, but COMBO raises Q of recorded actions in each batch; raise it")
     if options.end_reward is not None and (options.threshold is None or options.ends == TRUNCATED):
         raise UserError(
             "Imagination.end_reward has no effect without a threshold that ends rollouts as failures; leave it out"
@@ -360,8 +364,9 @@ class Imagination(Callback):
             told = "no pessimism"
         where = "trained in the run" if self.trains_model else f"of {self.model.facts['name']}"
         reads = f", which reads {self.model.history} steps" if self.model.history > 1 else ""
+        share = self.buffer.num_recorded / self.buffer.batch_size
         return [
-            f"rollouts of {length} in a model {where}{reads}: {told}; {options.real_share:.0%} of each batch is real",
+            f"rollouts of {length} in a model {where}{reads}: {told}; {share:.0%} of each batch is real",
             f"imagined episodes end: {self.model.tell_termination()}",
         ]
 

@@ -25,7 +25,7 @@ class ImaginedBuffer(MixedBuffer):
     Args:
         real: the buffer of recorded data, or of experience in the environment.
         imagined: the buffer of imagined transitions, of one environment without frame stacks.
-        share: the share of real items in a batch, from 0 to 1.
+        share: the share of real items in a batch, from 0 to 1; between them, at least one item is of each kind.
         model: identifies the model; "" if it is trained in the run.
     """
 
@@ -33,6 +33,8 @@ class ImaginedBuffer(MixedBuffer):
         self.recorded, self.online, self.model = real, imagined, model
         self.batch_size = real.batch_size
         self.num_recorded = round(share * self.batch_size)
+        if 0.0 < share < 1.0 and self.batch_size > 1:
+            self.num_recorded = min(max(self.num_recorded, 1), self.batch_size - 1)
         imagined.batch_size = max(self.batch_size - self.num_recorded, 1)
         self.drawn: list[Batch] = []
 

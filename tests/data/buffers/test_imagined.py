@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
-import torch
 from on_device import recorded_rows
 from pushing import ACTIONS, OBSERVATIONS, pushes
 
+from offpcc.algorithms import COMBO, MOPO
+from offpcc.config import loading
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
-from offpcc.data.datasets.dataset import Dataset
+from offpcc.training.imagination import imagination_options
+from offpcc.utils.errors import UserError
 
 BOTH = pytest.mark.parametrize("buffer_class", [ReplayBuffer, RecurrentReplayBuffer])
 
@@ -49,3 +51,18 @@ def test_a_loaded_buffer_knows_its_chunks(buffer_class, monkeypatch):
     for one, two in zip(saved, other.chunks(), strict=True):
         assert one.key == two.key
         assert all(np.array_equal(a, b) for a, b in zip(one.arrays, two.arrays, strict=True))
+
+
+@pytest.mark.parametrize(("share", "number"), [(0.0, 0), (0.05, 1), (0.5, 4), (0.97, 7), (1.0, 8)])
+@BOTH
+def test_a_batch_has_items_of_both_kinds_unless_its_share_is_none_or_all(buffer_class, share, number):
+    """A twentieth of the ten episodes of a batch is half of one: without a limit, none would be real."""
+    batch = filled(buffer_class, share=share).sample()
+    assert batch.imagined.flatten().tolist() == [0.0] * number + [1.0] * (8 - number)
+
+
+def test_combo_needs_recorded_items():
+    loading.load(None, ["Imagination.real_share = 0.0"])
+    assert imagination_options(MOPO, "mopo", "").real_share == 0.0
+    with pytest.raises(UserError, match="real_share is 0, but COMBO"):
+        imagination_options(COMBO, "combo", "")
