@@ -33,7 +33,7 @@ from offpcc.data.buffers.storage import Storage, TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.networks.states import map_state
 from offpcc.training.dynamics import ModelFit, ModelTraining, Transitions, as_tensor, uncertainties
-from offpcc.training.run_fns import ALMOST_ONE, Callback, Run
+from offpcc.training.run_fns import Callback, Run
 from offpcc.training.tuned_rollouts import tuned_pair
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
@@ -316,6 +316,7 @@ class Imagination(Callback):
         self.randomness = NumpyGenerator(seed, 8)
         self.generator = torch.Generator(model.device).manual_seed(int(self.randomness.generator.integers(2**62)))
         self.next_update = self.next_training = self.num_trainings = 0
+        self.is_in_round = False  # whether `before_updates` was interrupted
         self.data: Transitions | None = None
         if rows is not None:
             self._set_data(rows)
@@ -373,12 +374,17 @@ class Imagination(Callback):
     # Rounds of rollouts ---------------------------------------------------------------------------------------
 
     def on_start(self, run: Run) -> None:
-        """Go on within a round that was interrupted while the model was trained."""
-        if run.loop.updating and run.loop.pending_updates >= ALMOST_ONE and len(run.buffer):
+        """Repeat `before_updates` if it was interrupted while the model was trained."""
+        if self.is_in_round:
             self.before_updates(run)
 
     def before_updates(self, run: Run) -> None:
         """Train the model if it is due, then play in it if that is due."""
+        self.is_in_round = True
+        self._train_and_play(run)
+        self.is_in_round = False
+
+    def _train_and_play(self, run: Run) -> None:
         if self.trains_model and run.loop.step >= self.next_training:
             self._train_model(run)
             self.next_training = run.loop.step + self.options.train_every
@@ -538,6 +544,7 @@ class Imagination(Callback):
             "randomness": self.randomness.state_dict(),
             "generator": self.generator.get_state(),
             "counts": [self.next_update, self.next_training, self.num_trainings],
+            "is_in_round": self.is_in_round,
             "model": self.model.state_dict() if self.trains_model else None,
             "facts": self.model.facts if self.trains_model else None,
         }
@@ -547,6 +554,7 @@ class Imagination(Callback):
         self.randomness.load_state_dict(state["randomness"])
         self.generator.set_state(state["generator"])
         self.next_update, self.next_training, self.num_trainings = state["counts"]
+        self.is_in_round = state["is_in_round"]
         if self.trains_model and self.num_trainings:
             self.model.load_state_dict(state["model"])
             self.model.facts = state["facts"]

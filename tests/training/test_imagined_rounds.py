@@ -1,0 +1,71 @@
+"""Rounds of rollouts in a model, and resumes within them."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+from offpcc.algorithms import MBPO
+from offpcc.algorithms.dynamics import DynamicsModel
+from offpcc.data import Dataset, ReplayBuffer
+from offpcc.data.buffers.imagined import ImaginedBuffer
+from offpcc.data.offline import read
+from offpcc.training.dynamics import ModelTraining
+from offpcc.training.imagination import Imagination, ImaginationOptions
+from offpcc.training.metrics import Loop
+from offpcc.utils import signals
+
+VECTORS, ACTIONS = Box(-np.inf, np.inf, (2,), np.float32), Box(-1, 1, (1,), np.float32)
+
+
+def recorded():
+    draw = np.random.default_rng(0)
+    episode = draw.normal(size=(31, 2)).astype(np.float32), draw.uniform(-1, 1, (30, 1)), draw.normal(size=30), False
+    return read(Dataset.from_episodes([episode] * 3, action_range=(-1.0, 1.0))).rows
+
+
+def built(learns_model=False):
+    """An imagination with rollouts in every 10 updates, and a run in the middle of a round of updates."""
+    algorithm = MBPO(VECTORS, ACTIONS, hidden_dims=(8,), seed=0)
+    model = DynamicsModel(2, 1, hidden_dims=(8,), num_members=2, num_elites=1, termination="never")
+    spread = dict.fromkeys(("mean", "std", "1"), 1.0)
+    kinds = ("aleatoric", "epistemic", "deviation", "disagreement")
+    rewards = {"largest_reward": 1.0, "smallest_reward": -1.0, "mean_reward": 0.0}
+    model.facts = {"name": "x", **rewards, "uncertainty": dict.fromkeys(kinds, spread)}
+    real, own = (ReplayBuffer(VECTORS, ACTIONS, seed=seed, batch_size=8) for seed in (0, 1))
+    real.fill(recorded(), "x")
+    buffer, options = ImaginedBuffer(real, own, 0.5), ImaginationOptions(every=10, steps_per_update=1.0)
+    rows = None if learns_model else recorded()
+    imagination = Imagination(options, model, buffer, rows, ModelTraining(max_epochs=1), 0, 0.99)
+    loop = Loop(step=30, num_updates=8, pending_updates=7.0, updating=True)
+    return imagination, SimpleNamespace(algorithm=algorithm, buffer=buffer, loop=loop)
+
+
+def test_a_run_that_resumes_between_two_updates_plays_no_earlier():
+    """Rollouts are made before a round of updates. The update at which they are due may come within one."""
+    imagination, run = built()
+    imagination.next_update = 10
+    imagination.before_updates(run)
+    run.loop.num_updates, run.loop.pending_updates = 12, 3.0
+    imagination.on_start(run)
+    assert not len(run.buffer.imagined)
+    imagination.before_updates(run)
+    assert len(run.buffer.imagined) == 10
+
+
+def test_a_training_of_the_model_that_was_interrupted_is_repeated():
+    def interrupted(self, run):
+        raise signals.Interrupted(2)
+
+    imagination, run = built(learns_model=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Imagination, "_train_model", interrupted)
+        with pytest.raises(signals.Interrupted):
+            imagination.before_updates(run)
+    other, run = built(learns_model=True)
+    other.load_state_dict(imagination.state_dict())
+    other.on_start(run)
+    assert other.num_trainings == 1 and len(run.buffer.imagined) == 10
+    other.on_start(run)
+    assert other.num_trainings == 1 and len(run.buffer.imagined) == 10
