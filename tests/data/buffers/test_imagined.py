@@ -7,7 +7,7 @@ from pushing import ACTIONS, OBSERVATIONS, pushes
 
 from offpcc.algorithms import COMBO, MOPO
 from offpcc.config import loading
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.training.imagination import imagination_options
 from offpcc.utils.errors import UserError
@@ -66,3 +66,18 @@ def test_combo_needs_recorded_items():
     assert imagination_options(MOPO, "mopo", "").real_share == 0.0
     with pytest.raises(UserError, match="real_share is 0, but COMBO"):
         imagination_options(COMBO, "combo", "")
+
+
+@pytest.mark.parametrize("segment_len", [None, 2])
+def test_the_recorded_steps_before_a_rollout_do_not_make_it_more_likely(segment_len):
+    """Four rollouts of three imagined steps, one of them after 60 recorded ones."""
+    episodes = [
+        (np.full((length + 1, 2), number, np.float32), np.zeros((length, 2)), np.zeros(length), False)
+        for number, length in enumerate((3, 63, 3, 3))
+    ]
+    buffer = RecurrentReplayBuffer(OBSERVATIONS, ACTIONS, batch_size=2_000, segment_len=segment_len)
+    buffer.extend(Dataset.from_episodes(episodes).rows(), np.array([0, 60, 0, 0]))
+    batch = buffer.sample()
+    numbers = batch.observations[range(2_000), batch.valid[..., 0].argmax(1), 0]
+    assert abs((numbers == 1.0).double().mean() - 0.25) < 0.04
+    assert buffer.shares(np.arange(4)).tolist() == [3.0, 3.0, 3.0, 3.0]
