@@ -218,7 +218,7 @@ def imagined_capacity(options: ImaginationOptions, real: Any, longest: int) -> i
     Args:
         options: the settings.
         real: the buffer of real transitions.
-        longest: length of the longest recorded episode.
+        longest: length of the longest episode.
     """
     length = options.length if isinstance(options.length, int) else max(options.length[2:])
     most = options.capacity

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
+import offpcc
 from offpcc.algorithms import MBPO
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.data import Dataset, ReplayBuffer
@@ -15,6 +16,7 @@ from offpcc.training.dynamics import ModelTraining
 from offpcc.training.imagination import Imagination, ImaginationOptions
 from offpcc.training.metrics import Loop
 from offpcc.utils import signals
+from offpcc.utils.errors import UserError
 
 VECTORS, ACTIONS = Box(-np.inf, np.inf, (2,), np.float32), Box(-1, 1, (1,), np.float32)
 
@@ -69,3 +71,21 @@ def test_a_training_of_the_model_that_was_interrupted_is_repeated():
     assert other.num_trainings == 1 and len(run.buffer.imagined) == 10
     other.on_start(run)
     assert other.num_trainings == 1 and len(run.buffer.imagined) == 10
+
+
+# Agents that learn in an environment ---------------------------------------------------------------------------------
+
+
+def test_with_memory_few_enough_rollouts_are_kept_for_the_episodes_of_the_environment():
+    """Each may begin with all recorded steps of an episode: the pendulum's have 200."""
+    offpcc.configure(None, "Imagination.capacity = 10_000")
+    built = offpcc.build("pendulum-p-v0", "rmbpo", algorithm={"hidden_dims": (8,)})
+    assert built.buffer.imagined.capacity == 10_000 // (200 + 1 + 1)
+    built.close()
+
+
+def test_stacked_frames_are_refused():
+    """The buffer holds single frames, and a model would read these."""
+    offpcc.configure(None, "make.wrappers = [@Concatenate]", "Concatenate.num = 3")
+    with pytest.raises(UserError, match=r"stacks of 3 observations.*DynamicsModel\.history = 3"):
+        offpcc.build("pendulum-p-v0", "mbpo", algorithm={"hidden_dims": (8,)})
