@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box
 
 import offpcc
@@ -12,19 +13,25 @@ from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.data import Dataset, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.offline import read
-from offpcc.training.dynamics import ModelTraining
+from offpcc.training import dynamics
+from offpcc.training.dynamics import ModelTraining, find_or_train, fingerprint
 from offpcc.training.imagination import Imagination, ImaginationOptions
 from offpcc.training.metrics import Loop
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
+from offpcc.utils.locks import FolderLock
 
 VECTORS, ACTIONS = Box(-np.inf, np.inf, (2,), np.float32), Box(-1, 1, (1,), np.float32)
 
 
-def recorded():
+def data():
     draw = np.random.default_rng(0)
     episode = draw.normal(size=(31, 2)).astype(np.float32), draw.uniform(-1, 1, (30, 1)), draw.normal(size=30), False
-    return read(Dataset.from_episodes([episode] * 3, action_range=(-1.0, 1.0))).rows
+    return read(Dataset.from_episodes([episode] * 3, action_range=(-1.0, 1.0)))
+
+
+def recorded():
+    return data().rows
 
 
 def built(learns_model=False):
@@ -71,6 +78,34 @@ def test_a_training_of_the_model_that_was_interrupted_is_repeated():
     assert other.num_trainings == 1 and len(run.buffer.imagined) == 10
     other.on_start(run)
     assert other.num_trainings == 1 and len(run.buffer.imagined) == 10
+
+
+# A model that several runs need ------------------------------------------------------------------------------------
+
+
+def test_a_run_waits_for_the_model_that_another_process_trains(tmp_path, monkeypatch, capsys):
+    """Otherwise each would train its own into one file, and all but one could not be resumed."""
+    monkeypatch.setenv("OFFPCC_MODELS_DIR", str(tmp_path))
+    settings, training = {"hidden_dims": (4,), "num_members": 2, "num_elites": 1}, ModelTraining(max_epochs=1)
+
+    def model_of(seed):
+        return find_or_train(data(), [""], settings, training, torch.device("cpu"), seed)
+
+    first = model_of(0)
+    (file,) = tmp_path.glob("*.pt")
+    file.rename(tmp_path / "later")
+    lock = FolderLock(tmp_path, f".{file.stem}.lock")
+    lock.take()
+
+    def end_of_the_other(seconds):
+        (tmp_path / "later").rename(file)
+        lock.close()
+
+    monkeypatch.setattr(dynamics.time, "sleep", end_of_the_other)
+    second = model_of(1)
+    assert fingerprint(second) == fingerprint(first)
+    assert "another process trains this model" in capsys.readouterr().err
+    assert [*tmp_path.glob("*.pt")] == [file]
 
 
 # Agents that learn in an environment ---------------------------------------------------------------------------------
