@@ -116,7 +116,8 @@ class ModelTraining:
         patience: epochs without an improvement of any member after which training stops.
         improvement: a member's weights are kept if its error falls by more than this part of its least error.
         max_epochs: largest number of epochs; None for no limit.
-        updates_per_epoch: updates per epoch; None to read all transitions once.
+        updates_per_epoch: largest number of updates per epoch; as many batches as all transitions fill are enough, and
+            None makes these.
     """
 
     def __init__(
@@ -686,16 +687,18 @@ def model_of(content: Mapping[str, Any], file: str | Path, device: str | torch.d
     """Return the model that a file's content describes.
 
     Raises:
-        FileError: the weights do not fit.
+        FileError: it describes no model.
     """
-    model: DynamicsModel = from_specification(content["class"], device=device)
     try:
+        model = from_specification(content["class"], device=device)
+        if not isinstance(model, DynamicsModel):
+            raise TypeError
         model.load_state_dict(content["weights"])
-    except (RuntimeError, KeyError, TypeError) as error:
+        bounds = content["action_range"]
+        model.action_range = None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise FileError(f"{file} does not hold what a model does", "put it back from a copy") from error
     model.facts = content["facts"]
-    bounds = content["action_range"]
-    model.action_range = None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
     if model.facts.get("rule"):
         model.set_rule(model.facts["rule"])
     return model
