@@ -444,6 +444,11 @@ def test_wrong_settings_are_refused(binding, words, online, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+def test_exploration_noise_that_an_algorithm_does_not_read_is_refused(online):
+    code, _, err = online("bcq", bindings=("OfflineToOnline.exploration_noise=0.0",))
+    assert code == 2 and "BCQ chooses its actions without this noise; leave it out" in err, err
+
+
 def test_wrong_options_are_refused(online, launch, quick, pendulum_file, tmp_path, monkeypatch):
     def refused(*arguments):
         code, _, err = launch(*arguments)
