@@ -543,6 +543,7 @@ class Imagination(Callback):
         return {
             "randomness": self.randomness.state_dict(),
             "generator": self.generator.get_state(),
+            "device": self.generator.device.type,
             "counts": [self.next_update, self.next_training, self.num_trainings],
             "is_in_round": self.is_in_round,
             "model": self.model.state_dict() if self.trains_model else None,
@@ -552,7 +553,8 @@ class Imagination(Callback):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
         self.randomness.load_state_dict(state["randomness"])
-        self.generator.set_state(state["generator"])
+        if state["device"] == self.generator.device.type:  # as `Noise`
+            self.generator.set_state(state["generator"].cpu())
         self.next_update, self.next_training, self.num_trainings = state["counts"]
         self.is_in_round = state["is_in_round"]
         if self.trains_model and self.num_trainings:

@@ -80,6 +80,15 @@ def test_a_training_of_the_model_that_was_interrupted_is_repeated():
     assert other.num_trainings == 1 and len(run.buffer.imagined) == 10
 
 
+def test_a_run_of_a_gpu_goes_on_with_a_generator_of_the_cpu():
+    """The states of their generators have other sizes."""
+    imagination, _ = built()
+    state = {**imagination.state_dict(), "device": "cuda", "generator": torch.zeros(16, dtype=torch.uint8)}
+    other, _ = built()
+    other.load_state_dict(state)
+    assert torch.equal(other.generator.get_state(), imagination.generator.get_state())
+
+
 # A model that several runs need ------------------------------------------------------------------------------------
 
 
