@@ -8,15 +8,16 @@ import torch
 from gymnasium.spaces import Box
 
 import offpcc
-from offpcc.algorithms import MBPO
+from offpcc.algorithms import MBPO, AleatoricPenalty
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.data import Dataset, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.offline import read
 from offpcc.training import dynamics
 from offpcc.training.dynamics import ModelTraining, find_or_train, fingerprint
-from offpcc.training.imagination import Imagination, ImaginationOptions
+from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options
 from offpcc.training.metrics import Loop
+from offpcc.training.spec import data_name
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.locks import FolderLock
@@ -87,6 +88,12 @@ def test_a_run_of_a_gpu_goes_on_with_a_generator_of_the_cpu():
     other, _ = built()
     other.load_state_dict(state)
     assert torch.equal(other.generator.get_state(), imagination.generator.get_state())
+
+
+@pytest.mark.parametrize("data", ["hopper-medium-v2", "folder/hopper_medium-v2.hdf5"])
+def test_a_file_of_d4rl_has_its_tuned_rollouts(data):
+    options = imagination_options(AleatoricPenalty, "aleatoric_penalty", data_name(data))
+    assert (options.length, options.penalty) == (15, 300.0)
 
 
 # A model that several runs need ------------------------------------------------------------------------------------
