@@ -10,9 +10,8 @@ import gin
 import numpy as np
 import torch
 
-from offpcc.algorithms import ActorCritic, variants
+from offpcc.algorithms import COMBO, ActorCritic, variants
 from offpcc.algorithms.dynamics import DynamicsModel
-from offpcc.algorithms.model_based import COMBO
 from offpcc.config.validation import (
     Flag,
     Fraction,
