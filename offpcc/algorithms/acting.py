@@ -188,7 +188,11 @@ class Acting(Construction):
 
         Args:
             keep_moments: whether the optimizers keep Adam's moments.
+
+        Raises:
+            NonFiniteError: a recent update had NaN or infinity.
         """
+        self.nonfinite_guard.synchronize(self)  # so that all skipped updates are known
         for part in self.stateful_parts().values():
             if isinstance(part, Optimizer):
                 part.restart(keep_moments)

@@ -69,7 +69,8 @@ class LagrangeMultiplier(Temperature):
 class RunningNormalization(nn.Module):
     """Normalises observations by the running mean and standard deviation of the observations in updates.
 
-    If `shifts` is False, it divides by the standard deviation and does not subtract the mean.
+    If `shifts` is False, it divides by the standard deviation and does not subtract the mean. Then the mean and the
+    deviation from it are clipped, each to +/- `limit`, so that no dimension with a large mean becomes constant.
 
     In unpacked Dict observations, it normalises the vectors, which come first, and leaves the pixels as they are.
     `forward` applies the statistics and `update` changes them. Only training calls `update`, so statistics are constant
@@ -88,11 +89,12 @@ class RunningNormalization(nn.Module):
         self.register_buffer("count", torch.zeros(()))
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return normalised `observations` (..., *shape), clipped to +/- `limit` standard deviations."""
+        """Return normalised `observations` (..., *shape), clipped to +/- `limit` standard deviations from the mean."""
         num = self.mean.shape[-1] if self.mean.dim() == 1 else observations.shape[-1]
-        shifted = observations[..., :num] - self.mean if self.shifts else observations[..., :num]
-        scaled = shifted * (self.variance + EPSILON).rsqrt()
-        scaled = scaled.clamp(-self.limit, self.limit)
+        rate = (self.variance + EPSILON).rsqrt()
+        scaled = ((observations[..., :num] - self.mean) * rate).clamp(-self.limit, self.limit)
+        if not self.shifts:
+            scaled = scaled + (self.mean * rate).clamp(-self.limit, self.limit)
         return scaled if num == observations.shape[-1] else torch.cat([scaled, observations[..., num:]], -1)
 
     def mirror(self) -> Callable[[Any], Any]:
@@ -101,8 +103,10 @@ class RunningNormalization(nn.Module):
 
         def normalize(observations: Any) -> Any:
             num = mean.shape[-1]
-            shifted = observations[..., :num] - mean if shifts else observations[..., :num]
-            scaled = (shifted / np.sqrt(variance + EPSILON)).clip(-limit, limit)
+            std = np.sqrt(variance + EPSILON)
+            scaled = ((observations[..., :num] - mean) / std).clip(-limit, limit)
+            if not shifts:
+                scaled = scaled + (mean / std).clip(-limit, limit)
             return scaled if num == observations.shape[-1] else np.concatenate([scaled, observations[..., num:]], -1)
 
         return normalize

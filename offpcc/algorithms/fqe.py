@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from offpcc.algorithms.base import ActorCritic
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import InputShape, PassThrough
+from offpcc.utils.errors import UserError
 
 
 class FQE(ActorCritic):
@@ -36,6 +37,9 @@ class FQE(ActorCritic):
         reward_range: smallest and largest reward of the data, unscaled.
         has_terminations: whether an episode of the data terminates.
         kwargs: see `ActorCritic`.
+
+    Raises:
+        UserError: `reward_scale` is not above 0.
     """
 
     default_num_critics = 1
@@ -54,6 +58,8 @@ class FQE(ActorCritic):
         super().__init__(observation_space, action_space, **kwargs)
         if not self.encoders_are_empty:  # then the critics have their own encoders, and nothing reads the actor's
             self.actor_encoder = PassThrough(InputShape(self.shared_encoder.output_shape, self.action_dim))
+        if not self.reward_scale > 0.0:
+            raise UserError(f"FQE.reward_scale is {self.reward_scale}; values are divided by it: give a number above 0")
         self.horizon = 1.0 / (1.0 - self.gamma)
         low, high = (self.reward_scale * self.horizon * reward for reward in reward_range)
         self.bounds = (min(low, 0.0), max(high, 0.0)) if has_terminations else (low, high)

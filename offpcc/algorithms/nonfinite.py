@@ -293,7 +293,7 @@ class NonFiniteGuard:
             while len(self._batches) > self.num_updates - number:  # drop the checked batches
                 self._batches.popleft()
             for (optimizer, num_updates), num_made in zip(before.items(), made, strict=True):
-                optimizer.num_updates += num_made - num_updates  # schedules and delays do not count skipped steps
+                optimizer.num_updates += num_made - optimizer.num_before - num_updates  # without skipped steps
         optimizers = [optimizer for _, stepped in self._batches for optimizer in stepped] if self.skips else []
         updates = {optimizer: optimizer.num_updates for optimizer in optimizers}
         counts = torch.stack([self._count, *(part.num_made() for part in updates)]).to("cpu", non_blocking=True)

@@ -103,7 +103,8 @@ class Optimizer:
             step also subtracts the learning rate times this share of a parameter.
 
     Attributes:
-        num_updates: number of steps, without skipped ones.
+        num_updates: number of steps, without skipped ones, since the last `restart`.
+        num_before: number of steps before it that Adam's moments contain.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Optimizer:
         self.groups = [Group(parameters, rate, weight_decay) for parameters, rate in filled if parameters]
         self.parameters = [parameter for group in self.groups for parameter in group.parameters]
         self.max_grad_norm = max_grad_norm
-        self.num_updates = 0
+        self.num_updates = self.num_before = 0
 
     def minimize(self, loss: Tensor, num_updates: int | None = None) -> None:
         """Compute the gradient of `loss` and make one step. Without parameters, do nothing.
@@ -164,6 +165,7 @@ class Optimizer:
 
     def restart(self, keep_moments: bool = True) -> None:
         """Start the schedules anew, as before the first step; without `keep_moments`, Adam's moments, too."""
+        self.num_before = self.num_before + self.num_updates if keep_moments else 0
         self.num_updates = 0
         if not keep_moments:
             for group in self.groups:
@@ -171,7 +173,7 @@ class Optimizer:
                     tensor.zero_()
 
     def num_made(self) -> Tensor:
-        """Return the number of steps that changed parameters, 0-d, on the device."""
+        """Return the number of steps that changed parameters, with those of `num_before`, 0-d, on the device."""
         return torch.stack([torch.stack(group.steps).max() for group in self.groups]).max()
 
     @property
@@ -188,6 +190,7 @@ class Optimizer:
         for group, saved in zip(self.groups, state["groups"], strict=True):
             group.load_state_dict(saved)
         self.num_updates = state["num_updates"]
+        self.num_before = int(self.num_made()) - self.num_updates if self.groups else 0
 
 
 class Group:

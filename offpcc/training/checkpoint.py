@@ -177,7 +177,7 @@ def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
     source = str(checkpoint.file.parent)
     saved = checkpoint["buffer"].get("real", checkpoint["buffer"])  # of a run with a model, without what it imagined
     buffer: Any = real_part(experiment.buffer)
-    if not saved.get("recorded"):
+    if checkpoint["loop"].get("switch_step") is not None or not saved.get("recorded"):
         raise UserError(
             f"{source} has learned in its environment; --from takes runs that learned from recorded data alone"
         )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import math
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -31,6 +34,7 @@ from offpcc.data.offline import OfflineDataset, comparable
 from offpcc.envs.termination import find_rule
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, tell
+from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import as_path
 from offpcc.utils.rng import NumpyGenerator
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
@@ -38,6 +42,7 @@ from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 FORMAT = 1
 BLOCK = 65_536  # transitions that are held as float64 at a time
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
+SECONDS_BETWEEN_LOOKS = 1.0  # at a lock that another process holds
 MOST_MEASURED = 100_000  # transitions whose uncertainty is measured
 PERMUTATION, BOOTSTRAP, SAME = "permutation", "bootstrap", "same"
 Order = Annotated[str, one_of((PERMUTATION, BOOTSTRAP, SAME))]
@@ -111,7 +116,8 @@ class ModelTraining:
         patience: epochs without an improvement of any member after which training stops.
         improvement: a member's weights are kept if its error falls by more than this part of its least error.
         max_epochs: largest number of epochs; None for no limit.
-        updates_per_epoch: updates per epoch; None to read all transitions once.
+        updates_per_epoch: largest number of updates per epoch; as many batches as all transitions fill are enough, and
+            None makes these.
     """
 
     def __init__(
@@ -462,33 +468,70 @@ def find_or_train(
     new = build_model(data, DynamicsModel, names, device, seed, settings)
     asked = specification(new)["arguments"]
     own = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', data.name)}-{wanted[:8]}.pt"
-    unfinished: tuple[Path, dict[str, Any]] | None = None
-    for file in sorted(folder.glob("*.pt")):
-        try:
-            content = read_model(file)
-        except FileError as error:
-            tell(f"{error}; this file is left out")
-            continue
-        found = content["class"].get("arguments", {})
-        is_same = all(found.get(name) == value for name, value in asked.items() if name not in ("device", "seed"))
-        if content["facts"].get("digest") != wanted or not is_same:
-            continue
-        if content["training"] is None:
-            tell(f"model {file}")
-            return model_of(content, file, device)
-        if file.name.startswith(own.stem):
-            unfinished = file, content
-    number, file = 1, own if unfinished is None else unfinished[0]
-    while unfinished is None and file.exists():  # of other settings
-        number += 1
-        file = own.with_name(f"{own.stem}-{number}.pt")
-    tell(f"there is no model of {data.name} with these settings in {folder}, so it is trained first, into {file}")
-    fit = ModelFit(new, data.rows, training, seed)
-    if unfinished is not None and unfinished[1]["training"]["seed"] == seed:
-        fit.load_state_dict(unfinished[1]["training"])
-    announce(new, fit, data, tell)
-    train_to_file(fit, file, tell)
+
+    def look() -> DynamicsModel | tuple[Path, dict[str, Any]] | None:
+        """Return the model, or else the file of a training of it that was stopped and the file's content."""
+        unfinished = None
+        for file in sorted(folder.glob("*.pt")):
+            try:
+                content = read_model(file)
+            except FileError as error:
+                tell(f"{error}; this file is left out")
+                continue
+            found = content["class"].get("arguments", {})
+            is_same = all(found.get(name) == value for name, value in asked.items() if name not in ("device", "seed"))
+            if content["facts"].get("digest") != wanted or not is_same:
+                continue
+            if content["training"] is None:
+                tell(f"model {file}")
+                return model_of(content, file, device)
+            if file.name.startswith(own.stem):
+                unfinished = file, content
+        return unfinished
+
+    if isinstance(found := look(), DynamicsModel):
+        return found
+    with lock_of_training(folder, own.stem):
+        if isinstance(found := look(), DynamicsModel):  # another process trained it meanwhile
+            return found
+        number, file = 1, own if found is None else found[0]
+        while found is None and file.exists():  # of other settings
+            number += 1
+            file = own.with_name(f"{own.stem}-{number}.pt")
+        tell(f"there is no model of {data.name} with these settings in {folder}, so it is trained first, into {file}")
+        fit = ModelFit(new, data.rows, training, seed)
+        begun = None if found is None else found[1]["training"]
+        if begun is not None and (begun["seed"], begun["settings"]) == (seed, specification(training)["arguments"]):
+            fit.load_state_dict(begun)
+        announce(new, fit, data, tell)
+        train_to_file(fit, file, tell)
     return new
+
+
+@contextlib.contextmanager
+def lock_of_training(folder: Path, name: str) -> Iterator[None]:
+    """Hold the lock of the training of a model; wait while another process holds it.
+
+    Raises:
+        UserError: the folder cannot be written.
+        Interrupted: the user asked the command to stop.
+    """
+    with contextlib.closing(FolderLock(folder, f".{name}.lock")) as lock:
+        for attempt in itertools.count():
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                lock.take()
+                break
+            except FolderInUseError:
+                if not attempt:
+                    tell(f"another process trains this model in {folder}; waiting until it ends")
+                signals.poll()
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+            except OSError as error:
+                raise UserError(
+                    f"{folder} cannot be written ({first_line(error)}); name another folder by OFFPCC_MODELS_DIR"
+                ) from error
+        yield
 
 
 def check_model_of(model: DynamicsModel, file: Path, data: OfflineDataset) -> DynamicsModel:
@@ -644,16 +687,18 @@ def model_of(content: Mapping[str, Any], file: str | Path, device: str | torch.d
     """Return the model that a file's content describes.
 
     Raises:
-        FileError: the weights do not fit.
+        FileError: it describes no model.
     """
-    model: DynamicsModel = from_specification(content["class"], device=device)
     try:
+        model = from_specification(content["class"], device=device)
+        if not isinstance(model, DynamicsModel):
+            raise TypeError
         model.load_state_dict(content["weights"])
-    except (RuntimeError, KeyError, TypeError) as error:
+        bounds = content["action_range"]
+        model.action_range = None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise FileError(f"{file} does not hold what a model does", "put it back from a copy") from error
     model.facts = content["facts"]
-    bounds = content["action_range"]
-    model.action_range = None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
     if model.facts.get("rule"):
         model.set_rule(model.facts["rule"])
     return model

@@ -388,6 +388,7 @@ def _as_plain_data(owner: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 # Without gin, which has no further values here, but would write to its record of used values and extend messages.
 _train = inspect.unwrap(train)
 DEFAULT_EPOCHS = 100
+UNKNOWN_LENGTH = 1_000  # of an episode, for the capacity of imagined steps, if the environment has no time limit
 
 
 def describe_default(settings: Mapping[str, Any], is_online: bool) -> str:
@@ -537,11 +538,12 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     callbacks = [as_callback(given, "build.callbacks") for given in spec.parts.callbacks]
     data = data or read_data(spec)
     seen: tuple[spaces.Space[Any], spaces.Space[Any]] | None = None
-    frames = 1
+    frames, limit = 1, None
     if spec.env is not None:
         with opened(spec.make_env()) as example:
             seen = example.observation_space, example.action_space
             frames = num_stacked(example)
+            limit = None if example.spec is None else example.spec.max_episode_steps
     elif data is not None:
         seen = data.observation_space, data.action_space
     assert seen is not None
@@ -562,7 +564,14 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         assert spec.imagination is not None and spec.model_training is not None
         model = get_model(spec, data, observations, actions)
         seed = int(np.random.SeedSequence((spec.seed, 10)).generate_state(1)[0] >> 1)  # not that of the real part
-        longest = 1 if data is None else int((data.rows.stops - data.rows.starts).max())
+        if real.frame_stack > 1:
+            raise UserError(
+                f"{spec.env} shows stacks of {frames} observations, and a model needs single ones; leave Concatenate "
+                f"out, and bind DynamicsModel.history = {frames}"
+            )
+        longest = limit or UNKNOWN_LENGTH
+        if data is not None:
+            longest = int((data.rows.stops - data.rows.starts).max())
         capacity = imagined_capacity(spec.imagination, real, longest)
         own = build_buffer(algorithm, observations, actions, {**sizes, "capacity": capacity, "seed": seed})
         known = "" if data is None else fingerprint(model)

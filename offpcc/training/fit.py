@@ -9,6 +9,7 @@ import functools
 import math
 import os
 import re
+import shutil
 import sys
 import time
 from collections import defaultdict
@@ -77,7 +78,7 @@ from offpcc.training.run_fns import (
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, data_warnings_announced, for_python, in_python
-from offpcc.utils.files import explain_disk_errors, open_regular
+from offpcc.utils.files import explain_disk_errors, open_regular, replacing
 from offpcc.utils.locks import FolderLock
 from offpcc.utils.paths import as_path
 from offpcc.utils.rng import same_global_generators, seed_global_generators
@@ -227,6 +228,8 @@ def _fit_locked(
                 messages.append(
                     f"there is no checkpoint in {folder.path}, so the run starts again{folder.keep_table()}"
                 )
+            if plan.checkpoint is None and spec.start_from is not None:
+                keep_best_actor(spec, folder, experiment)
             announce("\n".join([*describe_config(spec, experiment.config, folder.config), *messages]))
             folder.create(experiment.config, run_dirs.facts(spec, experiment))
         _train(spec, folder, experiment, plan.bound, announce, callbacks)
@@ -328,6 +331,16 @@ def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
     checkpoints.continue_online(checkpoint, experiment)
     loop = experiment.loop
     return [*messages, f"going on from {source.path} after epoch {loop.epoch}, step {loop.step:,}"]
+
+
+def keep_best_actor(spec: RunSpec, folder: RunFolder, experiment: Experiment) -> None:
+    """Copy the best actor of the run that this one continues, if the tests of both are in the same environment."""
+    source = RunFolder.at(as_path(str(spec.start_from)))
+    if source.actor_best.is_file() and source.details().get("env") == spec.env:
+        with replacing(folder.actor_best) as file:
+            shutil.copyfile(source.actor_best, file)
+    else:
+        experiment.loop.best_return = None
 
 
 def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None, resume: bool) -> Experiment:

@@ -10,7 +10,7 @@ import gin
 import numpy as np
 import torch
 
-from offpcc.algorithms import ActorCritic, variants
+from offpcc.algorithms import COMBO, ActorCritic, variants
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config.validation import (
     Flag,
@@ -32,7 +32,7 @@ from offpcc.data.buffers.storage import Storage, TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.networks.states import map_state
 from offpcc.training.dynamics import ModelFit, ModelTraining, Transitions, as_tensor, uncertainties
-from offpcc.training.run_fns import ALMOST_ONE, Callback, Run
+from offpcc.training.run_fns import Callback, Run
 from offpcc.training.tuned_rollouts import tuned_pair
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
@@ -137,7 +137,8 @@ def bound_options(
         capacity: imagined transitions that are kept; with memory, this number divided by the length of the longest
             episode.
         keep: rounds of rollouts that are kept; None for as many as `capacity` holds.
-        real_share: share of real items in a batch; default: 0.05, in COMBO and NEUBAY 0.5.
+        real_share: share of real items in a batch, at least one of each kind unless it is 0 or 1; default: 0.05, in
+            COMBO and NEUBAY 0.5.
         start: whether rollouts start from "any" recorded step, or from the "first" one of an episode.
         one_member: whether all of a rollout is played in one network; else each step draws its own. Default: only in
             NEUBAY.
@@ -196,6 +197,8 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
             f"Imagination.penalty is {format_value(options.penalty)} and Imagination.threshold is "
             f"{format_value(options.threshold)}; a rollout is either penalised or ended: bind one of them"
         )
+    if options.real_share == 0.0 and issubclass(algorithm, COMBO):
+        raise UserError("Imagination.real_share is 0, but COMBO raises Q of recorded actions in each batch; raise it")
     if options.end_reward is not None and (options.threshold is None or options.ends == TRUNCATED):
         raise UserError(
             "Imagination.end_reward has no effect without a threshold that ends rollouts as failures; leave it out"
@@ -214,7 +217,7 @@ def imagined_capacity(options: ImaginationOptions, real: Any, longest: int) -> i
     Args:
         options: the settings.
         real: the buffer of real transitions.
-        longest: length of the longest recorded episode.
+        longest: length of the longest episode.
     """
     length = options.length if isinstance(options.length, int) else max(options.length[2:])
     most = options.capacity
@@ -312,6 +315,7 @@ class Imagination(Callback):
         self.randomness = NumpyGenerator(seed, 8)
         self.generator = torch.Generator(model.device).manual_seed(int(self.randomness.generator.integers(2**62)))
         self.next_update = self.next_training = self.num_trainings = 0
+        self.is_in_round = False  # whether `before_updates` was interrupted
         self.data: Transitions | None = None
         if rows is not None:
             self._set_data(rows)
@@ -360,20 +364,26 @@ class Imagination(Callback):
             told = "no pessimism"
         where = "trained in the run" if self.trains_model else f"of {self.model.facts['name']}"
         reads = f", which reads {self.model.history} steps" if self.model.history > 1 else ""
+        share = self.buffer.num_recorded / self.buffer.batch_size
         return [
-            f"rollouts of {length} in a model {where}{reads}: {told}; {options.real_share:.0%} of each batch is real",
+            f"rollouts of {length} in a model {where}{reads}: {told}; {share:.0%} of each batch is real",
             f"imagined episodes end: {self.model.tell_termination()}",
         ]
 
     # Rounds of rollouts ---------------------------------------------------------------------------------------
 
     def on_start(self, run: Run) -> None:
-        """Go on within a round that was interrupted while the model was trained."""
-        if run.loop.updating and run.loop.pending_updates >= ALMOST_ONE and len(run.buffer):
+        """Repeat `before_updates` if it was interrupted while the model was trained."""
+        if self.is_in_round:
             self.before_updates(run)
 
     def before_updates(self, run: Run) -> None:
         """Train the model if it is due, then play in it if that is due."""
+        self.is_in_round = True
+        self._train_and_play(run)
+        self.is_in_round = False
+
+    def _train_and_play(self, run: Run) -> None:
         if self.trains_model and run.loop.step >= self.next_training:
             self._train_model(run)
             self.next_training = run.loop.step + self.options.train_every
@@ -532,7 +542,9 @@ class Imagination(Callback):
         return {
             "randomness": self.randomness.state_dict(),
             "generator": self.generator.get_state(),
+            "device": self.generator.device.type,
             "counts": [self.next_update, self.next_training, self.num_trainings],
+            "is_in_round": self.is_in_round,
             "model": self.model.state_dict() if self.trains_model else None,
             "facts": self.model.facts if self.trains_model else None,
         }
@@ -540,8 +552,10 @@ class Imagination(Callback):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
         self.randomness.load_state_dict(state["randomness"])
-        self.generator.set_state(state["generator"])
+        if state["device"] == self.generator.device.type:  # as `Noise`
+            self.generator.set_state(state["generator"].cpu())
         self.next_update, self.next_training, self.num_trainings = state["counts"]
+        self.is_in_round = state["is_in_round"]
         if self.trains_model and self.num_trainings:
             self.model.load_state_dict(state["model"])
             self.model.facts = state["facts"]

@@ -147,6 +147,11 @@ class OnlinePhase:
                 f"OfflineToOnline.warm_up_steps is {options.warm_up_steps:,}, and the online phase has "
                 f"{self.num_steps:,} steps, so nothing would be learned in it; lower it, or raise --then_env_steps"
             )
+        if options.exploration_noise is not None and not self.algorithm.acts_by_actor:
+            raise UserError(
+                f"OfflineToOnline.exploration_noise is {options.exploration_noise:g}, but {name} chooses its actions "
+                f"without this noise; leave it out"
+            )
         for attribute in options.decay:
             if not is_number(getattr(self.algorithm, attribute, None)):
                 numbers = sorted(key for key, value in vars(self.algorithm).items() if is_number(value))

@@ -35,6 +35,14 @@ SMALLEST_SPREAD = 1e-6  # of rewards, relative to the largest; below it, they ar
 WEIGHT_DECAY = 1e-5  # of AdamW, as in google-research's policy_eval
 RESAMPLES = 10_000  # of a bootstrap
 LEVEL = 0.95
+REFUSED = {  # arguments of critics that have no effect on FQE, or a wrong one, and why
+    **dict.fromkeys(("gamma", "seed"), "which is an argument of evaluate_from_data itself"),
+    **dict.fromkeys(("device", "reward_range", "has_terminations"), "which the agent and the data give"),
+    **dict.fromkeys(("actor_lr", "actor_layer_norm", "actor_dropout", "actor_q"), "but no actor is trained"),
+    "target_subset": "but a target is the mean of all critics",
+    "n_step": "but later recorded actions are not those of the policy",
+    "reward_shift": "but a shift changes the value of an episode that terminates",
+}
 
 
 @dataclass(frozen=True)
@@ -103,9 +111,12 @@ def estimate_value(
         buffer: see `num_updates`.
 
     Raises:
-        UserError: the data do not fit the actor, or do not show where episodes begin.
+        UserError: the data do not fit the actor, or do not show where episodes begin, or an argument is not for FQE.
         NonFiniteError: an update met NaN or infinity.
     """
+    for name in algorithm:
+        if name in REFUSED:
+            raise UserError(f"evaluate_from_data.algorithm has {name!r}, {REFUSED[name]}; leave it out there")
     rows, space = data.rows, data.observation_space
     check_fit(actor, data)
     of_policy = policy_actions(actor, rows, seed)

@@ -478,10 +478,12 @@ def resolve_env_and_dataset(
 
 
 def data_name(dataset: str | Path | Dataset | None) -> str:
-    """Return the name of a dataset: of a file, without its suffix."""
+    """Return the name of a dataset: of a file, D4RL's name of it, or that without its suffix."""
     if isinstance(dataset, Dataset):
         return dataset.name
-    return "" if dataset is None else str(Path(dataset).stem if Path(dataset).suffix in catalog.SUFFIXES else dataset)
+    if dataset is None or Path(dataset).suffix not in catalog.SUFFIXES:
+        return str(dataset or "")
+    return str(catalog.NAMES.get(Path(dataset).name, Path(dataset).stem))
 
 
 def model_settings(algorithm: type[ActorCritic]) -> dict[str, Any]:

@@ -15,6 +15,10 @@ from offpcc.utils.errors import UserError, first_line
 UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)  # on file systems without locks
 
 
+class FolderInUseError(UserError):
+    """Another process holds the lock."""
+
+
 class FolderLock:
     """Lock that keeps other processes out of a folder, until `close` or until this process ends.
 
@@ -24,13 +28,14 @@ class FolderLock:
 
     Args:
         folder: the folder to lock.
+        name: name of the lock file; locks of other names do not exclude each other.
 
     Attributes:
         message: a warning if the file system does not support locks, else None.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.file = folder, folder / ".lock"
+    def __init__(self, folder: Path, name: str = ".lock") -> None:
+        self.folder, self.file = folder, folder / name
         self.message: str | None = None
         self._opened: int | None = None
 
@@ -71,7 +76,7 @@ class FolderLock:
         except BlockingIOError:
             owner = os.pread(opened, 200, 0).decode(errors="replace").strip() or "another process"
             os.close(opened)
-            raise UserError(
+            raise FolderInUseError(
                 f"{self.folder} is in use by {owner}; wait until it ends or stop it, or give another --run_id"
             ) from None
         except OSError as error:

@@ -299,11 +299,21 @@ def test_the_scale_alone_leaves_the_mean_where_it_is():
     normalization = RunningNormalization((2,), limit=3.0, shifts=False).double()
     x = np.random.default_rng(4).normal([5.0, -1.0], [2.0, 0.5], (400, 2))
     normalization.update(torch.from_numpy(x), torch.ones(400).double())
-    expected = np.clip(x / np.sqrt(x.var(0) + 1e-8), -3.0, 3.0)
+    std = np.sqrt(x.var(0) + 1e-8)
+    expected = np.clip((x - x.mean(0)) / std, -3.0, 3.0) + x.mean(0) / std
     np.testing.assert_allclose(normalization(torch.from_numpy(x)), expected, rtol=1e-9)
     np.testing.assert_allclose(normalization.mirror()(x), expected, rtol=1e-9)
     normalization.set_statistics([5.0, -1.0], [2.0, 0.5])
     np.testing.assert_allclose(normalization.mirror()(np.array([[4.0, -0.5]])), [[4 / 2.001, -0.5 / 0.501]], rtol=1e-6)
+
+
+def test_the_scale_alone_keeps_a_dimension_whose_mean_is_large():
+    normalization = RunningNormalization((3,), shifts=False)
+    normalization.set_statistics([1.2, -100.0, 7.0], [0.05, 1.0, 0.0])
+    x = np.array([[1.15, -99.0, 7.0], [1.25, -101.0, 7.0]], np.float32)
+    for scaled in (normalization(torch.from_numpy(x)), normalization.mirror()(x)):
+        np.testing.assert_allclose(scaled[1] - scaled[0], [0.1 / 0.051, -2.0 / 1.001, 0.0], rtol=1e-4)
+        np.testing.assert_allclose(scaled[:, 2], 10.0)  # it never changes
 
 
 def test_before_it_has_learned_it_changes_nothing():

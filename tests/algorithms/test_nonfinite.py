@@ -666,6 +666,27 @@ def test_skipped_updates_advance_no_schedule_and_no_delay(kind, is_awaited):
     assert max(counts(agent).values()) == 3
 
 
+@pytest.mark.parametrize("keeps_moments", [True, False])
+def test_skipped_updates_advance_no_schedule_after_the_switch_to_an_environment(keeps_moments):
+    agent, other = (built("td3 page", nonfinite="skip") for _ in range(2))
+    agent.nonfinite_guard.is_awaited = False
+    for seed in range(6):
+        if seed == 3:
+            agent.begin_online(keeps_moments)
+            other.begin_online(keeps_moments)
+        if seed == 5:
+            again = built("td3 page", nonfinite="skip")
+            again.nonfinite_guard.is_awaited = False
+            again.load_state_dict(copy.deepcopy(agent.state_dict()))
+            agent = again
+        agent.update_networks(batch(seed=seed))
+        agent.update_networks(with_number(batch(seed=seed), "rewards", NAN))
+        other.update_networks(batch(seed=seed))
+        if seed != 2:  # the result of the last updates is not known yet at the switch
+            assert counts(agent) == counts(other)
+    assert max(counts(agent).values()) == 3
+
+
 def test_cqls_actor_imitates_in_updates_that_are_made():
     agent = built("cql", nonfinite="skip", bc_steps=2)
     loss, imitated = agent.actor.log_prob, []

@@ -29,6 +29,7 @@ from offpcc.training.model_quality import model_quality
 from offpcc.training.policy_evaluation import rank_correlation
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
+from offpcc.utils.tensor_files import write_tensors
 
 CPU = torch.device("cpu")
 
@@ -193,6 +194,24 @@ def test_a_file_gives_the_same_predictions(tmp_path):
     for one, other in zip(model.step(x, u, 4)[:3], loaded.step(x, u, 4)[:3], strict=True):
         np.testing.assert_array_equal(one, other)
     assert loaded.facts == model.facts
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"class": {}},
+        {"class": {"class": "Residual", "arguments": {}}},
+        {"class": {"class": "DynamicsModel", "arguments": {"wheels": 4}}},
+        {"weights": {}},
+        {"weights": 3},
+        {"action_range": [1.0]},
+    ],
+)
+def test_a_file_that_describes_no_model_is_refused(change, tmp_path):
+    save_model(DynamicsModel(2, 2, hidden_dims=(4,), termination="never"), tmp_path / "model.pt")
+    write_tensors(tmp_path / "other.pt", {**read_model(tmp_path / "model.pt"), **change})
+    with pytest.raises(UserError, match=r"other\.pt does not hold what a model does"):
+        offpcc.load_model(tmp_path / "other.pt")
 
 
 def test_actions_are_in_the_units_of_the_recording():

@@ -25,6 +25,7 @@ from offpcc.training.online import loss_at_switch, switch_of
 from offpcc.training.plotting import read_progress
 from offpcc.training.run_fns import Callback
 from offpcc.utils import signals
+from offpcc.utils.errors import UserError
 
 SHORT = (
     "train.num_epochs=1",
@@ -126,6 +127,7 @@ def test_continuing_a_finished_run_gives_the_same(algo, online, launch, tmp_path
     after = tmp_path / "two" / whole.relative_to(tmp_path / "results")
     assert_equal_runs(whole, after, bound=False)
     assert json.loads((after / "run.json").read_text())["from"] == str(before)
+    assert_same(*(torch.load(run / "actor_best.pt") for run in (whole, after)))  # the best test was before the switch
 
 
 @pytest.mark.slow
@@ -442,6 +444,11 @@ def test_wrong_settings_are_refused(binding, words, online, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+def test_exploration_noise_that_an_algorithm_does_not_read_is_refused(online):
+    code, _, err = online("bcq", bindings=("OfflineToOnline.exploration_noise=0.0",))
+    assert code == 2 and "BCQ chooses its actions without this noise; leave it out" in err, err
+
+
 def test_wrong_options_are_refused(online, launch, quick, pendulum_file, tmp_path, monkeypatch):
     def refused(*arguments):
         code, _, err = launch(*arguments)
@@ -471,6 +478,18 @@ def test_wrong_options_are_refused(online, launch, quick, pendulum_file, tmp_pat
     assert "has gone online itself" in refused("--from", both, "--env", "pendulum-v0")
     again = ("--env", "pendulum-v0", *dataset, "--resume")
     assert "went online after epoch 1" in refused(*again, *THEN, "--gin", "train.num_epochs=2")
+
+
+def test_a_run_that_went_online_is_not_continued_by_another(pendulum_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+    loading.load("test/offline_short.gin", merged(*SHORT, *ONLINE))
+    given = {"seed": 1, "dataset": pendulum_file, "then_env_steps": 240}
+    offpcc.fit(offpcc.RunSpec.make("pendulum-v0", "iql", **given), tmp_path / "both")
+    used = [one for one in (*SHORT, *ONLINE) if not one.startswith(("train.num_epochs", "train.updates_per_step"))]
+    loading.load("test/offline_short.gin", merged(*used))
+    again = offpcc.RunSpec.make("pendulum-v0", "iql", **given, start_from=tmp_path / "both")
+    with pytest.raises(UserError, match="start_from= takes runs that learned from recorded data alone"):
+        offpcc.fit(again, tmp_path / "again")
 
 
 @pytest.mark.slow

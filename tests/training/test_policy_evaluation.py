@@ -318,6 +318,13 @@ def test_agents_of_each_kind(name):
         ({"num_updates": 0}, "num_updates is 0; it has to be a whole number, 1 or more"),
         ({"algorithm": {"wheels": 4}}, "wheels"),
         ({"algorithm": {"hidden_dims": (0,)}}, "hidden_dims is "),
+        ({"algorithm": {"gamma": 0.5}}, "'gamma', which is an argument of evaluate_from_data itself"),
+        ({"algorithm": {"target_subset": 1, "num_critics": 2}}, "'target_subset', but a target is the mean"),
+        ({"algorithm": {"reward_shift": 1.0}}, "'reward_shift', but a shift"),
+        ({"algorithm": {"n_step": 3}}, "'n_step', but later"),
+        ({"algorithm": {"actor_q": "min"}}, "'actor_q', but no actor"),
+        ({"algorithm": {"reward_scale": 0.0}}, "reward_scale is 0.0; .* above 0"),
+        ({"algorithm": {"reward_scale": -1.0}}, "reward_scale is -1.0; .* above 0"),
     ],
 )
 def test_bad_arguments(arguments, words):

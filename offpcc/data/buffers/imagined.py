@@ -25,7 +25,7 @@ class ImaginedBuffer(MixedBuffer):
     Args:
         real: the buffer of recorded data, or of experience in the environment.
         imagined: the buffer of imagined transitions, of one environment without frame stacks.
-        share: the share of real items in a batch, from 0 to 1.
+        share: the share of real items in a batch, from 0 to 1; between them, at least one item is of each kind.
         model: identifies the model; "" if it is trained in the run.
     """
 
@@ -33,6 +33,8 @@ class ImaginedBuffer(MixedBuffer):
         self.recorded, self.online, self.model = real, imagined, model
         self.batch_size = real.batch_size
         self.num_recorded = round(share * self.batch_size)
+        if 0.0 < share < 1.0 and self.batch_size > 1:
+            self.num_recorded = min(max(self.num_recorded, 1), self.batch_size - 1)
         imagined.batch_size = max(self.batch_size - self.num_recorded, 1)
         self.drawn: list[Batch] = []
 
@@ -98,7 +100,7 @@ class ImaginedBuffer(MixedBuffer):
         return self.real.unused_parameters()
 
     def chunks(self) -> list[Chunk]:
-        """Return both parts in chunks: real ones have even keys."""
+        """Return both parts in chunks: real ones have even keys, in `load`, too."""
         parts = (self.real, self.imagined)
         return [chunk._replace(key=2 * chunk.key + n) for n, part in enumerate(parts) for chunk in part.chunks()]
 
@@ -115,9 +117,13 @@ class ImaginedBuffer(MixedBuffer):
                 f"that model by --model"
             )
         num_real = 0 if saved["recorded"] else self.real._outlined_bytes(saved)
-        self.real.load(saved, num_real, fill)
-        first = len(self.real.chunks())
-        self.imagined.load(metadata["imagined"], num_bytes - num_real, lambda n, chunk: fill(first + n, chunk))
+        self.real.load(saved, num_real, lambda n, chunk: fill(n, chunk._replace(key=2 * chunk.key)))
+        first, own = len(self.real.chunks()), metadata["imagined"]
+
+        def fill_imagined(number: int, chunk: Chunk) -> None:
+            fill(first + number, chunk._replace(key=2 * chunk.key + 1))
+
+        self.imagined.load(own, num_bytes - num_real, fill_imagined)
 
 
 def _marked(batch: Batch, is_imagined: bool) -> Batch:

@@ -93,7 +93,8 @@ class RecurrentReplayBuffer(BufferBase):
         self.capacity, self.batch_size = capacity, batch_size
         self.segment_len, self.burn_in, self.draw_by = segment_len, burn_in, draw_by
         self.episodes: deque[Episode] | RecordedEpisodes = deque(maxlen=capacity)
-        self.total_lengths = np.zeros(0, np.int64)  # cumulative lengths, to draw in proportion to length
+        self.total_lengths = np.zeros(0, np.int64)  # cumulative lengths
+        self.total_counted = self.total_lengths  # the same without recorded steps before rollouts, to draw by
         self.unfinished = [PartialEpisode() for _ in range(num_envs)]
         self.device_copy = DeviceCopy(on_device, type(self).__name__, self.device, self.layout)
         self.num_kept = self.bytes_kept = 0  # of all episodes stored so far, replaced ones included
@@ -197,14 +198,16 @@ class RecurrentReplayBuffer(BufferBase):
         numbers = (items - self._oldest) % self.max_items
         if self.draw_by == "episodes":
             return (numbers < len(self.episodes)).astype(np.float64)
-        lengths: Array = np.append(np.diff(self.total_lengths, prepend=0), 0)
+        lengths: Array = np.append(np.diff(self.total_counted, prepend=0), 0)
         return np.asarray(lengths[np.minimum(numbers, len(self.episodes))], np.float64)
 
     def _count(self) -> None:
         if isinstance(self.episodes, RecordedEpisodes):
-            self.total_lengths = np.cumsum(self.episodes.lengths)
+            self.total_lengths = self.total_counted = np.cumsum(self.episodes.lengths)
         else:
             self.total_lengths = np.cumsum([len(episode.actions) for episode in self.episodes])
+            recorded = np.array([episode.num_recorded for episode in self.episodes], np.int64)
+            self.total_counted = self.total_lengths - np.cumsum(recorded)
 
     def draw(self) -> Array:
         """Return the places of `batch_size` episodes."""
@@ -212,8 +215,8 @@ class RecurrentReplayBuffer(BufferBase):
         if self.draw_by == "episodes":
             chosen = draw(0, len(self.episodes), self.batch_size)
         else:
-            steps = draw(0, self.num_transitions, self.batch_size)
-            chosen = np.searchsorted(self.total_lengths, steps, side="right")
+            steps = draw(0, int(self.total_counted[-1]), self.batch_size)
+            chosen = np.searchsorted(self.total_counted, steps, side="right")
         return np.asarray((self._oldest + chosen) % self.max_items)
 
     def batch_of(self, items: Array) -> Batch:

@@ -1,0 +1,142 @@
+"""Rounds of rollouts in a model, and resumes within them."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+
+import offpcc
+from offpcc.algorithms import MBPO, AleatoricPenalty
+from offpcc.algorithms.dynamics import DynamicsModel
+from offpcc.data import Dataset, ReplayBuffer
+from offpcc.data.buffers.imagined import ImaginedBuffer
+from offpcc.data.offline import read
+from offpcc.training import dynamics
+from offpcc.training.dynamics import ModelTraining, find_or_train, fingerprint
+from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options
+from offpcc.training.metrics import Loop
+from offpcc.training.spec import data_name
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
+from offpcc.utils.locks import FolderLock
+
+VECTORS, ACTIONS = Box(-np.inf, np.inf, (2,), np.float32), Box(-1, 1, (1,), np.float32)
+
+
+def data():
+    draw = np.random.default_rng(0)
+    episode = draw.normal(size=(31, 2)).astype(np.float32), draw.uniform(-1, 1, (30, 1)), draw.normal(size=30), False
+    return read(Dataset.from_episodes([episode] * 3, action_range=(-1.0, 1.0)))
+
+
+def recorded():
+    return data().rows
+
+
+def built(learns_model=False):
+    """An imagination with rollouts in every 10 updates, and a run in the middle of a round of updates."""
+    algorithm = MBPO(VECTORS, ACTIONS, hidden_dims=(8,), seed=0)
+    model = DynamicsModel(2, 1, hidden_dims=(8,), num_members=2, num_elites=1, termination="never")
+    spread = dict.fromkeys(("mean", "std", "1"), 1.0)
+    kinds = ("aleatoric", "epistemic", "deviation", "disagreement")
+    rewards = {"largest_reward": 1.0, "smallest_reward": -1.0, "mean_reward": 0.0}
+    model.facts = {"name": "x", **rewards, "uncertainty": dict.fromkeys(kinds, spread)}
+    real, own = (ReplayBuffer(VECTORS, ACTIONS, seed=seed, batch_size=8) for seed in (0, 1))
+    real.fill(recorded(), "x")
+    buffer, options = ImaginedBuffer(real, own, 0.5), ImaginationOptions(every=10, steps_per_update=1.0)
+    rows = None if learns_model else recorded()
+    imagination = Imagination(options, model, buffer, rows, ModelTraining(max_epochs=1), 0, 0.99)
+    loop = Loop(step=30, num_updates=8, pending_updates=7.0, updating=True)
+    return imagination, SimpleNamespace(algorithm=algorithm, buffer=buffer, loop=loop)
+
+
+def test_a_run_that_resumes_between_two_updates_plays_no_earlier():
+    """Rollouts are made before a round of updates. The update at which they are due may come within one."""
+    imagination, run = built()
+    imagination.next_update = 10
+    imagination.before_updates(run)
+    run.loop.num_updates, run.loop.pending_updates = 12, 3.0
+    imagination.on_start(run)
+    assert not len(run.buffer.imagined)
+    imagination.before_updates(run)
+    assert len(run.buffer.imagined) == 10
+
+
+def test_a_training_of_the_model_that_was_interrupted_is_repeated():
+    def interrupted(self, run):
+        raise signals.Interrupted(2)
+
+    imagination, run = built(learns_model=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Imagination, "_train_model", interrupted)
+        with pytest.raises(signals.Interrupted):
+            imagination.before_updates(run)
+    other, run = built(learns_model=True)
+    other.load_state_dict(imagination.state_dict())
+    other.on_start(run)
+    assert other.num_trainings == 1 and len(run.buffer.imagined) == 10
+    other.on_start(run)
+    assert other.num_trainings == 1 and len(run.buffer.imagined) == 10
+
+
+def test_a_run_of_a_gpu_goes_on_with_a_generator_of_the_cpu():
+    """The states of their generators have other sizes."""
+    imagination, _ = built()
+    state = {**imagination.state_dict(), "device": "cuda", "generator": torch.zeros(16, dtype=torch.uint8)}
+    other, _ = built()
+    other.load_state_dict(state)
+    assert torch.equal(other.generator.get_state(), imagination.generator.get_state())
+
+
+@pytest.mark.parametrize("data", ["hopper-medium-v2", "folder/hopper_medium-v2.hdf5"])
+def test_a_file_of_d4rl_has_its_tuned_rollouts(data):
+    options = imagination_options(AleatoricPenalty, "aleatoric_penalty", data_name(data))
+    assert (options.length, options.penalty) == (15, 300.0)
+
+
+# A model that several runs need ------------------------------------------------------------------------------------
+
+
+def test_a_run_waits_for_the_model_that_another_process_trains(tmp_path, monkeypatch, capsys):
+    """Otherwise each would train its own into one file, and all but one could not be resumed."""
+    monkeypatch.setenv("OFFPCC_MODELS_DIR", str(tmp_path))
+    settings, training = {"hidden_dims": (4,), "num_members": 2, "num_elites": 1}, ModelTraining(max_epochs=1)
+
+    def model_of(seed):
+        return find_or_train(data(), [""], settings, training, torch.device("cpu"), seed)
+
+    first = model_of(0)
+    (file,) = tmp_path.glob("*.pt")
+    file.rename(tmp_path / "later")
+    lock = FolderLock(tmp_path, f".{file.stem}.lock")
+    lock.take()
+
+    def end_of_the_other(seconds):
+        (tmp_path / "later").rename(file)
+        lock.close()
+
+    monkeypatch.setattr(dynamics.time, "sleep", end_of_the_other)
+    second = model_of(1)
+    assert fingerprint(second) == fingerprint(first)
+    assert "another process trains this model" in capsys.readouterr().err
+    assert [*tmp_path.glob("*.pt")] == [file]
+
+
+# Agents that learn in an environment ---------------------------------------------------------------------------------
+
+
+def test_with_memory_few_enough_rollouts_are_kept_for_the_episodes_of_the_environment():
+    """Each may begin with all recorded steps of an episode: the pendulum's have 200."""
+    offpcc.configure(None, "Imagination.capacity = 10_000")
+    built = offpcc.build("pendulum-p-v0", "rmbpo", algorithm={"hidden_dims": (8,)})
+    assert built.buffer.imagined.capacity == 10_000 // (200 + 1 + 1)
+    built.close()
+
+
+def test_stacked_frames_are_refused():
+    """The buffer holds single frames, and a model would read these."""
+    offpcc.configure(None, "make.wrappers = [@Concatenate]", "Concatenate.num = 3")
+    with pytest.raises(UserError, match=r"stacks of 3 observations.*DynamicsModel\.history = 3"):
+        offpcc.build("pendulum-p-v0", "mbpo", algorithm={"hidden_dims": (8,)})
