@@ -9,7 +9,7 @@ import torch
 
 from offpcc.algorithms.dynamics import DynamicsModel, Uncertainty
 from offpcc.data.buffers.storage import TransitionTable
-from offpcc.data.datasets.columns import Array
+from offpcc.data.datasets.columns import Array, Range
 from offpcc.training.dynamics import Transitions, as_tensor, describe, spread
 from offpcc.training.policy_evaluation import rank_correlation
 from offpcc.utils.errors import UserError
@@ -53,12 +53,7 @@ def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
     Raises:
         UserError: observations or actions have another size than the model's.
     """
-    sizes = rows.observations.shape[1:], rows.actions.shape[1:]
-    if sizes != ((model.observation_dim,), (model.action_dim,)):
-        raise UserError(
-            f"the data have observations of shape {sizes[0]} and actions of shape {sizes[1]}, but the model reads "
-            f"({model.observation_dim},) and ({model.action_dim},); give data of the same environment"
-        )
+    check_fit(model, rows)
     data = Transitions(rows, model.history)
     indices = np.unique(np.linspace(0, len(data) - 1, min(MOST_ROWS, len(data))).astype(np.int64))
     errors, ratios, found = [], [], []
@@ -95,6 +90,33 @@ def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
         outside=((current < low) | (current > high)).mean(0),
         unsure=float((uncertainty.epistemic > largest["epistemic"]["1"] * (1.0 + 1e-5)).mean()),
     )  # fmt: skip
+
+
+def check_fit(model: DynamicsModel, rows: TransitionTable, action_range: Range | None = None) -> None:
+    """Raise if a model cannot read some data.
+
+    Args:
+        model: the model.
+        rows: the data.
+        action_range: lowest and highest action of the recording, which `rows` maps to -1 and 1; None if unknown.
+
+    Raises:
+        UserError: observations or actions have another size, or the actions another range.
+    """
+    sizes = rows.observations.shape[1:], rows.actions.shape[1:]
+    if sizes != ((model.observation_dim,), (model.action_dim,)):
+        raise UserError(
+            f"the data have observations of shape {sizes[0]} and actions of shape {sizes[1]}, but the model reads "
+            f"({model.observation_dim},) and ({model.action_dim},); give data of the same environment"
+        )
+    if action_range is not None and model.action_range is not None:
+        theirs, ours = (np.asarray(np.broadcast_arrays(*bounds)) for bounds in (action_range, model.action_range))
+        if not np.allclose(theirs, ours, rtol=1e-5):
+            raise UserError(
+                f"the data have actions from {theirs[0].tolist()} to {theirs[1].tolist()}, but those of the model's "
+                f"data are from {ours[0].tolist()} to {ours[1].tolist()}; give data of the same environment, or bind "
+                f"dataset.action_range in --config"
+            )
 
 
 def search_range(uncertainty: Array, largest_reward: float) -> SearchRange:

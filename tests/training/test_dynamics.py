@@ -6,10 +6,11 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from matplotlib.image import imread
 
 import offpcc
 from offpcc.algorithms.dynamics import DynamicsModel
-from offpcc.cli.toy_model import ToyModel, noise_of
+from offpcc.cli.toy_model import ToyModel, draw, noise_of
 from offpcc.data import Dataset
 from offpcc.data.offline import read
 from offpcc.envs.termination import find_rule
@@ -362,9 +363,26 @@ def test_words_that_make_no_sense_are_refused(recording, tmp_path, capsys):
 
 def test_the_toy_model_is_drawn(tmp_path):
     for name in ("toy.gif", "toy.mp4"):
-        assert main(["toy-model", "--out", str(tmp_path / name), "--updates", "100", "--members", "2"]) == 0
+        assert main(["toy-model", "--out", str(tmp_path / name), "--updates", "100", "--hidden_dims", "8", "4"]) == 0
         assert (tmp_path / name).stat().st_size > 1000
-    assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
+    picture = imread(tmp_path / "toy.png")
+    assert picture.shape[:2] == (810, 1080)
+    assert picture.std() > 0.05  # not blank
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_picture_of_the_toy_model_shows_its_data_and_each_network(between):
+    model = ToyModel(3, between)
+    top, bottom = draw(model, 200).axes
+    data, truth, *means = top.lines
+    assert (len(data.get_xdata()), len(means), len(top.collections)) == (210 if between else 200, 3, 3)
+    np.testing.assert_array_equal(truth.get_ydata(), np.sin(truth.get_xdata()))
+    assert (top.get_xlim(), top.get_ylim()) == ((-8, 8), (-1.5, 1.5))
+    predicted = model.predict(means[0].get_xdata())
+    band = top.collections[0].get_paths()[0].vertices[:, 1]
+    assert band.max() == pytest.approx((predicted.mean + predicted.std)[0].max())
+    shown = [line.get_ydata() for line in bottom.lines]
+    np.testing.assert_array_equal(shown, [predicted.std.max(0), np.ptp(predicted.mean, 0)])
 
 
 @pytest.mark.slow
