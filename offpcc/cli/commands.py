@@ -30,7 +30,7 @@ from offpcc.envs.make import env_options, simulator
 from offpcc.training.dynamics import load_model
 from offpcc.training.evaluation import evaluate_actor, overview
 from offpcc.training.interaction import EpisodeResult, episode_options
-from offpcc.training.model_quality import lines, model_quality
+from offpcc.training.model_quality import check_fit, lines, model_quality
 from offpcc.training.online import DROP_STEPS, Loss
 from offpcc.training.plotting import find_runs, losses_at_switch
 from offpcc.training.policy_evaluation import RESAMPLES, bootstrap_interval
@@ -131,6 +131,7 @@ def check_model(
         made = stack.enter_context(opened(configured_make(env)())) if env else None
         data = read(dataset, made, dataset_options(), fraction=fraction, seed=seed)
     print(model)
+    check_fit(model, data.rows, data.action_range)
     print(*lines(model_quality(model, data.rows), model), sep="\n")
     return 0
 

@@ -18,6 +18,7 @@ MOST_ROWS = 20_000  # transitions that are compared; evenly spread if there are 
 HORIZONS = (1, 2, 5, 10, 20, 50)
 MOST_ROLLOUTS = 500
 ROWS_AT_ONCE = 1024
+MOST_LISTED = 20  # numbers of an observation that are printed as outside
 
 
 class SearchRange(NamedTuple):
@@ -40,6 +41,8 @@ class Quality(NamedTuple):
     uncertainty: Uncertainty  # (M,) each
     ranges: dict[str, SearchRange]
     outside: Array  # (O,), share of observations outside the range of the model's data, for each number
+    beyond: Array  # (O,), how far outside they are at most, in standard deviations of the model's data
+    any_outside: float  # share of observations with a number outside
     unsure: float  # share of transitions that are less certain than all of the model's data
 
 
@@ -60,13 +63,13 @@ def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
     for start in range(0, len(indices), ROWS_AT_ONCE):
         parts = data[indices[start : start + ROWS_AT_ONCE]]
         observations, actions, following, rewards, _ = (as_tensor(part, model) for part in parts)
-        step = model.imagine(observations, actions, None)
-        found.append(step.uncertainty)
-        predicted = torch.cat([step.next_observations, step.rewards[:, None]], 1)
-        errors.append((predicted - torch.cat([following, rewards], 1)).cpu().numpy())
         x = model.inputs(observations, actions)
         with torch.no_grad():
             each = model.predict(x.expand(len(model.elites), *x.shape), model.elites)
+        step = model.imagine(observations, actions, None, predicted=each)
+        found.append(step.uncertainty)
+        predicted = torch.cat([step.next_observations, step.rewards[:, None]], 1)
+        errors.append((predicted - torch.cat([following, rewards], 1)).cpu().numpy())
         target = model.targets(observations[:, -1], following, rewards)
         deviations = (target - each.mean).abs() / (0.5 * each.log_variance).exp()
         ratios.append(deviations[..., model.target_std > 0].transpose(0, 1).cpu().numpy())
@@ -78,6 +81,8 @@ def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
     length = np.linalg.norm((error / scale)[:, :-1], axis=1)
     largest = model.facts["uncertainty"]
     low, high = model.low.cpu().numpy(), model.high.cpu().numpy()
+    is_outside = (current < low) | (current > high)
+    distance = np.maximum(np.maximum(low - current, current - high), 0.0).max(0)
     return Quality(
         error=np.sqrt(np.square(error).mean(0)),
         std=truth.std(0),
@@ -87,7 +92,9 @@ def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
         uncertainty=uncertainty,
         ranges={name: search_range(values, model.facts["largest_reward"]) for name, values in
                 uncertainty._asdict().items()},
-        outside=((current < low) | (current > high)).mean(0),
+        outside=is_outside.mean(0),
+        beyond=distance / model.input_std[: model.observation_dim].cpu().numpy(),
+        any_outside=float(is_outside.any(1).mean()),
         unsure=float((uncertainty.epistemic > largest["epistemic"]["1"] * (1.0 + 1e-5)).mean()),
     )  # fmt: skip
 
@@ -172,9 +179,15 @@ def lines(quality: Quality, model: DynamicsModel) -> list[str]:
             f"{quality.rank_correlation[name]:.2f}; search a threshold between {low:.4g} and {high:.4g}, a coefficient "
             f"between 0 and {quality.ranges[name].coefficient[1]:.4g}"
         )
-    parts = [f"{name} ({share:.1%})" for name, share in zip(names, quality.outside, strict=False) if share > 0]
     told.append(
-        f"outside the range of the model's data: {', '.join(parts) if parts else 'nothing'}; less certain than all of "
-        f"the model's data: {quality.unsure:.1%} of the transitions"
+        f"outside the range of the model's data: {quality.any_outside:.1%} of the observations; less certain than all "
+        f"of the model's data: {quality.unsure:.1%} of the transitions"
     )
+    for number in np.argsort(-quality.outside, kind="stable")[:MOST_LISTED]:
+        if quality.outside[number] > 0:
+            told.append(
+                f"  {names[number]:16} {quality.outside[number]:.1%} outside {model.low[number]:.4g} to "
+                f"{model.high[number]:.4g}, by up to {quality.beyond[number]:.2g} standard deviations of "
+                f"the model's data"
+            )
     return told
