@@ -30,7 +30,7 @@ from offpcc.envs.guard import opened
 from offpcc.envs.wrapper_chain import observation_wrappers
 from offpcc.envs.wrappers import ActionScale
 from offpcc.training.dynamics import load_model
-from offpcc.training.imagined import Imagination
+from offpcc.training.imagined import ImaginedEpisodes
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.model_quality import check_fit
 from offpcc.training.spec import choose_device, configured_make, torch_settings
@@ -109,7 +109,7 @@ def imagine(
         }
         acting = collect.RANDOM if agent is None else str(facts["actor"])
         print(f"imagining episodes of {acting} in {model}, from {data.name} on", flush=True)
-        imagination = Imagination(world, data.rows, agent, length, seed, deterministic)
+        imagination = ImaginedEpisodes(world, data.rows, agent, length, seed, deterministic)
         episodes = play(imagination, steps, ActionScale.of(low, high))
     num_whole = sum(episode.ending is not Ending.UNFINISHED for episode in episodes)
     try:
@@ -169,7 +169,7 @@ def bounds_of(model: DynamicsModel) -> Array:
     return np.asarray(bounds, np.float32)
 
 
-def play(imagination: Imagination, steps: int, scale: ActionScale) -> list[Episode]:
+def play(imagination: ImaginedEpisodes, steps: int, scale: ActionScale) -> list[Episode]:
     """Return episodes with `steps` steps, with actions in the units of the recording; show the progress."""
     episodes: list[Episode] = []
     num_steps = 0
@@ -181,7 +181,7 @@ def play(imagination: Imagination, steps: int, scale: ActionScale) -> list[Episo
     return episodes
 
 
-def tell(imagination: Imagination, episodes: Sequence[Episode], steps: int) -> None:
+def tell(imagination: ImaginedEpisodes, episodes: Sequence[Episode], steps: int) -> None:
     """Print how long the episodes are and how they ended."""
     mean = math.fsum(float(episode.rewards.sum()) for episode in episodes) / steps
     print(

@@ -68,6 +68,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--env": {"metavar": "NAME", "help": "Use this environment: a name of `offpcc envs`, or any Gymnasium id."},
     "--episodes": {"type": arguments.positive, "metavar": "N", "help": "Play this many episodes."},
+    "--forever": {
+        "action": "store_true",
+        "help": "Play episode after episode until Ctrl-C. Then print mean, standard deviation, minimum and maximum of "
+        "return and length.",
+    },
     "--from": {
         "dest": "start_from",
         "type": arguments.path,
@@ -243,8 +248,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
 TAKES = {  # the options of each command
     "train": "--env --dataset --dataset_fraction --algo --model --then_env_steps --from --config --import --run_id "
     "--jobs --gin --device --threads --resume --render --record --save_dataset --episodes --track --results",
-    "evaluate": "folder --episodes --env --seed --num_envs --json --from_data --fqe_updates --fqe_gamma --fqe_seed "
-    "--config --import --device --threads",
+    "evaluate": "folder --episodes --env --seed --num_envs --forever --render --json --from_data --fqe_updates "
+    "--fqe_gamma --fqe_seed --config --import --device --threads",
     "plot": "folder --output --metric",
     "params": "name --json --import",
     "envs": "--gallery",
@@ -284,6 +289,9 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     "evaluate --seed": {
         "default": 2_000_000,
         "help": "Use this seed for the first episode, and the numbers after it for the others. The default is 2000000.",
+    },
+    "evaluate --render": {
+        "help": "With --forever: show the episodes in a window. Without a screen, they are only played."
     },
     "evaluate --config": {"help": "Read this gin file first, for imports that define classes of your own."},
     "plot folder": {"nargs": "+", "help": "Draw the runs in these folders: of runs, algorithms or environments."},

@@ -24,7 +24,7 @@ MOST_EMPTY = 20  # times `AT_ONCE` rollouts without a step, after which the mode
 STREAM = 8  # separates these generators from others with the same seed
 
 
-class Imagination:
+class ImaginedEpisodes:
     """Rollouts of an actor in a model, which start at observations that are drawn from recorded data.
 
     A rollout ends where the model predicts a termination. It is cut after `length` steps, or before the first step at

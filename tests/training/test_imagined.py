@@ -1,4 +1,4 @@
-"""Imagined episodes: `Imagination`, and `offpcc collect --model`, which records them."""
+"""Imagined episodes: `ImaginedEpisodes`, and `offpcc collect --model`, which records them."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,7 @@ from offpcc.algorithms.agent import Agent, load_actor
 from offpcc.data.datasets.load import load
 from offpcc.data.recording.episode_log import Ending
 from offpcc.launch import main
-from offpcc.training.imagined import Imagination
+from offpcc.training.imagined import ImaginedEpisodes
 
 
 class Remembering:
@@ -37,7 +37,7 @@ def model():
 
 
 def imagine(model, actor=None, length=4, seed=0, total=200, rows=None):
-    imagination = Imagination(model, linear_data().rows if rows is None else rows, actor, length, seed)
+    imagination = ImaginedEpisodes(model, linear_data().rows if rows is None else rows, actor, length, seed)
     return imagination, list(imagination.episodes(total))
 
 
@@ -92,7 +92,7 @@ def test_a_model_that_knows_nothing_of_the_actors_actions_is_refused(model, monk
 
 def test_an_agent_with_memory_first_reads_the_recorded_prefix(model):
     data, actor = linear_data(num_episodes=3, length=6), Remembering()
-    imagination = Imagination(model, data.rows, actor, 2, 0)
+    imagination = ImaginedEpisodes(model, data.rows, actor, 2, 0)
     rows, at = data.rows, np.array([0, 3, 7, 12])  # rows of the first and the second episode
     step, memory = imagination.remember(at)
     np.testing.assert_array_equal(step.observation, rows.observations[at])
@@ -126,7 +126,7 @@ def test_a_history_moves_on_with_the_imagined_steps():
 
     model.imagine = watching
     model.facts["uncertainty"]["epistemic"]["1"] = np.inf
-    Imagination(model, data.rows, None, 4, 0).rollouts(5)
+    ImaginedEpisodes(model, data.rows, None, 4, 0).rollouts(5)
     for (observed, acted, following), (later, later_acted, _) in pairwise(seen):
         assert torch.equal(later[:, :-1], observed[:, 1:])
         assert torch.equal(later[:, -1], following)
