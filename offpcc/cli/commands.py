@@ -141,9 +141,12 @@ def check_model(
     return 0
 
 
-def plot(folder: Sequence[Path], output: Path, metric: str) -> int:
+def plot(
+    folder: Sequence[Path], output: Path, metric: str, grid: bool = False, average: int = 1, final: bool = False
+) -> int:
     """Draw learning curves and print their final values."""
-    summaries = plot_runs(folder, output, metric, option="--output", announce=print)
+    look: dict[str, Any] = {"grid": grid, "average": average, "final": final}
+    summaries = plot_runs(folder, output, metric, **look, option="--output", announce=print)
     runs = [run.resolve() for one in folder for run in find_runs(one)]
     losses = losses_at_switch(folder)
     versions: dict[str, set[str]] = {}

@@ -37,6 +37,12 @@ COMMANDS = {  # the module of each command, and its help
     ),
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
+    "--average": {
+        "type": arguments.positive,
+        "default": 1,
+        "metavar": "N",
+        "help": "With --grid: draw the moving average over N values. The default is 1.",
+    },
     "--between": {"action": "store_true", "help": "Add 100 points in the middle of the gap."},
     "--actor": {
         "required": True,
@@ -68,6 +74,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--env": {"metavar": "NAME", "help": "Use this environment: a name of `offpcc envs`, or any Gymnasium id."},
     "--episodes": {"type": arguments.positive, "metavar": "N", "help": "Play this many episodes."},
+    "--final": {"action": "store_true", "help": "Draw a grid of the last values, with standard deviations over runs."},
     "--forever": {
         "action": "store_true",
         "help": "Play episode after episode until Ctrl-C. Then print mean, standard deviation, minimum and maximum of "
@@ -112,6 +119,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "BINDING",
         "help": 'Set hyper-parameters, as in --gin "SAC.lr=1e-4" "train.num_epochs=50". They override those of the '
         "config. `offpcc params` lists them all.",
+    },
+    "--grid": {
+        "action": "store_true",
+        "help": "Draw a row of panels for each environment and a column for each data set, with D4RL's scores "
+        "where they are known, and BC as a dashed line.",
     },
     "--hidden_dims": {
         "nargs": "+",
@@ -250,7 +262,7 @@ TAKES = {  # the options of each command
     "--jobs --gin --device --threads --resume --render --record --save_dataset --episodes --track --results",
     "evaluate": "folder --episodes --env --seed --num_envs --forever --render --json --from_data --fqe_updates "
     "--fqe_gamma --fqe_seed --config --import --device --threads",
-    "plot": "folder --output --metric",
+    "plot": "folder --output --metric --grid --final --average",
     "params": "name --json --import",
     "envs": "--gallery",
     "check": "--env --dataset --dataset_fraction --model --output --steps --longest_episode --seed --config --import",
