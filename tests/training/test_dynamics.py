@@ -11,7 +11,6 @@ from matplotlib.image import imread
 import offpcc
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.cli.toy_model import ToyModel, draw, noise_of
-from offpcc.cli.train_model import announce
 from offpcc.data import Dataset
 from offpcc.data.offline import read
 from offpcc.envs.termination import find_rule
@@ -22,6 +21,7 @@ from offpcc.training.dynamics import (
     ModelFit,
     ModelTraining,
     Transitions,
+    announce,
     build_model,
     load_model,
     model_of,
@@ -372,12 +372,12 @@ def test_a_rule_is_never_guessed(names, capsys):
     data = linear_data(num_episodes=30, terminates_at=1.0)
     fit = small(data, names=names)
     assert (fit.model.rule, fit.model.termination) == (None, "learned")
-    announce(fit.model, fit, data)
+    announce(fit.model, fit, data, print)
     assert "imagined episodes end: a classifier that is learned from the data" in capsys.readouterr().out
     still = linear_data()
     fit = small(still, names=names)
     assert (fit.model.rule, fit.model.termination) == (None, "never")
-    announce(fit.model, fit, still)
+    announce(fit.model, fit, still, print)
     assert "imagined episodes end: never" in capsys.readouterr().out
     with pytest.raises(UserError, match=r'no termination rule is known.*choose "learned" or "never"'):
         small(data, names=names, termination="known")
