@@ -99,6 +99,7 @@ MAY_READ = {  # what makes a spec, what builds from it, and commands and functio
     "cli/train.py",
     "cli/check_dataset.py",
     "cli/collect.py",
+    "cli/imagine.py",
     "cli/train_model.py",
 }
 MAY_ASK = {"envs/vector/workers.py"}  # reads the bindings that it is given, in a process of its own

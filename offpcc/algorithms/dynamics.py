@@ -222,7 +222,12 @@ class DynamicsModel(nn.Module):
 
     @torch.no_grad()
     def imagine(
-        self, observations: Tensor, actions: Tensor, generator: torch.Generator | None, members: Tensor | None = None
+        self,
+        observations: Tensor,
+        actions: Tensor,
+        generator: torch.Generator | None,
+        members: Tensor | None = None,
+        predicted: Prediction | None = None,
     ) -> ModelStep:
         """Sample one step from B states; all values are tensors.
 
@@ -231,9 +236,10 @@ class DynamicsModel(nn.Module):
             actions: (B, k, A) in [-1, 1].
             generator: draws members and noise; None for the mean over elites, without noise.
             members: (B,), the place among the elites of the network that each row lives in; default: drawn.
+            predicted: what the elites predict, if it is known.
         """
         x = self.inputs(observations, actions)
-        predicted = self.predict(x.expand(len(self.elites), *x.shape), self.elites)
+        predicted = predicted or self.predict(x.expand(len(self.elites), *x.shape), self.elites)
         deviations = (0.5 * predicted.log_variance).exp()
         if generator is None:
             sample = predicted.mean.mean(0)

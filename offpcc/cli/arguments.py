@@ -106,11 +106,19 @@ def fraction(text: str) -> float:
 class ReplacesActor(argparse.Action):
     """Stores the value of an option with which `--actor` is not required."""
 
+    replaced = "actor"
+
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any) -> None:
         """Store the value."""
         setattr(namespace, self.dest, values)
         for action in parser._actions:
-            action.required = action.required and action.dest != "actor"
+            action.required = action.required and action.dest != self.replaced
+
+
+class ReplacesEnv(ReplacesActor):
+    """Stores the value of an option with which `--env` is not required."""
+
+    replaced = "env"
 
 
 class Kind(NamedTuple):

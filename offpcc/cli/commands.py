@@ -7,6 +7,7 @@ import ctypes
 import json
 import math
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import load_actor
 from offpcc.cli import evaluate_from_data as of_data
 from offpcc.cli.check_dataset import check_dataset, tell
@@ -27,10 +29,11 @@ from offpcc.envs import ENVIRONMENTS, missing_package
 from offpcc.envs.check import examine
 from offpcc.envs.guard import opened
 from offpcc.envs.make import env_options, simulator
+from offpcc.envs.rendering import has_screen
 from offpcc.training.dynamics import load_model
-from offpcc.training.evaluation import evaluate_actor, overview
+from offpcc.training.evaluation import endless_episodes, evaluate_actor, overview
 from offpcc.training.interaction import EpisodeResult, episode_options
-from offpcc.training.model_quality import lines, model_quality
+from offpcc.training.model_quality import check_fit, lines, model_quality
 from offpcc.training.online import DROP_STEPS, Loss
 from offpcc.training.plotting import find_runs, losses_at_switch
 from offpcc.training.policy_evaluation import RESAMPLES, bootstrap_interval
@@ -38,11 +41,13 @@ from offpcc.training.results import evaluate_from_data
 from offpcc.training.results import plot as plot_runs
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
+from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.figures import check_picture, explain_picture_errors
 from offpcc.utils.findings import FAULT
 from offpcc.utils.paths import as_path, shown
 
+EPISODES = 100  # of `evaluate`
 STEPS = 2_000  # environment steps of the longest walk of `check`
 
 
@@ -131,13 +136,17 @@ def check_model(
         made = stack.enter_context(opened(configured_make(env)())) if env else None
         data = read(dataset, made, dataset_options(), fraction=fraction, seed=seed)
     print(model)
+    check_fit(model, data.rows, data.action_range)
     print(*lines(model_quality(model, data.rows), model), sep="\n")
     return 0
 
 
-def plot(folder: Sequence[Path], output: Path, metric: str) -> int:
+def plot(
+    folder: Sequence[Path], output: Path, metric: str, grid: bool = False, average: int = 1, final: bool = False
+) -> int:
     """Draw learning curves and print their final values."""
-    summaries = plot_runs(folder, output, metric, option="--output", announce=print)
+    look: dict[str, Any] = {"grid": grid, "average": average, "final": final}
+    summaries = plot_runs(folder, output, metric, **look, option="--output", announce=print)
     runs = [run.resolve() for one in folder for run in find_runs(one)]
     losses = losses_at_switch(folder)
     versions: dict[str, set[str]] = {}
@@ -182,12 +191,22 @@ def evaluate(
     fqe_updates: int | None = None,
     fqe_gamma: float | None = None,
     fqe_seed: int | None = None,
+    forever: bool = False,
+    render: bool = False,
 ) -> int:
     """Print the returns of a saved actor; with `json_output`, as JSON and with nothing else on the standard output.
+
+    With `forever`, play until the user stops the command.
 
     With `from_data`, print the values of one or several actors from recorded data.
     """
     given: tuple[Any, ...] = (episodes, env, seed, num_envs, config, modules, device, threads)
+    if forever:
+        unused = {"from_data": from_data, "json": json_output, "episodes": episodes != EPISODES and episodes}
+        if wrong := [name for name, value in unused.items() if value not in (None, False)]:
+            raise UserError(f"--{wrong[0]} has no effect with --forever, which plays until Ctrl-C; leave it out")
+        return play_forever(folder, env, seed, config, modules, device, threads, render)
+    reject_unused_options("--forever", render=(render, False))
     if from_data is not None:
         if fqe_gamma == 1.0:
             raise UserError("--fqe_gamma is 1; values of endless tasks need a discount below 1, such as 0.99")
@@ -217,6 +236,63 @@ def evaluate(
     return 0
 
 
+def play_forever(
+    folder: Sequence[Path],
+    env: str | None,
+    seed: int,
+    config: str | None,
+    modules: Sequence[str],
+    device: str | None,
+    threads: int,
+    render: bool,
+) -> int:
+    """Play episodes until Ctrl-C, in a window if `render`; then print statistics of returns and lengths.
+
+    Raises:
+        UserError: the actor or its environment cannot be read, or several folders are given.
+        Interrupted: the system asked the command to stop, and not the user.
+    """
+    if len(folder) > 1:
+        raise UserError(f"--forever plays one actor, and {shown(folder[1])} is a second; leave it out")
+    env, file, actor = _load(folder[0], env, config, modules, device, threads)
+    shows = render and has_screen()
+    print(f"{file} in {env_label(env)}, until Ctrl-C", flush=True)
+    if render and not shows:
+        print("there is no screen here, so the episodes are played without a window", flush=True)
+    results: list[EpisodeResult] = []
+    try:
+        with signals.deferred():  # a signal waits for the end of an environment's step
+            for result in endless_episodes(actor, configured_make(env), seed, episode_options(), shows):
+                results.append(result)
+                print(f"episode {len(results)}: return {result.episode_return:.1f}, {result.length} steps", flush=True)
+    except signals.Interrupted as stop:
+        if results:
+            print(f"episodes: {len(results)}{format_score(env, float(np.mean([one[0] for one in results])))}")
+            for name, values in zip(("return", "length"), zip(*results, strict=True), strict=True):
+                print(
+                    f"{name}: mean {np.mean(values):.1f}, s.d. {np.std(values):.1f}, min {min(values):.1f}, "
+                    f"max {max(values):.1f}"
+                )
+        else:
+            print("stopped before the first episode ended")
+        if stop.code != 128 + signal.SIGINT:
+            raise
+    return 0
+
+
+def _load(
+    folder: Path, env: str | None, config: str | None, modules: Sequence[str], device: str | None, threads: int
+) -> tuple[str, Path, ActorCritic]:
+    """Return the environment's name, the actor's file and the actor."""
+    run, file = find_actor(folder, config, modules)
+    actor = load_actor(file, choose_device(device, threads))
+    if not env and folder.is_dir():
+        env = run.env()
+    if env is None:
+        raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
+    return env, file, actor
+
+
 def _evaluate(
     folder: Path,
     episodes: int,
@@ -229,12 +305,7 @@ def _evaluate(
     threads: int,
 ) -> tuple[str, Path, list[EpisodeResult]]:
     """Return the environment's name, the actor's file and the episodes."""
-    run, file = find_actor(folder, config, modules)
-    actor = load_actor(file, choose_device(device, threads))
-    if not env and folder.is_dir():
-        env = run.env()
-    if env is None:
-        raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
+    env, file, actor = _load(folder, env, config, modules, device, threads)
     return env, file, evaluate_actor(actor, configured_make(env), episodes, num_envs, seed, episode_options())
 
 

@@ -37,6 +37,12 @@ COMMANDS = {  # the module of each command, and its help
     ),
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
+    "--average": {
+        "type": arguments.positive,
+        "default": 1,
+        "metavar": "N",
+        "help": "With --grid: draw the moving average over N values. The default is 1.",
+    },
     "--between": {"action": "store_true", "help": "Add 100 points in the middle of the gap."},
     "--actor": {
         "required": True,
@@ -68,6 +74,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--env": {"metavar": "NAME", "help": "Use this environment: a name of `offpcc envs`, or any Gymnasium id."},
     "--episodes": {"type": arguments.positive, "metavar": "N", "help": "Play this many episodes."},
+    "--final": {"action": "store_true", "help": "Draw a grid of the last values, with standard deviations over runs."},
+    "--forever": {
+        "action": "store_true",
+        "help": "Play episode after episode until Ctrl-C. Then print mean, standard deviation, minimum and maximum of "
+        "return and length.",
+    },
     "--from": {
         "dest": "start_from",
         "type": arguments.path,
@@ -108,6 +120,18 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": 'Set hyper-parameters, as in --gin "SAC.lr=1e-4" "train.num_epochs=50". They override those of the '
         "config. `offpcc params` lists them all.",
     },
+    "--grid": {
+        "action": "store_true",
+        "help": "Draw a row of panels for each environment and a column for each data set, with D4RL's scores "
+        "where they are known, and BC as a dashed line.",
+    },
+    "--hidden_dims": {
+        "nargs": "+",
+        "type": arguments.positive,
+        "default": [64, 64],
+        "metavar": "N",
+        "help": "Give the networks hidden layers of these widths. The default is 64 64.",
+    },
     "--import": {
         "dest": "modules",
         "type": arguments.module,
@@ -133,6 +157,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "N",
         "help": "Report an episode of more steps than this as a fault. The default is 27000.",
     },
+    "--lr": {
+        "type": arguments.fraction,
+        "default": 1e-3,
+        "metavar": "F",
+        "help": "Use this learning rate. The default is 0.001.",
+    },
     "--medium": {
         "type": arguments.fraction,
         "metavar": "F",
@@ -144,7 +174,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "COLUMN",
         "help": "Draw this column of progress.csv. The default is test/return.",
     },
-    "--members": {"type": arguments.num_networks, "default": 5, "metavar": "N", "help": "Train this many networks."},
+    "--members": {"type": arguments.num_networks, "default": 2, "metavar": "N", "help": "Train this many networks."},
     "--minari": {"metavar": "ID", "help": "Also write the steps as a Minari data set with this id."},
     "--model": {
         "type": arguments.file,
@@ -184,6 +214,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "--resume": {
         "action": "store_true",
         "help": "Continue from the last checkpoint of the run, exactly as if it had not stopped.",
+    },
+    "--rollout_length": {
+        "type": arguments.positive,
+        "metavar": "N",
+        "help": "With --model: end an imagined episode after at most this many steps. The default is 5.",
     },
     "--run_id": {
         "type": arguments.run_id,
@@ -225,17 +260,17 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
 TAKES = {  # the options of each command
     "train": "--env --dataset --dataset_fraction --algo --model --then_env_steps --from --config --import --run_id "
     "--jobs --gin --device --threads --resume --render --record --save_dataset --episodes --track --results",
-    "evaluate": "folder --episodes --env --seed --num_envs --json --from_data --fqe_updates --fqe_gamma --fqe_seed "
-    "--config --import --device --threads",
-    "plot": "folder --output --metric",
+    "evaluate": "folder --episodes --env --seed --num_envs --forever --render --json --from_data --fqe_updates "
+    "--fqe_gamma --fqe_seed --config --import --device --threads",
+    "plot": "folder --output --metric --grid --final --average",
     "params": "name --json --import",
     "envs": "--gallery",
     "check": "--env --dataset --dataset_fraction --model --output --steps --longest_episode --seed --config --import",
-    "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --recipe --algo --train_steps "
-    "--medium --config --import --device --threads",
+    "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --model --dataset "
+    "--rollout_length --recipe --algo --train_steps --medium --config --import --device --threads",
     "train-model": "--dataset --dataset_fraction --out --env --seed --resume --config --gin --import --device "
     "--threads",
-    "toy-model": "--out --members --updates --between --seed",
+    "toy-model": "--out --members --hidden_dims --lr --updates --between --seed",
 }
 OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above
     "train --env": {
@@ -267,6 +302,9 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "default": 2_000_000,
         "help": "Use this seed for the first episode, and the numbers after it for the others. The default is 2000000.",
     },
+    "evaluate --render": {
+        "help": "With --forever: show the episodes in a window. Without a screen, they are only played."
+    },
     "evaluate --config": {"help": "Read this gin file first, for imports that define classes of your own."},
     "plot folder": {"nargs": "+", "help": "Draw the runs in these folders: of runs, algorithms or environments."},
     "plot --output": {
@@ -293,7 +331,20 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "help": "Read this gin file first, for imports or wrappers that the environment needs. With --recipe, it also "
         "has the settings of training; the default is a file of configs/defaults/, by the kind of agent.",
     },
-    "collect --env": {"required": True},
+    "collect --dataset": {
+        "help": "With --model: begin the episodes at observations of these data: an HDF5 file, D4RL's name of a data "
+        "set, or minari:ID.",
+    },
+    "collect --env": {
+        "required": True,
+        "help": "Use this environment: a name of `offpcc envs`, or any Gymnasium id. With --model, you may leave it "
+        "out; else its wrappers show the model and the actor the recorded observations.",
+    },
+    "collect --model": {
+        "action": arguments.ReplacesEnv,
+        "help": "Record episodes that the actor plays in this model, which offpcc train-model wrote, and not in an "
+        "environment. An agent with memory first reads its recorded episode up to the start.",
+    },
     "collect --minari": {
         "help": "Also write the steps as a Minari data set with this id. With --recipe, KIND in the id stands for "
         "random, medium and so on, as in pendulum/KIND-v0.",
@@ -327,7 +378,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "metavar": "FILE.gif|FILE.mp4",
         "help": "Write the animation into this file, and its last frame beside it, as PNG.",
     },
-    "toy-model --members": {"help": "Train this many networks. The default is 5."},
+    "toy-model --members": {"help": "Train this many networks. The default is 2."},
     "toy-model --updates": {"default": 5_000, "help": "Make this many updates. The default is 5000."},
     "toy-model --seed": {"default": 0, "help": "Use this seed for data, weights and batches. The default is 0."},
 }

@@ -24,6 +24,7 @@ import numpy as np
 from offpcc.algorithms.agent import save_actor
 from offpcc.cli import collect as recording
 from offpcc.cli.commands import reject_unused_options
+from offpcc.cli.imagine import imagine
 from offpcc.cli.messages import TrainOptions, load_config
 from offpcc.config import loading
 from offpcc.data.datasets.columns import Array
@@ -56,9 +57,15 @@ def collect(
     algo: str | None = None,
     train_steps: int | None = None,
     medium: float | None = None,
+    model: Path | None = None,
+    dataset: str | None = None,
+    rollout_length: int | None = None,
     **options: Any,
 ) -> int:
-    """Record a dataset (see `offpcc.cli.collect`), or those of a recipe; return the exit code.
+    """Record a dataset (see `offpcc.cli.collect`, and `offpcc.cli.imagine` for one in a model), or those of a recipe.
+
+    Returns:
+        The exit code.
 
     Raises:
         UserError: an argument is invalid, or a recording cannot be completed.
@@ -67,7 +74,16 @@ def collect(
         given = {"algo": (algo, None), "train_steps": (train_steps, None), "medium": (medium, None)}
         reject_unused_options("--recipe d4rl", **given)
         assert actor is not None  # without --recipe, the command line requires it
+        if model is not None:
+            for name in ("minari", "resume"):
+                if options.pop(name):
+                    raise UserError(f"--{name} has no effect with --model, which imagines at once; leave it out")
+            return imagine(model, dataset, actor, rollout_length=rollout_length, **options)
+        reject_unused_options("--model", dataset=(dataset, None), rollout_length=(rollout_length, None))
         return recording.collect(actor=actor, **options)
+    without = {"model": model, "dataset": dataset, "rollout_length": rollout_length}
+    if wrong := next((f"--{name} {value}" for name, value in without.items() if value is not None), None):
+        raise UserError(f"{wrong} has no effect with --recipe, which trains in the environment; leave it out")
     if actor is not None or options.pop("deterministic"):
         fault = "--deterministic" if actor is None else f"--actor {actor}"
         raise UserError(f"{fault} has no effect with --recipe, whose agents are its own and explore; leave it out")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,9 +62,18 @@ class ToyModel:
         num_members: number of networks.
         between: whether there are 100 more points in the middle of the gap.
         seed: seed of the data, the initial weights and the batches.
+        hidden_dims: widths of the hidden layers.
+        lr: learning rate of Adam.
     """
 
-    def __init__(self, num_members: int = 5, between: bool = False, seed: int = 0) -> None:
+    def __init__(
+        self,
+        num_members: int = 2,
+        between: bool = False,
+        seed: int = 0,
+        hidden_dims: Sequence[int] = HIDDEN_DIMS,
+        lr: float = LR,
+    ) -> None:
         self.generator = np.random.default_rng(seed)
         sides = [(-2 * np.pi, -np.pi, NUM_POINTS), (np.pi, 2 * np.pi, NUM_POINTS)]
         sides += [(-0.25, 0.25, NUM_BETWEEN)] if between else []
@@ -72,8 +81,8 @@ class ToyModel:
         self.y = np.sin(self.x) + noise_of(self.x) * self.generator.standard_normal(len(self.x))
         with forked_torch_generators():
             torch.manual_seed(seed)
-            self.net = GaussianEnsemble(num_members, 1, 1, HIDDEN_DIMS, activation="silu")
-        self.optimizer = torch.optim.Adam(self.net.parameters(), LR, fused=True)
+            self.net = GaussianEnsemble(num_members, 1, 1, hidden_dims, activation="silu")
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr, fused=True)
         self.data = torch.from_numpy(np.stack([self.x, self.y], 1).astype(np.float32))
 
     def update(self) -> None:
@@ -94,7 +103,9 @@ class ToyModel:
         return Predictions(mean[..., 0].double().numpy(), std[..., 0].double().numpy())
 
 
-def toy_model(out: Path, members: int, updates: int, between: bool, seed: int) -> int:
+def toy_model(
+    out: Path, members: int, updates: int, between: bool, seed: int, hidden_dims: Sequence[int], lr: float
+) -> int:
     """Train a toy model, and write the animation and a picture of its last frame; return the exit code.
 
     Raises:
@@ -103,7 +114,7 @@ def toy_model(out: Path, members: int, updates: int, between: bool, seed: int) -
     if out.suffix.lower() not in SUFFIXES:
         raise UserError(f"{out} does not end in {' or '.join(SUFFIXES)}; rename it")
     last = out.with_suffix(".png")
-    model = ToyModel(members, between, seed)
+    model = ToyModel(members, between, seed, hidden_dims, lr)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write(frames(model, updates), out)

@@ -232,7 +232,10 @@ class ModelFit:
             return self.trained[draw.integers(size, size=(num, most), dtype=np.int32)]
         if settings.order == SAME:
             return np.broadcast_to(self.trained[draw.permutation(size)[:most]], (num, most))
-        return np.stack([self.trained[draw.permutation(size)[:most]] for _ in range(num)])
+        orders = np.empty((num, most), np.int32)  # filled in place, because the orders of large data are large
+        for order in orders:
+            order[:] = self.trained[draw.permutation(size)[:most]]
+        return orders
 
     def run_epoch(self) -> Progress:
         """Read the data once, keep the members that improved, and return the progress.

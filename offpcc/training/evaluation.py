@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -179,6 +180,15 @@ def open_environment(
             f"with --env"
         )
     return made
+
+
+def endless_episodes(
+    algorithm: ActorCritic, make_env: MakeAnyEnv, seed: int, longest_episode: int = LONGEST_EPISODE, shows: bool = False
+) -> Iterator[EpisodeResult]:
+    """Play one episode after another, in a window if `shows`, and yield each result."""
+    with closing(guarded(open_environment(make_env, algorithm, "human" if shows else None))) as env:
+        for number in itertools.count(seed):
+            yield from run_episodes(algorithm, [env], [number % 2**31], longest_episode=longest_episode)
 
 
 def watch_episodes(

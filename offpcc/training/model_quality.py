@@ -9,7 +9,7 @@ import torch
 
 from offpcc.algorithms.dynamics import DynamicsModel, Uncertainty
 from offpcc.data.buffers.storage import TransitionTable
-from offpcc.data.datasets.columns import Array
+from offpcc.data.datasets.columns import Array, Range
 from offpcc.training.dynamics import Transitions, as_tensor, describe, spread
 from offpcc.training.policy_evaluation import rank_correlation
 from offpcc.utils.errors import UserError
@@ -18,6 +18,7 @@ MOST_ROWS = 20_000  # transitions that are compared; evenly spread if there are 
 HORIZONS = (1, 2, 5, 10, 20, 50)
 MOST_ROLLOUTS = 500
 ROWS_AT_ONCE = 1024
+MOST_LISTED = 20  # numbers of an observation that are printed as outside
 
 
 class SearchRange(NamedTuple):
@@ -40,6 +41,8 @@ class Quality(NamedTuple):
     uncertainty: Uncertainty  # (M,) each
     ranges: dict[str, SearchRange]
     outside: Array  # (O,), share of observations outside the range of the model's data, for each number
+    beyond: Array  # (O,), how far outside they are at most, in standard deviations of the model's data
+    any_outside: float  # share of observations with a number outside
     unsure: float  # share of transitions that are less certain than all of the model's data
 
 
@@ -53,25 +56,20 @@ def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
     Raises:
         UserError: observations or actions have another size than the model's.
     """
-    sizes = rows.observations.shape[1:], rows.actions.shape[1:]
-    if sizes != ((model.observation_dim,), (model.action_dim,)):
-        raise UserError(
-            f"the data have observations of shape {sizes[0]} and actions of shape {sizes[1]}, but the model reads "
-            f"({model.observation_dim},) and ({model.action_dim},); give data of the same environment"
-        )
+    check_fit(model, rows)
     data = Transitions(rows, model.history)
     indices = np.unique(np.linspace(0, len(data) - 1, min(MOST_ROWS, len(data))).astype(np.int64))
     errors, ratios, found = [], [], []
     for start in range(0, len(indices), ROWS_AT_ONCE):
         parts = data[indices[start : start + ROWS_AT_ONCE]]
         observations, actions, following, rewards, _ = (as_tensor(part, model) for part in parts)
-        step = model.imagine(observations, actions, None)
-        found.append(step.uncertainty)
-        predicted = torch.cat([step.next_observations, step.rewards[:, None]], 1)
-        errors.append((predicted - torch.cat([following, rewards], 1)).cpu().numpy())
         x = model.inputs(observations, actions)
         with torch.no_grad():
             each = model.predict(x.expand(len(model.elites), *x.shape), model.elites)
+        step = model.imagine(observations, actions, None, predicted=each)
+        found.append(step.uncertainty)
+        predicted = torch.cat([step.next_observations, step.rewards[:, None]], 1)
+        errors.append((predicted - torch.cat([following, rewards], 1)).cpu().numpy())
         target = model.targets(observations[:, -1], following, rewards)
         deviations = (target - each.mean).abs() / (0.5 * each.log_variance).exp()
         ratios.append(deviations[..., model.target_std > 0].transpose(0, 1).cpu().numpy())
@@ -83,6 +81,8 @@ def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
     length = np.linalg.norm((error / scale)[:, :-1], axis=1)
     largest = model.facts["uncertainty"]
     low, high = model.low.cpu().numpy(), model.high.cpu().numpy()
+    is_outside = (current < low) | (current > high)
+    distance = np.maximum(np.maximum(low - current, current - high), 0.0).max(0)
     return Quality(
         error=np.sqrt(np.square(error).mean(0)),
         std=truth.std(0),
@@ -92,9 +92,38 @@ def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
         uncertainty=uncertainty,
         ranges={name: search_range(values, model.facts["largest_reward"]) for name, values in
                 uncertainty._asdict().items()},
-        outside=((current < low) | (current > high)).mean(0),
+        outside=is_outside.mean(0),
+        beyond=distance / model.input_std[: model.observation_dim].cpu().numpy(),
+        any_outside=float(is_outside.any(1).mean()),
         unsure=float((uncertainty.epistemic > largest["epistemic"]["1"] * (1.0 + 1e-5)).mean()),
     )  # fmt: skip
+
+
+def check_fit(model: DynamicsModel, rows: TransitionTable, action_range: Range | None = None) -> None:
+    """Raise if a model cannot read some data.
+
+    Args:
+        model: the model.
+        rows: the data.
+        action_range: lowest and highest action of the recording, which `rows` maps to -1 and 1; None if unknown.
+
+    Raises:
+        UserError: observations or actions have another size, or the actions another range.
+    """
+    sizes = rows.observations.shape[1:], rows.actions.shape[1:]
+    if sizes != ((model.observation_dim,), (model.action_dim,)):
+        raise UserError(
+            f"the data have observations of shape {sizes[0]} and actions of shape {sizes[1]}, but the model reads "
+            f"({model.observation_dim},) and ({model.action_dim},); give data of the same environment"
+        )
+    if action_range is not None and model.action_range is not None:
+        theirs, ours = (np.asarray(np.broadcast_arrays(*bounds)) for bounds in (action_range, model.action_range))
+        if not np.allclose(theirs, ours, rtol=1e-5):
+            raise UserError(
+                f"the data have actions from {theirs[0].tolist()} to {theirs[1].tolist()}, but those of the model's "
+                f"data are from {ours[0].tolist()} to {ours[1].tolist()}; give data of the same environment, or bind "
+                f"dataset.action_range in --config"
+            )
 
 
 def search_range(uncertainty: Array, largest_reward: float) -> SearchRange:
@@ -150,9 +179,15 @@ def lines(quality: Quality, model: DynamicsModel) -> list[str]:
             f"{quality.rank_correlation[name]:.2f}; search a threshold between {low:.4g} and {high:.4g}, a coefficient "
             f"between 0 and {quality.ranges[name].coefficient[1]:.4g}"
         )
-    parts = [f"{name} ({share:.1%})" for name, share in zip(names, quality.outside, strict=False) if share > 0]
     told.append(
-        f"outside the range of the model's data: {', '.join(parts) if parts else 'nothing'}; less certain than all of "
-        f"the model's data: {quality.unsure:.1%} of the transitions"
+        f"outside the range of the model's data: {quality.any_outside:.1%} of the observations; less certain than all "
+        f"of the model's data: {quality.unsure:.1%} of the transitions"
     )
+    for number in np.argsort(-quality.outside, kind="stable")[:MOST_LISTED]:
+        if quality.outside[number] > 0:
+            told.append(
+                f"  {names[number]:16} {quality.outside[number]:.1%} outside {model.low[number]:.4g} to "
+                f"{model.high[number]:.4g}, by up to {quality.beyond[number]:.2g} standard deviations of "
+                f"the model's data"
+            )
     return told

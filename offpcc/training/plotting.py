@@ -273,8 +273,8 @@ def plot_runs(
         UserError: If a run's table or config cannot be read.
         ValueError: If the numbers of labels and groups differ.
     """
-    groups = _groups(folders)
-    names = _labels(groups) if labels is None else list(labels)
+    groups = groups_of(folders)
+    names = labels_of(groups) if labels is None else list(labels)
     if len(names) != len(groups):
         raise ValueError(f"{len(names)} labels for {len(groups)} groups of runs: {', '.join(map(str, groups))}")
     means: list[tuple[Group, str, Mean]] = []
@@ -318,15 +318,15 @@ def plot_runs(
 
 def losses_at_switch(folders: Sequence[Path]) -> dict[tuple[str, str], list[Loss]]:
     """Return what runs lost when they went on in their environment, by environment and label as in `plot_runs`."""
-    groups = _groups(folders)
+    groups = groups_of(folders)
     found = {}
-    for group, name in zip(groups, _labels(groups), strict=True):
+    for group, name in zip(groups, labels_of(groups), strict=True):
         losses = [loss_at_switch(read_progress(run / "progress.csv")) for run in group.runs]
         found[group.environment, name] = [loss for loss in losses if loss is not None]
     return found
 
 
-def _groups(folders: Sequence[Path]) -> list[Group]:
+def groups_of(folders: Sequence[Path]) -> list[Group]:
     """Group the runs in some folders by folder and settings, without duplicates."""
     runs_of: dict[Path, dict[Path, None]] = {}
     for folder in folders:
@@ -339,7 +339,7 @@ def _groups(folders: Sequence[Path]) -> list[Group]:
     ]
 
 
-def _labels(groups: Sequence[Group]) -> list[str]:
+def labels_of(groups: Sequence[Group]) -> list[str]:
     """Return a name for each group: its folder's name and the settings that differ within the folder."""
     folders = list(dict.fromkeys(group.folder for group in groups))
     name_of = dict(zip(folders, _names(folders), strict=True))

@@ -41,6 +41,7 @@ from offpcc.envs.wrappers import ActionScale, action_bounds
 from offpcc.networks.noise import Noise
 from offpcc.training.collect import Seeds, play
 from offpcc.training.evaluation import evaluate_actor, open_environment, overview
+from offpcc.training.grid_plot import plot_grid
 from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
 from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.plotting import Curve, Summary, curve_of, find_runs, plot_runs, read_progress
@@ -445,6 +446,9 @@ def plot(
     file: str | Path,
     metric: str = "test/return",
     *,
+    grid: Flag = False,
+    average: PositiveInteger = 1,
+    final: Flag = False,
     option: str = "file",
     announce: Callable[[str], None] | None = None,
 ) -> list[Summary]:
@@ -454,12 +458,19 @@ def plot(
         folders: folders of runs, algorithms or environments, or one of them.
         file: the picture to write: PNG, PDF or SVG, by its suffix.
         metric: the column of `progress.csv`.
+        grid: True for a row of panels for each environment and a column for each data set, with D4RL's scores where
+            they are known, one legend, and BC as a dashed line; see `plot_grid`.
+        average: number of values of a moving average, in a grid.
+        final: True for a grid of the last values.
         option: what gave the file, for messages.
         announce: see `plot_runs`.
 
     Raises:
         UserError: a folder holds no runs, the metric does not exist, or the picture cannot be written.
     """
+    check_arguments("plot", rules_of(plot), {"grid": grid, "average": average, "final": final})
+    if average > 1 and not (grid or final):
+        raise UserError(f"average {average} has no effect without a grid; leave it out, or ask for a grid")
     given: Sequence[Any] = folders if isinstance(folders, list | tuple) else [folders]
     if not given:
         raise UserError("there is no folder to draw; give one or more folders of runs")
@@ -471,6 +482,8 @@ def plot(
             for one in paths:
                 find_runs(one)
             file.parent.mkdir(parents=True, exist_ok=True)
+            if grid or final:
+                return plot_grid(paths, file, metric=metric, average=average, final=final)
             return plot_runs(paths, file, metric=metric, announce=announce)
     except KeyError as error:
         raise UserError(str(error.args[0])) from error

@@ -6,26 +6,29 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from matplotlib.image import imread
 
 import offpcc
 from offpcc.algorithms.dynamics import DynamicsModel
-from offpcc.cli.toy_model import ToyModel, noise_of
+from offpcc.cli.toy_model import ToyModel, draw, noise_of
 from offpcc.data import Dataset
 from offpcc.data.offline import read
 from offpcc.envs.termination import find_rule
 from offpcc.launch import main
 from offpcc.networks.dynamics import GaussianEnsemble
+from offpcc.training import model_quality as model_quality_module
 from offpcc.training.dynamics import (
     ModelFit,
     ModelTraining,
     Transitions,
+    announce,
     build_model,
     load_model,
     model_of,
     read_model,
     save_model,
 )
-from offpcc.training.model_quality import model_quality
+from offpcc.training.model_quality import lines, model_quality
 from offpcc.training.policy_evaluation import rank_correlation
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
@@ -287,6 +290,22 @@ def test_data_outside_of_the_models_are_counted():
     seen = other.rows.observations[other.rows.is_start]
     np.testing.assert_allclose(quality.outside, ((seen < low) | (seen > high)).mean(0), atol=0.01)
     assert quality.unsure > 0.01
+    assert quality.any_outside == pytest.approx(((seen < low) | (seen > high)).any(1).mean(), abs=0.01)
+    spread = data.rows.observations[data.rows.is_start].std(0)
+    far = np.maximum(low - seen.min(0), seen.max(0) - high) / spread
+    np.testing.assert_allclose(quality.beyond, far, rtol=0.01)
+    told = lines(quality, model)[-2:]
+    assert [f"by up to {one:.2g} standard deviations" in line for one, line in zip(
+        quality.beyond[np.argsort(-quality.outside)], told, strict=True)] == [True, True]  # fmt: skip
+
+
+def test_a_block_of_data_is_predicted_once(monkeypatch):
+    data = linear_data()
+    model, calls, predict = trained(small(data)), [], DynamicsModel.predict
+    monkeypatch.setattr(model_quality_module, "horizons", lambda *_: {})
+    monkeypatch.setattr(model, "predict", lambda *given: (calls.append(1), predict(model, *given))[1])
+    model_quality(model, data.rows)
+    assert len(calls) == math.ceil(1000 / model_quality_module.ROWS_AT_ONCE)
 
 
 @pytest.mark.parametrize(
@@ -309,6 +328,78 @@ def test_shapes_that_do_not_fit_are_refused():
         model.step(np.zeros(2), np.zeros((1, 2)))
     with pytest.raises(UserError, match="give data of the same environment"):
         model_quality(model, linear_data(constant=True).rows)
+
+
+def real(episodes=6, reward_scale=1.0, reward_shift=0.0, still_action=False):
+    """Recordings like those of a robot: a column that never changes, others of very different sizes."""
+    draw, made = np.random.default_rng(0), []
+    for _ in range(episodes):
+        actions = draw.uniform(-1, 1, (360 // episodes, 2)).astype(np.float32)
+        if still_action:
+            actions[:, 1] = 0.25
+        x = np.cumsum(np.concatenate([draw.normal(size=(1, 2)), 0.1 * actions]), 0)
+        observations = np.stack([1e4 * x[:, 0], 1e-4 * x[:, 1], np.full(len(x), 293.15)], 1)
+        rewards = reward_scale * (-np.abs(x[1:, 0]) + reward_shift)
+        made.append({"observations": observations.astype(np.float32), "actions": actions,
+                     "rewards": rewards.astype(np.float32), "terminated": False})  # fmt: skip
+    return read(Dataset.from_episodes(made, action_range=(-1.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"episodes": 1}, {"still_action": True}, {"reward_scale": 1e4}, {"reward_scale": 1e-4}, {"reward_shift": 1e4}],
+    ids=str,
+)
+def test_recordings_of_a_robot_train_a_sensible_model(given):
+    data = real(**given)
+    fit = small(data, {"max_epochs": 12, "lr": 3e-3, "batch_size": 32, "patience": 12})
+    start = fit.best.copy()
+    model = trained(fit)
+    assert (fit.best < 0.5 * start).all()
+    assert all(torch.isfinite(value).all() for value in model.state_dict().values())
+    rows = data.rows
+    at = np.flatnonzero(rows.is_start)
+    now, following = rows.observations[at], rows.observations[at + 1]
+    for seed in (None, 0):
+        step = model.step(now, rows.actions[at], seed)
+        for part in (*step[:2], *step.uncertainty):
+            assert np.isfinite(part).all()
+        np.testing.assert_array_equal(step.next_observations[:, 2], following[:, 2])
+        low, high = rows.observations.min(0), rows.observations.max(0)
+        assert (step.next_observations >= low - 1.01 * now.std(0) - 1e-3).all()
+        assert (step.next_observations <= high + 1.01 * now.std(0) + 1e-3).all()
+    mean = model.step(now, rows.actions[at])
+    moving = slice(1) if given.get("still_action") else slice(2)  # a still action gives a constant change
+    error = np.square(mean.next_observations - following)[:, moving].mean(0)
+    assert (error < 0.5 * (following - now)[:, moving].var(0)).all()
+    rewards = rows.rewards[at][:, 0]
+    assert np.square(mean.rewards - rewards).mean() < 0.5 * rewards.var()
+    quality = model_quality(model, rows)
+    assert np.isfinite(quality.error).all()
+    assert all(np.isfinite(one) for found in quality.ranges.values() for pair in found for one in pair)
+
+
+def test_an_action_that_never_varies_does_not_matter():
+    model = trained(small(real(still_action=True)))
+    assert model.input_std[4] == 1.0
+    other = model.step(np.zeros((1, 3)), np.array([[0.3, 0.25]]))
+    assert np.isfinite(other.next_observations).all()
+
+
+@pytest.mark.parametrize("names", [(), ("my-robot-v0",), ("PyBulletHopper-v0",)])
+def test_a_rule_is_never_guessed(names, capsys):
+    data = linear_data(num_episodes=30, terminates_at=1.0)
+    fit = small(data, names=names)
+    assert (fit.model.rule, fit.model.termination) == (None, "learned")
+    announce(fit.model, fit, data, print)
+    assert "imagined episodes end: a classifier that is learned from the data" in capsys.readouterr().out
+    still = linear_data()
+    fit = small(still, names=names)
+    assert (fit.model.rule, fit.model.termination) == (None, "never")
+    announce(fit.model, fit, still, print)
+    assert "imagined episodes end: never" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r'no termination rule is known.*choose "learned" or "never"'):
+        small(data, names=names, termination="known")
 
 
 @pytest.fixture(scope="module")
@@ -381,9 +472,26 @@ def test_words_that_make_no_sense_are_refused(recording, tmp_path, capsys):
 
 def test_the_toy_model_is_drawn(tmp_path):
     for name in ("toy.gif", "toy.mp4"):
-        assert main(["toy-model", "--out", str(tmp_path / name), "--updates", "100", "--members", "2"]) == 0
+        assert main(["toy-model", "--out", str(tmp_path / name), "--updates", "100", "--hidden_dims", "8", "4"]) == 0
         assert (tmp_path / name).stat().st_size > 1000
-    assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
+    picture = imread(tmp_path / "toy.png")
+    assert picture.shape[:2] == (810, 1080)
+    assert picture.std() > 0.05  # not blank
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_picture_of_the_toy_model_shows_its_data_and_each_network(between):
+    model = ToyModel(3, between)
+    top, bottom = draw(model, 200).axes
+    data, truth, *means = top.lines
+    assert (len(data.get_xdata()), len(means), len(top.collections)) == (210 if between else 200, 3, 3)
+    np.testing.assert_array_equal(truth.get_ydata(), np.sin(truth.get_xdata()))
+    assert (top.get_xlim(), top.get_ylim()) == ((-8, 8), (-1.5, 1.5))
+    predicted = model.predict(means[0].get_xdata())
+    band = top.collections[0].get_paths()[0].vertices[:, 1]
+    assert band.max() == pytest.approx((predicted.mean + predicted.std)[0].max())
+    shown = [line.get_ydata() for line in bottom.lines]
+    np.testing.assert_array_equal(shown, [predicted.std.max(0), np.ptp(predicted.mean, 0)])
 
 
 @pytest.mark.slow

@@ -1,0 +1,191 @@
+"""`offpcc collect --model`: records episodes that an actor plays in a learned model, as a data set."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from rich.console import Console
+
+from offpcc.algorithms import ActorCritic, short_name
+from offpcc.algorithms.agent import load_actor
+from offpcc.algorithms.dynamics import DynamicsModel
+from offpcc.cli import collect
+from offpcc.cli.commands import find_actor
+from offpcc.cli.messages import program
+from offpcc.config import loading
+from offpcc.data.datasets.columns import Array
+from offpcc.data.datasets.metadata import text
+from offpcc.data.offline import OfflineDataset, dataset_options, load_unchanged, read
+from offpcc.data.recording.episode_log import Ending, Episode
+from offpcc.data.recording.hdf5_writer import check_output, write_recording
+from offpcc.envs.guard import opened
+from offpcc.envs.wrapper_chain import observation_wrappers
+from offpcc.envs.wrappers import ActionScale
+from offpcc.training.dynamics import load_model
+from offpcc.training.imagined import ImaginedEpisodes
+from offpcc.training.loggers.console import download_bar
+from offpcc.training.model_quality import check_fit
+from offpcc.training.spec import choose_device, configured_make, torch_settings
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.version import __version__
+
+ROLLOUT_LENGTH = 5
+
+
+def imagine(
+    model: Path,
+    dataset: str | None,
+    actor: str,
+    steps: int,
+    out: Path,
+    rollout_length: int | None = None,
+    env: str | None = None,
+    seed: int = 0,
+    deterministic: bool = False,
+    config: str | None = None,
+    modules: Sequence[str] = (),
+    device: str | None = None,
+    threads: int = 1,
+) -> int:
+    """Record imagined episodes, and print their statistics and a command that trains on them; return the exit code.
+
+    Raises:
+        UserError: an argument is invalid, model, data and actor do not fit, or the file cannot be written.
+    """
+    if dataset is None:
+        raise UserError(f"--model {model} starts its episodes at recorded observations; name the data with --dataset")
+    check_output(out)
+    if out.exists():
+        raise UserError(f"{out} exists and is not overwritten; name another file, or remove it")
+    used = choose_device(device, threads)
+    facts: dict[str, Any] = {"algorithm": collect.RANDOM, "actor": collect.RANDOM}
+    agent: ActorCritic | None = None
+    if actor == collect.RANDOM:
+        collect.refuse_without_effect(deterministic, None, 1)
+        loading.load(config, [], modules=modules)
+    else:
+        run, file = find_actor(actor, config, modules, f", or the word {collect.RANDOM}")
+        agent = load_actor(file, used)
+        facts = {
+            "algorithm": short_name(type(agent).__name__),
+            "actor": collect.actor_label(run, file),
+            "actor_sha256": collect.sha256(file),
+        }
+    with torch_settings(used, threads):
+        world = load_model(model, used)
+        data, seen_through = read_as(dataset, env)
+        check_fit(world, data.rows, data.action_range)
+        if agent is not None:
+            check_actor(agent, actor, world)
+        length = rollout_length or ROLLOUT_LENGTH
+        low, high = bounds_of(world)
+        played_in = env or data.recorded_in
+        facts |= {
+            "imagined": True,
+            "model": model.name,
+            "model_sha256": collect.sha256(model),
+            "model_data": world.facts["identity"],
+            "dataset": data.identity,
+            "rollout_length": length,
+            "seed": seed,
+            "deterministic": deterministic,
+            "device": used.type,
+            "threads": threads,
+            "offpcc": __version__,
+            "observation": f"float32 {data.rows.observations.shape[1:]}",
+            "action_low": low.tolist(),
+            "action_high": high.tolist(),
+            **({"env": played_in} if played_in else {}),
+            **({"seen_through": seen_through} if seen_through else {}),
+        }
+        acting = collect.RANDOM if agent is None else str(facts["actor"])
+        print(f"imagining episodes of {acting} in {model}, from {data.name} on", flush=True)
+        imagination = ImaginedEpisodes(world, data.rows, agent, length, seed, deterministic)
+        episodes = play(imagination, steps, ActionScale.of(low, high))
+    num_whole = sum(episode.ending is not Ending.UNFINISHED for episode in episodes)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with signals.deferred():
+            write_recording(out, episodes, num_steps=steps, num_whole=num_whole, settings=facts)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written ({first_line(error)}); name a file elsewhere") from error
+    tell(imagination, episodes, steps)
+    print(f"data set {out}")
+    algorithm = "iql" if agent is None or agent.memoryless else "riql"
+    words = [*(["--env", played_in] if played_in else []), "--algo", algorithm, "--dataset", str(out)]
+    words += [word for module in modules for word in ("--import", module)]
+    print(f"to learn from it:\n  {shlex.join([*program(), *words, '--config', 'configs/offline_quickstart.gin'])}")
+    return 0
+
+
+def read_as(dataset: str, env: str | None) -> tuple[OfflineDataset, str | None]:
+    """Return recorded data, seen through an environment's wrappers if one is named, and the names of all wrappers."""
+    options = dataset_options()
+    with ExitStack() as stack:
+        made = stack.enter_context(opened(configured_make(env)())) if env else None
+        with download_bar(Console()) as bar:
+            recorded = load_unchanged(dataset, options, bar)
+        seen_through = text(recorded.metadata, "seen_through", recorded.name)
+        if made is not None:
+            seen_through = json.dumps(observation_wrappers(made))
+        return read(recorded, made, options), seen_through
+
+
+def check_actor(agent: ActorCritic, name: str, model: DynamicsModel) -> None:
+    """Raise if an actor sees other observations than the model predicts, or has other actions.
+
+    Raises:
+        UserError: it does.
+    """
+    sizes = agent.space_shape, agent.action_dim
+    if sizes != ((model.observation_dim,), model.action_dim):
+        raise UserError(
+            f"the actor {name} was trained with observations of shape {sizes[0]} and {sizes[1]} action dimensions, but "
+            f"the model has ({model.observation_dim},) and {model.action_dim}; give an actor of the environment that "
+            f"the model was trained for"
+        )
+    space = agent.action_space
+    if isinstance(space, spaces.Box) and space.is_bounded():
+        theirs, ours = np.stack([space.low.ravel(), space.high.ravel()]), bounds_of(model)
+        if not np.allclose(theirs, ours, rtol=1e-5):
+            raise UserError(
+                f"the actor {name} has actions from {theirs[0].tolist()} to {theirs[1].tolist()}, but the model's are "
+                f"from {ours[0].tolist()} to {ours[1].tolist()}; give an actor of the same environment"
+            )
+
+
+def bounds_of(model: DynamicsModel) -> Array:
+    """Return the lowest and the highest action of a model's data, in the units of the recording, (2, A)."""
+    bounds = [np.broadcast_to(bound, model.action_dim) for bound in model.action_range or (-1.0, 1.0)]
+    return np.asarray(bounds, np.float32)
+
+
+def play(imagination: ImaginedEpisodes, steps: int, scale: ActionScale) -> list[Episode]:
+    """Return episodes with `steps` steps, with actions in the units of the recording; show the progress."""
+    episodes: list[Episode] = []
+    num_steps = 0
+    with collect.showing_progress(0, steps) as show:
+        for episode in imagination.episodes(steps):
+            episodes.append(episode._replace(actions=scale.stretch(episode.actions).astype(np.float32)))
+            num_steps += len(episode.rewards)
+            show(num_steps, len(episodes))
+    return episodes
+
+
+def tell(imagination: ImaginedEpisodes, episodes: Sequence[Episode], steps: int) -> None:
+    """Print how long the episodes are and how they ended."""
+    mean = math.fsum(float(episode.rewards.sum()) for episode in episodes) / steps
+    print(
+        f"{collect.counted(steps, 'step')} in {collect.counted(len(episodes), 'episode')}, mean reward {mean:.4g}; "
+        f"rollouts: {imagination.num_ended:,} terminated, {imagination.num_unsure:,} were cut because the networks "
+        f"disagreed; {collect.counted(imagination.num_bounded, 'observation')} moved back into the range of the data"
+    )

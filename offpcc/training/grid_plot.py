@@ -1,0 +1,155 @@
+"""Learning curves and final results over tasks and data sets, as a grid of panels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from offpcc.envs.d4rl.catalog import QUALITIES, reference_returns
+from offpcc.training.plotting import Array, Curve, Group, NoRunsError, Summary, groups_of, labels_of, mean_over_runs
+from offpcc.training.run_dir import RunFolder
+from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save
+
+IMITATION = "bc"
+ORDER = ("random", "medium-replay", "medium", "medium-expert", "expert")  # of columns, by skill
+LAST = 10  # values whose mean is the line of an imitating agent
+RETURN = "test/return"
+TASK = re.compile(rf"(.+)-({'|'.join(sorted(QUALITIES, key=len, reverse=True))})(-v\d+)")
+
+
+class Line(NamedTuple):
+    """The runs of one algorithm on one data set."""
+
+    group: Group
+    name: str  # in the legend
+    num_runs: int
+    curve: Curve  # D4RL's scores, if `is_score`
+    is_score: bool
+    summary: Summary  # in the units of the metric
+
+    @property
+    def last(self) -> float:
+        """The mean of the last values."""
+        return float(self.curve.mean[-LAST:].mean())
+
+
+def place_of(group: Group) -> tuple[str, str]:
+    """Return the row and the column of a group: its environment, and its data set or "".
+
+    ``hopper-medium-v2`` is in row ``hopper-v2`` and column ``medium``.
+    """
+    data = RunFolder.at(group.runs[0]).details().get("dataset")
+    name = str(data["name"]) if isinstance(data, dict) and data.get("name") else ""
+    for task in (group.environment, name):
+        if match := TASK.fullmatch(task):
+            return match[1] + match[3], match[2]
+    return group.environment, name
+
+
+def averaged(values: Array, number: int) -> Array:
+    """Return the mean of each value and the `number` - 1 values before it, or of all before it if they are fewer."""
+    sums = np.cumsum(np.concatenate([[0.0], values]))
+    stops = np.arange(1, len(values) + 1)
+    starts = np.maximum(stops - number, 0)
+    return np.asarray((sums[stops] - sums[starts]) / (stops - starts))
+
+
+def lines_of(folders: Sequence[Path], metric: str, average: int) -> list[Line]:
+    """Return the lines of all groups of runs that have numbers.
+
+    Raises:
+        NoRunsError: none has.
+    """
+    groups, found, missing = groups_of(folders), [], []
+    for group, name in zip(groups, labels_of(groups), strict=True):
+        try:
+            num_runs, (steps, mean, std), _ = mean_over_runs(str(group), group.runs, metric)
+        except NoRunsError as error:
+            missing.append(error)
+            continue
+        at = int(steps[-1])
+        summary = Summary(group.environment, name, num_runs, float(mean[-1]), float(std[-1]), at, at)
+        row, column = place_of(group)
+        task = row if not column else re.sub(r"(-v\d+)?$", rf"-{column}\1", row, count=1)
+        references = reference_returns(task) if metric == RETURN else None
+        if references is not None:
+            low, high = references
+            mean, std = 100.0 * (mean - low) / (high - low), 100.0 * std / (high - low)
+        curve = Curve(steps, averaged(mean, average), averaged(std, average))
+        found.append(Line(group, name, num_runs, curve, references is not None, summary))
+    if not found:
+        raise missing[0]
+    return found
+
+
+def plot_grid(
+    folders: Sequence[Path], file: Path, *, metric: str = RETURN, average: int = 1, final: bool = False
+) -> list[Summary]:
+    """Plot groups of runs in a grid: a row for each environment, a column for each data set, one legend for all.
+
+    Returns are D4RL's scores where these are known. A line has a band of one standard deviation over runs. BC is a
+    dashed black line at the mean of its last values.
+
+    Args:
+        folders: folders of runs, algorithms or environments.
+        file: the picture (PNG, PDF or SVG, by its suffix).
+        metric: the column of `progress.csv`.
+        average: number of values of a moving average of curves and bands; 1 for none.
+        final: True to draw only the last value of each algorithm, with its standard deviation over runs.
+
+    Returns:
+        The final result of each group, in the units of the metric.
+
+    Raises:
+        NoRunsError: a folder holds no runs, or no runs have a number for the metric.
+        KeyError: the metric does not exist.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import EngFormatter
+
+    found = lines_of(folders, metric, average)
+    places = {id(line): place_of(line.group) for line in found}
+    rows, columns = (list(dict.fromkeys(place[axis] for place in places.values())) for axis in (0, 1))
+    columns.sort(key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+    names = list(dict.fromkeys(line.name for line in found))
+    looks: dict[str, dict[str, Any]] = {IMITATION: {"color": "black", "linestyle": "--"}}
+    for number, name in enumerate(name for name in names if name != IMITATION):
+        style = LINE_STYLES[number // len(COLORS) % len(LINE_STYLES)]
+        looks[name] = {"color": COLORS[number % len(COLORS)], "linestyle": style}
+    with matplotlib.rc_context(STYLE):
+        size = max(4.8, 3.2 * len(columns)), 2.6 * len(rows) + 0.8
+        figure = Figure(figsize=size, layout="constrained")  # without pyplot, which may need a display
+        panels = figure.subplots(len(rows), len(columns), squeeze=False)
+        for axes in panels.flat:
+            axes.set_visible(False)
+        for line in found:
+            row, column = places[id(line)]
+            axes = panels[rows.index(row), columns.index(column)]
+            what = "D4RL score" if line.is_score else metric.replace("/", " ").replace("_", " ")
+            axes.set(title=" ".join(filter(None, (row, column))), ylabel=what, visible=True)
+            look, (steps, mean, std) = looks[line.name], line.curve
+            if final:
+                place, band = names.index(line.name), std[-1] if line.num_runs > 1 else None
+                axes.errorbar([place], [mean[-1]], yerr=band, fmt="o", capsize=3, color=look["color"])
+                axes.set(xlim=(-0.5, len(names) - 0.5))
+                axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+                continue
+            axes.set_xlabel("steps")
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+            if line.name == IMITATION:
+                axes.axhline(line.last, **look)
+                continue
+            marker = "o" if len(steps) == 1 else None
+            axes.plot(steps, mean, marker=marker, **look)
+            axes.fill_between(steps, mean - std, mean + std, color=look["color"], alpha=0.2, linewidth=0)
+        if not final:
+            handles = [Line2D([], [], **looks[name]) for name in names]
+            figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 2 * len(columns)))
+    save(figure, file)
+    return [line.summary for line in found]
