@@ -9,6 +9,7 @@ import functools
 import math
 import os
 import re
+import shutil
 import sys
 import time
 from collections import defaultdict
@@ -61,6 +62,7 @@ from offpcc.training.loggers import (
     tracking_wanted,
 )
 from offpcc.training.loggers.csv_logger import joined_columns, table_text
+from offpcc.training.metrics import Loop
 from offpcc.training.online import OnlinePhase
 from offpcc.training.plotting import plot_run, read_progress
 from offpcc.training.results import RunResult
@@ -77,7 +79,7 @@ from offpcc.training.run_fns import (
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, data_warnings_announced, for_python, in_python
-from offpcc.utils.files import explain_disk_errors, open_regular
+from offpcc.utils.files import explain_disk_errors, open_regular, replacing
 from offpcc.utils.locks import FolderLock
 from offpcc.utils.paths import as_path
 from offpcc.utils.rng import same_global_generators, seed_global_generators
@@ -227,6 +229,8 @@ def _fit_locked(
                 messages.append(
                     f"there is no checkpoint in {folder.path}, so the run starts again{folder.keep_table()}"
                 )
+            if plan.checkpoint is None and spec.start_from is not None:
+                _take_best_actor(RunFolder.at(as_path(str(spec.start_from))), folder, experiment.loop)
             announce("\n".join([*describe_config(spec, experiment.config, folder.config), *messages]))
             folder.create(experiment.config, run_dirs.facts(spec, experiment))
         _train(spec, folder, experiment, plan.bound, announce, callbacks)
@@ -328,6 +332,15 @@ def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
     checkpoints.continue_online(checkpoint, experiment)
     loop = experiment.loop
     return [*messages, f"going on from {source.path} after epoch {loop.epoch}, step {loop.step:,}"]
+
+
+def _take_best_actor(source: RunFolder, folder: RunFolder, loop: Loop) -> None:
+    """Copy the best actor of the run that is continued; if it is missing, the next tests choose one."""
+    if not source.actor_best.is_file():
+        loop.best_return = None
+    elif loop.best_return is not None:
+        with replacing(folder.actor_best) as file:
+            shutil.copyfile(source.actor_best, file)
 
 
 def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None, resume: bool) -> Experiment:
