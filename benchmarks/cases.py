@@ -12,7 +12,8 @@ NUM_TRANSITIONS = 100_000  # in each buffer
 
 OURS = ("offpcc", "offpcc-fused", "offpcc-bf16")
 PEERS = ("stable-baselines3", "d3rlpy", "tianshou")
-CLONES = ("corl", "offlinerl-kit", "cleanrl", "pomdp-baselines", "offpcc-2021")  # measured where a clone is given
+# Measured where a clone is given.
+CLONES = ("corl", "offlinerl-kit", "cleanrl", "pomdp-baselines", "offpcc-2021", "mbrl-lib")
 LIBRARIES = ("floor", *OURS, *PEERS, *CLONES)
 MEMORIES = ("lstm", "gru", "mingru", "lru", "gpt", "concat")
 
@@ -27,7 +28,7 @@ class Sizes:
 
     Attributes:
         hidden_dims: widths of every MLP.
-        num_critics: N.
+        num_critics: N; of a model, its networks.
         batch_size: transitions, or with memory episodes or segments.
         num_samples: actions that BCQ, AWAC, CRR, and for each of three policies CQL and Cal-QL sample at an
             observation.
@@ -56,6 +57,8 @@ ONE_SAMPLE = replace(DEEP, num_samples=1)
 ENSEMBLE, LARGE_BATCH = replace(DEEP, num_critics=10), replace(DEEP, batch_size=1024)
 PAPER = Sizes(memory=(256, 2), batch_size=10)  # Yang & Nguyen 2021 (arXiv:2110.12628)
 PAPER_DDPG = replace(PAPER, num_critics=1)
+MODEL = Sizes(hidden_dims=(200, 200, 200, 200), num_critics=7)  # MBPO's (arXiv:1906.08253)
+NUM_ELITES = 5  # of these networks, which predict
 SMALL = Sizes(memory=(64, 1), batch_size=32, segment_len=50, hidden_dims=(64, 64))
 
 
@@ -66,7 +69,7 @@ class Case:
     Attributes:
         name: as it is asked for.
         title: for people.
-        kind: "update", "act", "sample", "bytes" or "steps".
+        kind: "update", "act", "sample", "bytes", "steps"; of a model "model", an update, or "imagine", a step.
         algorithm: whose networks are updated or act.
         libraries: that take part.
         sizes: of its networks and batches.
@@ -92,11 +95,20 @@ class Case:
         return self.unit.endswith("/s")
 
 
-UNITS = {"update": "updates/s", "act": "us", "sample": "us", "bytes": "bytes", "steps": "steps/s"}
+UNITS = {
+    "update": "updates/s",
+    "act": "us",
+    "sample": "us",
+    "bytes": "bytes",
+    "steps": "steps/s",
+    "model": "updates/s",
+    "imagine": "us",
+}
 
 OWN, FUSED, BF16 = ("offpcc",), ("offpcc", "offpcc-fused"), ("offpcc", "offpcc-bf16")
 SB3, D3RLPY, TIANSHOU = PEERS
-CORL, KIT, CLEANRL, POMDP, ORIGINAL = CLONES
+CORL, KIT, CLEANRL, POMDP, ORIGINAL, MBRL = CLONES
+OF_MODELS = ("floor", "offpcc", KIT, MBRL)
 LOOPS = ("offpcc", SB3, CLEANRL)
 
 CASES = {
@@ -127,6 +139,8 @@ CASES = {
             Case(f"sac_residual_{x}", f"SAC, residual heads of width {x}", "update", "sac", OWN, Sizes(residual=x))
             for x in (64, 128, 256)
         ),
+        Case("model", "model, 7 networks of 4 x 200", "model", "model", OF_MODELS, MODEL),
+        Case("imagine", "1,000 imagined steps", "imagine", "imagine", OF_MODELS, replace(MODEL, batch_size=1_000)),
         Case("act_paper", "act(), LSTM 2 x 256", "act", "rsac", OWN, PAPER),
         Case("act_small", "act(), LSTM 1 x 64", "act", "rsac", OWN, SMALL),
         Case("sample", "sample 256 transitions", "sample", "sac", ("offpcc", *PEERS)),

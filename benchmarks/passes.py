@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks.cases import ACTION_DIM, OBSERVATION_DIM, Sizes
+from benchmarks.cases import ACTION_DIM, NUM_ELITES, OBSERVATION_DIM, Sizes
 
 
 class Pass(NamedTuple):
@@ -176,6 +176,17 @@ def fql(s: Sizes) -> MLPKernel:
     ]
 
 
+def model(s: Sizes) -> MLPKernel:
+    """A model's update: networks/dynamics.py; means and variances of the change of o and of the reward."""
+    networks = (OBS + A, *s.hidden_dims, 2 * (OBS + 1))
+    return [Pass("networks", "o, a", networks, s.num_critics, s.batch_size, s.batch_size, weights=True)]
+
+
+def imagine(s: Sizes) -> MLPKernel:
+    """An imagined step: algorithms/dynamics.py. All elites read all rows, because uncertainty compares them."""
+    return [Pass("elites", "o, a", (OBS + A, *s.hidden_dims, 2 * (OBS + 1)), NUM_ELITES, s.batch_size)]
+
+
 def bc(s: Sizes) -> MLPKernel:
     """Behaviour cloning: algorithms/bc.py."""
     return [Pass("actor", "o", (OBS, *s.hidden_dims, A), 1, s.batch_size, s.batch_size, weights=True)]
@@ -246,5 +257,6 @@ def _lstm(s: Sizes) -> tuple[int, ...]:
 PASSES: dict[str, Callable[[Sizes], MLPKernel]] = {
     "sac": sac, "td3": td3, "td3_bc": td3, "cql": cql, "bcq": bcq, "iql": iql, "bc": bc,
     "calql": cql, "fql": fql, "awac": awac, "crr": awac, "sac_n": sac, "edac": edac, "rebrac": rebrac,
+    "model": model, "imagine": imagine,
     "rsac": rsac, "rsac_s": rsac_s, "rdpg": rdpg, "rtd3": rtd3,
 }  # fmt: skip

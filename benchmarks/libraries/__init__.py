@@ -78,6 +78,7 @@ SOURCES = {
     "cleanrl": Source("cleanrl_agents", "", {}),
     "pomdp-baselines": Source("pomdp_baselines_agents", "", {}),
     "offpcc-2021": Source("offpcc_2021_agents", "", {}),
+    "mbrl-lib": Source("mbrl_lib_agents", "", {}),
 }
 
 

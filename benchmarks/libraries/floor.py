@@ -23,8 +23,8 @@ Products = list[Callable[[], object]]
 
 def prepare(case: Case, num_transitions: int) -> Work:
     """All passes of an update, those of every second update in turn."""
-    if case.kind != "update":
-        raise UnavailableError("the floor is of updates alone")
+    if case.kind not in ("update", "model", "imagine"):
+        raise UnavailableError("the floor is of updates and imagined steps")
     passes = PASSES[case.algorithm](case.sizes)
     laid_out = [(each.every, *fastest(each)) for each in passes]
     numbers = itertools.count(1)

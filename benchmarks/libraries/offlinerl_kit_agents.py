@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.cases import Case, Sizes
+from benchmarks.cases import NUM_ELITES, Case, Sizes
 from benchmarks.libraries import Learner, UnavailableError, Work, clones
 from benchmarks.libraries.spaces import Spaces
 from benchmarks.recorded import Transitions, transitions
@@ -26,8 +26,10 @@ def prepare(case: Case, num_transitions: int, root: Path) -> Work:
     Raises:
         UnavailableError: there is no such algorithm.
     """
+    if case.kind in ("model", "imagine"):
+        return _model(case, transitions(num_transitions), root)
     if case.kind != "update":
-        raise UnavailableError("OfflineRL-Kit is measured by its updates alone")
+        raise UnavailableError("OfflineRL-Kit is measured by its updates and models alone")
     return Work(learner(case, transitions(num_transitions), root).update)
 
 
@@ -60,6 +62,37 @@ def learner(case: Case, data: Transitions, root: Path) -> Learner:
         return np.asarray(actions)
 
     return Learner(lambda: agent.learn(buffer.sample(case.sizes.batch_size)), act)
+
+
+def _model(case: Case, data: Transitions, root: Path) -> Work:
+    """An update of its ensemble, by a batch for each network, or steps of all networks with MOPO's penalty."""
+    clones.use(root, *ABSENT)
+    try:
+        from offlinerlkit.dynamics import EnsembleDynamics
+        from offlinerlkit.modules import EnsembleDynamicsModel
+        from offlinerlkit.utils.scaler import StandardScaler
+        from offlinerlkit.utils.termination_fns import termination_fn_hopper
+    except ImportError as error:
+        raise UnavailableError(f"OfflineRL-Kit cannot be imported here ({error})") from error
+    sizes = case.sizes
+    decays = [1e-5] * (len(sizes.hidden_dims) + 1)
+    networks = EnsembleDynamicsModel(*data.dims, sizes.hidden_dims, sizes.num_critics, NUM_ELITES, weight_decays=decays)
+    adam, scaler = torch.optim.Adam(networks.parameters(), lr=1e-3), StandardScaler()
+    model = EnsembleDynamics(networks, adam, scaler, termination_fn_hopper, penalty_coef=1.0)
+    columns = data._asdict() | {"rewards": data.rewards[:, None]}
+    inputs, targets = model.format_samples_for_training(columns)
+    scaler.fit(inputs)
+    if case.kind == "imagine":
+        seen, acted = (columns[name][: sizes.batch_size] for name in ("observations", "actions"))
+        return Work(lambda: model.step(seen, acted), note="one uncertainty; all networks read all rows")
+    inputs, draws = scaler.transform(inputs), np.random.default_rng(1)
+    shape = sizes.num_critics, sizes.batch_size
+
+    def update() -> None:
+        drawn = draws.integers(len(inputs), size=shape)
+        model.learn(inputs[drawn], targets[drawn], sizes.batch_size)
+
+    return Work(update)
 
 
 class Parts:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import spaces
 
 import offpcc
-from benchmarks.cases import ACTION_DIM, EPISODE_LENGTH, OBSERVATION_DIM, Case, Sizes
+from benchmarks.cases import ACTION_DIM, EPISODE_LENGTH, NUM_ELITES, OBSERVATION_DIM, Case, Sizes
 from benchmarks.libraries import UnavailableError, Work
 from benchmarks.recorded import transitions
 from offpcc.algorithms import ALGORITHMS, ActorCritic
+from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.core import Step
+from offpcc.data import Dataset
 from offpcc.data.buffers.replay import ReplayBuffer
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
+from offpcc.data.offline import read
 from offpcc.networks import Recurrent, Residual
+from offpcc.training.dynamics import ModelFit, ModelTraining
 from offpcc.training.loggers import Loggers
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.system import keep_freed_memory
@@ -36,6 +42,8 @@ def prepare(case: Case, num_transitions: int, **options: Any) -> Work:
         return _steps(case, options)
     if case.kind == "act":
         return _act(case, options)
+    if case.kind in ("model", "imagine"):
+        return _model(case, num_transitions)
     storage = buffer(case.sizes, num_transitions)
     if case.kind == "sample":
         return Work(storage.sample)
@@ -116,6 +124,29 @@ def _act(case: Case, options: dict[str, Any]) -> Work:
             _, memory = learner.act(Step(observation, action, reward, is_first), memory)
 
     return Work(episode, len(seen))
+
+
+def _model(case: Case, num_transitions: int) -> Work:
+    """A model's update, with the reading of its batch, or steps of its elites with all uncertainties."""
+    keep_freed_memory()
+    sizes, data = case.sizes, read(Dataset.from_arrays(**transitions(num_transitions)._asdict()))
+    options: dict[str, Any] = {"num_members": sizes.num_critics, "num_elites": NUM_ELITES}
+    model = DynamicsModel(OBSERVATION_DIM, ACTION_DIM, hidden_dims=sizes.hidden_dims, seed=1, **options)
+    model.set_rule("Hopper-v5")
+    fit = ModelFit(model, data.rows, ModelTraining(batch_size=sizes.batch_size), 1)
+    if case.kind == "model":
+        batches = _batches(fit)
+        return Work(lambda: fit.update(next(batches)))
+    rows, generator = slice(sizes.batch_size), torch.Generator().manual_seed(1)
+    seen, acted = (torch.from_numpy(x[rows, None].copy()) for x in (data.rows.observations, data.rows.actions))
+    return Work(lambda: model.imagine(seen, acted, generator), note="all uncertainties")
+
+
+def _batches(fit: ModelFit) -> Iterator[np.ndarray]:
+    while True:
+        orders, size = fit.orders(), fit.settings.batch_size
+        for start in range(0, orders.shape[1] - size + 1, size):
+            yield orders[:, start : start + size]
 
 
 def _steps(case: Case, options: dict[str, Any]) -> Work:

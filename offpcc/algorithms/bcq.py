@@ -14,7 +14,8 @@ Differs from the authors' code:
 - The deterministic policy uses latent numbers that were drawn once, at construction, so that tests are reproducible.
 - With more than two critics, the soft minimum combines the least and the greatest Q.
 - The VAE reads the actor's summary and does not train it.
-- By default, observations of a dataset are normalised: raw ones of different scales saturate the VAE's decoder.
+- By default, observations of a dataset are normalised: raw ones of different scales saturate the tanh of the VAE's
+  decoder, and wrong actions then have no gradient.
 """
 
 from __future__ import annotations

@@ -272,7 +272,7 @@ class DynamicsModel(nn.Module):
             aleatoric=deviations[..., :-1].square().amax((0, 2)),
             epistemic=torch.cdist(by_row, by_row, compute_mode="donot_use_mm_for_euclid_dist").amax((1, 2)),
             deviation=(deviations * self.target_std).norm(dim=-1).amax(0),
-            disagreement=means.var(0, correction=0).mean(-1).sqrt(),
+            disagreement=(means - means.mean(0)).square().mean((0, -1)).sqrt(),
         )
 
     def step(

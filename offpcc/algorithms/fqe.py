@@ -27,6 +27,8 @@ from offpcc.utils.errors import UserError
 class FQE(ActorCritic):
     """Critics that learn the Q function of a fixed policy. It has no actor of its own, and does not act.
 
+    With several critics, a target is the mean of all of them, or of a random `target_subset`; the value is that of all.
+
     A batch holds 2A actions: the recorded action (A) at o_t, then the policy's action (A) at o_{t+1}. So any policy can
     be evaluated, with any memory: its actions are computed once, along whole recorded episodes. The critics have their
     own encoders, and read the recorded history.
@@ -94,7 +96,7 @@ class FQE(ActorCritic):
     def target(self, h: Summaries, batch: Batch) -> Tensor:
         """Return y = r + gamma (1 - d) Q'(o', pi(o')), (B, T, 1), clipped to the bounds of a value."""
         assert batch.next_actions is not None
-        next_q = self.horizon * self.target_critics(h.target_q[:, :, 1:], batch.next_actions).mean(0)
+        next_q = self.horizon * self.target_values(h.target_q[:, :, 1:], batch.next_actions).mean(0)
         return self.td_target(batch, next_q).clamp(*self.bounds)
 
     @torch.no_grad()

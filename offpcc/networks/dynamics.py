@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, is_plain
-from offpcc.networks.mlp_kernels import perceptrons, rows_of_block
+from offpcc.networks.mlp_kernels import perceptrons
 
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "leaky_relu": nn.LeakyReLU}
 LOG_VARIANCE_BOUNDS = -10.0, 0.5  # initial bounds (Chua et al. 2018, PETS)
+MANY_ROWS = 128  # rows from which, on a CPU, one member after another is faster than one layer after another
 BOUNDS_WEIGHT = 0.01  # of the bounds' distance in the loss
 
 
@@ -29,7 +30,7 @@ class Prediction(NamedTuple):
 class GaussianEnsemble(nn.Module):
     """Ensemble of N networks that predict a diagonal Gaussian (Chua et al. 2018, arXiv:1805.12114).
 
-    One batched matrix product computes each layer of all members.
+    One batched matrix product computes each layer of all members; on a CPU, many rows pass through member by member.
 
     Args:
         num: number of members N.
@@ -63,7 +64,6 @@ class GaussianEnsemble(nn.Module):
             layers.append(ACTIVATIONS[activation]())
         layers.append(EnsembleLinear(num, [num_in, *hidden_dims][-1], 2 * num_out + num_logits))
         self.net = nn.Sequential(*layers)
-        self.rows_at_once = rows_of_block(hidden_dims)
         low, high = (torch.full((num, 1, num_out), bound) for bound in LOG_VARIANCE_BOUNDS)
         self.low = nn.Parameter(low, requires_grad=learned_bounds)
         self.high = nn.Parameter(high, requires_grad=learned_bounds)
@@ -72,7 +72,7 @@ class GaussianEnsemble(nn.Module):
         """Predict for inputs (N, B, num_in), a batch for each of `members` (N,); default: all."""
         every: list[Tensor] = [*self.net.parameters(), self.low, self.high]
         *weights, low, high = every if members is None else [weight[members] for weight in every]
-        if x.device.type == "cpu" and x.shape[1] > self.rows_at_once and is_plain(self.net, EnsembleLinear):
+        if x.device.type == "cpu" and x.shape[1] >= MANY_ROWS and is_plain(self.net, EnsembleLinear):
             y = perceptrons(x, weights)
         else:
             remaining, y = iter(weights), x

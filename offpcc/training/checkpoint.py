@@ -38,7 +38,7 @@ from offpcc.training.experiment import (
     closed_on_failure,
     real_part,
 )
-from offpcc.training.online import take_over
+from offpcc.training.online import normalize_alike, take_over
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_settings
 from offpcc.training.spec import OwnLoggers, RunSpec, torch_settings
@@ -164,6 +164,7 @@ def resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
     """
     if checkpoint["loop"].get("switch_step") is not None:
         experiment.go_online()
+        normalize_alike(experiment.algorithm, _normalized(checkpoint), str(checkpoint.file))
     with _explain_misfit(checkpoint, checkpoint.file, experiment, {"parts": []}, "start another run"):
         return _resume(checkpoint, experiment)
 
@@ -188,11 +189,16 @@ def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
             f"the same observations and actions"
         )
     buffer.load({**saved, "recorded": here}, 0, lambda number, chunk: None)
-    shifts = "normalize_observations = 'scale'" not in checkpoint["config"]
-    take_over(experiment.algorithm, checkpoint["algorithm"], source, shifts)
+    take_over(experiment.algorithm, checkpoint["algorithm"], source, _normalized(checkpoint))
     experiment.loop.load_state_dict(checkpoint["loop"])
     experiment.loop.stopped = False
     experiment.go_online()
+
+
+def _normalized(checkpoint: Checkpoint) -> bool | str:
+    """Return how the run of a checkpoint normalised observations; see `online.normalizes`."""
+    kind: bool | str = checkpoint.get("normalized", "normalization" in checkpoint["algorithm"])
+    return kind
 
 
 @contextmanager

@@ -237,6 +237,15 @@ class ModelFit:
             order[:] = self.trained[draw.permutation(size)[:most]]
         return orders
 
+    def update(self, indices: Array) -> torch.Tensor:
+        """Make one update of all members by the transitions of `indices` (N, B), and return its loss, 0-d."""
+        x, y, ended = self.tensors(indices)
+        loss, _ = self.model.loss(x, y, ended, self.termination_weight)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        return loss.detach()
+
     def run_epoch(self) -> Progress:
         """Read the data once, keep the members that improved, and return the progress.
 
@@ -247,12 +256,7 @@ class ModelFit:
         losses, num_updates = torch.zeros((), dtype=torch.float64, device=self.model.device), 0
         for start in range(0, orders.shape[1], size):
             signals.poll()
-            x, y, ended = self.tensors(orders[:, start : start + size])
-            loss, _ = self.model.loss(x, y, ended, self.termination_weight)
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
-            losses += loss.detach()  # a GPU is not waited for
+            losses += self.update(orders[:, start : start + size])  # a GPU is not waited for
             num_updates += 1
         total = float(losses)
         if not math.isfinite(total):

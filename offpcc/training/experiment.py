@@ -58,7 +58,7 @@ from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.loggers.csv_logger import joined_columns
 from offpcc.training.metrics import Loop
-from offpcc.training.online import OnlinePhase, check_take_over
+from offpcc.training.online import OnlinePhase, check_take_over, normalizes
 from offpcc.training.run_fns import (
     TRAIN_SETTINGS,
     AnyCallback,
@@ -254,6 +254,7 @@ class Experiment:
         """Return the states of all parts but the buffer, and what they depend on."""
         return {
             "algorithm": self.algorithm.state_dict(),
+            "normalized": isinstance(self.algorithm, ActorCritic) and normalizes(self.algorithm),
             "interaction": None if self.interaction is None else self.interaction.state_dict(),
             "loop": self.loop.state_dict(),
             **({} if self.imagination is None else {"imagination": self.imagination.state_dict()}),

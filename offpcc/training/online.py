@@ -126,7 +126,7 @@ class OnlinePhase:
         All generators start anew, from the seed of the run: several runs may continue one run, each with its own seed.
         """
         if before is not self.algorithm:
-            take_over(self.algorithm, before.state_dict(), type(before).__name__, shifts_of(before))
+            take_over(self.algorithm, before.state_dict(), type(before).__name__, normalizes(before))
         algorithm = self.algorithm
         algorithm.begin_online(self.options.keep_moments)
         if self.options.exploration_noise is not None:
@@ -186,12 +186,28 @@ class Decay(Callback):
             setattr(run.algorithm, name, initial * (1.0 - (1.0 - self.to) * passed))
 
 
-def shifts_of(algorithm: ActorCritic) -> bool:
-    """Return whether the normalisation of observations, if there is one, subtracts the mean."""
-    return algorithm.normalization is None or algorithm.normalization.shifts
+def normalizes(algorithm: ActorCritic) -> bool | str:
+    """Return whether observations are normalised; "scale" if the mean is not subtracted."""
+    return algorithm.normalization is not None and (algorithm.normalization.shifts or "scale")
 
 
-def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str, shifts: bool = True) -> None:
+def normalize_alike(algorithm: ActorCritic, wanted: bool | str, source: str) -> None:
+    """Let an algorithm normalise observations as the one did that it goes on from; see `normalizes`.
+
+    Raises:
+        UserError: its settings say otherwise.
+    """
+    if wanted == normalizes(algorithm):
+        return
+    if not algorithm.may_normalize:
+        raise UserError(
+            f"{type(algorithm).__name__} cannot go on from {source}, which learned with normalize_observations = "
+            f"{wanted!r}, but here it is {normalizes(algorithm)!r}; leave it out"
+        )
+    algorithm.normalize(wanted)
+
+
+def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str, normalized: bool | str) -> None:
     """Load the state of an algorithm, or of another one whose networks are equal in shape.
 
     All networks have to be there. A target network that the other one lacks is a copy of its network. Of the other
@@ -202,33 +218,25 @@ def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str, shi
         algorithm: the algorithm that takes over.
         state: the other one's `state_dict`.
         source: what it is from, for messages.
-        shifts: whether its normalisation of observations subtracts the mean.
+        normalized: how it normalises observations; see `normalizes`.
 
     Raises:
         UserError: the networks differ; the message names the first difference.
     """
-    for name, saved in _matched(algorithm, state, source, shifts).items():
+    for name, saved in _matched(algorithm, state, source, normalized).items():
         algorithm.stateful_parts()[name].load_state_dict(saved)
 
 
 def check_take_over(algorithm: ActorCritic, before: ActorCritic) -> None:
     """Raise what `take_over` would raise. It may change the kind of normalisation of observations."""
-    _matched(algorithm, before.state_dict(), type(before).__name__, shifts_of(before))
+    _matched(algorithm, before.state_dict(), type(before).__name__, normalizes(before))
 
 
-def _matched(algorithm: ActorCritic, state: Mapping[str, Any], source: str, shifts: bool) -> dict[str, Any]:
+def _matched(algorithm: ActorCritic, state: Mapping[str, Any], source: str, normalized: bool | str) -> dict[str, Any]:
     """Return the states of the parts of `algorithm` that fit."""
     name = type(algorithm).__name__
     advice = "choose an algorithm with the same networks, and give it the same sizes, encoder and layer_norm"
-    wanted: bool | str = "normalization" in state and (shifts or "scale")
-    own: bool | str = algorithm.normalization is not None and (shifts_of(algorithm) or "scale")
-    if wanted != own:
-        if not algorithm.may_normalize:
-            raise UserError(
-                f"{name} cannot go on from {source}, which learned with normalize_observations = {wanted!r}, but here "
-                f"it is {own!r}; leave it out"
-            )
-        algorithm.normalize(wanted)
+    normalize_alike(algorithm, normalized, source)
     networks = {id(network) for network in algorithm.networks()}
     found = {}
     for part_name, part in algorithm.stateful_parts().items():

@@ -5,16 +5,16 @@ from benchmarks.libraries import SOURCES
 from offpcc.algorithms import ALGORITHMS
 
 ASKED_FOR = [
-    "sac", "td3", "td3_bc", "cql", "bcq", "iql", "bc", "awac", "crr", "sac_n", "edac", "rebrac", "rsac", "rsac_s",
-    "rsac_small", "rsac_s_small", "rtd3", "rdpg", "act_paper", "act_small", "sample", "sample_episodes", "bytes",
-    "steps_pendulum", "steps_hopper", "steps_pendulum_p",
-    "sac_residual_64", "sac_residual_128", "sac_residual_256",
+    "sac", "td3", "td3_bc", "cql", "bcq", "iql", "bc", "awac", "crr", "sac_n", "edac", "rebrac", "calql", "fql", "rsac",
+    "rsac_s", "rsac_small", "rsac_s_small", "rtd3", "rdpg", "act_paper", "act_small", "sample", "sample_episodes",
+    "bytes", "steps_pendulum", "steps_hopper", "steps_pendulum_p",
+    "model", "imagine", "sac_residual_64", "sac_residual_128", "sac_residual_256",
 ]  # fmt: skip
 
 
 def test_all_cases_are_there():
     assert sorted(CASES) == sorted(ASKED_FOR)
-    assert {case.algorithm for case in CASES.values()} <= ALGORITHMS.keys()
+    assert {case.algorithm for case in CASES.values()} <= ALGORITHMS.keys() | {"model", "imagine"}
     assert {name for case in CASES.values() for name in case.libraries} <= SOURCES.keys() == set(LIBRARIES)
 
 

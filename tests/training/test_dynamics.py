@@ -15,7 +15,7 @@ from offpcc.data import Dataset
 from offpcc.data.offline import read
 from offpcc.envs.termination import find_rule
 from offpcc.launch import main
-from offpcc.networks.dynamics import GaussianEnsemble
+from offpcc.networks.dynamics import MANY_ROWS, GaussianEnsemble
 from offpcc.training import model_quality as model_quality_module
 from offpcc.training.dynamics import (
     ModelFit,
@@ -103,6 +103,20 @@ def test_members_are_chosen_by_their_weights(layer_norm):
     whole, part = net(x), net(x[[2, 0]], torch.tensor([2, 0]))
     for one, other in zip(whole, part, strict=True):
         torch.testing.assert_close(one[[2, 0]], other)
+
+
+def test_many_rows_give_the_predictions_and_gradients_of_few():
+    """On a CPU, many rows pass through member by member, and few layer by layer."""
+    net, x = GaussianEnsemble(3, 4, 2, (8, 8)).double(), torch.randn(3, 2 * MANY_ROWS, 4, dtype=torch.float64)
+    members = torch.tensor([2, 0])
+    few = [net(part) for part in x.split(MANY_ROWS // 2, 1)]
+    torch.testing.assert_close(net(x)[:2], tuple(torch.cat(parts, 1) for parts in list(zip(*few, strict=True))[:2]))
+    torch.testing.assert_close(net(x[members], members).mean, net(x).mean[members])
+    target, gradients = torch.randn(3, 2 * MANY_ROWS, 2, dtype=torch.float64), []
+    for parts in (1, 4):
+        loss = sum(net.loss(net(a), b) for a, b in zip(x.chunk(parts, 1), target.chunk(parts, 1), strict=True)) / parts
+        gradients.append(torch.autograd.grad(loss, [*net.parameters()]))
+    torch.testing.assert_close(*gradients)
 
 
 def test_a_history_starts_with_its_episode():

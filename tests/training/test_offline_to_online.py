@@ -18,10 +18,11 @@ from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
 from offpcc.config.registry import from_specification
 from offpcc.data import ReplayBuffer
+from offpcc.networks.layers import EnsembleLayerNorm
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
-from offpcc.training.online import loss_at_switch, switch_of
+from offpcc.training.online import loss_at_switch, switch_of, take_over
 from offpcc.training.plotting import read_progress
 from offpcc.training.run_fns import Callback
 from offpcc.utils import signals
@@ -83,7 +84,8 @@ def assert_equal_runs(one, two, bound=True):
     for checkpoint in checkpoints:
         checkpoint["bound"] = checkpoint["bound"] if bound else None
     assert_same(*checkpoints)
-    assert_same(torch.load(one / "actor_last.pt"), torch.load(two / "actor_last.pt"))
+    for actor in ("actor_last.pt", "actor_best.pt"):
+        assert_same(torch.load(one / actor), torch.load(two / actor))
 
 
 def test_one_run_has_two_phases(online, tmp_path):
@@ -346,6 +348,35 @@ def test_a_run_goes_on_with_another_algorithm(online, launch, tmp_path):
     assert type(agent.algorithm).__name__ in ("RecurrentSAC", "RecurrentCQL")
 
 
+TEN_CRITICS = ("CQL.num_critics=10", "CQL.layer_norm=True")
+OF_RLPD = ("ActorCritic.hidden_dims=(16,16)", "train.num_steps_per_epoch=120", "train.num_test_episodes_per_epoch=1")
+
+
+@pytest.mark.parametrize("stops", [(200,), slow((121, 152, 300))])
+def test_a_run_goes_on_as_rlpd_with_half_of_each_batch_recorded_and_resumes_exactly(
+    stops, online, launch, tmp_path, monkeypatch
+):
+    assert online("cql", then=(), bindings=TEN_CRITICS)[0] == 0
+    before = folder(tmp_path, "cql", "pendulum-v0_from_swings")
+    given = ("--from", before, "--env", "pendulum-v0", "--algo", "rlpd", "--config", "test/offline_short.gin", *THEN)
+    settings = ("--gin", *OF_RLPD, *ONLINE, "RLPD.policy_delay=3", "OfflineToOnline.share=0.5")
+    code, out, err = launch(*given, *settings)
+    assert code == 0, err
+    assert "then 240 steps in pendulum-v0 by RLPD, 50% of each batch from the data" in out
+    whole = folder(tmp_path, "rlpd")
+    assert [(row["update"], row["env_step"]) for row in table(whole)] == [("12", ""), ("21", "120"), ("33", "240")]
+    learned = read_checkpoint(whole / "checkpoint.pt")["algorithm"]
+    assert len(learned["critics"]["net.0.weight"]) == 10
+    for stop in stops:
+        monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / str(stop)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Checkpoints, "on_progress", stop_at(stop - 120))
+            assert launch(*given, *settings)[0] == 130
+        code, _, err = launch(*given, "--resume", *settings)
+        assert code == 0, err
+        assert_equal_runs(whole, tmp_path / str(stop) / whole.relative_to(tmp_path / "results"))
+
+
 @pytest.mark.parametrize(
     ("algo", "other", "bindings", "words"),
     [
@@ -384,6 +415,25 @@ def test_a_config_builds_both_phases(config, algo, pendulum_file):
     built.go_online()
     check_unused_bindings(built.spec.config.bindings)
     assert built.is_online and built.online.options.warm_up_steps >= 1_000
+
+
+def test_wsrl_goes_on_with_the_networks_that_its_cql_learned(pendulum_file):
+    """The config of the first phase alone gives the networks that the second config's SAC takes over."""
+    loading.load("offline/cql_wsrl.gin", [])
+    first = offpcc.build("pendulum-v0", "cql", dataset=pendulum_file)
+    check_unused_bindings(first.spec.config.bindings)
+    loading.load("offline_to_online/sac.gin", [])
+    built = offpcc.build("pendulum-v0", "cql", dataset=pendulum_file, then_env_steps=10_000)
+    built.go_online()
+    second, options = built.algorithm, built.online.options
+    take_over(second, first.algorithm.state_dict(), "CQL", False)
+    for agent in (first.algorithm, second):
+        assert (agent.critics.num, agent.target_subset, agent.normalization) == (10, 2, None)
+        for network, norm in ((agent.actor, torch.nn.LayerNorm), (agent.critics, EnsembleLayerNorm)):
+            assert sum(isinstance(module, norm) for module in network.modules()) == 2
+        assert agent.temperature.target_entropy == 0.0
+    assert (first.algorithm.policy_delay, second.policy_delay) == (1, 4)
+    assert (options.share, options.warm_up_steps, options.updates_per_step) == (0.0, 5_000, 4.0)
 
 
 # Images, Dict observations, several environments ----------------------------------------------------------------------

@@ -183,6 +183,18 @@ def test_a_target_is_the_reward_and_the_discounted_value_of_the_policys_action()
     torch.testing.assert_close(y, -2.0 + 0.9 * torch.tensor([1.0, 0.0]).view(2, 1, 1) * q)
 
 
+@pytest.mark.parametrize("subset", [None, 1])
+def test_a_target_is_the_mean_of_all_critics_or_of_those_that_were_drawn(subset):
+    one = learner(reward_range=(-30.0, 30.0), has_terminations=True, num_critics=8, target_subset=subset)
+    batch = transitions([0.0, 0.0])
+    with torch.no_grad():
+        each = -2.0 + 9.0 * one.target_critics(batch.observations[None, :, 1:], batch.actions[..., 1:])
+    prepared = one.prepare(batch)
+    y = one.target(one.summarize(prepared), prepared)
+    assert torch.isclose(y, each.mean(0)).all() == (subset is None)
+    assert torch.isclose(y, each).flatten(1).all(1).any() == (subset == 1)
+
+
 def test_values_do_not_depend_on_the_scale_of_rewards():
     data, actor = corridor(50), corridor_policy()
     given = {"num_updates": 20, "gamma": GAMMA, "buffer": {"batch_size": 8}}
