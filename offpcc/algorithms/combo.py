@@ -27,6 +27,7 @@ class COMBO(CQL):
     """Conservative Offline Model-Based Policy Optimization, Yu et al. 2021 (arXiv:2102.08363). Arguments: see `CQL`."""
 
     imagination: Mapping[str, Any] = {"length": 5, "real_share": 0.5}
+    needs_recorded = True
     model_stats = STATS
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:

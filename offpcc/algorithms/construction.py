@@ -161,6 +161,7 @@ class Construction:
     # Defaults of `offpcc.training.imagination` for algorithms that learn from a model; None for those that do not.
     imagination: Mapping[str, Any] | None = None
     trains_model = False  # whether the model may be trained during a run in an environment
+    needs_recorded = False  # whether each batch in a model needs real rows
     model_stats: tuple[str, ...] = ()  # statistics of the rollouts in the model
     # `offpcc.algorithms.fused` sets the class of the fused update, and the methods that it replaces.
     fused_update: ClassVar[Any] = None

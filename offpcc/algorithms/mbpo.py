@@ -28,4 +28,4 @@ class MBPO(SAC):
     imagination: Mapping[str, Any] = {}
     trains_model = True
     normalizes_recorded = True
-    model_stats: tuple[str, ...] = (*STATS, "model_error")
+    model_stats = (*STATS, "model_error")

@@ -15,14 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from offpcc.algorithms.mbpo import MBPO, STATS
+from offpcc.algorithms.mbpo import STATS
+from offpcc.algorithms.sac import SAC
 from offpcc.config.registry import configurable
 
 
 @configurable
-class MOPO(MBPO):
+class MOPO(SAC):
     """Model-based Offline Policy Optimization, Yu et al. 2020 (arXiv:2005.13239). Arguments: see `SAC`."""
 
     imagination: Mapping[str, Any] = {"length": 5, "penalty": 1.0, "uncertainty": "deviation"}
-    trains_model = False
+    normalizes_recorded = True
     model_stats = STATS

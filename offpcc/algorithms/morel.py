@@ -15,12 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from offpcc.algorithms.mopo import MOPO
+from offpcc.algorithms.mbpo import STATS
+from offpcc.algorithms.sac import SAC
 from offpcc.config.registry import configurable
 
 
 @configurable
-class MOReL(MOPO):
+class MOReL(SAC):
     """Model-based Offline Reinforcement Learning, Kidambi et al. 2020 (arXiv:2005.05951). Arguments: see `SAC`."""
 
     imagination: Mapping[str, Any] = {"length": 10, "threshold": "max * 1", "uncertainty": "epistemic"}
+    normalizes_recorded = True
+    model_stats = STATS

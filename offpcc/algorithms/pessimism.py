@@ -19,35 +19,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from offpcc.algorithms.mopo import MOPO
+from offpcc.algorithms.mbpo import STATS
+from offpcc.algorithms.sac import SAC
 from offpcc.config.registry import configurable
 
 OF_MODES: Mapping[str, Any] = {"length": 10, "mean_reward": True}
 
 
 @configurable
-class AleatoricPenalty(MOPO):
+class AleatoricPenalty(SAC):
     """SAC in a model; the reward falls by the largest predicted variance. Arguments: see `SAC`."""
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "aleatoric", "penalty": "range * 0.5"}
+    normalizes_recorded = True
+    model_stats = STATS
 
 
 @configurable
-class EpistemicPenalty(MOPO):
+class EpistemicPenalty(SAC):
     """SAC in a model; the reward falls by the largest distance of two networks' means. Arguments: see `SAC`."""
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "epistemic", "penalty": "range * 0.5"}
+    normalizes_recorded = True
+    model_stats = STATS
 
 
 @configurable
-class AleatoricPartitioning(MOPO):
+class AleatoricPartitioning(SAC):
     """SAC in a model that ends where the largest predicted variance passes a threshold. Arguments: see `SAC`."""
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "aleatoric", "threshold": "quantile 0.99"}
+    normalizes_recorded = True
+    model_stats = STATS
 
 
 @configurable
-class EpistemicPartitioning(MOPO):
+class EpistemicPartitioning(SAC):
     """SAC in a model that ends where two networks' means are farther apart than a threshold. Arguments: see `SAC`."""
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "epistemic", "threshold": "quantile 0.99"}
+    normalizes_recorded = True
+    model_stats = STATS

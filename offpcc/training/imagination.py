@@ -10,7 +10,7 @@ import gin
 import numpy as np
 import torch
 
-from offpcc.algorithms import COMBO, ActorCritic, variants
+from offpcc.algorithms import ActorCritic, variants
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config.validation import (
     Flag,
@@ -197,8 +197,10 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
             f"Imagination.penalty is {format_value(options.penalty)} and Imagination.threshold is "
             f"{format_value(options.threshold)}; a rollout is either penalised or ended: bind one of them"
         )
-    if options.real_share == 0.0 and issubclass(algorithm, COMBO):
-        raise UserError("Imagination.real_share is 0, but COMBO raises Q of recorded actions in each batch; raise it")
+    if options.real_share == 0.0 and algorithm.needs_recorded:
+        raise UserError(
+            f"Imagination.real_share is 0, but {algorithm.__name__} needs recorded rows in each batch; raise it"
+        )
     if options.end_reward is not None and (options.threshold is None or options.ends == TRUNCATED):
         raise UserError(
             "Imagination.end_reward has no effect without a threshold that ends rollouts as failures; leave it out"
