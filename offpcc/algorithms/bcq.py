@@ -17,8 +17,6 @@ Differs from the authors' code:
 - By default, observations of a dataset are normalised: raw ones of different scales saturate the VAE's decoder.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

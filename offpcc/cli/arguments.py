@@ -1,7 +1,5 @@
 """Types of command-line arguments for argparse, and checks of environment variables."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
@@ -148,11 +146,7 @@ ALLOWED = {
 
 
 def check_variables(given: Mapping[str, str] = os.environ) -> None:
-    """Raise an error for an invalid environment variable; an empty variable counts as unset.
-
-    Raises:
-        UserError: a variable is invalid; the message names the first one.
-    """
+    """Raise an error for an invalid environment variable; an empty variable counts as unset."""
     for name, (pattern, words) in ALLOWED.items():
         value = given.get(name, "")
         if value and not pattern.fullmatch(value):

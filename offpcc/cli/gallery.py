@@ -1,7 +1,5 @@
 """`offpcc envs --gallery`: one picture with a frame of each family of environments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from pathlib import Path

@@ -4,8 +4,6 @@ Error messages about unknown names show our name. The libraries are stable-basel
 CORL and DI-engine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -243,13 +241,7 @@ OPTIONS: dict[str, str] = {
 
 
 def binding_hint(name: str, families: Collection[str] = (), known: Collection[str] = ()) -> str:
-    """Return a hint for the name of a parameter in another library; "" if the name is unknown or is ours.
-
-    Args:
-        name: the unknown parameter, such as ``learning_rate``.
-        families: names of the class that was given with it, and of its base classes, the class first.
-        known: the parameters that this class has.
-    """
+    """Return a hint for the name of a parameter in another library; "" if the name is unknown or is ours."""
     found, owner = _find(name, families), next(iter(families), "")
     own = [binding for binding in found.bindings if owner and binding.rpartition(".")[2] in known]
     of_owner = [f"{owner}.{binding.rpartition('.')[2]}" for binding in own]
@@ -269,13 +261,7 @@ def _find(name: str, families: Collection[str]) -> Synonym:
 
 
 def argument_hint(name: str, families: Collection[str] = (), known: Collection[str] = ()) -> str:
-    """Return a hint for an argument of another library in Python, with Python's arguments; "" if there is none.
-
-    Args:
-        name: the unknown argument, such as ``learning_rate``.
-        families: see `binding_hint`; or the name of the function.
-        known: the arguments that the function has.
-    """
+    """Return a hint for an argument of another library in Python, with Python's arguments; "" if there is none."""
     if (ours := ARGUMENTS.get(name)) in known:
         return f"in offpcc that is {ours}"
     found = _find(name, families)
@@ -305,12 +291,7 @@ def _argument(binding: str, known: Collection[str]) -> str:
 
 
 def option_hint(option: str, known: Sequence[str]) -> str:
-    """Return a hint for an unknown option of a command; "" if there is none.
-
-    Args:
-        option: as given, such as ``--learning_rate``.
-        known: the options of the command.
-    """
+    """Return a hint for an unknown option of a command; "" if there is none."""
     name = option.lstrip("-").lower()
     if (ours := OPTIONS.get(name)) in known:
         return f"in offpcc that is {ours}"

@@ -4,8 +4,6 @@ The tasks are Gymnasium's, version 5 (Todorov et al. 2012; https://gymnasium.far
 documentation describes the rewards and what counts as a fall. Ant has no contact forces in its observation.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym
