@@ -199,7 +199,11 @@ def command(
 
 
 def resume_command(options: TrainOptions, folders: Sequence[RunFolder]) -> str:
-    """Return the command that resumes runs, and starts those that have not started yet."""
+    """Return the command that resumes runs, and starts those that have not started yet.
+
+    Without --config, a run resumes with its own config. A run without a config starts with the default config, so the
+    command names that.
+    """
     started = [folder for folder in folders if folder.config.exists()]
     if options.resume and started and not options.config:
         folders = started  # the others cannot start without a config

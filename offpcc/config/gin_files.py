@@ -95,7 +95,19 @@ def read_text(
     is_trusted: bool = True,
     amount: Amount | None = None,
 ) -> Iterator[tuple[Any, str]]:
-    """Yield the bindings of a text as gin statements, each with its location; follow includes and imports."""
+    """Yield the bindings of a text as gin statements, each with its location; follow includes and imports.
+
+    Args:
+        text: in gin's syntax.
+        source: the file that contains the text, or a name for another source, such as ``--gin``.
+        including: see `read_file`.
+        is_trusted: whether the text may include and import. If not, as for the config of a run, it may only import
+            modules that are already imported.
+        amount: bytes and statements read before, which count towards the limits; default none.
+
+    Raises:
+        UserError: the text is malformed or too large, or an include or an import fails or is refused.
+    """
     amount = amount or Amount()
     for statement, where in statements(text, source, amount=amount):
         if isinstance(statement, config_parser.IncludeStatement):

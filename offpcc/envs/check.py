@@ -592,7 +592,11 @@ def _check_resume(env: Env, fresh: Env, num_steps: int, seed: int) -> Finding:
 
 
 def _check_actions(env: Env, seed: int, is_finite: bool) -> Finding:
-    """Check actions at the bounds and beyond them."""
+    """Check actions at the bounds and beyond them.
+
+    `is_finite` is False if random actions already gave NaN or infinity. Another finding reports that, so this check
+    then ignores NaN and infinity.
+    """
     for value in (-1.0, 1.0, -1.5, 1.5):
         action = np.full(env.action_space.shape or (), value, np.float32)
         try:

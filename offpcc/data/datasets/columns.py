@@ -123,7 +123,10 @@ def bytes_of_ends(observations: Column, num_episodes: int) -> int:
 
 
 def bytes_needed(columns: Mapping[str, Column]) -> int:
-    """Return the bytes that reading the columns needs in addition: the resulting arrays and temporary blocks."""
+    """Return the bytes that reading the columns needs in addition: the resulting arrays and temporary blocks.
+
+    The last observations of episodes are not included, because their number is known only from the flags.
+    """
     passing = kept = 0
     for key, column in columns.items():
         numbers = math.prod(column.shape)

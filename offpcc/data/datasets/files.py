@@ -153,7 +153,10 @@ DAMAGE = (  # exceptions of HDF5, NumPy and Python's archives for changed or los
 
 
 def printable(names: Iterable[str | bytes]) -> list[str]:
-    """Return names in a printable form. HDF5 gives bytes for names that are not valid text."""
+    """Return names in a printable form. HDF5 gives bytes for names that are not valid text.
+
+    Long names and long lists of names are shortened.
+    """
     shown = [
         (name if isinstance(name, str) and name.isprintable() else ascii(name)) + "..." * is_cut
         for name, is_cut in ((name[:SHOWN_LETTERS], len(name) > SHOWN_LETTERS) for name in islice(names, SHOWN_NAMES))
@@ -304,7 +307,12 @@ def own_item(file: Any, key: str, path: Path) -> Any:
 
 
 def declared_bytes(item: Any) -> int:
-    """Return the bytes of memory for reading an HDF5 dataset: its size, or that of one chunk if it is larger."""
+    """Return the bytes of memory for reading an HDF5 dataset: its size, or that of one chunk if it is larger.
+
+    Raises:
+        TypeError: NumPy has no dtype for the dataset's type.
+        ValueError: the dataset's type is damaged.
+    """
     numbers = max(math.prod(item.shape or ()), math.prod(getattr(item, "chunks", None) or ()))
     return int(numbers * item.dtype.itemsize)
 

@@ -30,7 +30,12 @@ class LazyMetadata(Mapping[str, Any]):
         return self.read(name, None)
 
     def read(self, name: str, most_bytes: int | None) -> Any:
-        """Read an entry of at most `most_bytes` bytes; None for any size."""
+        """Read an entry of at most `most_bytes` bytes; None for any size.
+
+        Raises:
+            KeyError: there is no entry of this name.
+            UserError: the entry cannot be read, or is larger than `most_bytes`.
+        """
         if name not in self.names:
             raise KeyError(name)
         return self._read(name, most_bytes)

@@ -124,7 +124,15 @@ class Worker:
             return
 
     def answer(self, timeout: float | None = None) -> Any:
-        """Return the answer to a command."""
+        """Return the answer to a command.
+
+        Args:
+            timeout: maximum seconds to wait; None for no limit.
+
+        Raises:
+            DeadWorkerError: the process is dead or does not answer in time.
+            UserError: the environment raised or returned an unfit value.
+        """
         try:
             if timeout is not None and not self.pipe.poll(timeout):
                 raise DeadWorkerError("has not answered within make.timeout")

@@ -108,7 +108,16 @@ class Loggers:
 
 @contextmanager
 def report_errors(what: str, reported: set[str] | None = None) -> Iterator[None]:
-    """Catch and report exceptions in the body, for code that only displays a run."""
+    """Catch and report exceptions in the body, for code that only displays a run.
+
+    Args:
+        what: the name of the code in the body, for the message.
+        reported: the names whose failures were already reported; they are not reported again. The name is added on
+            failure. None to report every failure.
+
+    Raises:
+        Interrupted: the user stopped the run.
+    """
     try:
         yield
     except signals.ANYTHING as error:
