@@ -33,9 +33,6 @@ def find(name: str | Path, folder: Path | None = None) -> Path:
 
     The search order is: the path as given, `folder`, which is that of the including file, the root of the repository,
     and configs/ of the checkout or of the installed package.
-
-    Raises:
-        UserError: the file is in none of these places.
     """
     path = as_path(name, "the config", is_file=True)
     places = [Path(), *([folder] if folder else []), CONFIGS.parent, CONFIGS]

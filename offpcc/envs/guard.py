@@ -214,10 +214,6 @@ def close(env: gym.Env[Any, Any], timeout: float | None = None) -> None:
     """Close an environment. Report an error instead of raising it, once per environment class and process.
 
     If a hanging `close` does not react to the watchdog's signal, the process ends with a message.
-
-    Args:
-        env: the environment.
-        timeout: maximum seconds; None for the `timeout` that `make` was called with.
     """
     seconds = timeout or timeout_of(env) or 0.0
 

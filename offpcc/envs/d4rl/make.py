@@ -27,16 +27,7 @@ MAZES: Mapping[str, type[Maze2D | AntMaze]] = {"maze2d": Maze2D, "antmaze": AntM
 
 
 def simulator(name: str, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
-    """Make the simulator of a D4RL name's task, unchanged except for the walls of mazes.
-
-    Args:
-        name: name of a dataset that has a task.
-        render_mode: None, "rgb_array" or "human".
-        kwargs: arguments of the simulator's class.
-
-    Raises:
-        gymnasium.error.DependencyNotInstalled: its package is not installed, or there is nothing to render with.
-    """
+    """Make the simulator of a D4RL name's task, unchanged except for the walls of mazes."""
     require(catalog.package(name) or "mujoco", name)
     family, body = name.split("-")[:2]
     if family == "bullet":

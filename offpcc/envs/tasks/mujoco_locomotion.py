@@ -14,19 +14,7 @@ from offpcc.envs.rendering import choose_opengl, require_opengl
 
 
 def simulator(entry_point: str, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
-    """Make one of Gymnasium's MuJoCo environments, able to render without a screen.
-
-    Args:
-        entry_point: "module:class", below `gymnasium.envs.mujoco`.
-        render_mode: None, "rgb_array", "human" or another one of Gymnasium.
-        kwargs: Arguments of the class.
-
-    Returns:
-        The environment; its observations are float64.
-
-    Raises:
-        gymnasium.error.DependencyNotInstalled: MuJoCo is not installed, or there is nothing to render with.
-    """
+    """Make one of Gymnasium's MuJoCo environments, able to render without a screen."""
     name = entry_point.split(":")[1]
     require("mujoco", name)
     choose_opengl()
