@@ -1,7 +1,5 @@
 """Algorithms by name: c = convolutional, r = recurrent, _s = actor and critics share one recurrent encoder."""
 
-from __future__ import annotations
-
 import difflib
 
 from offpcc.algorithms import variants
@@ -100,11 +98,7 @@ ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in v
 
 
 def find_algorithm(name: str) -> type[ActorCritic]:
-    """Return the algorithm class with this name.
-
-    Raises:
-        UserError: no algorithm has this name.
-    """
+    """Return the algorithm class with this name."""
     found = ALGORITHMS.get(name) or REGISTRY.get(name)
     if found is None or not _learns(found):
         known = [*ALGORITHMS, *(key for key, cls in REGISTRY.items() if _learns(cls))]

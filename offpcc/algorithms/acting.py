@@ -1,7 +1,5 @@
 """`Acting`: acts, and saves and loads an algorithm, either its full state or only the actor."""
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -86,11 +84,7 @@ class Acting(Construction):
         return (self.actor_encoder,)
 
     def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
-        """See `Algorithm.act`.
-
-        Raises:
-            UserError: the action is NaN or infinite.
-        """
+        """See `Algorithm.act`."""
         inputs, begins = self._inputs(step), np.asarray(step.is_first, np.bool_)
         any_begins = True in begins.tolist()  # ten times as fast as `any`
         mirrored = self._mirrored(len(begins), any_begins)
@@ -142,11 +136,7 @@ class Acting(Construction):
         return of_policy, recorded
 
     def squashed(self, h: Summaries) -> Tensor | None:
-        """Return the policy's deterministic actions (B, T, A), or the output of the tanh that forms them.
-
-        Returns:
-            The actions; None if a subclass chooses actions in another way, see `acts_by_actor`.
-        """
+        """Return the deterministic actions (B, T, A), or the tanh that forms them; None if not `acts_by_actor`."""
         if not self.acts_by_actor:
             return None
         action: Tensor = self.actor.choose(h.pi.flatten(0, 1).unsqueeze(1), None)  # type: ignore[operator]
@@ -202,20 +192,12 @@ class Acting(Construction):
     # Saving -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of every attribute that has a `state_dict`.
-
-        Raises:
-            NonFiniteError: a recent update had NaN or infinity.
-        """
+        """Return the state of every attribute that has a `state_dict`."""
         self.nonfinite_guard.synchronize(self)
         return {name: part.state_dict() for name, part in self.stateful_parts().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the result of `state_dict`.
-
-        Raises:
-            ValueError: the state is from an algorithm with other parts.
-        """
+        """Load the result of `state_dict`; raise ValueError if it is from an algorithm with other parts."""
         own = self.stateful_parts()
         if differing := sorted(own.keys() ^ state.keys()):
             whose = "this algorithm" if differing[0] in own else "the state"

@@ -201,15 +201,7 @@ class Agent:
 
 
 def check_device(name: str | torch.device, option: str) -> torch.device:
-    """Return the named device.
-
-    Args:
-        name: the name; "auto" for CUDA if it is available, else the CPU.
-        option: what gave the name, for messages.
-
-    Raises:
-        UserError: the device does not exist.
-    """
+    """Return the named device; "auto" is CUDA if available, else the CPU. `option` gave the name, for messages."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -16,8 +16,6 @@ Differs from the authors' code (rlkit):
 - By default, observations of a dataset are normalised, as in CORL.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import torch

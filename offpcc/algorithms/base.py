@@ -1,7 +1,5 @@
 """`ActorCritic`, the base class of all algorithms. This module has its update; see also `construction` and `acting`."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import final

@@ -10,8 +10,6 @@ Differs from the paper:
 - Adam's learning rate and the network sizes are those of the configs.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from offpcc.algorithms.base import ActorCritic

@@ -18,8 +18,6 @@ Differs from the authors' code:
   decoder, and wrong actions then have no gradient.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -20,8 +20,6 @@ Differs from the authors' code:
 - The multiplier starts at 1, the code's at e. The points of CQL's page apply, too.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Components of algorithms: temperature, Lagrange multiplier, observation normalisation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,13 +13,7 @@ LARGEST_MULTIPLIER = 1e6
 
 
 class Temperature(nn.Module):
-    """SAC's temperature alpha, fixed or learned (Haarnoja et al. 2018b, eq. 18, on log alpha).
-
-    Args:
-        initial: initial alpha; constant if it is not learned.
-        learned: whether alpha is trained towards the target entropy.
-        target_entropy: target entropy in nats.
-    """
+    """SAC's temperature alpha, fixed or learned (Haarnoja et al. 2018b, eq. 18, on log alpha)."""
 
     def __init__(self, initial: float, learned: bool, target_entropy: float = 0.0) -> None:
         super().__init__()
@@ -43,11 +35,7 @@ class Temperature(nn.Module):
 
 
 class LagrangeMultiplier(Temperature):
-    """CQL's Lagrange multiplier alpha', learned if there is a threshold, else 1 (Kumar et al. 2020, arXiv:2006.04779).
-
-    Args:
-        threshold: upper limit of the constrained quantity; None for no constraint.
-    """
+    """CQL's multiplier alpha', learned if there is a threshold, else 1 (Kumar et al. 2020, arXiv:2006.04779)."""
 
     def __init__(self, threshold: float | None) -> None:
         super().__init__(1.0, threshold is not None)
@@ -58,11 +46,7 @@ class LagrangeMultiplier(Temperature):
         return super().forward().clamp(max=LARGEST_MULTIPLIER)
 
     def loss(self, excess: Tensor) -> Tensor:
-        """Return the loss; minimising it raises alpha' while `excess` is above 0.
-
-        Args:
-            excess: the constrained quantity minus the threshold, 0-d.
-        """
+        """Return the loss; minimising it raises alpha' while `excess` over the threshold, 0-d, is above 0."""
         return -self.log_alpha.exp().clamp(max=LARGEST_MULTIPLIER) * excess.detach()
 
 

@@ -1,7 +1,5 @@
 """`Construction`, which builds an agent's networks, optimizers and targets; its options; and `DeterministicPolicy`."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence

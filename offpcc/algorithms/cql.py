@@ -23,8 +23,6 @@ Differs from the authors' code:
 - `max_q_backup` uses the best of `num_samples` next actions, not always of 10. Imitation lasts one update longer.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

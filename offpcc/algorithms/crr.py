@@ -16,8 +16,6 @@ Differs from the paper:
 - By default, observations of a dataset are normalised.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import torch

@@ -8,8 +8,6 @@ Differs from the paper:
 - Actions enter the critic at its first layer.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

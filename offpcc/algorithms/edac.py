@@ -7,8 +7,6 @@ Differs from the authors' code as SAC-N does. Besides, there is no maximum over 
 code takes for some tasks of Adroit.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """`Execution`: options for how updates are computed."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Hashable

@@ -13,8 +13,6 @@ Differs from the authors' code:
   observations of a dataset are normalised.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import torch

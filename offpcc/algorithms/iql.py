@@ -22,8 +22,6 @@ Differs from the authors' code:
 - By default, observations of a dataset are normalised.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -262,11 +262,7 @@ class NonFiniteGuard:
     # Reports of a GPU -----------------------------------------------------------------------------------------
 
     def synchronize(self, agent: Any) -> None:
-        """Wait for the results of all updates of `agent`. It is called before a save.
-
-        Raises:
-            NonFiniteError: a recent update was bad; if bad updates are skipped, too many in a row were.
-        """
+        """Wait for the checks of all updates, before a save; raise `NonFiniteError` for a recent bad update."""
         for _ in range(2 * bool(self._batches)):
             self._report(agent)
 
@@ -375,12 +371,7 @@ def find(
 
 
 def why_no_action(parts: dict[str, nn.Module], observation: Any) -> str:
-    """Return the error message for an action that is NaN or infinite, with the reason.
-
-    Args:
-        parts: the actor's modules by name.
-        observation: the actor's input.
-    """
+    """Return the error message for an action that is NaN or infinite, with the reason."""
     fault = "the action is NaN or infinite, because"
     if held := bad(torch.as_tensor(observation)):
         return f"{fault} the observation {held}; correct the environment, or the argument of `act`"

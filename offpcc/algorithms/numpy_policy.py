@@ -20,12 +20,7 @@ class NumpyState(tuple[State, ...]):
 
 
 class NumpyPolicy:
-    """Acts with NumPy mirrors of an agent's networks.
-
-    Args:
-        mirrors: mirrors of the agent's `actor_parts`, by name.
-        memoryless: whether the agent has no hidden state.
-    """
+    """Acts with NumPy mirrors of an agent's networks."""
 
     def __init__(self, mirrors: Mapping[str, Mirror], memoryless: bool) -> None:
         self.shared, self.own, self.choose = (mirrors[name] for name in ("shared_encoder", "actor_encoder", "actor"))

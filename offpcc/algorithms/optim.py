@@ -1,7 +1,5 @@
 """`Optimizer` (Adam and AdamW), `PolyakAverage`, and learning rate schedules."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
@@ -194,13 +192,7 @@ class Optimizer:
 
 
 class Group:
-    """Parameters with one learning rate, and their Adam step (Kingma & Ba 2014, arXiv:1412.6980, algorithm 1).
-
-    Args:
-        parameters: at least one.
-        rate: the learning rate, a number or a schedule.
-        weight_decay: see `Optimizer`.
-    """
+    """Parameters with one learning rate, and their Adam step (Kingma & Ba 2014, arXiv:1412.6980, algorithm 1)."""
 
     def __init__(self, parameters: Sequence[Tensor], rate: float | Schedule, weight_decay: float = 0.0) -> None:
         self.parameters, self.rate, self.weight_decay = list(parameters), rate, weight_decay

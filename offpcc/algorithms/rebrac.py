@@ -12,8 +12,6 @@ Differs from the paper and its authors' code:
 - By default, observations of a dataset are normalised.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -11,8 +11,6 @@ Differs from the authors' code:
 - Initial weights are PyTorch's. The code's are those of Glorot & Bengio 2010.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

@@ -12,8 +12,6 @@ Differs from the authors' code:
 - By default, observations of a dataset are normalised.
 """
 
-from __future__ import annotations
-
 from offpcc.algorithms.sac import SAC
 from offpcc.config.registry import configurable
 

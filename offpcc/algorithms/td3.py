@@ -3,8 +3,6 @@
 Differs from the paper: Adam's learning rate and the network sizes are those of the configs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -10,8 +10,6 @@ Differs from the authors' code:
 - With more than two critics, the target is the least of all.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

@@ -14,8 +14,6 @@ Differs from the papers:
 - Previous actions as inputs are optional.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 

@@ -1,8 +1,7 @@
 """Types of command-line arguments for argparse, and checks of environment variables."""
 
-from __future__ import annotations
-
 import argparse
+import functools
 import os
 import re
 from collections.abc import Mapping
@@ -17,49 +16,25 @@ MOST_THREADS = 1024
 MOST_JOBS = 1024
 
 
-def _whole(text: str, least: int, most: int) -> int | None:
-    short = text.isdecimal() and len(text) <= 20  # Python refuses to convert thousands of digits
-    return int(text) if short and least <= int(text) <= most else None
-
-
-def run_id(text: str) -> int:
-    """Convert a run id or a seed.
+def whole_number(text: str, least: int, most: int, words: str = "") -> int:
+    """Convert a whole number.
 
     Raises:
-        ArgumentTypeError: the text is not a valid id, as for the other functions here.
+        ArgumentTypeError: the text is not a valid number, as for the other functions here.
     """
-    return _refuse_none(_whole(text, 0, 2**31 - 1), text, "from 0 to 2147483647")
-
-
-def positive(text: str) -> int:
-    """Convert a whole number above 0."""
-    return _refuse_none(_whole(text, 1, 2**63 - 1), text, "above 0")
-
-
-def num_envs(text: str) -> int:
-    """Convert a number of environments."""
-    return _refuse_none(_whole(text, 1, MOST_ENVS), text, f"from 1 to {MOST_ENVS}")
-
-
-def num_threads(text: str) -> int:
-    """Convert a number of threads."""
-    return _refuse_none(_whole(text, 1, MOST_THREADS), text, f"from 1 to {MOST_THREADS}")
-
-
-def num_jobs(text: str) -> int:
-    """Convert a number of processes."""
-    return _refuse_none(_whole(text, 1, MOST_JOBS), text, f"from 1 to {MOST_JOBS}")
-
-
-def num_networks(text: str) -> int:
-    """Convert a number of networks."""
-    return _refuse_none(_whole(text, 1, MOST_PARTS), text, f"from 1 to {MOST_PARTS}")
-
-
-def _refuse_none(number: int | None, text: str, words: str) -> int:
-    if number is None:
+    short = text.isdecimal() and len(text) <= 20  # Python refuses to convert thousands of digits
+    if not (short and least <= int(text) <= most):
+        words = words or f"from {least} to {most}"
         raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no whole number {words}, such as 1")
-    return number
+    return int(text)
+
+
+run_id = functools.partial(whole_number, least=0, most=2**31 - 1)  # or a seed
+positive = functools.partial(whole_number, least=1, most=2**63 - 1, words="above 0")
+num_envs = functools.partial(whole_number, least=1, most=MOST_ENVS)
+num_threads = functools.partial(whole_number, least=1, most=MOST_THREADS)
+num_jobs = functools.partial(whole_number, least=1, most=MOST_JOBS)
+num_networks = functools.partial(whole_number, least=1, most=MOST_PARTS)
 
 
 def path(text: str, is_file: bool = False) -> Path:
@@ -78,22 +53,14 @@ def file(text: str) -> Path:
 
 
 def module(text: str) -> str:
-    """Convert the name of a module, as in an import.
-
-    Raises:
-        ArgumentTypeError: the text is not a valid module name.
-    """
+    """Convert the name of a module, as in an import."""
     if not all(part.isidentifier() for part in text.split(".")) or text.endswith(".py"):
         raise argparse.ArgumentTypeError(f"{shown(repr(text))} is no name of a module; for my_lab.py it is my_lab")
     return text
 
 
 def fraction(text: str) -> float:
-    """Convert a number above 0 and at most 1.
-
-    Raises:
-        ArgumentTypeError: the text is not a valid number.
-    """
+    """Convert a number above 0 and at most 1."""
     try:
         number = float(text)
     except ValueError:
@@ -148,11 +115,7 @@ ALLOWED = {
 
 
 def check_variables(given: Mapping[str, str] = os.environ) -> None:
-    """Raise an error for an invalid environment variable; an empty variable counts as unset.
-
-    Raises:
-        UserError: a variable is invalid; the message names the first one.
-    """
+    """Raise an error for an invalid environment variable; an empty variable counts as unset."""
     for name, (pattern, words) in ALLOWED.items():
         value = given.get(name, "")
         if value and not pattern.fullmatch(value):

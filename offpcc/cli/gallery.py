@@ -1,7 +1,5 @@
 """`offpcc envs --gallery`: one picture with a frame of each family of environments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,19 +30,7 @@ class Picture(NamedTuple):
 
 
 def gallery(file: Path, environments: Iterable[Environment] = ENVIRONMENTS, seed: int = 0) -> list[str]:
-    """Draw the first environment of each family after some random steps.
-
-    Args:
-        file: The picture (PNG, PDF or SVG, by its suffix).
-        environments: Rows of the table of environments.
-        seed: Seed of the environments and of the actions.
-
-    Returns:
-        One line for each family that cannot be drawn here, with the reason.
-
-    Raises:
-        UserError: No family can be drawn.
-    """
+    """Draw the first environment of each family after some random steps; return a line for each that cannot be."""
     first_rows: dict[str, Environment] = {}
     for environment in environments:
         first_rows.setdefault(environment.family, environment)

@@ -1,7 +1,5 @@
 """`--jobs`: trains several runs at a time, each in its own process."""
 
-from __future__ import annotations
-
 import io
 import logging
 import multiprocessing
@@ -19,12 +17,7 @@ from offpcc.utils.errors import UserError, command_line, tell
 
 
 class PrefixedStream(io.TextIOBase):
-    """A text stream that writes whole lines to another one, each with a prefix. It is not a terminal.
-
-    Args:
-        stream: the other stream.
-        prefix: written before each line.
-    """
+    """A text stream that writes whole lines to another one, each with a prefix. It is not a terminal."""
 
     def __init__(self, stream: TextIO, prefix: str) -> None:
         self._stream, self._prefix, self._rest = stream, prefix, ""

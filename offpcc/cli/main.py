@@ -5,8 +5,6 @@ The import has no side effects.
 python offpcc/launch.py --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import importlib
@@ -39,11 +37,7 @@ class Parser(argparse.ArgumentParser):
     """An `argparse.ArgumentParser` that reports an error in one message, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the command line.
-
-        Raises:
-            UserError: always.
-        """
+        """Refuse the command line."""
         fault = message.removeprefix("argument ").replace("the following arguments are required: ", "missing: ")
         raise UserError(f"{fault}; see `{self.prog} --help`")
 

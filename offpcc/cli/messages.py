@@ -1,7 +1,5 @@
 """Commands that a message proposes to the user, and refusals that name them."""
 
-from __future__ import annotations
-
 import glob
 import os
 import shlex
@@ -54,13 +52,7 @@ class TrainOptions:
 
 
 def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
-    """Return why an existing run is not started, and what the user can do instead.
-
-    Args:
-        options: options of the command.
-        folder: folder of the run.
-        status: status of the run.
-    """
+    """Return why an existing run is not started, and what the user can do instead."""
     here = folder.run_id
     is_known = folder.config.is_file() and not (options.config and has_imports(folder.config))
     resume = command(options, folder, here, "--resume", by_own_config=is_known)
@@ -99,11 +91,7 @@ def _settings(options: TrainOptions, folder: RunFolder) -> tuple[Settings, Setti
 
 
 def load_config(options: TrainOptions, folder: RunFolder) -> None:
-    """Load the given config, else the config that the run was started with, else that of `default_config`.
-
-    Raises:
-        UserError: there is no run to resume, or a fault in a config or a name.
-    """
+    """Load the given config, else the config that the run was started with, else that of `default_config`."""
     file: str | Path | None = options.config
     if file == "":
         raise UserError("--config is empty; name a file, or leave it out for the defaults")
@@ -135,11 +123,7 @@ def default_note(options: TrainOptions, folder: RunFolder) -> str:
 
 
 def default_config(options: TrainOptions) -> tuple[Path, str]:
-    """Return the default config of a command, and the kind of training that it is for.
-
-    Raises:
-        UserError: no algorithm has this name.
-    """
+    """Return the default config of a command, and the kind of training that it is for."""
     for module in options.modules:  # so that the user's algorithms are known
         import_own(module, loading.IMPORT)
     encoders = default_encoders(find_algorithm(options.algo))

@@ -1,7 +1,5 @@
 """`offpcc params`: prints the hyper-parameters that gin can bind for an algorithm, or for one part of a run."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import json
@@ -103,9 +101,6 @@ def groups(name: str) -> list[Group]:
 
     Args:
         name: of an algorithm, as for --algo; of a class or function in gin, such as ``ReplayBuffer``; or of a memory.
-
-    Raises:
-        UserError: there is nothing with this name.
     """
     if name in ALGORITHMS or issubclass(REGISTRY.get(name, object), tuple(ALGORITHMS.values())):
         return [one for one in _of_algorithm(find_algorithm(name)) if one.parameters]

@@ -11,8 +11,6 @@ The kinds are those of Fu et al. 2020 (arXiv:2004.07219), section 4:
 Agents act with exploration. All parts resume exactly, so a recipe that was killed and resumed gives the same bytes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -91,12 +89,7 @@ def collect(
 
 
 class SaveActors(Callback):
-    """Saves the actor before training and after each epoch, or after every second and so on if there are many.
-
-    Args:
-        folder: the folder of the run.
-        num_epochs: number of epochs of the run.
-    """
+    """Saves the actor before training and after each epoch, or after every second and so on if there are many."""
 
     def __init__(self, folder: Path, num_epochs: int) -> None:
         self.folder, self.every = folder, math.ceil(num_epochs / MOST_SAVED)
@@ -122,13 +115,7 @@ class SaveActors(Callback):
 
 
 def choose_medium(scores: Array, saved: Sequence[int], fraction: float) -> int:
-    """Return the first saved epoch, counted from 0, whose score reaches `fraction`; else the epoch of the expert.
-
-    Args:
-        scores: of each epoch, 0 for the random agent and 1 for the expert; NaN without test.
-        saved: epochs whose actor is saved.
-        fraction: the score of the medium agent.
-    """
+    """Return the first saved epoch, from 0, whose score is at least `fraction`; else the expert's. NaN: no test."""
     return next((epoch for epoch in saved if scores[epoch] >= fraction), int(np.nanargmax(scores)))
 
 
@@ -151,12 +138,7 @@ class Recipe:
     threads: int = 1
 
     def make(self) -> int:
-        """Train, record and join; return the exit code.
-
-        Raises:
-            UserError: an argument is invalid, files are there, or the agent did not learn.
-            Interrupted: the user asked the command to stop.
-        """
+        """Train, record and join; return the exit code."""
         self.check()
         try:
             self._make()
@@ -167,11 +149,7 @@ class Recipe:
         return 0
 
     def check(self) -> None:
-        """Raise if the recipe cannot start.
-
-        Raises:
-            UserError: an argument is invalid, or files are there and must not be overwritten.
-        """
+        """Raise if the recipe cannot start."""
         check_folder(self.out, "--out")
         taken = [path for path in (self.out / RUN, *map(self.file, KINDS)) if path.exists()]
         if taken and not self.resume:
@@ -285,11 +263,7 @@ class Recipe:
         )
 
     def join(self, kind: str, data: Dataset, facts: Mapping[str, Any]) -> None:
-        """Write a dataset that consists of recorded ones, unless it is there.
-
-        Raises:
-            UserError: it is there with another number of steps.
-        """
+        """Write a dataset that consists of recorded ones, unless it is there."""
         file = self.file(kind)
         if not file.exists():
             metadata = {**data.metadata, "algorithm": self.algo, "recipe": "d4rl", "kind": kind, **facts}

@@ -1,7 +1,5 @@
 """`offpcc train`: converts its options to a `RunSpec`, and calls `fit` or shows a saved actor."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 from collections.abc import Callable
@@ -79,11 +77,7 @@ def train(**given: Any) -> int:
 
 
 def _completed(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options, with those of the run of --from in place of missing ones.
-
-    Raises:
-        UserError: the run did not learn from recorded data, or its run.json lacks what is needed.
-    """
+    """Return the options, with those of the run of --from in place of missing ones."""
     known: dict[str, Any] = {"run_id": [1]}
     if (source := given.get("start_from")) is not None:
         run = RunFolder.at(source.resolve())
@@ -106,11 +100,7 @@ def _completed(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _train_side_by_side(options: TrainOptions) -> int:
-    """Train the run ids in processes of their own; return the worst exit code.
-
-    Raises:
-        Interrupted: the user asked the command to stop; all runs are saved.
-    """
+    """Train the run ids in processes of their own; return the worst exit code."""
     runs = [(f"run {one}", vars(replace(options, run_id=(one,), jobs=1))) for one in options.run_id]
     try:
         return run_in_processes(train, runs, options.jobs)

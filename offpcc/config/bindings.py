@@ -1,7 +1,5 @@
 """gin bindings: which parameters exist, and checks that refuse bindings without effect."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import inspect
@@ -102,16 +100,7 @@ def nearest_parameter(name: str, function: Any) -> str:
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise for the first argument that does not exist.
-
-    Args:
-        owner: name of the class or function that takes the arguments.
-        given: names of arguments.
-        known: names of all arguments that exist.
-
-    Raises:
-        UserError: the argument does not exist; the message has similar names.
-    """
+    """Raise for the first argument that does not exist."""
     for name in given:
         if name not in known:
             hint = argument_hint(name, [owner], known) or nearest(name, known)
@@ -156,11 +145,7 @@ def is_known_value(reference: Any) -> bool:
 
 @dataclass(frozen=True)
 class Reference:
-    """Builds a class or calls a function with gin's bindings. Unlike gin's own reference, it can be pickled.
-
-    Args:
-        selector: complete name, with its scope.
-    """
+    """Builds a class or calls a function with gin's bindings. Unlike gin's own reference, it can be pickled."""
 
     selector: str
 
@@ -175,13 +160,7 @@ class Reference:
 
 
 def with_references(function: Any, parameter: str, value: Any) -> Any:
-    """Return the list that gin gives to a parameter, with a `Reference` for each @NAME in it.
-
-    Args:
-        function: the function that gin configures.
-        parameter: the name of its parameter.
-        value: the value that gin gives, returned if it is no list or has no binding.
-    """
+    """Return the list that gin gives to a parameter, with a `Reference` for each @NAME in it."""
     bound = gin.get_bindings(function, resolve_references=False).get(parameter)
     while _is_macro(bound):
         bound = _macro(bound)
@@ -205,11 +184,7 @@ def _macro(reference: Any) -> Any:
 
 
 def check_references(bindings: list[Binding]) -> None:
-    """Follow the references of all bindings; refuse those that are unbound, circular or too large.
-
-    Raises:
-        UserError: a binding is refused; the message names it.
-    """
+    """Follow the references of all bindings; refuse those that are unbound, circular or too large."""
     bound, reached, total = gin_private.CONFIG, Reached(), 0
     for binding in bindings:
         value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
@@ -230,17 +205,7 @@ class Reached:
         self.under_way: set[tuple[tuple[str, ...], str]] = set()
 
     def measure(self, value: Any, scope: tuple[str, ...], where: str, depth: int) -> tuple[int, int]:
-        """Return the number of values and their depth.
-
-        Args:
-            value: the bound value.
-            scope: the scope for references that have no scope.
-            where: the binding, for messages.
-            depth: the depth of `value` in the binding's value.
-
-        Raises:
-            UserError: a macro is not bound, a reference leads to itself, or the value is nested too deeply.
-        """
+        """Return the number of values in `value`, and their depth; `where` is the binding, for messages."""
         if depth > DEEPEST:
             raise too_deep(where)
         if isinstance(value, gin.config.ConfigurableReference):
@@ -271,11 +236,7 @@ class Reached:
 
 
 def check_flags(bindings: list[Binding]) -> None:
-    """Refuse True and False where the parameter takes a number; Python would use them as 1 and 0.
-
-    Raises:
-        UserError: a binding is refused; the message names it.
-    """
+    """Refuse True and False where the parameter takes a number; Python would use them as 1 and 0."""
     bound, classes = gin_private.CONFIG, configurables()
     for binding in bindings:
         value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
@@ -312,9 +273,6 @@ def check_unused_bindings(
     Args:
         bindings: all bindings.
         unused_parameters: by class or function, the parameters that change nothing in this run, with the reason.
-
-    Raises:
-        UserError: a binding is refused; the message names it.
     """
     operative = gin_private.OPERATIVE_CONFIG
     used_names = {selector for _, selector in operative}

@@ -3,8 +3,6 @@
 Includes and imports are followed where they appear. This module binds nothing.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re
@@ -35,9 +33,6 @@ def find(name: str | Path, folder: Path | None = None) -> Path:
 
     The search order is: the path as given, `folder`, which is that of the including file, the root of the repository,
     and configs/ of the checkout or of the installed package.
-
-    Raises:
-        UserError: the file is in none of these places.
     """
     path = as_path(name, "the config", is_file=True)
     places = [Path(), *([folder] if folder else []), CONFIGS.parent, CONFIGS]
@@ -54,11 +49,7 @@ def find(name: str | Path, folder: Path | None = None) -> Path:
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a config.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """Return the text of a config."""
     try:
         if (size := path.stat().st_size) > MOST_BYTES:
             raise UserError(f"{path} has {size:,} bytes, too many for a config; name a gin file")
@@ -85,17 +76,7 @@ def has_imports(path: Path) -> bool:
 def read_file(
     path: Path, including: tuple[Path, ...] = (), *, is_trusted: bool = True, amount: Amount | None = None
 ) -> Iterator[tuple[Any, str]]:
-    """Yield the bindings of a config; see `read_text`.
-
-    Args:
-        path: path of the config.
-        including: the configs that include this one, outermost first.
-        is_trusted: see `read_text`.
-        amount: see `read_text`.
-
-    Raises:
-        UserError: the config cannot be read, is malformed, is too large or includes itself, or an import fails.
-    """
+    """Yield the bindings of a config; see `read_text`."""
     if path.resolve() in including:
         raise UserError(f"{path} includes itself, through {including[-1]}; remove one include")
     if len(including) > MOST_INCLUDING:
@@ -151,17 +132,7 @@ def read_text(
 def statements(
     text: str, source: Path | str, skip_unknown: bool = False, amount: Amount | None = None
 ) -> Iterator[tuple[Any, str]]:
-    """Yield all statements of a text, each with its location.
-
-    Args:
-        text: in gin's syntax.
-        source: see `read_text`.
-        skip_unknown: whether to accept references to unknown names.
-        amount: see `read_text`.
-
-    Raises:
-        UserError: the text is malformed or too large.
-    """
+    """Yield all statements of a text, each with its location."""
     amount = amount or Amount()
     amount.add_bytes(len(text.encode(errors="replace")), source)
     check_strings(text, source)

@@ -3,8 +3,6 @@
 gin has no public way to list what is configurable, bound or used. gin-config `LAST_SEEN` still has these parts.
 """
 
-from __future__ import annotations
-
 import functools
 
 import gin

@@ -4,8 +4,6 @@ They come from signatures, docstrings in Google's style, and the rules of `offpc
 `help` of a class, and the pages of the documentation show them.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import inspect
@@ -184,11 +182,7 @@ class ClassSignature:
     """The ``__signature__`` of a class: its parameters and those of its base classes, instead of ``**kwargs``."""
 
     def __get__(self, instance: Any, owner: type) -> inspect.Signature:
-        """Return the signature of `owner`, which may be a child.
-
-        Raises:
-            AttributeError: `instance` is given; calls of an object have another signature.
-        """
+        """Return the signature of `owner`, which may be a child."""
         if instance is not None:
             raise AttributeError("__signature__")
         return _signature(owner)

@@ -5,8 +5,6 @@ file twice, macros that use the previous macro twice, and deeply nested brackets
 any real config.
 """
 
-from __future__ import annotations
-
 import io
 import tokenize
 from collections.abc import Collection, Iterator
@@ -33,11 +31,7 @@ class Amount:
         self.num_bytes = self.num_statements = 0
 
     def add_bytes(self, number: int, where: Path | str) -> None:
-        """Count bytes.
-
-        Raises:
-            UserError: there are too many.
-        """
+        """Count bytes."""
         self.num_bytes += number
         if self.num_bytes > MOST_BYTES:
             raise UserError(
@@ -46,11 +40,7 @@ class Amount:
             )
 
     def add_statement(self, where: str) -> None:
-        """Count a statement.
-
-        Raises:
-            UserError: there are too many.
-        """
+        """Count a statement."""
         self.num_statements += 1
         if self.num_statements > MOST_STATEMENTS:
             raise UserError(
@@ -60,11 +50,7 @@ class Amount:
 
 
 def check_strings(text: str, source: Path | str) -> None:
-    """Refuse a text with a long string; gin's time for adjacent strings grows with the square of their number.
-
-    Raises:
-        UserError: a string is too long; the message names its line.
-    """
+    """Refuse a text with a long string; gin's time for adjacent strings grows with the square of their number."""
     letters = 0
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -80,25 +66,13 @@ def check_strings(text: str, source: Path | str) -> None:
 
 
 def check_name(name: str, source: Path | str) -> None:
-    """Refuse a name that is too long, such as one with thousands of scopes.
-
-    Raises:
-        UserError: the name is too long.
-    """
+    """Refuse a name that is too long, such as one with thousands of scopes."""
     if len(name) > LONGEST_NAME:
         raise UserError(f"{source}: the name {shown(name)} has more than {LONGEST_NAME} letters; shorten it")
 
 
 def check_value(value: Any, where: str) -> None:
-    """Refuse a bound value that is too large.
-
-    Args:
-        value: as gin read it; references are not followed.
-        where: the binding, for messages.
-
-    Raises:
-        UserError: the value is nested too deeply or has too many parts, or a number or a string in it is too long.
-    """
+    """Refuse a bound value that is too large."""
     level: Collection[Any] = [value]
     for _ in range(DEEPEST + 1):
         for part in level:

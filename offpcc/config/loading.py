@@ -1,7 +1,5 @@
 """Loading of gin configs and bindings, and text of the values in use."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import os
@@ -145,15 +143,7 @@ def load(
 
 
 def load_text(text: str, source: str) -> None:
-    """Clear gin's state, then read the text of a config that may come from somebody else: it imports nothing.
-
-    Args:
-        text: the config.
-        source: where it comes from, for messages.
-
-    Raises:
-        UserError: the text is malformed, or it names a class or parameter that does not exist.
-    """
+    """Clear gin's state, then read the text of a config that may come from somebody else: it imports nothing."""
     gin.clear_config()
     bindings = _bind_all(read_text(text, source, is_trusted=False))
     check_references(bindings)
@@ -167,14 +157,6 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
 
     These are the bindings of `make` and `episodes`, and of everything that they refer to. The run's config imports
     nothing: a folder from somebody else must not choose what code runs.
-
-    Args:
-        file: the config.
-        run: the config of the run.
-        modules: see `load`.
-
-    Raises:
-        UserError: a file is malformed, or the run's environment uses an unknown name.
     """
     load(file, [], modules=modules)
     if not os.path.lexists(run):
@@ -309,15 +291,7 @@ def _with_known_names(value: Any) -> Any:
 
 
 def plain_values(text: str, source: Path | str = "config.gin") -> dict[str, str]:
-    """Return the bindings of a config by name, as text for comparison; macros are replaced by their values.
-
-    Args:
-        text: in gin's syntax. Nothing is imported, and the text may refer to unknown names.
-        source: see `read_text`.
-
-    Raises:
-        UserError: the text is malformed.
-    """
+    """Return the bindings of a config by name, as text for comparison; macros are replaced by their values."""
     bound, macros = dict[str, Any](), dict[str, Any]()
     for statement, _ in statements(text, source, skip_unknown=True):
         if isinstance(statement, config_parser.BindingStatement):
@@ -331,13 +305,7 @@ def plain_values(text: str, source: Path | str = "config.gin") -> dict[str, str]
 
 
 def write_plainly(value: Any, macros: Mapping[str, Any] | None = None, written: dict[str, str] | None = None) -> str:
-    """Return a value as text; lists and tuples give the same text.
-
-    Args:
-        value: the value of a binding.
-        macros: values of macros by name.
-        written: cache of the text of macros; this function adds to it.
-    """
+    """Return a value as text; lists and tuples give the same text."""
     macros, written = macros or {}, {} if written is None else written
     if isinstance(value, list | tuple):
         text = f"({', '.join(write_plainly(item, macros, written) for item in value)})"
@@ -380,11 +348,7 @@ def recall_used(used: Used) -> None:
 
 
 def add_used(function: Any, given: Mapping[str, Any]) -> list[Binding]:
-    """Add arguments to the values in use, so that `operative` contains them if gin can write them.
-
-    Returns:
-        The arguments as bindings, which win over those of files.
-    """
+    """Add arguments to the values in use, for `operative`; return them as bindings, which win over files."""
     if (known := gin_private.inverse_lookup(function)) is None:  # a class that is not registered
         return []
     selector = known.selector
@@ -414,11 +378,7 @@ def is_writable(value: Any) -> bool:
 
 
 def check_writable(owner: str, given: Mapping[str, Any]) -> None:
-    """Raise if gin cannot write an argument into the config of a run.
-
-    Raises:
-        UserError: the message names the first such argument.
-    """
+    """Raise if gin cannot write an argument into the config of a run."""
     for name, value in given.items():
         if not is_writable(value):
             raise UserError(
@@ -438,14 +398,6 @@ def resolve_bindings(
     """Return the values of the keyword arguments of `function`, and add them to the values in use.
 
     A value comes from `given`, else from gin, else it is the default.
-
-    Args:
-        function: the function, which gin can configure.
-        given: arguments from Python.
-        may_lack: whether to skip arguments without a default that are not bound; otherwise they are refused.
-
-    Raises:
-        UserError: a binding cannot be read, or is missing.
     """
     selector = gin_private.inverse_lookup(function).selector
     signature = inspect.signature(function)

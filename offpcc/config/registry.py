@@ -1,7 +1,5 @@
 """`configurable`: registers classes with gin; also turns objects into plain data and back."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

@@ -4,8 +4,6 @@ Error messages about unknown names show our name. The libraries are stable-basel
 CORL and DI-engine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -24,232 +22,158 @@ class Synonym(NamedTuple):
     python: str | None = None
 
 
-def _synonym(bindings: str, note: str = "", python: str | None = None) -> Synonym:
-    return Synonym(tuple(bindings.split()), note, python)
-
-
-_LR = _synonym("ActorCritic.lr")
-_CRITIC_LR = _synonym("ActorCritic.lr", "lr is for all networks; actor_lr and encoder_lr override it")
-_ACTOR_LR = _synonym("ActorCritic.actor_lr")
-_ALPHA_LR = _synonym("SAC.alpha_lr")
-_LENGTH = _synonym(
-    "train.num_epochs train.num_steps_per_epoch", "the product of the two is the number of environment steps"
-)
-_CAPACITY = _synonym(
-    "ReplayBuffer.capacity RecurrentReplayBuffer.capacity",
-    "the second is for agents with memory, and counts episodes, not steps",
-    "for agents with memory, it counts episodes, not steps",
-)
-_BATCH_SIZE = _synonym(
-    "ReplayBuffer.batch_size RecurrentReplayBuffer.batch_size", "the second is for agents with memory", ""
-)
-_UPDATES = _synonym("train.updates_per_step", "updates_per_step = gradient_steps / train_freq")
-_UPDATE_EVERY = _synonym("train.update_every", "updates_per_step counts updates per environment step, not per round")
-_POLYAK = _synonym("ActorCritic.polyak", "polyak = 1 - tau: tau = 0.005 is polyak = 0.995")
-_HIDDEN_DIMS = _synonym("ActorCritic.hidden_dims")
-_NUM_CRITICS = _synonym("ActorCritic.num_critics")
-_ALPHA = _synonym("SAC.alpha SAC.autotune", 'ent_coef = "auto" is autotune = True; a fixed one is autotune = False')
-_NOISE = _synonym("DeterministicPolicy.action_noise", "SAC and CQL sample from their policy instead")
-_TARGET_NOISE = _synonym("TD3.target_noise")
-_DELAY = _synonym("TD3.policy_delay")
-_NO_INTERVAL = _synonym("ActorCritic.polyak", "targets move a little in every update, so there is no interval")
-_TESTS = _synonym("train.num_test_episodes_per_epoch")
-_TEST_EVERY = _synonym("train.num_steps_per_epoch", "there is a test after each epoch")
-_NUM_ENVS = _synonym("environments.num_envs")
-_NORMALIZE = _synonym("ActorCritic.normalize_observations")
-_SEED = _synonym(
-    "",
-    "the run id is the seed: --run_id on the command line, seed=... in Python",
-    "in offpcc that is seed of offpcc.SAC",
-)
-_NONE = _synonym("", "offpcc has no counterpart")
-
-# By the name in other libraries. A name with a class, such as TD3BC.alpha, is for this class and its children.
-SYNONYMS: dict[str, Synonym] = {
+# Names in other libraries; our bindings; note; note for Python. A name with a class, such as TD3BC.alpha, is for
+# this class and its children.
+_NAMES: tuple[tuple[str, ...], ...] = (
     # learning rates
-    "learning_rate": _LR,
-    "actor_learning_rate": _ACTOR_LR,
-    "policy_lr": _ACTOR_LR,
-    "critic_learning_rate": _CRITIC_LR,
-    "critic_lr": _CRITIC_LR,
-    "q_lr": _CRITIC_LR,
-    "qf_lr": _CRITIC_LR,
-    "temp_learning_rate": _ALPHA_LR,
-    "learning_rate_q": _CRITIC_LR,
-    "learning_rate_policy": _ACTOR_LR,
-    "learning_rate_alpha": _ALPHA_LR,
-    "lr_schedule": _synonym("ActorCritic.lr", "a schedule is @LinearDecay() or @CosineDecay()"),
-    # sizes
-    "buffer_size": _CAPACITY,
-    "replay_buffer_size": _CAPACITY,
-    "memory_size": _CAPACITY,
-    "replay_buffer_class": _synonym("build.buffer_class"),
-    "batch_size": _BATCH_SIZE,
-    "mini_batch_size": _BATCH_SIZE,
-    "minibatch_size": _BATCH_SIZE,
-    "net_arch": _HIDDEN_DIMS,
-    "hidden_sizes": _HIDDEN_DIMS,
-    "hidden_units": _HIDDEN_DIMS,
-    "policy_kwargs": _synonym("ActorCritic.hidden_dims ActorCritic.num_critics", "each is a separate parameter"),
-    "n_critics": _NUM_CRITICS,
-    "use_layer_norm": _synonym("ActorCritic.layer_norm"),
-    "lstm_hidden_size": _synonym("Recurrent.hidden_dim"),
-    "n_lstm_layers": _synonym("Recurrent.num_layers"),
-    "sequence_length": _synonym("RecurrentReplayBuffer.segment_len"),
-    # targets
-    "tau": _POLYAK,
-    "target_theta": _synonym("ActorCritic.polyak", "polyak = 1 - target_theta"),
-    "discount": _synonym("ActorCritic.gamma"),
-    "discount_factor": _synonym("ActorCritic.gamma"),
-    "n_steps": _synonym("ActorCritic.n_step", f"for the length of training: {' and '.join(_LENGTH.bindings)}"),
-    "target_update_interval": _NO_INTERVAL,
-    "target_network_frequency": _NO_INTERVAL,
-    "max_gradient_norm": _synonym("ActorCritic.max_grad_norm"),
-    "clip_grad_norm": _synonym("ActorCritic.max_grad_norm"),
-    # temperature
-    "ent_coef": _ALPHA,
-    "initial_temperature": _synonym("SAC.alpha"),
-    "use_automatic_entropy_tuning": _synonym("SAC.autotune"),
-    "auto_alpha": _synonym("SAC.autotune"),
-    # exploration
-    "action_noise": _NOISE,
-    "exploration_noise": _NOISE,
-    "expl_noise": _NOISE,
-    "policy_noise": _TARGET_NOISE,
-    "target_policy_noise": _TARGET_NOISE,
-    "target_smoothing_sigma": _TARGET_NOISE,
-    "target_noise_clip": _synonym("TD3.noise_clip"),
-    "target_smoothing_clip": _synonym("TD3.noise_clip"),
-    "policy_freq": _DELAY,
-    "policy_frequency": _DELAY,
-    "update_actor_interval": _DELAY,
-    "use_sde": _NONE,
-    "optimize_memory_usage": _NONE,
-    # offline algorithms
-    "cql_alpha": _synonym("CQL.conservative_weight"),
-    "conservative_weight": _synonym("CQL.conservative_weight"),
-    "min_q_weight": _synonym("CQL.conservative_weight"),
-    "with_q_entropy": _synonym("CQL.backup_entropy"),
-    "lagrange_thresh": _synonym("CQL.lagrange_threshold", "None for a fixed weight"),
-    "cql_n_actions": _synonym("CQL.num_samples"),
-    "n_action_samples": _synonym("CQL.num_samples BCQ.num_samples"),
-    "alpha_threshold": _synonym("CQL.lagrange_threshold", "None for a fixed weight"),
-    "cql_target_action_gap": _synonym("CQL.lagrange_threshold", "None for a fixed weight"),
-    "cql_lagrange": _synonym("CQL.lagrange_threshold", "None for a fixed weight"),
-    "cql_temp": _synonym("CQL.temperature"),
-    "iql_tau": _synonym("IQL.expectile"),
-    "weight_temp": _synonym("IQL.beta"),
-    "max_weight": _synonym("IQL.max_advantage_weight"),
-    "lam": _synonym("BCQ.lmbda"),
-    "AWAC.lam": _synonym("AWAC.temperature"),
-    "awac_lambda": _synonym("AWAC.temperature"),
-    "CRR.beta": _synonym("CRR.temperature"),
-    "exp_adv_max": _synonym("AWAC.max_advantage_weight IQL.max_advantage_weight"),
-    "action_flexibility": _synonym("BCQ.phi"),
-    "TD3BC.alpha": _synonym("TD3BC.bc_alpha"),
-    "ReBRAC.actor_beta": _synonym("ReBRAC.actor_bc_coef"),
-    "ReBRAC.critic_beta": _synonym("ReBRAC.critic_bc_coef"),
-    "critic_ln": _synonym("ActorCritic.layer_norm"),
-    "actor_ln": _synonym("ActorCritic.actor_layer_norm"),
-    "num_min_qs": _synonym("ActorCritic.target_subset"),
-    "dropout_rate": _synonym("ActorCritic.dropout ActorCritic.actor_dropout", "the second is the actor's"),
-    "frac": _synonym("dataset.best_fraction"),
-    "normalize": _NORMALIZE,
-    "observation_scaler": _NORMALIZE,
-    "normalize_reward": _synonym("dataset.return_range ActorCritic.reward_scale", "the first is for recorded data"),
-    # the run
-    "total_timesteps": _LENGTH,
-    "n_timesteps": _LENGTH,
-    "max_timesteps": _LENGTH,
-    "num_timesteps": _LENGTH,
-    "total_steps": _LENGTH,
-    "n_epochs": _synonym("train.num_epochs"),
-    "n_steps_per_epoch": _synonym("train.num_steps_per_epoch"),
-    "learning_starts": _synonym("train.update_after"),
-    "start_steps": _synonym("train.update_after"),
-    "train_freq": _UPDATE_EVERY,
-    "gradient_steps": _UPDATES,
-    "utd_ratio": _synonym("train.updates_per_step"),
-    "n_eval_episodes": _TESTS,
-    "eval_episodes": _TESTS,
-    "n_episodes": _TESTS,
-    "eval_freq": _TEST_EVERY,
-    "n_envs": _NUM_ENVS,
-    "collector_env_num": _NUM_ENVS,
-    "n_evaluator_episode": _TESTS,
-    "stop_value": _synonym("train.stop_return"),
-    "save_freq": _synonym("Checkpoints.every_steps"),
-    "checkpoint_freq": _synonym("Checkpoints.every_steps"),
-    "IQL.temperature": _synonym("IQL.beta", "beta multiplies the advantage in the weights of the actor"),
-    "max_episode_steps": _synonym(
-        "make.kwargs", 'as in make.kwargs = {"max_episode_steps": 200}', 'as in {"max_episode_steps": 200}'
+    ("learning_rate", "ActorCritic.lr"),
+    ("actor_learning_rate policy_lr learning_rate_policy", "ActorCritic.actor_lr"),
+    (
+        "critic_learning_rate critic_lr q_lr qf_lr learning_rate_q",
+        "ActorCritic.lr",
+        "lr is for all networks; actor_lr and encoder_lr override it",
     ),
-    "env_kwargs": _synonym("make.kwargs"),
-    "env_wrapper": _synonym("make.wrappers"),
-    "n_frames": _synonym("Concatenate.num", "with make.wrappers = [@Concatenate]; or choose a memory, such as rsac"),
-    "frame_stack": _synonym("Concatenate.num", "with make.wrappers = [@Concatenate]; or choose a memory, such as rsac"),
-    "callback": _synonym("build.callbacks"),
-    "policy": _synonym("", "the algorithm's name says what its networks read: sac vectors, csac images, rsac a memory"),
-    "seed": _SEED,
-    "random_seed": _SEED,
+    ("temp_learning_rate learning_rate_alpha", "SAC.alpha_lr"),
+    ("lr_schedule", "ActorCritic.lr", "a schedule is @LinearDecay() or @CosineDecay()"),
+    # sizes
+    (
+        "buffer_size replay_buffer_size memory_size",
+        "ReplayBuffer.capacity RecurrentReplayBuffer.capacity",
+        "the second is for agents with memory, and counts episodes, not steps",
+        "for agents with memory, it counts episodes, not steps",
+    ),
+    ("replay_buffer_class", "build.buffer_class"),
+    (
+        "batch_size mini_batch_size minibatch_size",
+        "ReplayBuffer.batch_size RecurrentReplayBuffer.batch_size",
+        "the second is for agents with memory",
+        "",
+    ),
+    ("net_arch hidden_sizes hidden_units", "ActorCritic.hidden_dims"),
+    ("policy_kwargs", "ActorCritic.hidden_dims ActorCritic.num_critics", "each is a separate parameter"),
+    ("n_critics", "ActorCritic.num_critics"),
+    ("use_layer_norm critic_ln", "ActorCritic.layer_norm"),
+    ("lstm_hidden_size", "Recurrent.hidden_dim"),
+    ("n_lstm_layers", "Recurrent.num_layers"),
+    ("sequence_length", "RecurrentReplayBuffer.segment_len"),
+    # targets
+    ("tau", "ActorCritic.polyak", "polyak = 1 - tau: tau = 0.005 is polyak = 0.995"),
+    ("target_theta", "ActorCritic.polyak", "polyak = 1 - target_theta"),
+    ("discount discount_factor", "ActorCritic.gamma"),
+    ("n_steps", "ActorCritic.n_step", "for the length of training: train.num_epochs and train.num_steps_per_epoch"),
+    (
+        "target_update_interval target_network_frequency",
+        "ActorCritic.polyak",
+        "targets move a little in every update, so there is no interval",
+    ),
+    ("max_gradient_norm clip_grad_norm", "ActorCritic.max_grad_norm"),
+    # temperature
+    ("ent_coef", "SAC.alpha SAC.autotune", 'ent_coef = "auto" is autotune = True; a fixed one is autotune = False'),
+    ("initial_temperature", "SAC.alpha"),
+    ("use_automatic_entropy_tuning auto_alpha", "SAC.autotune"),
+    # exploration
+    (
+        "action_noise exploration_noise expl_noise",
+        "DeterministicPolicy.action_noise",
+        "SAC and CQL sample from their policy instead",
+    ),
+    ("policy_noise target_policy_noise target_smoothing_sigma", "TD3.target_noise"),
+    ("target_noise_clip target_smoothing_clip", "TD3.noise_clip"),
+    ("policy_freq policy_frequency update_actor_interval", "TD3.policy_delay"),
+    ("use_sde optimize_memory_usage", "", "offpcc has no counterpart"),
+    # offline algorithms
+    ("cql_alpha conservative_weight min_q_weight", "CQL.conservative_weight"),
+    ("with_q_entropy", "CQL.backup_entropy"),
+    (
+        "lagrange_thresh alpha_threshold cql_target_action_gap cql_lagrange",
+        "CQL.lagrange_threshold",
+        "None for a fixed weight",
+    ),
+    ("cql_n_actions", "CQL.num_samples"),
+    ("n_action_samples", "CQL.num_samples BCQ.num_samples"),
+    ("cql_temp", "CQL.temperature"),
+    ("iql_tau", "IQL.expectile"),
+    ("weight_temp", "IQL.beta"),
+    ("max_weight", "IQL.max_advantage_weight"),
+    ("lam", "BCQ.lmbda"),
+    ("AWAC.lam awac_lambda", "AWAC.temperature"),
+    ("CRR.beta", "CRR.temperature"),
+    ("exp_adv_max", "AWAC.max_advantage_weight IQL.max_advantage_weight"),
+    ("action_flexibility", "BCQ.phi"),
+    ("TD3BC.alpha", "TD3BC.bc_alpha"),
+    ("ReBRAC.actor_beta", "ReBRAC.actor_bc_coef"),
+    ("ReBRAC.critic_beta", "ReBRAC.critic_bc_coef"),
+    ("actor_ln", "ActorCritic.actor_layer_norm"),
+    ("num_min_qs", "ActorCritic.target_subset"),
+    ("dropout_rate", "ActorCritic.dropout ActorCritic.actor_dropout", "the second is the actor's"),
+    ("frac", "dataset.best_fraction"),
+    ("normalize observation_scaler", "ActorCritic.normalize_observations"),
+    ("normalize_reward", "dataset.return_range ActorCritic.reward_scale", "the first is for recorded data"),
+    # the run
+    (
+        "total_timesteps n_timesteps max_timesteps num_timesteps total_steps",
+        "train.num_epochs train.num_steps_per_epoch",
+        "the product of the two is the number of environment steps",
+    ),
+    ("n_epochs", "train.num_epochs"),
+    ("n_steps_per_epoch", "train.num_steps_per_epoch"),
+    ("learning_starts start_steps", "train.update_after"),
+    ("train_freq", "train.update_every", "updates_per_step counts updates per environment step, not per round"),
+    ("gradient_steps", "train.updates_per_step", "updates_per_step = gradient_steps / train_freq"),
+    ("utd_ratio", "train.updates_per_step"),
+    ("n_eval_episodes eval_episodes n_episodes n_evaluator_episode", "train.num_test_episodes_per_epoch"),
+    ("eval_freq", "train.num_steps_per_epoch", "there is a test after each epoch"),
+    ("n_envs collector_env_num", "environments.num_envs"),
+    ("stop_value", "train.stop_return"),
+    ("save_freq checkpoint_freq", "Checkpoints.every_steps"),
+    ("IQL.temperature", "IQL.beta", "beta multiplies the advantage in the weights of the actor"),
+    (
+        "max_episode_steps",
+        "make.kwargs",
+        'as in make.kwargs = {"max_episode_steps": 200}',
+        'as in {"max_episode_steps": 200}',
+    ),
+    ("env_kwargs", "make.kwargs"),
+    ("env_wrapper", "make.wrappers"),
+    (
+        "n_frames frame_stack",
+        "Concatenate.num",
+        "with make.wrappers = [@Concatenate]; or choose a memory, such as rsac",
+    ),
+    ("callback", "build.callbacks"),
+    ("policy", "", "the algorithm's name says what its networks read: sac vectors, csac images, rsac a memory"),
+    (
+        "seed random_seed",
+        "",
+        "the run id is the seed: --run_id on the command line, seed=... in Python",
+        "in offpcc that is seed of offpcc.SAC",
+    ),
+)
+SYNONYMS = {
+    name: Synonym(tuple(bindings.split()), *notes) for names, bindings, *notes in _NAMES for name in names.split()
 }
 
-# Options of other command lines, and our options.
-OPTIONS: dict[str, str] = {
-    "environment": "--env",
-    "env_id": "--env",
-    "env_name": "--env",
-    "gym_id": "--env",
-    "task": "--env",
-    "algorithm": "--algo",
-    "alg": "--algo",
-    "agent": "--algo",
-    "model": "--algo",
-    "seed": "--run_id",
-    "seeds": "--run_id",
-    "random_seed": "--run_id",
-    "config_file": "--config",
-    "conf_file": "--config",
-    "gin_config": "--config",
-    "gin_file": "--config",
-    "gin_bindings": "--gin",
-    "gin_param": "--gin",
-    "hyperparams": "--gin",
-    "hyperparameters": "--gin",
-    "n_eval_episodes": "--episodes",
-    "eval_episodes": "--episodes",
-    "num_episodes": "--episodes",
-    "n_episodes": "--episodes",
-    "n_envs": "--num_envs",
-    "num_threads": "--threads",
-    "n_threads": "--threads",
-    "cuda": "--device",
-    "gpu": "--device",
-    "log_dir": "--results",
-    "logdir": "--results",
-    "log_folder": "--results",
-    "save_dir": "--results",
-    "output_dir": "--results",
-    "results_dir": "--results",
-    "checkpoint": "--resume",
-    "trained_agent": "--resume",
-    "continue": "--resume",
-    "wandb": "--track",
-    "use_wandb": "--track",
-    "save_video": "--record",
-    "capture_video": "--record",
-    "record_video": "--record",
+# Our options, and those of other command lines.
+_OPTIONS = {
+    "--env": "environment env_id env_name gym_id task",
+    "--algo": "algorithm alg agent",
+    "--run_id": "seed seeds random_seed",
+    "--config": "config_file conf_file gin_config gin_file",
+    "--gin": "gin_bindings gin_param hyperparams hyperparameters",
+    "--episodes": "n_eval_episodes eval_episodes num_episodes n_episodes",
+    "--num_envs": "n_envs",
+    "--threads": "num_threads n_threads",
+    "--device": "cuda gpu",
+    "--results": "log_dir logdir log_folder save_dir output_dir results_dir",
+    "--resume": "checkpoint trained_agent continue",
+    "--track": "wandb use_wandb",
+    "--record": "save_video capture_video record_video",
 }
+OPTIONS = {name: ours for ours, names in _OPTIONS.items() for name in names.split()}
 
 
 def binding_hint(name: str, families: Collection[str] = (), known: Collection[str] = ()) -> str:
-    """Return a hint for the name of a parameter in another library; "" if the name is unknown or is ours.
-
-    Args:
-        name: the unknown parameter, such as ``learning_rate``.
-        families: names of the class that was given with it, and of its base classes, the class first.
-        known: the parameters that this class has.
-    """
+    """Return a hint for the name of a parameter in another library; "" if the name is unknown or is ours."""
     found, owner = _find(name, families), next(iter(families), "")
     own = [binding for binding in found.bindings if owner and binding.rpartition(".")[2] in known]
     of_owner = [f"{owner}.{binding.rpartition('.')[2]}" for binding in own]
@@ -269,13 +193,7 @@ def _find(name: str, families: Collection[str]) -> Synonym:
 
 
 def argument_hint(name: str, families: Collection[str] = (), known: Collection[str] = ()) -> str:
-    """Return a hint for an argument of another library in Python, with Python's arguments; "" if there is none.
-
-    Args:
-        name: the unknown argument, such as ``learning_rate``.
-        families: see `binding_hint`; or the name of the function.
-        known: the arguments that the function has.
-    """
+    """Return a hint for an argument of another library in Python, with Python's arguments; "" if there is none."""
     if (ours := ARGUMENTS.get(name)) in known:
         return f"in offpcc that is {ours}"
     found = _find(name, families)
@@ -305,12 +223,7 @@ def _argument(binding: str, known: Collection[str]) -> str:
 
 
 def option_hint(option: str, known: Sequence[str]) -> str:
-    """Return a hint for an unknown option of a command; "" if there is none.
-
-    Args:
-        option: as given, such as ``--learning_rate``.
-        known: the options of the command.
-    """
+    """Return a hint for an unknown option of a command; "" if there is none."""
     name = option.lstrip("-").lower()
     if (ours := OPTIONS.get(name)) in known:
         return f"in offpcc that is {ours}"
@@ -380,5 +293,5 @@ OWN: dict[str, tuple[str, ...]] = {
         for synonym in reversed(SYNONYMS.values())
         for binding in synonym.bindings
     },
-    "capacity": _CAPACITY.bindings,
+    "capacity": SYNONYMS["buffer_size"].bindings,
 }

@@ -4,8 +4,6 @@
 for a value that is not a fraction, before it builds anything. ``Fraction | None`` also accepts None.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

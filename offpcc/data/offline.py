@@ -148,11 +148,7 @@ class OfflineDataset:
         return {name: getattr(self, name) for name in (*named, "fingerprint")}
 
     def lines(self, reads_rewards: bool = True) -> Iterator[str]:
-        """Yield lines of text about the data for the user.
-
-        Args:
-            reads_rewards: whether the algorithm uses rewards.
-        """
+        """Yield lines of text about the data for the user."""
         yield (
             f"learning from {self.name}: {self.num_transitions:,} transitions in {self.num_episodes:,} episodes, mean "
             f"return {self.mean_return:.1f}{format_score(self.name, self.mean_return)}; {self.num_bytes:,} bytes"

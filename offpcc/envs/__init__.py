@@ -7,8 +7,6 @@ D4RL also uses the names of its datasets as environment ids, and they are regist
 holds their table, and `offpcc.envs.d4rl` makes them.
 """
 
-from __future__ import annotations
-
 import gymnasium
 from gymnasium.envs.registration import WrapperSpec
 

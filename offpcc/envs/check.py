@@ -1,7 +1,5 @@
 """`offpcc check --env`: finds problems in an environment that would spoil learning, by random rollouts."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import importlib.metadata
@@ -455,13 +453,7 @@ def _check_entries(record: Rollout) -> Iterator[Finding]:
 
 
 def _check_wrapped(record: Rollout, bare: Rollout, env: Env) -> Iterator[Finding]:
-    """Yield a problem that the environment has as offpcc makes it, but not as Gymnasium makes it.
-
-    Args:
-        record: The rollout as offpcc makes it.
-        bare: The rollout as Gymnasium makes it.
-        env: The environment as offpcc makes it.
-    """
+    """Yield a problem that the environment has as offpcc makes it, but not as Gymnasium makes it."""
     known = {kind for kind, _ in bare.troubles}
     if record.is_broken and any(key and TROUBLES[kind][1] == FAULT for kind, key in bare.troubles):
         return  # such an entry cannot be packed

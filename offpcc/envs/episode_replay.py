@@ -1,7 +1,5 @@
 """Replays an unfinished episode from its seed and actions, because simulators cannot be saved."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -89,12 +89,7 @@ class EnvironmentFault(UserError):  # noqa: N818 (the error is in the environmen
 
 
 class UnfitError(ValueError):
-    """A returned value is unfit for learning.
-
-    Args:
-        what: description of the value, such as "returned nan at index 1 of its observation".
-        remedy: advice to the user.
-    """
+    """A returned value is unfit for learning."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(what)

@@ -1,7 +1,5 @@
 """Safe use of environments: `Guard` turns errors and wrong return values into one message, and `close` never raises."""
 
-from __future__ import annotations
-
 import math
 import numbers
 import sys
@@ -44,9 +42,6 @@ class Inspection:
     """Validates the observations, rewards and flags of one environment.
 
     Numbers of other types, lists of numbers and NumPy's booleans are common and harmless, so they are converted.
-
-    Args:
-        space: the observation space.
     """
 
     def __init__(self, space: spaces.Box) -> None:
@@ -57,11 +52,7 @@ class Inspection:
         self._weights = np.full(self.shape, 0.5 / self.shape[0], space.dtype) if is_vector else None
 
     def observation(self, returned: Any) -> Array:
-        """Return an observation in the shape and dtype of its space.
-
-        Raises:
-            UnfitError: it has another shape, is not numeric, holds NaN or infinity, or does not fit into the dtype.
-        """
+        """Return an observation in the shape and dtype of its space, or raise `UnfitError`."""
         is_expected = type(returned) is np.ndarray and returned.dtype is self.dtype and returned.shape == self.shape
         if is_expected and (self._weights is None or math.isfinite(returned.dot(self._weights))):
             return returned  # type: ignore[no-any-return]
@@ -87,11 +78,7 @@ class Inspection:
         return read
 
     def reward(self, returned: Any) -> float:
-        """Return a reward as a float.
-
-        Raises:
-            UnfitError: it is not a number, is NaN, or is too large for float32.
-        """
+        """Return a reward as a float, or raise `UnfitError`: it has to be a number that fits into float32."""
         try:
             if math.fabs(returned) <= LARGEST:
                 return float(returned)
@@ -101,11 +88,7 @@ class Inspection:
         raise UnfitError(f"returned the reward {number}", DIVERGES)
 
     def flag(self, name: str, returned: Any) -> bool:
-        """Return a flag as a bool; `name` is "terminated" or "truncated".
-
-        Raises:
-            UnfitError: it is neither a truth value nor 0 or 1.
-        """
+        """Return a flag as a bool, or raise `UnfitError`; `name` is "terminated" or "truncated"."""
         with suppress(Exception):  # the returned object may raise any exception
             if returned == 0 or returned == 1:
                 return bool(returned)
@@ -141,11 +124,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         self._is_rendering = False
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
-        """Start an episode.
-
-        Raises:
-            EnvironmentFault: the environment raised, took too long, or returned an unfit value.
-        """
+        """Start an episode; any misbehaviour of the environment becomes an `EnvironmentFault`."""
         self._length, self._seed, self._action = 0, seed, None
         try:
             with ForeignCall(), self._watchdog:
@@ -155,11 +134,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
             self._refuse(error)
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
-        """Take an environment step.
-
-        Raises:
-            EnvironmentFault: the environment raised, took too long, or returned an unfit value.
-        """
+        """Take an environment step; any misbehaviour of the environment becomes an `EnvironmentFault`."""
         self._length, self._action = self._length + 1, action
         inspection = self._inspection
         try:
@@ -176,11 +151,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
             self._refuse(error)
 
     def render(self) -> Any:
-        """Render the environment.
-
-        Raises:
-            EnvironmentFault: the environment raised, took too long, or returned no image in the mode "rgb_array".
-        """
+        """Render the environment; any misbehaviour of the environment becomes an `EnvironmentFault`."""
         self._is_rendering = True
         try:
             with ForeignCall(), self._watchdog:
@@ -243,10 +214,6 @@ def close(env: gym.Env[Any, Any], timeout: float | None = None) -> None:
     """Close an environment. Report an error instead of raising it, once per environment class and process.
 
     If a hanging `close` does not react to the watchdog's signal, the process ends with a message.
-
-    Args:
-        env: the environment.
-        timeout: maximum seconds; None for the `timeout` that `make` was called with.
     """
     seconds = timeout or timeout_of(env) or 0.0
 

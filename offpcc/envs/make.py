@@ -1,7 +1,5 @@
 """`make`: builds an environment by name, with wrappers."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import importlib.metadata
@@ -199,15 +197,7 @@ def make(
 
 
 def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Return the environment of an id.
-
-    Args:
-        name: See `make`.
-        given: Arguments of `gymnasium.make`.
-
-    Raises:
-        UnsuitableEnvironment: The id is unknown, or the environment cannot be made.
-    """
+    """Return the environment of an id."""
     if ":" in name:
         try:
             import_own(name.partition(":")[0], name)
@@ -230,11 +220,7 @@ _made: weakref.WeakValueDictionary[int, gymnasium.Env[Any, Any]] = weakref.WeakV
 
 
 def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Return the environment that a function makes.
-
-    Raises:
-        UnsuitableEnvironment: The function raises, or returns no new environment.
-    """
+    """Return the environment that a function makes."""
     label = _own_name(function) or "the function"
     mode = given.pop("render_mode", None)
     if mode is not None and _takes(function, "render_mode"):
@@ -284,15 +270,7 @@ def _own_name(function: EnvFunction) -> str | None:
 
 
 def env_label(function: EnvFunction, made: gymnasium.Env[Any, Any] | None = None) -> str:
-    """Return the label of an environment that a function makes: the function's name, else the id of what it makes.
-
-    Args:
-        function: The function.
-        made: What it made; None to make one here, if the label needs one, and to close it.
-
-    Raises:
-        UnsuitableEnvironment: The function makes no environment.
-    """
+    """Return the label of an environment that a function makes: the function's name, else the id of what it makes."""
     if name := _own_name(function):
         return name
     if made is not None:
@@ -305,11 +283,7 @@ def env_label(function: EnvFunction, made: gymnasium.Env[Any, Any] | None = None
 
 
 def check_env(env: Any) -> None:
-    """Raise if `env` is neither a name nor a function that makes an environment.
-
-    Raises:
-        UnsuitableEnvironment: It is something else, such as an environment that is made already.
-    """
+    """Raise if `env` is neither a name nor a function that makes an environment."""
     if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         several = isinstance(env, gymnasium.vector.VectorEnv)
         raise UnsuitableEnvironment(
@@ -339,11 +313,7 @@ def timeout_of(env: Any) -> float | None:
 
 
 def _refuse_flags(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Refuse True and False for arguments of `function` that take numbers, because 1 and 0 are rarely meant.
-
-    Raises:
-        UserError: An argument is such a flag; the message names it.
-    """
+    """Refuse True and False for arguments of `function` that take numbers, because 1 and 0 are rarely meant."""
     try:
         declared = inspect.signature(function).parameters
     except (TypeError, ValueError):  # some C functions have no signature

@@ -5,8 +5,6 @@ A recording holds the observations of one level of the environment's wrapper cha
 wrapper, including a user's own. Recordings have the precision of float32.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -42,9 +40,6 @@ class Playback(gym.Env[Array, Array]):
 
     The step to the last observation is truncated, because no data follows. No other step is truncated, and no step is
     terminated. `info` is empty, and there is nothing to render.
-
-    Args:
-        level: The environment that this one replaces; it has the same spaces and spec.
     """
 
     def __init__(self, level: Env) -> None:
@@ -123,10 +118,6 @@ def view(
 
     Returns:
         (R, *env.observation_space.shape), in its dtype.
-
-    Raises:
-        UserError: The recording fits no level of `env`, or its wrappers are different or may be different, or a wrapper
-            cannot replay it.
     """
     if len(env.observation_space.shape or ()) == 3 and observations.ndim != 4:
         raise UserError(

@@ -46,15 +46,7 @@ class Environment:
     def variant(
         self, suffix: str, hidden: str, shape: tuple[int, ...], *wrappers: WrapperSpec, **kwargs: Any
     ) -> Environment:
-        """Return a row for a variant of this environment, with more wrappers or other arguments.
-
-        Args:
-            suffix: Added to the name, before its version.
-            hidden: See `Environment`.
-            shape: Shape of an observation.
-            wrappers: Added to the wrappers of this row.
-            kwargs: Added to the arguments of this row.
-        """
+        """Return a row for a variant of this environment, with more wrappers or other arguments."""
         return replace(
             self,
             name=f"{self.name.removesuffix('-v0')}{suffix}-v0",
@@ -85,15 +77,7 @@ def is_installed(package: str) -> bool:
 
 
 def require(package: str, environment: str) -> None:
-    """Check that a simulator is installed, before an environment imports it.
-
-    Args:
-        package: The pip package; its module has the same name, with underscores.
-        environment: The environment that needs it, for the message.
-
-    Raises:
-        gymnasium.error.DependencyNotInstalled: It is not installed.
-    """
+    """Raise Gymnasium's `DependencyNotInstalled` if the pip package of a simulator is missing."""
     if not is_installed(package):
         raise gymnasium.error.DependencyNotInstalled(
             f"{environment} needs the package {package}, which is not installed; run `pip install {package}`"

@@ -1,7 +1,5 @@
 """Rendering: MuJoCo's OpenGL backend, a check for a screen, and a function that draws discs."""
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 import os
@@ -45,14 +43,7 @@ def backend() -> str:
 
 
 def require_opengl(environment: str) -> None:
-    """Check that MuJoCo can render, before an environment uses it.
-
-    Args:
-        environment: The environment that needs it, for the message.
-
-    Raises:
-        gymnasium.error.DependencyNotInstalled: There is neither EGL nor OSMesa nor a screen.
-    """
+    """Raise Gymnasium's `DependencyNotInstalled` if MuJoCo has neither EGL nor OSMesa nor a screen to render with."""
     if backend() == "none":
         raise gymnasium.error.DependencyNotInstalled(
             f"{environment} renders with OpenGL, but neither EGL nor OSMesa is available; "

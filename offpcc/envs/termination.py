@@ -1,7 +1,5 @@
 """The termination rules of known tasks, as functions of an observation."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, NamedTuple
 

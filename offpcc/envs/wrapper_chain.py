@@ -1,7 +1,5 @@
 """The chain of an environment's wrappers, and the level in it at which a recording was made."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -89,9 +87,6 @@ def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequen
         observations: (R, *obs). If `recorded_wrappers` is None, the level is the innermost one with this shape. In Ant,
             a level with 27 numbers also fits a recording of 111 numbers; its numbers are the first 27.
         recorded_wrappers: `observation_wrappers` of the environment in which they were recorded; None if unknown.
-
-    Raises:
-        UserError: The observations fit no level, or the wrappers of the recording are different or may be different.
     """
     chain, name, recorded = levels(env), name_of(env), observations.shape[1:]
     # New observations appear at these indices

@@ -1,7 +1,5 @@
 """Actor networks: they map a summary to an action in [-1, 1]."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

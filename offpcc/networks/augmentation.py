@@ -1,7 +1,5 @@
 """Image augmentation for updates."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """The convolutional encoder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -108,11 +106,7 @@ class Convolutional(Encoder):
 def _layers(
     shape: tuple[int, ...], sizes: Sequence[tuple[int, int, int]], feature_dim: int
 ) -> tuple[nn.Sequential, nn.Sequential]:
-    """Return the convolutions of images of this shape, and the layers after them.
-
-    Raises:
-        UserError: the images are too small.
-    """
+    """Return the convolutions of images of this shape, and the layers after them."""
     layers: list[nn.Module] = []
     num_in = shape[0]
     for num_out, kernel, stride in sizes:

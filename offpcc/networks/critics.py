@@ -1,7 +1,5 @@
 """Critic networks: an ensemble of Q functions over summaries."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

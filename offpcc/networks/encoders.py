@@ -135,9 +135,6 @@ def build_encoder(build: EncoderBuilder, shape: InputShape, name: str, may_have_
         shape: input shape.
         name: name of the parameter that holds `build`, such as ``SAC.encoder``, for error messages.
         may_have_memory: False if the caller has no place for the encoder's state.
-
-    Raises:
-        UserError: the result is no `Encoder`, or has a memory that it must not have.
     """
     encoder: Any = build(shape)
     if not isinstance(encoder, Encoder):
@@ -195,11 +192,7 @@ class Identity(Encoder):
 
 
 def vector_dim(shape: tuple[int, ...]) -> int:
-    """Return the number of features of an observation with this shape, flattened to a vector.
-
-    Raises:
-        UnsuitedEncoderError: the observation is an image.
-    """
+    """Return the number of features of an observation with this shape, flattened to a vector."""
     if has_images(shape):
         fault = f"of shape {shape} are images" if len(shape) == 3 else "have entries that are images"
         raise UnsuitedEncoderError(
@@ -219,9 +212,6 @@ def rebuilds(part: Encoder | Cell) -> dict[str, Any]:
     """Return a specification that rebuilds an encoder or a cell.
 
     It holds all arguments except the sizes, which the caller passes when it rebuilds.
-
-    Raises:
-        UserError: the encoder's shape argument is not named `shape`, or an argument cannot be written.
     """
     description = specification(part)
     for name, value in vars(part)["_arguments"].items():

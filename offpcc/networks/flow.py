@@ -1,7 +1,5 @@
 """The policy of FQL: a one-step policy, and a flow that imitates recorded actions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

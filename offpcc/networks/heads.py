@@ -1,7 +1,5 @@
 """Heads: what `ActorCritic.heads` gives actors and critics in place of MLPs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from offpcc.config.registry import configurable

@@ -6,8 +6,6 @@ stay in the CPU cache. On other devices, and for networks that are not plain (se
 compute the same. The tests compare the two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -74,11 +72,6 @@ class _Perceptrons(torch.autograd.Function):
 
 
 def perceptrons(x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    """Run N MLPs: (N, M, in) -> (N, M, out).
-
-    Args:
-        x: inputs (N, M, in).
-        parameters: alternating weights (N, in, out) and biases (N, 1, out), layer by layer.
-    """
+    """Run N MLPs on x (N, M, in) -> (N, M, out); weights (N, in, out) and biases (N, 1, out) alternate."""
     y: Tensor = _Perceptrons.apply(x, *parameters)  # type: ignore[no-untyped-call]
     return y

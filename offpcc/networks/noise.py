@@ -1,7 +1,5 @@
 """`Noise`: the random numbers of an algorithm."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ method `mirror`. An agent uses mirrors if all its acting parts have one. Otherwi
 example with a user's class that has no mirror.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The recurrent encoder."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from typing import Annotated, Any
@@ -99,11 +97,7 @@ class Recurrent(Encoder):
 
 
 def _build_cell(build: CellBuilder, **sizes: int) -> Cell:
-    """Build a cell of these sizes.
-
-    Raises:
-        UserError: the cell's class uses other argument names for the sizes. Loading an actor file needs these names.
-    """
+    """Build a cell of these sizes."""
     signature = inspect.signature(build)
     try:
         signature.bind_partial(**sizes)

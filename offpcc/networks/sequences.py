@@ -1,7 +1,5 @@
 """Encoding of batches of sequences, with burn-in."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

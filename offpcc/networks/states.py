@@ -1,7 +1,5 @@
 """Operations on encoder states of any structure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`check_encoder`: checks that your own encoder or cell follows the conventions of this library."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

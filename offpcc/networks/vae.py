@@ -1,7 +1,5 @@
 """The variational autoencoder of actions in BCQ."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -36,12 +34,7 @@ class VariationalAutoencoder(nn.Module):
         self.register_buffer("latents", self.clip(torch.randn(num_latents, self.latent_dim)))
 
     def encode(self, summary: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and log standard deviation of the latent vector, each (..., 2A).
-
-        Args:
-            summary: (..., H).
-            action: (..., A).
-        """
+        """Return mean and log standard deviation of the latent vector (..., 2A), from (..., H) and (..., A)."""
         mean, log_std = self.encoder(concat_inputs(summary, action)).chunk(2, -1)
         return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 

@@ -4,8 +4,6 @@ The settings of a run are the values in its config, by name, as `plain_values` r
 is imported.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import inspect
@@ -56,9 +54,6 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
 
     Returns:
         Messages about changes that may affect learning from now on.
-
-    Raises:
-        UserError: a value differs. The message names the first.
     """
     messages = []
     # Names in both configs come first. Another encoder has other parameters, but the message should name the choice.
@@ -107,11 +102,7 @@ def may_change(binding: str) -> str | None:
 
 
 def settings_of(run: Path) -> Settings | None:
-    """Return the settings of a run; None if its folder has no config.
-
-    Raises:
-        UserError: the config cannot be read.
-    """
+    """Return the settings of a run; None if its folder has no config."""
     config = run / "config.gin"
     return plain_values(text_of(config), config) if config.is_file() else None
 
@@ -125,11 +116,6 @@ def used_by(known: Settings, bound: Settings, algorithm: type) -> Settings:
     """Return the bindings of a command as a run with the settings `known` would use them.
 
     Of several classes of a family that take part, the binding of the most derived one counts, as when they are built.
-
-    Args:
-        known: the values that the run used.
-        bound: all bindings of the command.
-        algorithm: the class of the algorithm.
     """
     taking_part = {_short(name.rpartition(".")[0]) for name in known} | {cls.__name__ for cls in algorithm.__mro__}
     used = {}
@@ -179,15 +165,7 @@ def name_settings(given: Sequence[Settings]) -> list[str]:
 
 
 def group_runs(runs: Sequence[Path]) -> dict[str, list[Path]]:
-    """Group the runs of one algorithm's folder by equal settings.
-
-    Returns:
-        The groups by the names of their settings, in the order of their first runs in `runs`. The name is "" if there
-        is only one group, or if a group has no setting to name.
-
-    Raises:
-        UserError: a run's config cannot be read.
-    """
+    """Group the runs of one algorithm's folder by equal settings."""
     groups: list[tuple[Settings | None, list[Path]]] = []
     for run in runs:
         settings = settings_of(run)

@@ -1,7 +1,5 @@
 """`Imagination`: an agent plays in a learned model, and learns from what happens there."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
@@ -176,9 +174,6 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
 
     Returns:
         None for an algorithm without a model.
-
-    Raises:
-        UserError: a setting is invalid, or two exclude each other.
     """
     if algorithm.imagination is None:
         return None

@@ -1,7 +1,5 @@
 """The loop that steps an agent in its environments and stores the transitions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -76,12 +74,7 @@ class Interaction:
         self.num_dropped = 0  # episodes that were lost because their environment crashed
 
     def step(self, explore_at_random: bool) -> int:
-        """Act once in every environment, and return the number of environment steps taken.
-
-        Raises:
-            EnvironmentFault: an environment misbehaves.
-            UserError: an episode of an agent with memory does not end.
-        """
+        """Act once in every environment, and return the number of environment steps taken."""
         try:
             if self.over.any():
                 self._start()
@@ -220,11 +213,7 @@ class Interaction:
 
 
 def refuse_endless(name: Callable[[], str], length: int, longest: int) -> None:
-    """Raise if an episode has not ended after `longest` steps; `name` returns the environment's name.
-
-    Raises:
-        UserError: `length` is too large. The message names the environment and the wrapper that sets a time limit.
-    """
+    """Raise if an episode has not ended after `longest` steps; `name` returns the environment's name."""
     if length >= longest:
         raise UserError(
             f"an episode of {name()} has not ended after {length} steps; agents with memory learn from episodes, and "

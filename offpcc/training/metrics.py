@@ -1,7 +1,5 @@
 """The state of the training loop, statistics of updates, columns of the table, and the remaining time."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time
@@ -140,9 +138,6 @@ def report_skipped_updates(stats: AverageStats, epoch: int | None, algorithm: st
         stats: the statistics of the updates.
         epoch: the epoch of the updates; None for updates after the last epoch.
         algorithm: the name of the algorithm's class.
-
-    Raises:
-        UserError: all updates of an epoch were skipped.
     """
     skipped, number = stats.num_skipped()
     if not skipped:

@@ -90,11 +90,7 @@ class RunFolder:
             return {}
 
     def refuse_links(self) -> None:
-        """Raise if the folder contains links: a run could write or remove other files through them.
-
-        Raises:
-            UserError: there is a link; the message names the first.
-        """
+        """Raise if the folder contains links: a run could write or remove other files through them."""
         for path in sorted(self.path.glob("*")):
             refuse_link(path)
 
@@ -104,11 +100,7 @@ class RunFolder:
         return max(taken, default=0) + 1
 
     def actor(self) -> Path:
-        """Return the file of the best actor, else of the last, else an actor's file from the user.
-
-        Raises:
-            UserError: there is no actor.
-        """
+        """Return the file of the best actor, else of the last, else an actor's file from the user."""
         no_actors = (self.checkpoint, self.checkpoint_before, self.bad_batch)
         others = [file for file in sorted(self.path.glob("*.pt")) if file not in no_actors]
         for file in (self.actor_best, self.actor_last, *others):
@@ -119,11 +111,7 @@ class RunFolder:
         raise UserError(f"there is no saved actor in {self.path}; {remedy}")
 
     def env(self) -> str:
-        """Return the environment of the run, by its name.
-
-        Raises:
-            UserError: the run had no environment.
-        """
+        """Return the environment of the run, by its name."""
         # A folder must not choose what is imported, so drop the module of "module:id".
         known = self.details().get("env", self.siblings.parent.name)
         if not known:
@@ -154,11 +142,7 @@ class RunFolder:
         return free
 
     def create(self, config: str, facts: dict[str, Any]) -> None:
-        """Create the folder, and write config.gin and run.json.
-
-        Raises:
-            UserError: the folder cannot be created.
-        """
+        """Create the folder, and write config.gin and run.json."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -183,11 +167,7 @@ class RunFolder:
 
 
 def path_part(name: str) -> str:
-    """Return `name` as one part of a path, with unsafe characters replaced.
-
-    Raises:
-        UserError: the result is empty or too long.
-    """
+    """Return `name` as one part of a path, with unsafe characters replaced."""
     part = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")
     if not part or len(part) > LONGEST_NAME:
         raise UserError(
@@ -260,9 +240,6 @@ def check_origin(folder: RunFolder, origin: Origin) -> None:
     Args:
         folder: the run's folder; it is not created.
         origin: the origin of the run.
-
-    Raises:
-        UserError: the origins differ. The message names the other run and its origin.
     """
     found = folder.siblings.glob("*") if folder.is_in_results else ()
     numbers = sorted(int(path.name) for path in found if path.name.isdecimal())
@@ -280,9 +257,6 @@ def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
     """Raise if a run that is resumed was started with another environment, algorithm, seed or part of the data.
 
     A fact that is missing in `run.json`, or damaged, passes the check.
-
-    Raises:
-        UserError: the message names the first fact that differs.
     """
     details = folder.details()
     of_function = [("env_made", str)] if spec.env_function is not None else []

@@ -1,7 +1,5 @@
 """A callback that warns when the tanh of a policy or decoder is saturated."""
 
-from __future__ import annotations
-
 import sys
 
 from offpcc.algorithms import ActorCritic

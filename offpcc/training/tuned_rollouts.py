@@ -1,7 +1,5 @@
 """Lengths of rollouts, thresholds and coefficients that were tuned for the four modes and D4RL's data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -12,7 +12,10 @@ LONGEST_LINE = 500  # characters
 
 
 class UserError(Exception):
-    """An error in the user's input; the message names the fault, the value and the remedy."""
+    """An error in the user's input; the message names the fault, the value and the remedy.
+
+    Any function that reads a user's input may raise it. Docstrings of internal functions do not repeat that.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

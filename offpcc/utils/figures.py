@@ -86,9 +86,6 @@ def check_picture(path: Path, what: str, example: str) -> None:
         path: path of the picture.
         what: name of the option, for messages, such as ``--output``.
         example: example of a file name, for messages.
-
-    Raises:
-        UserError: the suffix is not supported, or the path cannot be written.
     """
     with explain_picture_errors(path, what, example):
         if path.suffix not in SUFFIXES:
@@ -99,11 +96,7 @@ def check_picture(path: Path, what: str, example: str) -> None:
 
 @contextmanager
 def explain_picture_errors(path: Path, what: str, example: str) -> Iterator[None]:
-    """Turn errors from writing a picture into one `UserError`; see `check_picture`.
-
-    Raises:
-        UserError: the picture cannot be written.
-    """
+    """Turn errors from writing a picture into one `UserError`; see `check_picture`."""
     try:
         yield
     except UserError:

@@ -1,7 +1,5 @@
 """Atomic writes, safe opening of files, and error messages for disk faults."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -5,8 +5,6 @@ that all code in the process shares. Inside ``with ForeignCall():``, `os._exit` 
 is restored, and `MisuseError` is raised. Python code cannot stop C code that ends the process.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

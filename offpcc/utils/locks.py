@@ -1,7 +1,5 @@
 """Lock on a run's folder: one process at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl
@@ -40,11 +38,7 @@ class FolderLock:
         self._opened: int | None = None
 
     def take_if_there(self) -> None:
-        """Take the lock if its file exists; write nothing.
-
-        Raises:
-            UserError: another process holds the lock, or the file cannot be locked.
-        """
+        """Take the lock if its file exists; write nothing."""
         if os.path.lexists(self.file):
             self._take(os.O_RDWR)
 

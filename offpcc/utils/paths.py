@@ -1,7 +1,5 @@
 """Checks of paths and imports of modules that the user names."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys
@@ -23,9 +21,6 @@ def as_path(given: str | Path, what: str = "", is_file: bool = False) -> Path:
         given: path from the user.
         what: name of the option, for messages, such as ``--out``.
         is_file: whether the path must be a file; then a slash at the end is refused, also if the folder exists.
-
-    Raises:
-        UserError: the name is not valid as a path.
     """
     if not isinstance(given, str | os.PathLike):
         raise UserError(f"{what or 'a path'} is {shown(repr(given))}; it has to be the name of a file or a folder")
@@ -72,11 +67,7 @@ def why_no_folder(folder: Path) -> str | None:
 
 
 def refuse_link(path: Path) -> None:
-    """Raise an error for a link: the folder may come from somebody else, and a write would go to another place.
-
-    Raises:
-        UserError: the path is a link.
-    """
+    """Raise an error for a link: the folder may come from somebody else, and a write would go to another place."""
     if path.is_symlink():
         raise UserError(
             f"{path} is a link to {shown(path.readlink())}, but a run writes only into its own folder; replace the "
@@ -85,11 +76,7 @@ def refuse_link(path: Path) -> None:
 
 
 def check_folder(path: Path, what: str) -> None:
-    """Raise an error if a path is not a writable folder and cannot become one.
-
-    Raises:
-        UserError: the folder cannot be used; the message starts with `what`.
-    """
+    """Raise an error if a path is not a writable folder and cannot become one."""
     if fault := why_no_folder(path):
         raise UserError(f"{what} {shown(path)} cannot hold files: {fault}; name another folder")
 
@@ -107,9 +94,6 @@ def import_own(module: str, where: str, folders: Iterable[Path] = ()) -> None:
         module: name of the module.
         where: where the user named it, for messages.
         folders: other folders to search.
-
-    Raises:
-        UserError: the module does not exist, or its import fails.
     """
     for folder in (Path.cwd().resolve(), *folders):
         if folder != PACKAGE and str(folder) not in sys.path:

@@ -1,7 +1,5 @@
 """Random generators with a state that can be saved."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -8,8 +8,6 @@ Code outside offpcc may also raise errors that are no `Exception`, such as `Syst
 faults, use ``except signals.ANYTHING as error: signals.pass_on(error)`` and then report the error.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

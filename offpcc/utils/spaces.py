@@ -285,11 +285,7 @@ def _is_image_space(space: spaces.Space[Any]) -> bool:
 
 
 def _vector_size(key: str, space: spaces.Space[Any]) -> int:
-    """Return how many numbers an entry has as a vector.
-
-    Raises:
-        UserError: it is of a kind that cannot be a vector.
-    """
+    """Return how many numbers an entry has as a vector."""
     if isinstance(space, spaces.Box) and len(space.shape) > 3:
         raise UserError(
             f"the entry {key!r} of a Dict observation has the shape {space.shape}; put stacked images into the "

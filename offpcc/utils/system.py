@@ -1,7 +1,5 @@
 """Free memory, including the limits of containers, and settings of the memory allocator."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

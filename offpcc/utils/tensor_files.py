@@ -4,8 +4,6 @@ The files are torch archives, which `torch.load` also reads. The seal is the com
 BLAKE2b digest of all bytes before it. torch does not check the archive's own checksums.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import io

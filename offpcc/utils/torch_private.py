@@ -3,8 +3,6 @@
 They are faster than anything public. PyTorch `LAST_SEEN` still has them.
 """
 
-from __future__ import annotations
-
 import functools
 
 import torch

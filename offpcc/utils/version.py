@@ -1,7 +1,5 @@
 """Versions of offpcc and of the packages that affect a run's numbers."""
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import platform

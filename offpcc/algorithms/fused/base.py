@@ -61,9 +61,6 @@ class FusedUpdate:
     Args:
         agent: the agent.
         is_wanted: True to raise an error if the agent cannot have a fused update, False to use its plain update then.
-
-    Raises:
-        UserError: `is_wanted` is True, but the agent cannot have a fused update.
     """
 
     actor_class: ClassVar[type[nn.Module]]
@@ -92,11 +89,7 @@ class FusedUpdate:
         return {"is_wanted": self.is_wanted}
 
     def fits(self, agent: Any) -> bool:
-        """Check whether this can update `agent` in its current state.
-
-        Raises:
-            UserError: it cannot, but `is_wanted` is True.
-        """
+        """Check whether this can update `agent` in its current state."""
         current = None if self._fingerprint is None else self._fingerprint()
         if current != self._checked:
             self._fits = is_fusable(agent, self.is_wanted)

@@ -1,7 +1,5 @@
 """Fused updates of BC, DDPG, TD3 and TD3+BC."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import torch

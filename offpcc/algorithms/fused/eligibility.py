@@ -55,11 +55,7 @@ def fingerprint_of(agent: Any) -> Callable[[], tuple[object, ...]]:
 
 
 def is_fusable(agent: ActorCritic, is_wanted: bool) -> bool:
-    """Check whether an agent can have a fused update.
-
-    Raises:
-        UserError: it cannot, but `is_wanted` is True; the message has the reason.
-    """
+    """Check whether an agent can have a fused update."""
     reason = why_not_fusable(agent)
     if reason and is_wanted:
         raise UserError(f"{type(agent).__name__}.fused is True, but {reason}; remove this setting")

@@ -1,7 +1,5 @@
 """The fused update of IQL."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`MLPKernel`: forward and backward pass of MLPs; results are written to preallocated memory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -89,12 +87,7 @@ class _Network:
                 x.relu_()
 
     def backward(self, down: Tensor, x: Tensor | None = None) -> Tensor:
-        """Return the gradient of the first layer's output.
-
-        Args:
-            down: gradient of the last layer's output.
-            x: the rows that the first layer has read. If given, also write the gradients of weights and biases.
-        """
+        """Return the gradient of the first layer's output."""
         if not self.read or len(self.read[0][0]) != len(down):
             hidden = [values[: len(down)] for values in self.values[:-1]]
             self.read = [(values, values.t(), torch.empty_like(values)) for values in hidden]

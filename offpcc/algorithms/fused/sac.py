@@ -1,7 +1,5 @@
 """The fused update of SAC."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """`offpcc check --dataset`: finds problems in recorded data that would harm training."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections import defaultdict
@@ -232,15 +230,7 @@ def _observed(
     spreads: Mapping[str, Sequence[Spread]],
     noticed: Sequence[Finding],
 ) -> list[Finding]:
-    """Check for what never changes, for dark images and for columns of very different scales.
-
-    Args:
-        recorded: The data.
-        data: The same, with the vectors of Dict observations as one array.
-        entries: The entries of Dict observations by key, or all observations under the key "".
-        spreads: The statistics of their columns.
-        noticed: Findings to include in the result.
-    """
+    """Check for what never changes, for dark images and for columns of very different scales."""
     found, shape = [*noticed], data.observations.shape[1:]
     space = recorded.observation_space
     for key, entry in entries.items():

@@ -1,7 +1,5 @@
 """Checks whether recorded data fits an environment."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -43,17 +41,7 @@ def reward_notices(env: gymnasium.Env[Any, Any]) -> list[Notice]:
 
 
 def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape: tuple[int, ...], name: str) -> None:
-    """Check that Dict observations have the entries that the environment has.
-
-    Args:
-        env: an environment that packs its observations.
-        space: the space of the data, if its observations are Dicts.
-        shape: the shape of a recorded observation.
-        name: the name of the data.
-
-    Raises:
-        UserError: the data and the environment have other entries.
-    """
+    """Check that Dict observations have the entries that the environment has."""
     seen = env.observation_space
     if not isinstance(seen, PackedDict):
         if space is None:

@@ -1,7 +1,5 @@
 """Checks the episodes of recorded data: ends, time limits, resets, outliers, copies."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

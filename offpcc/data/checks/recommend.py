@@ -1,7 +1,5 @@
 """Recommends an algorithm for recorded data from measured properties; the last findings of `offpcc check --dataset`."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -128,10 +126,7 @@ def _errors(inputs: Array, targets: Array) -> Array:
 
 
 def _behaviour(seen: Array, actions: Array, episodes: Array) -> tuple[float, float]:
-    """Return `coverage` and `modes` of `Properties`, from each action and those at the nearest observations.
-
-    In many dimensions, the nearest ones are far. So coverage is at most the error of a linear prediction of actions.
-    """
+    """Return `coverage` and `modes` of `Properties`, from each action and those at the nearest observations."""
     squares, near = (seen**2).sum(1), []
     for row, here in enumerate(seen):
         distance = squares - 2.0 * seen @ here

@@ -1,7 +1,5 @@
 """Compares recorded terminals with the termination rule of a known task."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

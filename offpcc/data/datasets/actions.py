@@ -1,7 +1,5 @@
 """Bounds of recorded actions, and scaling of actions to [-1, 1]."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -22,11 +20,7 @@ ALIKE = 3.0  # ratio of the widest to the narrowest range, up to which one range
 
 
 def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Array, Array]:
-    """Return lowest and highest action, (A,) each, of a pair of bounds with one number or A = `num_actions` numbers.
-
-    Raises:
-        UserError: the range is not a pair of finite bounds of suitable size, the lower first.
-    """
+    """Return lowest and highest action, (A,) each, of a pair of bounds with one number or A = `num_actions` numbers."""
     try:
         low, high = (np.asarray(bound, np.float32) for bound in action_range)
     except (TypeError, ValueError):

@@ -1,7 +1,5 @@
 """Episode boundaries of datasets, and the last transitions of episodes."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator
@@ -60,9 +58,6 @@ def last_steps(
     """Return the last steps of all episodes. Sets `truncations` in place where `next_observations` jump.
 
     `is_sure` says that the recorder is known to read next observations before each reset.
-
-    Raises:
-        UserError: a next observation is NaN or infinite, or nearly all of them equal the observations of their steps.
     """
     ends = terminations | truncations
     ends[-1] = True

@@ -1,7 +1,5 @@
 """Reading and checking of dataset columns, in blocks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
@@ -51,11 +49,7 @@ class Column(Protocol):
 
 
 def as_column(value: Any, what: str) -> Array:
-    """Convert a user's value for a column to an array.
-
-    Raises:
-        UserError: the value cannot be converted, or a part of it is masked.
-    """
+    """Convert a user's value for a column to an array."""
     try:
         array = np.asarray(value)
     except Exception as error:  # lists of different lengths, or a tensor that its library does not convert
@@ -68,11 +62,7 @@ def as_column(value: Any, what: str) -> Array:
 
 
 def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str] = ()) -> dict[str, Column]:
-    """Return the known columns, with D4RL's names replaced by ours; a message also lists the names `found`.
-
-    Raises:
-        UserError: a column is missing, or is given under both names.
-    """
+    """Return the known columns, with D4RL's names replaced by ours; a message also lists the names `found`."""
     named = dict(columns)
     for ours, theirs in OTHER_NAMES.items():
         if ours in named and theirs in named:
@@ -171,11 +161,7 @@ def dtype_in_memory(column: Column, is_observed: bool = False) -> np.dtype[Any]:
 
 
 def read_numbers(column: Column, what: str, is_observed: bool = False) -> Array:
-    """Read all rows, with the dtype of `dtype_in_memory`.
-
-    Raises:
-        SpoiledData: a number is NaN or infinite.
-    """
+    """Read all rows, with the dtype of `dtype_in_memory`; NaN or infinity raises `SpoiledData`."""
     dtype = dtype_in_memory(column, is_observed)
     if isinstance(column, np.ndarray) and column.dtype == dtype:
         for rows in blocks(column):
@@ -206,11 +192,7 @@ def check_finite(numbers: Array, what: str, first: int) -> None:
 
 
 def read_flags(column: Column, what: str) -> Array:
-    """Read all rows into a new array of bool.
-
-    Raises:
-        SpoiledData: a value is neither 0 nor 1.
-    """
+    """Read all rows into a new array of bool; a value other than 0 and 1 raises `SpoiledData`."""
     flags = np.empty(column.shape[0], np.bool_)
     for rows in blocks(column):
         values = np.asarray(column[rows]).reshape(-1)

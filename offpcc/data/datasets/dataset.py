@@ -657,11 +657,7 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
 
 
 def joined(one: Dataset, other: Dataset) -> Dataset:
-    """Return a dataset of the episodes of both; see `Dataset.__add__`.
-
-    Raises:
-        UserError: observations or actions are unlike.
-    """
+    """Return a dataset of the episodes of both; see `Dataset.__add__`."""
     origins = [_known(recorded_in, each) for each in (one, other)]
     first, second = (
         each.name if origin in (None, each.name) else f"{each.name}, recorded in {origin},"

@@ -1,7 +1,5 @@
 """Recorded Dict observations, packed as buffers store them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -63,13 +61,7 @@ class DictColumn:
 
 
 class PackedRows:
-    """Rows that are packed already, as a column.
-
-    Args:
-        rows: (S, D) of uint8.
-        space: their space.
-        integers: see `DictColumn`.
-    """
+    """Rows that are packed already, as a column."""
 
     def __init__(self, rows: Array, space: PackedDict, integers: list[str]) -> None:
         self.rows, self.space, self.shape, self.dtype = rows, space, rows.shape, rows.dtype
@@ -80,11 +72,7 @@ class PackedRows:
 
 
 def derived_space(columns: Mapping[str, Column], what: str = "observations") -> PackedDict:
-    """Return the space of recorded entries (S, *shape): images of uint8, and vectors of numbers.
-
-    Raises:
-        SpoiledData: an entry may be an image, but does not have the format of one.
-    """
+    """Return the space of recorded entries (S, *shape): images of uint8, and vectors of numbers."""
     derived: dict[str, spaces.Space[Any]] = {}
     for key, column in columns.items():
         shape = column.shape[1:]
@@ -106,13 +94,7 @@ def derived_space(columns: Mapping[str, Column], what: str = "observations") -> 
 
 
 def choice_notices(space: PackedDict, integers: list[str], observations: Array) -> list[Notice]:
-    """Return a notice if vectors of a derived space may be choices.
-
-    Args:
-        space: the derived space.
-        integers: see `DictColumn`.
-        observations: (S, D), packed.
-    """
+    """Return a notice if vectors of a derived space may be choices."""
     lowest: dict[str, Array] = {}
     highest: dict[str, Array] = {}
     for rows in blocks(observations) if integers else ():

@@ -3,8 +3,6 @@
 D4RL's names are in `offpcc.envs.d4rl.catalog`. Sizes and hashes of its files come from TensorFlow Datasets.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import hashlib
@@ -49,13 +47,6 @@ def obtain(name: str, progress: Progress | None = None) -> Path:
     """Return the file for a name. Download a missing D4RL file into the first writable folder.
 
     The file comes from D4RL's URL, or from a mirror whose URL is in ``$OFFPCC_D4RL_URL``.
-
-    Args:
-        name: the name of the dataset.
-        progress: see `download`.
-
-    Raises:
-        UserError: there is no such dataset, or it could not be downloaded.
     """
     if found := find(name):
         return found

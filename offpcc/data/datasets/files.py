@@ -66,9 +66,6 @@ def read_file(
         max_episode_steps: see `Dataset.from_arrays`.
         action_range: see `Dataset.from_arrays`.
         observation_space: see `Dataset.from_arrays`.
-
-    Raises:
-        UserError: the file cannot be read, or its data is incomplete or too large.
     """
     try:
         with open_regular(path) as opened:
@@ -105,9 +102,6 @@ def read_value(path: Path, group: str, name: str, most_bytes: int | None = None)
     """Open a file, and read a value of a group, such as ``infos``, of at most `most_bytes` bytes; texts as str.
 
     In HDF5, a value of ``metadata`` may also be an attribute of the file.
-
-    Raises:
-        UserError: the value cannot be read, is stored elsewhere, has an unsupported type, or is too large.
     """
     with open_arrays(path) as file:
         return file.value(f"{group}/{name}", most_bytes)
@@ -123,11 +117,7 @@ def read_everything(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays]:
-    """Open a file for reading, and turn exceptions into one `UserError`.
-
-    Raises:
-        UserError: the file cannot be read, is damaged, or needs too much memory.
-    """
+    """Open a file for reading, and turn exceptions into one `UserError`."""
     try:
         check_regular(path)
         if h5py.is_hdf5(path):
@@ -224,11 +214,7 @@ class HDF5Arrays:
         return {name: declared_bytes(own_item(self.file, name, self.path)) for name in names}
 
     def column(self, key: str) -> Column:
-        """Return a dataset as a column.
-
-        Raises:
-            UserError: there is no array under this key, or it is damaged.
-        """
+        """Return a dataset as a column."""
         item = own_item(self.file, key, self.path)
         if not isinstance(item, h5py.Dataset) or not item.shape:
             kind = "a single value" if isinstance(item, h5py.Dataset) else "a group of several"
@@ -245,11 +231,7 @@ class HDF5Arrays:
         return column
 
     def value(self, key: str, most_bytes: int | None = None) -> Any:
-        """Read a whole array, a single value or an attribute; texts as str.
-
-        Raises:
-            UserError: the value is stored elsewhere, has an unsupported type, or is too large.
-        """
+        """Read a whole array, a single value or an attribute; texts as str."""
         name = key.removeprefix("metadata/")
         is_attribute = name != key and name in self.file.attrs
         what = f"the attribute {name}" if is_attribute else key
@@ -269,11 +251,7 @@ class HDF5Arrays:
 
 
 def names_in(group: Any, path: Path, most: int | None = MOST_NAMES) -> Iterator[str]:
-    """Yield the names of all arrays below an HDF5 group, and of soft and external links, which `own_item` rejects.
-
-    Raises:
-        UserError: there are too many names, or a name together with its groups is too long.
-    """
+    """Yield the names of all arrays below an HDF5 group, and of soft and external links, which `own_item` rejects."""
     seen, left, num_found = {_address(group)}, [""], 0  # `seen`, because a group may contain itself
     while left:
         inside = left.pop()
@@ -313,9 +291,6 @@ def own_item(file: Any, key: str, path: Path) -> Any:
 
     Links, virtual datasets and external storage may lead to other files or to nothing. They are not followed, so only
     the file that the user gave is read.
-
-    Raises:
-        UserError: the object is missing or stored in another file.
     """
     item = file
     for part in key.split("/"):
@@ -451,19 +426,11 @@ class NPZArrays:
         return {name: item.file_size for name, item in self.items.items()}
 
     def column(self, key: str) -> Column:
-        """Return an array as a column.
-
-        Raises:
-            UserError: the entry is not an array, or does not have its declared size.
-        """
+        """Return an array as a column."""
         return NPZColumn(self.archive, self.items[key], f"{self.path}: {key}", self.path)
 
     def value(self, key: str, most_bytes: int | None = None) -> Array:
-        """Read a whole array.
-
-        Raises:
-            UserError: the array is too large, or holds objects, which could execute code when they are read.
-        """
+        """Read a whole array."""
         column = NPZColumn(self.archive, self.items[key], f"{self.path}: {key}", self.path)
         if column.dtype.hasobject:
             raise UserError(f"{self.path}: {key} holds objects, which are not read; write it as numbers")
@@ -475,9 +442,6 @@ class NPZColumn:
     """An array in an NPZ file. Rows must be read once and in order, so the whole array is never in memory.
 
     An array in Fortran order is read as a whole when its first rows are accessed.
-
-    Raises:
-        UserError: the entry is not an array, or does not have its declared size.
     """
 
     def __init__(self, archive: zipfile.ZipFile, item: zipfile.ZipInfo, what: str, path: Path) -> None:

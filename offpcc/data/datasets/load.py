@@ -1,7 +1,5 @@
 """`load`: reads a dataset by file, D4RL name or Minari id."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from dataclasses import replace
@@ -118,11 +116,7 @@ def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Any]:
 
 
 def raw_arrays(path: Path) -> dict[str, Array]:
-    """Read all arrays of a file as they are. Arrays in HDF5 groups have names such as "infos/qpos".
-
-    Raises:
-        UserError: the file cannot be read, or lacks observations, actions, rewards or terminals of equal length.
-    """
+    """Read all arrays of a file as they are. Arrays in HDF5 groups have names such as "infos/qpos"."""
     arrays = read_everything(path)
     columns = {key: np.asarray(arrays[key]) for key in D4RL_KEYS if key in arrays}
     num_steps = check_shapes(with_our_names(columns, str(path), printable(arrays)), str(path))

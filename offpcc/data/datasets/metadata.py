@@ -21,13 +21,7 @@ SHOWN = 80  # the most characters of a wrong value in a message
 
 
 class LazyMetadata(Mapping[str, Any]):
-    """Named entries of a file, each read on access.
-
-    Args:
-        names: the names of the entries.
-        read: a function that reads an entry, or raises if it is larger than a number of bytes; None for any size.
-        source: the place of the entries, for messages.
-    """
+    """Named entries of a file, each read on access by `read`, which limits its bytes; `source` is for messages."""
 
     def __init__(self, names: Iterable[str], read: Callable[[str, int | None], Any], source: str) -> None:
         self.names, self._read, self.source = dict.fromkeys(names), read, source
@@ -148,11 +142,7 @@ def _numbers(metadata: Mapping[str, Any], key: str, name: str) -> Array | None:
 
 
 def small_value(metadata: Mapping[str, Any], key: str, most_bytes: int = MOST_BYTES) -> Any:
-    """Return a value of the metadata; None if it is missing.
-
-    Raises:
-        UserError: it is larger than `most_bytes`.
-    """
+    """Return a value of the metadata; None if it is missing."""
     if key not in metadata:
         return None
     return metadata.read(key, most_bytes) if isinstance(metadata, LazyMetadata) else metadata[key]
@@ -183,12 +173,7 @@ OF_WHOLE = " (counted in the whole data set, of which this is a part)"
 
 
 class Notice(NamedTuple):
-    """One remarkable property of a dataset.
-
-    Attributes:
-        kind: the category, a key of `offpcc.data.checks.check.NOTICES`.
-        text: a sentence for users.
-    """
+    """One remarkable property of a dataset."""
 
     kind: str
     text: str

@@ -1,7 +1,5 @@
 """Reading of Minari datasets."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections.abc import Iterable, Iterator
@@ -28,12 +26,7 @@ MOST_LETTERS = 200  # of an id; file systems allow 255 in a folder's name
 
 
 def check_id(name: str, option: str) -> None:
-    """Check that a name is a valid Minari id. A valid id never leads out of Minari's folder.
-
-    Args:
-        name: the name.
-        option: what the user wrote before the name, for messages.
-    """
+    """Check that a name is a valid Minari id. A valid id never leads out of Minari's folder."""
     try:
         import minari.dataset.minari_dataset
 
@@ -70,12 +63,6 @@ def read_minari(name: str) -> Dataset:
     Dict observations of vectors alone, as in the maze tasks, are concatenated in the order of the space, like in
     ``gymnasium.wrappers.FlattenObservation``. Those with images or choices are packed, see `PackedDict`. The action
     range is that of the action space, if it is bounded.
-
-    Args:
-        name: the id, such as ``D4RL/door/human-v2``.
-
-    Raises:
-        UserError: Minari or the dataset is missing, or the dataset is unsuitable.
     """
     check_id(name, "minari:")
     import minari

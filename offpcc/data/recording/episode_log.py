@@ -7,8 +7,6 @@ resume that changes them, such as by another version of the simulator, appends a
 The log is not HDF5, because an HDF5 file that is open when its process dies may be lost.
 """
 
-from __future__ import annotations
-
 import enum
 import fcntl
 import json
@@ -242,11 +240,7 @@ class EpisodeLog:
         self._is_settled = True
 
     def append(self, episode: Episode) -> None:
-        """Append an episode. After that, only a failure of the machine can lose it; see `sync`.
-
-        Raises:
-            OSError: The episode cannot be written. Its partial record is removed.
-        """
+        """Append an episode, which then only a failure of the machine can lose; OSError removes its partial record."""
         self._settle()
         self.places.append(Place(*self._write(self.layout.pack(episode)), len(episode.rewards), episode.ending))
 
@@ -261,11 +255,7 @@ class EpisodeLog:
         self._is_settled = False
 
     def __iter__(self) -> Iterator[Episode]:
-        """Yield all episodes, one at a time.
-
-        Raises:
-            UserError: The file was changed by something else.
-        """
+        """Yield all episodes, one at a time."""
         with open_regular(self.path) as file:
             for place in self.places:
                 file.seek(place.start)

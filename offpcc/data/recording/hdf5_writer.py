@@ -3,8 +3,6 @@
 The bytes of the file depend only on the episodes and the metadata.
 """
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -179,11 +177,7 @@ def _observed(item: Any, file: Path) -> Column:
 
 
 def read_finished(file: Path) -> tuple[dict[str, Any], int]:
-    """Return the settings and the number of steps of a finished recording.
-
-    Raises:
-        UserError: The file cannot be read, or is not a recording by offpcc.
-    """
+    """Return the settings and the number of steps of a finished recording."""
     try:
         check_regular(file)
         with h5py.File(file, "r") as recorded:

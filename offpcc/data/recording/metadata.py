@@ -1,7 +1,5 @@
 """Settings of a recording, and the check that a resume does not change them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Writes a recording as a Minari dataset."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil
@@ -42,9 +40,6 @@ def write_minari(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed
 
     `env` is an environment made like the recorded one. Minari stores the seed of each episode's reset, which
     `reset_seed` returns for the episode's number; None if it is not known.
-
-    Raises:
-        UserError: The dataset cannot be written.
     """
     from minari.dataset.minari_dataset import parse_dataset_id
     from minari.namespace import create_namespace, list_local_namespaces

@@ -1,7 +1,5 @@
 """`Recorder`: writes each finished episode to disk at once, and merges all episodes into one file."""
 
-from __future__ import annotations
-
 import glob
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

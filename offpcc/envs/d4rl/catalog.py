@@ -3,8 +3,6 @@
 Fu et al. 2020 (arXiv:2004.07219). Names, files, time limits and reference returns come from D4RL's own tables.
 """
 
-from __future__ import annotations
-
 import re
 
 ADDRESS = "http://rail.eecs.berkeley.edu/datasets/offline_rl"

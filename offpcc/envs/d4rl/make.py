@@ -1,7 +1,5 @@
 """Makes the environments of D4RL's dataset names, and corrects the differences to their data."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io
@@ -29,16 +27,7 @@ MAZES: Mapping[str, type[Maze2D | AntMaze]] = {"maze2d": Maze2D, "antmaze": AntM
 
 
 def simulator(name: str, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
-    """Make the simulator of a D4RL name's task, unchanged except for the walls of mazes.
-
-    Args:
-        name: name of a dataset that has a task.
-        render_mode: None, "rgb_array" or "human".
-        kwargs: arguments of the simulator's class.
-
-    Raises:
-        gymnasium.error.DependencyNotInstalled: its package is not installed, or there is nothing to render with.
-    """
+    """Make the simulator of a D4RL name's task, unchanged except for the walls of mazes."""
     require(catalog.package(name) or "mujoco", name)
     family, body = name.split("-")[:2]
     if family == "bullet":
@@ -67,10 +56,6 @@ class NoContactForces(gym.ObservationWrapper[Array, Any, Array], RecordConstruct
 
     So the reward has no cost of contacts, in the data and in Gymnasium's Ant-v4. The observation of Ant-v4 has no
     forces. (With ``use_contact_forces``, it would have forces that D4RL's data does not have.)
-
-    Args:
-        env: Gymnasium's Ant-v4.
-        name: D4RL's name of the dataset.
     """
 
     NUM_FORCES = 84  # 6 for each of 14 bodies
@@ -91,10 +76,6 @@ class AdroitHand(gym.Wrapper[Array, Array, Array, Array], RecordConstructorArgs)
 
     In gymnasium-robotics, an episode continues after the pen was dropped. Since its version 1.2.1, the rewards of the
     other three hands increase with the distance of the palm from the object, while D4RL's decrease.
-
-    Args:
-        env: The environment of gymnasium-robotics.
-        name: D4RL's name of the dataset; its first word is the task.
     """
 
     DROPPED = 0.075  # height of the pen (m)

@@ -1,7 +1,5 @@
 """D4RL's Maze2D and AntMaze: their mazes, starts, goals and rewards."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium as gym
@@ -109,10 +107,6 @@ class Maze2D(_Maze):
 
     x counts the rows of the maze, y its columns. D4RL's ball is 0.2 away from the middle of a cell when these numbers
     are whole. Episodes start in any free cell, and the goal is always the same.
-
-    Args:
-        env: PointMaze of gymnasium-robotics, with the walls of this class.
-        name: D4RL's name of the dataset.
     """
 
     @staticmethod
@@ -141,10 +135,6 @@ class AntMaze(_Maze):
     Each episode draws its goal near the middle of the goal's cell, as in D4RL's -v2; -v0 and -v1 drew it only once. The
     ant's motors have a fifth of the strength of Gymnasium's, its time step is twice as long, and its contacts are
     softer.
-
-    Args:
-        env: AntMaze of gymnasium-robotics, with the walls of this class.
-        name: D4RL's name of the dataset.
     """
 
     CELL = 4.0  # side of a cell (m)

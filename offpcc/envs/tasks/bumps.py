@@ -4,8 +4,6 @@ This is the task "push-r-bump" of Yang & Nguyen 2021 (arXiv:2110.12628). Differs
 the robot arm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -150,14 +148,7 @@ class Scene:
         self._bullet = BulletWorld()
 
     def build(self, finger: float, bumps: Sequence[float]) -> None:
-        """Build the scene, at rest, in place of the previous one.
-
-        All objects are created again. Otherwise, Bullet's stored contacts would let one episode change the next.
-
-        Args:
-            finger: The finger's y.
-            bumps: The y of each bump's centre.
-        """
+        """Build the scene anew, at rest: Bullet's stored contacts would let one episode change the next."""
         bullet = self._bullet
         bullet.resetSimulation()
         bullet.setGravity(0, 0, -9.81)

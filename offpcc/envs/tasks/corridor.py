@@ -5,8 +5,6 @@ memory"), in the passive form of Ni et al. 2023 (arXiv:2307.03864). That form se
 long-term credit assignment. Differs from it: actions are continuous.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

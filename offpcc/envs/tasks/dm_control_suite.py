@@ -1,7 +1,5 @@
 """Tasks of the DM Control suite (Tassa et al. 2018, arXiv:1801.00690) as Gymnasium environments."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

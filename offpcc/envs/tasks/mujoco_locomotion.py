@@ -4,8 +4,6 @@ The tasks are Gymnasium's, version 5 (Todorov et al. 2012; https://gymnasium.far
 documentation describes the rewards and what counts as a fall. Ant has no contact forces in its observation.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym
@@ -16,19 +14,7 @@ from offpcc.envs.rendering import choose_opengl, require_opengl
 
 
 def simulator(entry_point: str, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
-    """Make one of Gymnasium's MuJoCo environments, able to render without a screen.
-
-    Args:
-        entry_point: "module:class", below `gymnasium.envs.mujoco`.
-        render_mode: None, "rgb_array", "human" or another one of Gymnasium.
-        kwargs: Arguments of the class.
-
-    Returns:
-        The environment; its observations are float64.
-
-    Raises:
-        gymnasium.error.DependencyNotInstalled: MuJoCo is not installed, or there is nothing to render with.
-    """
+    """Make one of Gymnasium's MuJoCo environments, able to render without a screen."""
     name = entry_point.split(":")[1]
     require("mujoco", name)
     choose_opengl()

@@ -3,8 +3,6 @@
 The image version shows one grey image, which contains the angle but not the velocity.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
@@ -95,11 +93,7 @@ def draw(cosine: float, sine: float) -> NDArray[np.uint8]:
 
 
 class PendulumImage(gym.ObservationWrapper[NDArray[Any], Any, NDArray[Any]], RecordConstructorArgs):
-    """Shows only a pendulum's angle, as an image, uint8 (1, 40, 40).
-
-    Args:
-        env: An environment whose observation starts with cos θ and sin θ.
-    """
+    """Shows only a pendulum's angle, as an image, uint8 (1, 40, 40)."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)

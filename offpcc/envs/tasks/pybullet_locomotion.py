@@ -11,8 +11,6 @@ pip package pybullet_envs_gymnasium. For a body with J joints and F feet, its ob
 `BulletWorld` is a physics world of PyBullet, separate from all others.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import weakref
@@ -32,9 +30,6 @@ class BulletWorld:
     """PyBullet's functions and constants for one physics world, which is freed with this object.
 
     PyBullet's own class for this first looks for a world in another process to join, and it prints when it starts.
-
-    Args:
-        has_window: Whether to show the world in a window.
     """
 
     def __init__(self, has_window: bool = False) -> None:

@@ -1,7 +1,5 @@
 """A two-jointed arm that reaches for a goal, which it may see only once (Yang & Nguyen 2021, arXiv:2110.12628)."""
 
-from __future__ import annotations
-
 from typing import Any, SupportsFloat
 
 import gymnasium as gym

@@ -4,8 +4,6 @@ It follows the maze of Morris (1981), in which rats remember the place of a plat
 simple variant of Yang & Nguyen 2021 (arXiv:2110.12628).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

@@ -52,10 +52,6 @@ class Environments:
     """N parallel environments. A step returns the true next observation, even at the end of an episode.
 
     A child class implements `info`, `_ask` and `close`.
-
-    Args:
-        make_env: builds one environment.
-        seeds: one for each.
     """
 
     loses_episodes = False  # whether an environment may crash and be restarted

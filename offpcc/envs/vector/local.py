@@ -1,7 +1,5 @@
 """Several environments in this process, and the choice between them and worker processes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -180,13 +180,7 @@ signals.WHEN_ASKED.append(_wake)
 
 
 def end(workers: list[Worker], timeout: float | None = None) -> None:
-    """Ask processes to close their environments, wait, and kill those that remain.
-
-    Args:
-        workers: the processes.
-        timeout: seconds that an environment may take to close. A process that is still busy, for example with a step
-            that hangs, gets only `JOIN_TIMEOUT`.
-    """
+    """Ask processes to close their environments, wait, and kill those that remain; busy ones get `JOIN_TIMEOUT`."""
     for worker in workers:
         worker.send(CLOSE)
     now = time.monotonic()
@@ -210,9 +204,6 @@ class WorkerEnvironments(Environments):
         seeds: one for each.
         timeout: maximum seconds of a reset, a step or the closing; None for no limit.
         bindings: gin's bindings as text, which each process reads before it builds its environment.
-
-    Raises:
-        UserError: an environment cannot be made, or the processes do not start.
     """
 
     loses_episodes = True
@@ -272,11 +263,7 @@ class WorkerEnvironments(Environments):
         return answers
 
     def _restart(self, number: int, death: DeadWorkerError) -> None:
-        """Start a new process and an episode in it; its seed is derived from the old one.
-
-        Raises:
-            EnvironmentFault: too many restarts without a finished step.
-        """
+        """Start a new process and an episode in it; its seed is derived from the old one."""
         env = f"{self.name} (environment {number})"
         self.workers[number].kill()
         self._restarts[number] += 1

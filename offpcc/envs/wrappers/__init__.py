@@ -12,8 +12,6 @@ do similar things: RescaleAction, DtypeObservation, and FlattenObservation after
 local functions, which cannot be pickled, and they differ in ways that the docstrings here describe.
 """
 
-from __future__ import annotations
-
 import gin
 from gymnasium import wrappers as gymnasiums
 

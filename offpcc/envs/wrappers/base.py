@@ -24,11 +24,7 @@ OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score", "ref_min_score", "re
 
 
 def box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) -> Box:
-    """Return `space`, after checking that it is the Box that `wrapper` needs.
-
-    Raises:
-        ValueError: It is not a Box, or has another number of axes.
-    """
+    """Return `space`, or raise ValueError if it is not the Box of `num_axes` axes that `wrapper` needs."""
     if not isinstance(space, Box) or (num_axes is not None and len(space.shape) != num_axes):
         wanted = "a Box" if num_axes is None else f"a Box with {num_axes} axis"
         remedy = "flatten or convert it first"
@@ -41,11 +37,7 @@ def box(space: gym.Space[Any], wrapper: object, num_axes: int | None = None) -> 
 
 
 class Float32Observation(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
-    """Converts observations to float32.
-
-    Args:
-        env: An environment whose observation is a Box.
-    """
+    """Converts observations to float32."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
@@ -134,12 +126,7 @@ class UnitAction(gym.ActionWrapper[Any, Array, Array], RecordConstructorArgs):
 
 
 class SaveReplay(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Records a video of each episode, `<folder>/episode_<number>.mp4`; it is complete when the episode ends.
-
-    Args:
-        env: An environment with the render mode "rgb_array".
-        folder: The folder of the videos.
-    """
+    """Records a video of each episode, `<folder>/episode_<number>.mp4`; it is complete when the episode ends."""
 
     def __init__(self, env: gym.Env[Any, Any], folder: Path) -> None:
         RecordConstructorArgs.__init__(self, folder=folder)
@@ -228,12 +215,7 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class LazyEpisodeReturn(EpisodeReturn):
-    """`EpisodeReturn` whose environment is made at its first reset, or when something of it is needed.
-
-    Args:
-        make: Makes the environment, as `EpisodeReturn`; takes a ``render_mode``.
-        timeout: See `EpisodeReturn`.
-    """
+    """`EpisodeReturn` whose environment is made at its first reset, or when something of it is needed."""
 
     def __init__(self, make: Callable[..., EpisodeReturn], timeout: float | None = None) -> None:
         self._make = make

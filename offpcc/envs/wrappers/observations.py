@@ -1,7 +1,5 @@
 """Wrappers that change what agents observe: they hide parts, or add earlier observations or actions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsFloat
 

@@ -1,7 +1,5 @@
 """`OldGym`: adapter for environments of the old gym, whose `step` returns four values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

@@ -1,7 +1,5 @@
 """`Cell`: the interface of memory cells."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Protocol
 
 import torch

@@ -12,8 +12,6 @@ Differs from the paper:
   that, use the environments with `concat` in their names or the wrapper `offpcc.envs.wrappers.Concatenate`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

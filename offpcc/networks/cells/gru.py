@@ -7,8 +7,6 @@ need h_{t-1} is computed for all steps at once: the products with the inputs and
 of the gates and the gradients of the weights. Each step then needs one product with U and few operations on its result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Linear layers whose gradients are computed in the cheapest order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

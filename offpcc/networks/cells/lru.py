@@ -15,8 +15,6 @@ Differs from the paper:
   advises such a narrow ring for long sequences (section 3.4).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

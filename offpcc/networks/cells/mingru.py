@@ -14,8 +14,6 @@ Differs from the paper:
   convolutions and MLPs of the paper's language models, because the heads that read a summary are MLPs already.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Residual blocks with layer normalisation around recurrent layers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

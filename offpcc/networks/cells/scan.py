@@ -3,8 +3,6 @@
 The code uses no division and no logarithm. So with |a_t| <= 1, no gate value and no sequence length produces a NaN.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -11,8 +11,6 @@ Differs from the papers:
 * Layers can be stacked.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor, nn
