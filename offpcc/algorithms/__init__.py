@@ -33,6 +33,7 @@ from offpcc.algorithms.sac_n import SACN
 from offpcc.algorithms.td3 import TD3
 from offpcc.algorithms.td3_bc import TD3BC
 from offpcc.config.registry import REGISTRY
+from offpcc.config.synonyms import ATTRIBUTES
 from offpcc.utils.errors import UserError
 
 __all__ = [
@@ -102,6 +103,8 @@ def find_algorithm(name: str) -> type[ActorCritic]:
     found = ALGORITHMS.get(name) or REGISTRY.get(name)
     if found is None or not _learns(found):
         known = [*ALGORITHMS, *(key for key, cls in REGISTRY.items() if _learns(cls))]
+        if reason := ATTRIBUTES.get(f"offpcc.{name.upper()}"):
+            raise UserError(f"there is no algorithm {name!r}: {reason}")
         near = difflib.get_close_matches(name, known, 3, 0.55)
         plain = [short for short, entry in variants.TABLE.items() if short == entry.algorithm]
         advice = (

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from offpcc.config import loading
+from offpcc.config.bindings import check_unused_bindings
 from offpcc.data.checks.check import examine, refused
 from offpcc.data.checks.summary_stats import Spread
 from offpcc.data.datasets.columns import SpoiledData
@@ -48,6 +49,7 @@ def check_dataset(
     output: Path | None = None,
     config: str | None = None,
     modules: Sequence[str] = (),
+    gin: Sequence[str] = (),
 ) -> int:
     """Print the findings about a dataset; return 1 if a fault would spoil training, else 0.
 
@@ -56,7 +58,7 @@ def check_dataset(
     """
     if output:
         check_picture(output, "--output", "returns.png")
-    loading.load(config, [], modules=modules)
+    bindings = loading.load(config, gin, modules=modules)
     console, data = Console(), None
     with ExitStack() as stack:
         made = stack.enter_context(opened(configured_make(env)())) if env else None
@@ -68,6 +70,7 @@ def check_dataset(
         else:
             data = data.fraction(dataset_fraction)
             diagnosis = examine(data, env=made)
+            check_unused_bindings(bindings)
     tell(console, [*diagnosis.findings, *diagnosis.advice])
     if diagnosis.spreads:
         # Outside a terminal, do not cut the numbers.

@@ -24,6 +24,7 @@ from offpcc.cli import evaluate_from_data as of_data
 from offpcc.cli.check_dataset import check_dataset, tell
 from offpcc.cli.gallery import gallery as draw_gallery
 from offpcc.config import loading
+from offpcc.config.bindings import check_unused_bindings
 from offpcc.data.offline import dataset_options, format_score, read
 from offpcc.envs import ENVIRONMENTS, missing_package
 from offpcc.envs.check import examine
@@ -91,6 +92,7 @@ def check(
     config: str | None,
     modules: Sequence[str],
     model: Path | None = None,
+    gin: Sequence[str] = (),
 ) -> int:
     """Print the findings about an environment, a dataset or a model; return 1 if a fault would spoil training, else 0.
 
@@ -103,19 +105,20 @@ def check(
         for name, value in {"output": output, "steps": steps, "longest_episode": longest_episode}.items():
             if value is not None:
                 raise UserError(f"--{name} {value} has no effect with --model; leave it out")
-        return check_model(model, dataset, env, dataset_fraction, seed or 0, config, modules)
+        return check_model(model, dataset, env, dataset_fraction, seed or 0, config, modules, gin)
     if dataset is not None:
         if not env:
             reject_unused_options(
                 "--env", steps=(steps, None), longest_episode=(longest_episode, None), seed=(seed, None)
             )
-        return check_dataset(dataset, env, dataset_fraction, output, config, modules)
+        return check_dataset(dataset, env, dataset_fraction, output, config, modules, gin)
     if env is None:
         raise UserError("there is nothing to check; name an environment with --env, or recorded data with --dataset")
     reject_unused_options("--dataset", output=(output, None), dataset_fraction=(dataset_fraction, 1.0))
-    loading.load(config, [], modules=modules)
+    bindings = loading.load(config, gin, modules=modules)
     longest = longest_episode or episode_options()
     diagnosis = examine(env, steps or STEPS, seed or 0, longest, env_options())
+    check_unused_bindings(bindings)
     console = Console()
     tell(console, diagnosis.findings)
     console.print(Text(diagnosis.verdict, "bold"), soft_wrap=True)
@@ -123,18 +126,26 @@ def check(
 
 
 def check_model(
-    file: Path, dataset: str, env: str | None, fraction: float, seed: int, config: str | None, modules: Sequence[str]
+    file: Path,
+    dataset: str,
+    env: str | None,
+    fraction: float,
+    seed: int,
+    config: str | None,
+    modules: Sequence[str],
+    gin: Sequence[str] = (),
 ) -> int:
     """Print how well a model predicts recorded data, and return 0.
 
     Raises:
         UserError: the model or the data cannot be read, or they do not fit.
     """
-    loading.load(config, [], modules=modules)
+    bindings = loading.load(config, gin, modules=modules)
     model = load_model(file)
     with contextlib.ExitStack() as stack:
         made = stack.enter_context(opened(configured_make(env)())) if env else None
         data = read(dataset, made, dataset_options(), fraction=fraction, seed=seed)
+    check_unused_bindings(bindings)
     print(model)
     check_fit(model, data.rows, data.action_range)
     print(*lines(model_quality(model, data.rows), model), sep="\n")

@@ -265,7 +265,8 @@ TAKES = {  # the options of each command
     "plot": "folder --output --metric --grid --final --average",
     "params": "name --json --import",
     "envs": "--gallery",
-    "check": "--env --dataset --dataset_fraction --model --output --steps --longest_episode --seed --config --import",
+    "check": "--env --dataset --dataset_fraction --model --output --steps --longest_episode --seed --config --gin "
+    "--import",
     "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --model --dataset "
     "--rollout_length --recipe --algo --train_steps --medium --config --import --device --threads",
     "train-model": "--dataset --dataset_fraction --out --env --seed --resume --config --gin --import --device "

@@ -12,6 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium
 import torch
 
 from offpcc.algorithms.agent import BEST
@@ -116,7 +117,13 @@ class RunFolder:
         known = self.details().get("env", self.siblings.parent.name)
         if not known:
             raise UserError(f"{self.path} was trained without an environment: add --env, the one to evaluate it in")
-        return shown(str(known).rsplit(":", 1)[-1])
+        module, _, name = str(known).rpartition(":")
+        if module and name not in gymnasium.registry:
+            raise UserError(
+                f"{self.path} was trained in {shown(str(known))}, but a run's folder imports nothing: add --import "
+                f"{shown(module)}; in Python, import that module first"
+            )
+        return shown(name)
 
     def note(self, **facts: Any) -> None:
         """Add facts to run.json."""

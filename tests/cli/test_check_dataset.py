@@ -139,7 +139,7 @@ def wordy(file):
     [
         (truncated, "is damaged or not whole"),
         (emptied, "is empty"),
-        (keyless, "rewards missing; found: actions, observations, terminals, timeouts"),
+        (keyless, "rewards missing; found: actions, observations, terminals, timeouts; rename them, or in Python"),
         (uneven, "799 rewards, but 800 observations"),
         (wordy, "rewards holds object, no numbers"),
     ],
@@ -259,6 +259,15 @@ def test_a_config_tells_bounds_and_wrappers(check, tmp_path):
     _, lines = check(written(tmp_path, "seen.hdf5", **pendulum(observations=recorded(size=0)["observations"])),
                         env="Pendulum-v1", config="view.gin")  # fmt: skip
     assert any("the agent in Pendulum-v1 sees float32 of shape (2,)" in line for line in lines)
+
+
+def test_the_bindings_that_a_fault_names_may_be_given_to_the_check(check, launch, tmp_path):
+    file = written(tmp_path, **pendulum())
+    assert check(file)[0] == 1
+    assert check(file, gin=["dataset.action_range=(-2, 2)"])[0] == 0
+    with pytest.raises(UserError, match=r"--gin: SAC\.lr has no effect"):
+        check(file, gin=["SAC.lr=1"])
+    assert launch("check", "--dataset", file, "--gin", "dataset.action_range=(-2, 2)")[0] == 0
 
 
 # The picture ----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -595,7 +596,17 @@ def test_an_environment_may_be_named_with_its_module(launch, tmp_path):
     config = ("--config", "test/template_short.gin", "--gin", *QUICK)
     code, _, err = launch("--env", "my_envs:mine-v0", "--algo", "sac", *config)
     assert code == 0, err
-    assert launch("evaluate", run_folder(tmp_path, "my_envs-mine-v0"), "--episodes", 1)[0] == 0
+    run = run_folder(tmp_path, "my_envs-mine-v0")
+    assert launch("evaluate", run, "--episodes", 1)[0] == 0
+    gymnasium.registry.pop("mine-v0")  # as in another process
+    code, _, err = launch("evaluate", run, "--episodes", 1)
+    assert code == 2 and "was trained in my_envs:mine-v0" in err and "add --import my_envs" in err
+
+
+@pytest.mark.parametrize(("name", "reason"), [("PPO", "no on-policy"), ("dqn", "discrete actions")])
+def test_an_algorithm_of_another_kind_is_refused_with_the_reason(launch, name, reason):
+    code, _, err = launch("--env", "pendulum-v0", "--algo", name)
+    assert code == 2 and reason in err and "did you mean" not in err
 
 
 def test_a_runs_config_imports_nothing_when_it_is_shown(quick, launch, tmp_path):

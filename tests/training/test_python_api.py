@@ -760,6 +760,7 @@ def test_data_is_checked_from_python(pendulum_file, tmp_path):
     data = offpcc.collect("pendulum-v0", None, 600)
     found = offpcc.check(data, "pendulum-v0")
     assert not found.of("FAULT") and str(found).endswith("\npendulum-v0: no fault")
+    assert "\nok       advice     start with " in str(found)
     alike = offpcc.check(str(pendulum_file))
     assert "-> give the bounds of the recorded environment" in str(alike) and len(alike.of("FAULT")) == 1
     with h5py.File(pendulum_file) as file:

@@ -78,6 +78,9 @@ class Examination(Diagnosis):
     spreads: tuple[Spread, ...] = ()
     advice: tuple[Finding, ...] = ()  # what the recommendation rests on, and the recommendation last; () with a fault
 
+    def __str__(self) -> str:
+        return "\n".join(map(str, (*self.findings, *self.advice, self.verdict)))
+
     @property
     def verdict(self) -> str:
         """One-line summary of all findings."""

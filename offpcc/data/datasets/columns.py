@@ -23,6 +23,7 @@ BYTES_PER_EPISODE = 64  # of intermediate step and row numbers
 
 REQUIRED = ("observations", "actions", "rewards", "terminations")
 OTHER_NAMES = {"terminations": "terminals", "truncations": "timeouts"}  # D4RL's
+RENAME = 'rename them, or in Python: offpcc.Dataset.from_arrays(...).save("data.hdf5")'
 SAY_WHERE_IT_ENDED = (
     "add an array that is True after each step at which the task ended, and False elsewhere: zeros if the task never "
     "ends. Steps at which a time limit ended an episode are truncations (timeouts)"
@@ -72,10 +73,9 @@ def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str
     missing = [key for key in REQUIRED if key not in named]
     if missing:
         wanted = [f"{key} ({OTHER_NAMES[key]})" if key in OTHER_NAMES else key for key in missing]
-        remedy = f"; {SAY_WHERE_IT_ENDED}" if missing == ["terminations"] else ""
-        raise UserError(
-            f"{name}: {', '.join(wanted)} missing; found: {', '.join(sorted({*columns, *found})) or 'nothing'}{remedy}"
-        )
+        remedy = SAY_WHERE_IT_ENDED if missing == ["terminations"] else RENAME
+        held = ", ".join(sorted({*columns, *found})) or "nothing"
+        raise UserError(f"{name}: {', '.join(wanted)} missing; found: {held}; {remedy}")
     known = (*REQUIRED, "truncations", "next_observations")
     return {key: named[key] for key in known if key in named}
 
@@ -87,8 +87,10 @@ def check_shapes(columns: Mapping[str, Column], name: str) -> int:
             raise UserError(f"{name}: {key} holds {column.dtype}, no numbers; every column must be an array of numbers")
     shape = columns["observations"].shape
     if len(shape) < 2 or 0 in shape:
+        remedy = "; if an observation is one number, give observations[:, None]" if len(shape) == 1 else ""
         raise UserError(
-            f"{name}: observations of shape {shape}; the shape has to be (steps, numbers of one observation), without 0"
+            f"{name}: observations of shape {shape}; the shape has to be (steps, numbers of one observation), "
+            f"without 0{remedy}"
         )
     num_steps = shape[0]
     for key, column in columns.items():

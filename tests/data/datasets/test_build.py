@@ -164,3 +164,9 @@ def test_an_episode_that_does_not_say_how_it_ended_is_told_what_to_add(kind):
 def test_no_episodes_are_refused():
     with pytest.raises(UserError, match="there are no episodes"):
         Dataset.from_episodes([])
+
+
+def test_one_number_per_observation_needs_an_axis_and_the_message_says_so():
+    rows = np.zeros(4)
+    with pytest.raises(UserError, match=r"give observations\[:, None\]"):
+        Dataset.from_arrays(observations=rows, actions=rows[:, None], rewards=rows, terminations=rows)
