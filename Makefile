@@ -10,7 +10,7 @@ QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-online \
-  evidence-peers evidence-memories evidence-evaluation evidence-heads gallery docs links bench bench-growth \
+  evidence-peers evidence-memories evidence-evaluation evidence-heads evidence-models gallery docs links bench bench-growth \
   bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
 	@echo "make evidence-evaluation   values of policies from recorded data beside their returns, minutes"
 	@echo "make evidence-heads   SAC with residual heads beside MLPs, hours"
+	@echo "make evidence-models   agents that learn in a model, online and from recorded data, beside others, hours"
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
 	@echo "make docs       write the generated parts of the pages and build the site into site/"
 	@echo "make links      follow the links of the pages that lead to other sites, and list those that fail"
@@ -228,6 +229,25 @@ $(EVIDENCE_HEADS): $(VENV)/installed
 	  --config evidence/$(if $(filter %+residual,$@),heads/)$(word 3,$(subst +, ,$@)).gin \
 	  --run_id $(if $(filter pendulum%,$@),1 2 3 4 5,1 2 3) \
 	  --threads 1 --results results/evidence/heads/$(word 4,$(subst +, ,$@)) --resume
+
+# Learning in a model, online beside SAC (`make evidence` trains that), and from recorded data beside others.
+IN_A_MODEL := evidence/model_based
+MODEL_ONLINE := pendulum-v0+mbpo+$(IN_A_MODEL)/pendulum_mbpo pendulum-p-v0+rmbpo+$(IN_A_MODEL)/pendulum_mbpo
+MODES := aleatoric_penalty epistemic_penalty aleatoric_partitioning epistemic_partitioning
+MODEL_OFFLINE := $(foreach algo,$(MODES) sac,hopper-mujoco-v0+hopper_replay+$(algo)+$(IN_A_MODEL)/hopper) \
+  $(foreach algo,bc td3_bc cql,hopper-mujoco-v0+hopper_replay+$(algo)+$(IN_A_MODEL)/hopper_beside) \
+  $(foreach algo,rmopo riql rtd3_bc,hopper-mujoco-p-v0+hopper_replay+$(algo)+$(IN_A_MODEL)/hopper_p)
+
+evidence-models: $(MODEL_ONLINE) $(MODEL_OFFLINE)
+
+$(MODEL_OFFLINE): $(DATA)/hopper_replay.hdf5
+$(MODEL_ONLINE): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
+	  --config $(word 3,$(subst +, ,$@)).gin --run_id 1 2 3 --threads 1 --results results/evidence/models --resume
+
+$(MODEL_OFFLINE): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) --config $(word 4,$(subst +, ,$@)).gin \
+	  --dataset $(DATA)/$(word 2,$(subst +, ,$@)).hdf5 --run_id 1 2 3 --threads 1 --results results/evidence/models --resume
 
 gallery: $(VENV)/installed
 	$(RUN) offpcc/launch.py envs --gallery results/published/gallery.png

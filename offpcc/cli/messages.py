@@ -32,6 +32,7 @@ class TrainOptions:
     env: str | None = None
     start_from: Path | None = None
     then_env_steps: int | None = None
+    init: Path | None = None
     model: Path | None = None
     dataset: str | None = None
     dataset_fraction: float = 1.0
@@ -171,6 +172,8 @@ def command(
     words = [*program(), *(["--env", options.env] if options.env else [])]
     if options.start_from:
         words += ["--from", str(options.start_from)]
+    if options.init:
+        words += ["--init", str(options.init)]
     if options.model:
         words += ["--model", str(options.model)]
     if options.then_env_steps:

@@ -176,6 +176,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--members": {"type": arguments.num_networks, "default": 2, "metavar": "N", "help": "Train this many networks."},
     "--minari": {"metavar": "ID", "help": "Also write the steps as a Minari data set with this id."},
+    "--init": {
+        "type": arguments.path,
+        "metavar": "RUN",
+        "help": "Start from the networks of this run's folder. Its algorithm may be another one with equal networks.",
+    },
     "--model": {
         "type": arguments.file,
         "metavar": "FILE.pt",
@@ -187,6 +192,10 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "default": 20,
         "metavar": "N",
         "help": "Play at most this many episodes in parallel. The default is 20.",
+    },
+    "--online": {
+        "action": "store_true",
+        "help": "Learn online in the task of --env, which is D4RL's name of a data set. The data are not read.",
     },
     "--out": {
         "type": arguments.file,
@@ -258,8 +267,9 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
 }
 TAKES = {  # the options of each command
-    "train": "--env --dataset --dataset_fraction --algo --model --then_env_steps --from --config --import --run_id "
-    "--jobs --gin --device --threads --resume --render --record --save_dataset --episodes --track --results",
+    "train": "--env --dataset --dataset_fraction --algo --init --model --online --then_env_steps --from --config "
+    "--import --run_id --jobs --gin --device --threads --resume --render --record --save_dataset --episodes --track "
+    "--results",
     "evaluate": "folder --episodes --env --seed --num_envs --forever --render --json --from_data --fqe_updates "
     "--fqe_gamma --fqe_seed --config --import --device --threads",
     "plot": "folder --output --metric --grid --final --average",

@@ -13,6 +13,7 @@ from offpcc.cli.commands import env_label, reject_unused_options, tell_returns
 from offpcc.cli.jobs import run_in_processes
 from offpcc.cli.messages import TrainOptions, command, default_note, load_config, refusal, resume_command
 from offpcc.config import gin_files, loading
+from offpcc.envs.d4rl import catalog
 from offpcc.envs.rendering import has_screen
 from offpcc.training.evaluation import lines, record_episodes, watch_episodes
 from offpcc.training.fit import RunExistsError, check_startable, fit
@@ -78,6 +79,13 @@ def train(**given: Any) -> int:
 
 def _completed(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options, with those of the run of --from in place of missing ones."""
+    if given.pop("online", False):
+        name = given.get("env")
+        if name not in catalog.FILES or catalog.task(name) is None:
+            raise UserError(f"--online is for D4RL's names of data with a task, and --env is {name}; leave it out")
+        if given.get("dataset"):
+            raise UserError(f"--online reads no data, but --dataset is {given['dataset']}; leave one out")
+        given = {**given, "env": catalog.task(name)}
     known: dict[str, Any] = {"run_id": [1]}
     if (source := given.get("start_from")) is not None:
         run = RunFolder.at(source.resolve())
@@ -175,6 +183,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
         dataset_fraction=options.dataset_fraction,
         then_env_steps=options.then_env_steps,
         start_from=options.start_from,
+        init=options.init or folder.details().get("init"),
         model=options.model or folder.details().get("model"),
         results=options.results,
         save_dataset=options.save_dataset,

@@ -195,6 +195,17 @@ def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
     experiment.go_online()
 
 
+def take_networks(checkpoint: Checkpoint, experiment: Experiment) -> None:
+    """Let an experiment start from the networks of another run.
+
+    Raises:
+        UserError: that run has other networks.
+    """
+    source = str(checkpoint.file.parent)
+    take_over(experiment.algorithm, checkpoint["algorithm"], source, _normalized(checkpoint))
+    experiment.algorithm.begin_online()  # schedules start anew
+
+
 def _normalized(checkpoint: Checkpoint) -> bool | str:
     """Return how the run of a checkpoint normalised observations; see `online.normalizes`."""
     kind: bool | str = checkpoint.get("normalized", "normalization" in checkpoint["algorithm"])

@@ -297,6 +297,8 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
             experiment.check_recording(spec.save_dataset, resume)
         if checkpoint is None and spec.start_from is not None:
             messages += continue_run(spec, experiment)
+        elif checkpoint is None and spec.init is not None:
+            messages += start_from_networks(spec, experiment)
     return RunPlan(experiment, status, checkpoint, bound, messages)
 
 
@@ -331,6 +333,23 @@ def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
     checkpoints.continue_online(checkpoint, experiment)
     loop = experiment.loop
     return [*messages, f"going on from {source.path} after epoch {loop.epoch}, step {loop.step:,}"]
+
+
+def start_from_networks(spec: RunSpec, experiment: Experiment) -> list[str]:
+    """Load the networks of another run; return messages about it.
+
+    Raises:
+        UserError: there is no such run, or its networks differ.
+    """
+    source = RunFolder.at(as_path(str(spec.init)))
+    checkpoint, messages = read_checkpoint(source)
+    if checkpoint is None:
+        raise UserError(
+            f"--init {source.path}: there is no checkpoint of a run; give the folder of a run, such as "
+            f"results/ENV/ALGO/1"
+        )
+    checkpoints.take_networks(checkpoint, experiment)
+    return [*messages, f"starting from the networks of {source.path} after step {checkpoint['loop']['step']:,}"]
 
 
 def keep_best_actor(spec: RunSpec, folder: RunFolder, experiment: Experiment) -> None:

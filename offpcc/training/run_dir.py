@@ -198,6 +198,7 @@ def facts(spec: RunSpec, experiment: Experiment) -> dict[str, Any]:
         "dataset_fraction": spec.dataset_fraction,
         **({"then_env_steps": spec.then_env_steps} if spec.then_env_steps else {}),
         **({"from": str(spec.start_from)} if spec.start_from else {}),
+        **({"init": str(spec.init)} if spec.init else {}),
         **({"model": str(spec.model)} if spec.model else {}),
         "device": str(device),
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor(),

@@ -186,6 +186,7 @@ class RunSpec:
         then_env_steps: environment steps after learning from the dataset; 0 for none.
         start_from: the folder of the run that this one continues in its environment; None for none.
         online: settings of these steps.
+        init: the folder of a run whose networks this run starts from; None for new networks.
         model: the file of a trained model; None to find or train one, if the algorithm needs it.
         imagination: settings of the rollouts in a model; None for an algorithm without a model.
         model_settings: arguments of `DynamicsModel`.
@@ -220,6 +221,7 @@ class RunSpec:
     then_env_steps: int
     start_from: Path | None
     online: OnlineOptions
+    init: Path | None
     model: Path | None
     imagination: ImaginationOptions | None
     model_settings: Mapping[str, Any]
@@ -258,6 +260,7 @@ class RunSpec:
         dataset_fraction: Fraction = 1.0,
         then_env_steps: NonnegativeInteger | None = None,
         start_from: AnyPath | None = None,
+        init: AnyPath | None = None,
         model: AnyPath | None = None,
         training: Arguments | None = None,
         results: AnyPath | None = None,
@@ -286,6 +289,8 @@ class RunSpec:
                 `OfflineToOnline` has their settings. None for 50,000 with `start_from`, else for none.
             start_from: the folder of a run that learned from the same dataset, also an unfinished one. This run
                 continues it in the environment, in a folder of its own, and `train.num_epochs` has no effect.
+            init: the folder of a run, of this algorithm or of another one with equal networks. This run starts from
+                its networks, target networks, optimizers and normalisation, to fine-tune them.
             model: the file of a model of the dataset, for algorithms such as ``mopo``. None for a model of the same
                 data in ``$OFFPCC_MODELS_DIR``, else ``models/``; if there is none, it is trained there first.
             training: arguments of `offpcc.training.run_fns.train`, such as ``{"num_epochs": 10}``; gin gives the
@@ -299,7 +304,7 @@ class RunSpec:
         """
         given: dict[str, Any] = {"algo": algo, "seed": seed, "threads": threads, "dataset_fraction": dataset_fraction}
         given |= {"algorithm": algorithm, "buffer": buffer, "environments": environments, "training": training}
-        given |= {"then_env_steps": then_env_steps, "start_from": start_from, "model": model}
+        given |= {"then_env_steps": then_env_steps, "start_from": start_from, "init": init, "model": model}
         given |= {"results": results, "save_dataset": save_dataset, "track": track}
         check("build", rules_of(cls.make), given)
         if tracking_wanted(track) and importlib.util.find_spec("wandb") is None:
@@ -327,6 +332,8 @@ class RunSpec:
         if then_env_steps is None:
             then_env_steps = 0 if start_from is None else DEFAULT_ENV_STEPS
         check_goes_online(then_env_steps, env, dataset, start_from)
+        if init is not None and start_from is not None:
+            raise UserError(f"--init {init} has no effect with --from, whose networks are taken; leave one out")
         check_model(algorithm_class, short_name(algo), model, dataset)
         used_device = check_device(device, "device")
         loading.take_used()
@@ -352,6 +359,7 @@ class RunSpec:
             then_env_steps=int(then_env_steps),
             start_from=None if start_from is None else Path(start_from),
             online=online_options() if then_env_steps else OnlineOptions(),
+            init=None if init is None else Path(init),
             model=None if model is None else Path(model),
             imagination=imagination,
             model_settings={} if imagination is None else model_settings(algorithm_class),

@@ -98,6 +98,7 @@ def last_return(launch, tmp_path, env, algo, *words, label=None):
         ("pendulum-p-v0", "rsac", -350.0),
         ("corridor-30-v0", "rsac", 0.8),  # 0 without a memory, 1 at best
         ("pendulum-img-v0", "crsac", -500.0),
+        ("image_cue:image-cue-v0", "crsac", 0.6),  # 0 without a memory, 1 at best
     ],
 )
 def test_the_defaults_learn(launch, tmp_path, env, algo, at_least):

@@ -568,3 +568,31 @@ def test_a_model_is_found_by_data_and_used_by_name(train, launch, pendulum_file,
     code, _, err = train("mopo", "--model", str(other), "--run_id", "2")
     assert code == 0 and "trained first" not in err
     assert train("mopo", "--run_id", "2", "--resume", bindings=["train.num_epochs=3"])[0] == 0  # it is in run.json
+
+
+def test_an_agent_is_fine_tuned_in_a_model(train, launch, tmp_path):
+    assert train("sac")[0] == 2  # settings of a model have no effect there
+    few = [one for one in SMALL if one.startswith(("train", "Actor"))]
+    given = ("--env", "pendulum-v0", "--config", "test/offline_short.gin", "--run_id", "5")
+    assert launch("--algo", "sac", *given, "--gin", *few, "train.update_after=20")[0] == 0
+    source = folder(tmp_path, "sac", "pendulum-v0", 5)
+    code, out, err = train("mopo", "--init", str(source), bindings=["train.updates_per_step=0.0"])
+    assert code == 0 and f"starting from the networks of {source} after step 120" in out, err
+    weights = [torch.load(run / "actor_last.pt")["weights"]["actor"] for run in (source, folder(tmp_path, "mopo"))]
+    assert_same(*weights)
+    code, _, err = train("mopo", "--init", str(tmp_path / "none"), "--run_id", "7")
+    assert code == 2 and "no checkpoint" in err
+    code, _, err = train("combo", "--init", str(source), "--run_id", "7", bindings=["ActorCritic.hidden_dims=(8,8)"])
+    assert code == 2 and "cannot go on from" in err
+
+
+def test_d4rl_names_learn_online_without_their_data(launch, tmp_path, monkeypatch):
+    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+    given = ("--algo", "mbpo", "--config", "test/offline_short.gin")
+    few = [one for one in SMALL if one.startswith(("train", "Actor"))]
+    code, out, err = launch("--env", "hopper-medium-v2", "--online", *given, "--gin", *few, "train.update_after=500")
+    assert code == 0, err
+    (label,) = (tmp_path / "results").iterdir()
+    assert label.name.startswith("Hopper") and "learning from" not in out
+    code, _, err = launch("--env", "pendulum-v0", "--online", *given)
+    assert code == 2 and "leave it out" in err
