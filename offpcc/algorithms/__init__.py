@@ -103,7 +103,8 @@ def find_algorithm(name: str) -> type[ActorCritic]:
     found = ALGORITHMS.get(name) or REGISTRY.get(name)
     if found is None or not _learns(found):
         known = [*ALGORITHMS, *(key for key, cls in REGISTRY.items() if _learns(cls))]
-        if reason := ATTRIBUTES.get(f"offpcc.{name.upper()}"):
+        reason = ATTRIBUTES.get(f"offpcc.{name.upper()}")
+        if reason is not None:
             raise UserError(f"there is no algorithm {name!r}: {reason}")
         near = difflib.get_close_matches(name, known, 3, 0.55)
         plain = [short for short, entry in variants.TABLE.items() if short == entry.algorithm]

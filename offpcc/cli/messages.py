@@ -33,6 +33,7 @@ class TrainOptions:
     start_from: Path | None = None
     then_env_steps: int | None = None
     init: Path | None = None
+    online: bool = False
     model: Path | None = None
     dataset: str | None = None
     dataset_fraction: float = 1.0

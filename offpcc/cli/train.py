@@ -79,13 +79,13 @@ def train(**given: Any) -> int:
 
 def _completed(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options, with those of the run of --from in place of missing ones."""
-    if given.pop("online", False):
+    if given.get("online"):
         name = given.get("env")
         if name not in catalog.FILES or catalog.task(name) is None:
             raise UserError(f"--online is for D4RL's names of data with a task, and --env is {name}; leave it out")
         if given.get("dataset"):
             raise UserError(f"--online reads no data, but --dataset is {given['dataset']}; leave one out")
-        given = {**given, "env": catalog.task(name)}
+        given = {**given, "env": catalog.task(name), "online": False}
     known: dict[str, Any] = {"run_id": [1]}
     if (source := given.get("start_from")) is not None:
         run = RunFolder.at(source.resolve())

@@ -147,7 +147,10 @@ Sizes = Annotated[
 def takes_numbers(parameter: inspect.Parameter) -> bool:
     """Check whether a parameter takes numbers and not flags; use its annotation, or its default if it has none."""
     if parameter.annotation is not parameter.empty:
-        words = set(re.findall(r"\w+", str(parameter.annotation)))
+        text = str(parameter.annotation)
+        if "Annotated[" in text:  # its rule refuses flags, with a better message
+            return False
+        words = set(re.findall(r"\w+", text))
         return bool(words & {"int", "float", "integer", "floating"}) and not words & {"bool", "Any", "object"}
     return is_number(parameter.default)
 

@@ -11,6 +11,7 @@ import torch
 from offpcc.algorithms import ActorCritic, variants
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config.validation import (
+    LARGEST_COUNT,
     Flag,
     Fraction,
     Number,
@@ -45,9 +46,11 @@ DEFAULTS = {"length": 1, "real_share": 0.05, "uncertainty": EPISTEMIC, "ends": T
 
 def _is_schedule(value: Any) -> bool:
     if isinstance(value, int) and not isinstance(value, bool):
-        return value >= 1
-    is_row = isinstance(value, list | tuple) and len(value) == 4 and all(is_number(one, 0.0) for one in value)
-    return is_row and value[0] < value[1] and value[2] >= 1 and value[3] >= 1
+        return 1 <= value <= LARGEST_COUNT
+    if not isinstance(value, list | tuple) or len(value) != 4:
+        return False
+    are_numbers = all(is_number(one, 0.0, LARGEST_COUNT) for one in value)
+    return are_numbers and value[0] < value[1] and value[2] >= 1 and value[3] >= 1
 
 
 def _is_limit(value: Any) -> bool:

@@ -337,7 +337,7 @@ class RunSpec:
         check_model(algorithm_class, short_name(algo), model, dataset)
         used_device = check_device(device, "device")
         loading.take_used()
-        imagination = imagination_options(algorithm_class, short_name(algo), data_name(dataset))
+        imagination = _imagination(algorithm_class, short_name(algo), dataset)
         own = {"buffer_class": buffer_class, "callbacks": callbacks, "loggers": loggers}
         return cls(
             env=env,
@@ -485,6 +485,14 @@ def resolve_env_and_dataset(
     return env if catalog.task(env) else None, env if dataset is None else dataset
 
 
+def _imagination(
+    algorithm: type[ActorCritic], algo: str, dataset: str | Path | Dataset | None
+) -> ImaginationOptions | None:
+    """Return the settings of the rollouts in a model; None for algorithms without a model, the user's own included."""
+    uses_model = getattr(algorithm, "imagination", None) is not None
+    return imagination_options(algorithm, algo, data_name(dataset)) if uses_model else None
+
+
 def data_name(dataset: str | Path | Dataset | None) -> str:
     """Return the name of a dataset: of a file, D4RL's name of it, or that without its suffix."""
     if isinstance(dataset, Dataset):
@@ -511,7 +519,7 @@ def check_model(
     Raises:
         UserError: it does.
     """
-    if algorithm.imagination is None:
+    if getattr(algorithm, "imagination", None) is None:
         if model is not None:
             raise UserError(f"--model {model} has no effect on {algo}, which uses no model; leave it out, or take mopo")
     elif dataset is None and not algorithm.trains_model:

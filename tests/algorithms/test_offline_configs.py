@@ -298,7 +298,7 @@ def test_which_algorithms_normalise_recorded_observations(file, normalizing, uni
 
 
 def test_there_is_a_test_for_every_variant():
-    assert {file.stem for file in (CONFIGS / "offline").glob("*.gin")} == {*VARIANTS, "cql_hopper_di"}
+    assert {file.stem for file in (CONFIGS / "offline").glob("*.gin")} == {*VARIANTS, "cql_hopper_di", "cql_wsrl"}
 
 
 DI_ENGINE = {
