@@ -45,6 +45,7 @@ def test_ctrl_c_ends_with_statistics_of_whole_episodes(launch, stopping, tmp_pat
     assert f"mean {told[0]}, s.d. {told[1]}" in with_seed
 
 
+@pytest.mark.slow
 def test_without_a_screen_episodes_are_only_played(launch, stopping, tmp_path, monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
@@ -73,6 +74,7 @@ def test_with_a_screen_a_window_is_opened(launch, tmp_path, monkeypatch):
     assert "return: mean 2.0, s.d. 1.0, min 1.0, max 3.0" in out
 
 
+@pytest.mark.slow
 def test_a_signal_of_the_system_and_one_before_the_first_end(launch, stopping, tmp_path):
     actor = agent(tmp_path / "actor.pt", env="pendulum-v0")
     stopping(1, signal.SIGTERM)

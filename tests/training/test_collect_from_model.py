@@ -179,12 +179,14 @@ def test_imagined_steps_are_a_data_set(world, tmp_path, capsys, algo):
     assert main(["check", "--model", world[1], "--dataset", str(out)]) == 0
 
 
+@pytest.mark.slow
 def test_a_rollout_has_the_wanted_length(world, tmp_path):
     assert main(words(world, tmp_path / "a.hdf5", "--rollout_length", "30")) == 0
     data = load(tmp_path / "a.hdf5")
     assert 5 < (data.stops - data.starts).max() <= 30
 
 
+@pytest.mark.slow
 def test_an_agent_sees_what_it_was_trained_on(world, tmp_path):
     actor = load_actor(Path(agent(tmp_path / "actor.pt", "sac", env="pendulum-v0")), torch.device("cpu"))
     assert main(words(world, tmp_path / "a.hdf5", "--deterministic", actor=tmp_path / "actor.pt")) == 0

@@ -463,6 +463,7 @@ def test_a_stop_while_the_model_is_trained_in_the_run_is_exact(train, tmp_path, 
     assert_equal_runs(whole, tmp_path / "two" / whole.relative_to(tmp_path / "results"))
 
 
+@pytest.mark.slow
 def test_a_stop_while_the_model_is_trained_first_goes_on_there(train, tmp_path, monkeypatch):
     assert train("mopo")[0] == 0
     (model,) = (tmp_path / "models").glob("*.pt")
@@ -500,6 +501,7 @@ def test_no_pessimism_equals_mbpo_on_the_data_bit_for_bit(train, tmp_path):
         assert_same(torch.load(folder(tmp_path, algo) / "actor_last.pt")["weights"], expected)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_online_without_its_model(train, launch, pendulum_file, tmp_path):
     then = ["OfflineToOnline.warm_up_steps=10", "OfflineToOnline.updates_per_step=0.1"]
     code, out, err = train("mopo", "--then_env_steps", "60", bindings=then)
@@ -515,6 +517,7 @@ def test_a_run_goes_on_online_without_its_model(train, launch, pendulum_file, tm
     assert code == 0 and "going on from" in out and "trained first" not in err, err
 
 
+@pytest.mark.slow
 def test_a_learner_with_a_model_is_saved_and_loaded(pendulum_file, tmp_path, monkeypatch):
     monkeypatch.setenv("OFFPCC_MODELS_DIR", str(tmp_path))
     offpcc.configure(None, *SMALL)
@@ -557,6 +560,7 @@ def test_offline_algorithms_need_data_and_models_need_vectors(launch, tmp_path):
     assert code == 2 and "images" in err and "crmbpo" not in err
 
 
+@pytest.mark.slow
 def test_a_model_is_found_by_data_and_used_by_name(train, launch, pendulum_file, tmp_path):
     file = tmp_path / "models" / "mine.pt"
     given = ("--dataset", pendulum_file, "--out", file, "--env", "pendulum-v0", "--gin", *SMALL[:4])
@@ -570,6 +574,7 @@ def test_a_model_is_found_by_data_and_used_by_name(train, launch, pendulum_file,
     assert train("mopo", "--run_id", "2", "--resume", bindings=["train.num_epochs=3"])[0] == 0  # it is in run.json
 
 
+@pytest.mark.slow
 def test_an_agent_is_fine_tuned_in_a_model(train, launch, tmp_path):
     assert train("sac")[0] == 2  # settings of a model have no effect there
     few = [one for one in SMALL if one.startswith(("train", "Actor"))]
