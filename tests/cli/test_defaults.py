@@ -85,7 +85,7 @@ def last_return(launch, tmp_path, env, algo, *words, label=None):
     """The mean test return at the end of a run with the defaults alone."""
     code, _, err = launch("--env", env, "--algo", algo, "--device", "cpu", *words)
     assert code == 0, err
-    return read_progress(run_folder(tmp_path, label or env, algo) / "progress.csv")["test/return"][-1]
+    return read_progress(run_folder(tmp_path, label or env.replace(":", "-"), algo) / "progress.csv")["test/return"][-1]
 
 
 @pytest.mark.slow
