@@ -58,7 +58,7 @@ def train_epochs(results, algo, num_epochs, bindings=()):
     if folder.checkpoint.exists():
         assert resume(read_checkpoint(folder.checkpoint), learner) == []
     folder.path.mkdir(parents=True, exist_ok=True)
-    table = columns(learner.algorithm.stat_names)
+    table = columns((*learner.algorithm.stat_names, *learner.algorithm.model_stats))
     learner.train(
         CSVLogger(folder.progress, table, learner.loop.rows),
         [Checkpoints(folder, learner, "", num_epochs)],
@@ -72,7 +72,12 @@ FAST = ("sac", "rtd3_s", "iql")  # the others are slow tests
 
 
 @pytest.mark.parametrize(
-    "algo", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in ALGORITHMS]
+    "algo",
+    [
+        name if name in FAST else pytest.param(name, marks=pytest.mark.slow)
+        for name, cls in ALGORITHMS.items()
+        if cls.imagination is None or cls.trains_model  # for the others, see test_imagination.py
+    ],
 )
 def test_resuming_is_exact_for_every_algorithm(algo, tmp_path):
     whole = train_epochs(tmp_path / "whole", algo, 4)

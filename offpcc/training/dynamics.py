@@ -377,6 +377,12 @@ def statistics(data: Transitions, margin: float) -> dict[str, Array]:
     }
 
 
+def reward_scale(facts: Mapping[str, Any]) -> float:
+    """Return the size of the largest recorded reward; of the smallest, where rewards are negative on average."""
+    is_cost = facts.get("mean_reward", 0.0) < 0.0
+    return abs(float(facts["smallest_reward" if is_cost else "largest_reward"]))
+
+
 def as_tensor(array: Array, model: DynamicsModel) -> torch.Tensor:
     """Return a tensor on the model's device."""
     return torch.from_numpy(np.ascontiguousarray(array)).to(model.device)

@@ -30,7 +30,7 @@ from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.buffers.storage import Storage, TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.networks.states import map_state
-from offpcc.training.dynamics import ModelFit, ModelTraining, Transitions, as_tensor, uncertainties
+from offpcc.training.dynamics import ModelFit, ModelTraining, Transitions, as_tensor, reward_scale, uncertainties
 from offpcc.training.run_fns import Callback, Run
 from offpcc.training.tuned_rollouts import tuned_pair
 from offpcc.utils.errors import UserError
@@ -326,9 +326,9 @@ class Imagination(Callback):
         self.first = np.repeat(rows.starts, rows.stops - rows.starts)
         self.threshold, self.penalty = math.inf, 0.0
         options, facts = self.options, self.model.facts
-        worst, scale = -facts["largest_reward"], abs(facts["largest_reward"])
-        if facts["mean_reward"] < 0.0:  # the end of an episode would be a gain
-            worst, scale = facts["smallest_reward"] / max(1.0 - self.discount, 1e-3), abs(facts["smallest_reward"])
+        worst, scale = -facts["largest_reward"], reward_scale(facts)
+        if facts.get("mean_reward", 0.0) < 0.0:  # the end of an episode would be a gain
+            worst = facts["smallest_reward"] / max(1.0 - self.discount, 1e-3)
         spread = self.model.facts["uncertainty"][options.uncertainty]
         self.end_reward = worst if options.end_reward is None else options.end_reward
         if options.threshold is not None:

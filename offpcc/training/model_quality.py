@@ -10,7 +10,7 @@ import torch
 from offpcc.algorithms.dynamics import DynamicsModel, Uncertainty
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array, Range
-from offpcc.training.dynamics import Transitions, as_tensor, describe, spread
+from offpcc.training.dynamics import Transitions, as_tensor, describe, reward_scale, spread
 from offpcc.training.policy_evaluation import rank_correlation
 from offpcc.utils.errors import UserError
 
@@ -90,7 +90,7 @@ def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
         within=(float((ratio < 1.0).mean()), float((ratio < 2.0).mean())),
         rank_correlation={name: rank_correlation(values, length) for name, values in uncertainty._asdict().items()},
         uncertainty=uncertainty,
-        ranges={name: search_range(values, model.facts["largest_reward"]) for name, values in
+        ranges={name: search_range(values, reward_scale(model.facts)) for name, values in
                 uncertainty._asdict().items()},
         outside=is_outside.mean(0),
         beyond=distance / model.input_std[: model.observation_dim].cpu().numpy(),
@@ -126,10 +126,10 @@ def check_fit(model: DynamicsModel, rows: TransitionTable, action_range: Range |
             )
 
 
-def search_range(uncertainty: Array, largest_reward: float) -> SearchRange:
+def search_range(uncertainty: Array, scale: float) -> SearchRange:
     """Return the ranges of a threshold and of a penalty's coefficient for an uncertainty over the data."""
     most = float(uncertainty.max())
-    return SearchRange((float(uncertainty.mean()), most), (0.0, max(largest_reward, 0.0) / most if most else 0.0))
+    return SearchRange((float(uncertainty.mean()), most), (0.0, scale / most if most else 0.0))
 
 
 def horizons(model: DynamicsModel, rows: TransitionTable, std: Array) -> dict[int, float]:

@@ -527,3 +527,11 @@ def test_hidden_velocities_need_a_history(tmp_path):
         fit = small(data, {"max_epochs": 20}, hidden_dims=(64, 64), history=history)
         errors[history] = model_quality(trained(fit), data.rows).error[:2].max()
     assert errors[1] > 3 * errors[4]
+
+
+def test_the_range_of_a_coefficient_is_not_empty_where_rewards_are_costs():
+    model = trained(small(linear_data()))  # rewards of -x^2, at most 0
+    found = model_quality(model, linear_data(seed=1).rows)
+    assert model.facts["largest_reward"] <= 0.0
+    for name, (_, coefficient) in found.ranges.items():
+        assert coefficient[1] == pytest.approx(-model.facts["smallest_reward"] / getattr(found.uncertainty, name).max())
