@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from offpcc.core import Batch, Chunk
@@ -44,6 +43,11 @@ class ImaginedBuffer(MixedBuffer):
         return self.recorded
 
     @property
+    def receiver(self) -> AnyReplay:
+        """The part that stores new transitions: the real one."""
+        return self.real
+
+    @property
     def imagined(self) -> AnyReplay:
         """The buffer of imagined transitions."""
         return self.online
@@ -72,32 +76,6 @@ class ImaginedBuffer(MixedBuffer):
         if is_empty or self.num_recorded == self.batch_size:
             self.parts = [self.real]
         return [_marked(draw(part), part is self.imagined) for part in self.parts]
-
-    def push(
-        self,
-        observation: np.ndarray,
-        action: np.ndarray,
-        reward: float,
-        next_observation: np.ndarray,
-        terminated: bool,
-        truncated: bool,
-        env: int = 0,
-        is_first: bool = False,
-    ) -> None:
-        """Store a transition of the environment; see `ReplayBuffer.push`."""
-        self.real.push(observation, action, reward, next_observation, terminated, truncated, env, is_first)
-
-    def drop(self, env: int) -> None:
-        """See `Store.drop`."""
-        self.real.drop(env)
-
-    def truncate(self, env: int) -> None:
-        """See `Store.truncate`."""
-        self.real.truncate(env)
-
-    def unused_parameters(self) -> dict[str, str]:
-        """Return the parameters that have no effect on this buffer, each with the reason."""
-        return self.real.unused_parameters()
 
     def chunks(self) -> list[Chunk]:
         """Return both parts in chunks: real ones have even keys, in `load`, too."""

@@ -45,6 +45,11 @@ class MixedBuffer:
         self.parts = [recorded, online] if online.batch_size else [recorded]
         self.drawn: list[Batch] = []
 
+    @property
+    def receiver(self) -> AnyReplay:
+        """The part that stores new transitions."""
+        return self.online
+
     def begin(self, seed: int) -> None:
         """Let the buffer of recorded data draw its share, with a new generator."""
         self.recorded.batch_size, self.recorded.randomness = self.num_recorded, NumpyGenerator(seed, 2)
@@ -58,7 +63,7 @@ class MixedBuffer:
 
     def unused_parameters(self) -> dict[str, str]:
         """Return the parameters that have no effect on this buffer, each with the reason."""
-        return self.online.unused_parameters()
+        return self.receiver.unused_parameters()
 
     def sample(self) -> Batch:
         """Return a random batch: the recorded items first."""
@@ -90,15 +95,15 @@ class MixedBuffer:
         is_first: bool = False,
     ) -> None:
         """Store a new transition; see `ReplayBuffer.push`."""
-        self.online.push(observation, action, reward, next_observation, terminated, truncated, env, is_first)
+        self.receiver.push(observation, action, reward, next_observation, terminated, truncated, env, is_first)
 
     def drop(self, env: int) -> None:
         """See `Store.drop`."""
-        self.online.drop(env)
+        self.receiver.drop(env)
 
     def truncate(self, env: int) -> None:
         """See `Store.truncate`."""
-        self.online.truncate(env)
+        self.receiver.truncate(env)
 
     def chunks(self) -> list[Chunk]:
         """Return new experience in chunks."""
