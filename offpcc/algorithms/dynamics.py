@@ -37,7 +37,7 @@ class ModelStep(NamedTuple):
     next_observations: Any  # (B, O)
     rewards: Any  # (B,)
     terminations: Any  # (B,), bool
-    uncertainty: Uncertainty
+    uncertainty: Any  # `Uncertainty`
     bounded: Any  # (B,), bool: whether the next observation left the range of the data and was moved back
     mean_rewards: Any  # (B,), mean over the networks' means
 
@@ -228,6 +228,7 @@ class DynamicsModel(nn.Module):
         generator: torch.Generator | None,
         members: Tensor | None = None,
         predicted: Prediction | None = None,
+        with_uncertainty: bool = True,
     ) -> ModelStep:
         """Sample one step from B states; all values are tensors.
 
@@ -237,21 +238,26 @@ class DynamicsModel(nn.Module):
             generator: draws members and noise; None for the mean over elites, without noise.
             members: (B,), the place among the elites of the network that each row lives in; default: drawn.
             predicted: what the elites predict, if it is known.
+            with_uncertainty: False computes the network of each row alone, which is faster; `uncertainty` and
+                `mean_rewards` are None then.
         """
         x = self.inputs(observations, actions)
-        predicted = predicted or self.predict(x.expand(len(self.elites), *x.shape), self.elites)
-        deviations = (0.5 * predicted.log_variance).exp()
-        if generator is None:
-            sample = predicted.mean.mean(0)
-            logit = predicted.logit.mean(0)
+        if generator is not None and members is None:
+            members = torch.randint(len(self.elites), (len(x),), generator=generator, device=x.device)
+        if with_uncertainty or members is None:
+            predicted = predicted or self.predict(x.expand(len(self.elites), *x.shape), self.elites)
+        uncertainty = mean_rewards = None
+        if predicted is not None:
+            deviations = (0.5 * predicted.log_variance).exp()
+            uncertainty = self._uncertainty(predicted.mean[..., :-1], deviations)
+            mean_rewards = self.target_mean[-1] + self.target_std[-1] * predicted.mean[..., -1].mean(0)
+        if members is None or generator is None:
+            assert predicted is not None
+            sample, logit = predicted.mean.mean(0), predicted.logit.mean(0)
         else:
-            rows = torch.arange(len(x), device=x.device)
-            if members is None:
-                members = torch.randint(len(self.elites), (len(x),), generator=generator, device=x.device)
-            sample = predicted.mean[members, rows]
-            noise = torch.randn(sample.shape, generator=generator, device=x.device)
-            sample = sample + deviations[members, rows] * noise
-            logit = predicted.logit[members, rows]
+            mean, log_variance, logit = self._own(x, members, predicted)
+            noise = torch.randn(mean.shape, generator=generator, device=x.device)
+            sample = mean + (0.5 * log_variance).exp() * noise
         values = self.target_mean + self.target_std * sample
         free = observations[:, -1] + values[:, :-1]
         following = torch.clamp(free, self.low - self.spread, self.high + self.spread)
@@ -261,9 +267,19 @@ class DynamicsModel(nn.Module):
             ended = logit[:, 0] > 0
         else:
             ended = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-        uncertainty = self._uncertainty(predicted.mean[..., :-1], deviations)
-        mean_rewards = self.target_mean[-1] + self.target_std[-1] * predicted.mean[..., -1].mean(0)
         return ModelStep(following, values[:, -1], ended, uncertainty, (following != free).amax(1), mean_rewards)
+
+    def _own(self, x: Tensor, members: Tensor, predicted: Prediction | None) -> Prediction:
+        """Return what the network of each row predicts for it, (B, D): taken from `predicted`, or computed."""
+        if predicted is not None:
+            rows = torch.arange(len(x), device=x.device)
+            return Prediction(*(part[members, rows] for part in predicted))
+        order, counts = members.argsort(stable=True), members.bincount(minlength=len(self.elites))
+        rows = torch.empty_like(order)  # of each input in the batch of its network
+        rows[order] = torch.arange(len(x), device=x.device) - (counts.cumsum(0) - counts)[members[order]]
+        batches = x.new_zeros(len(counts), int(counts.max()), x.shape[1])
+        batches[members, rows] = x
+        return Prediction(*(part[members, rows] for part in self.predict(batches, self.elites)))
 
     def _uncertainty(self, means: Tensor, deviations: Tensor) -> Uncertainty:
         """Return the uncertainty of means (E, B, O) and standard deviations (E, B, O + 1) of the elites."""

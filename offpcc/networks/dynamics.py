@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, is_plain
-from offpcc.networks.mlp_kernels import perceptrons
+from offpcc.networks.mlp_kernels import evaluate_perceptrons, perceptrons
 
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "leaky_relu": nn.LeakyReLU}
 LOG_VARIANCE_BOUNDS = -10.0, 0.5  # initial bounds (Chua et al. 2018, PETS)
@@ -70,20 +70,26 @@ class GaussianEnsemble(nn.Module):
 
     def forward(self, x: Tensor, members: Tensor | None = None) -> Prediction:
         """Predict for inputs (N, B, num_in), a batch for each of `members` (N,); default: all."""
-        every: list[Tensor] = [*self.net.parameters(), self.low, self.high]
-        *weights, low, high = every if members is None else [weight[members] for weight in every]
-        if x.device.type == "cpu" and x.shape[1] >= MANY_ROWS and is_plain(self.net, EnsembleLinear):
-            y = perceptrons(x, weights)
+        weights: list[Tensor] = list(self.net.parameters())
+        low, high = (bound if members is None else bound[members] for bound in (self.low, self.high))
+        by_member = x.device.type == "cpu" and x.shape[1] >= MANY_ROWS and is_plain(self.net, EnsembleLinear)
+        if by_member and not torch.is_grad_enabled():
+            y = evaluate_perceptrons(x, weights, range(self.num) if members is None else members.tolist())
         else:
-            remaining, y = iter(weights), x
-            for layer in self.net:
-                if isinstance(layer, EnsembleLinear | EnsembleLayerNorm):
-                    y = layer.compute(y, next(remaining), next(remaining))
-                else:
-                    y = layer(y)
+            weights = weights if members is None else [weight[members] for weight in weights]
+            y = perceptrons(x, weights) if by_member else self._layer_by_layer(x, weights)
         mean, log_variance, logit = y.split_with_sizes((self.num_out, self.num_out, self.num_logits), -1)
         log_variance = high - functional.softplus(high - log_variance)
         return Prediction(mean, low + functional.softplus(log_variance - low), logit)
+
+    def _layer_by_layer(self, x: Tensor, weights: list[Tensor]) -> Tensor:
+        remaining = iter(weights)
+        for layer in self.net:
+            if isinstance(layer, EnsembleLinear | EnsembleLayerNorm):
+                x = layer.compute(x, next(remaining), next(remaining))
+            else:
+                x = layer(x)
+        return x
 
     def loss(self, predicted: Prediction, target: Tensor) -> Tensor:
         """Return the negative log likelihood of `target` (N, B, D) without its constant, summed over members, 0-d.

@@ -75,3 +75,21 @@ def perceptrons(x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     """Run N MLPs on x (N, M, in) -> (N, M, out); weights (N, in, out) and biases (N, 1, out) alternate."""
     y: Tensor = _Perceptrons.apply(x, *parameters)  # type: ignore[no-untyped-call]
     return y
+
+
+def evaluate_perceptrons(x: Tensor, parameters: Sequence[Tensor], members: Sequence[int]) -> Tensor:
+    """Run the MLPs `members` on x (N, M, in) -> (N, M, out), without gradients; hidden layers reuse their memory."""
+    weights, biases = parameters[::2], parameters[1::2]
+    rows_at_once = min(rows_of_block(weight.shape[2] for weight in weights), x.shape[1])
+    hidden = [x.new_empty(rows_at_once, weight.shape[2]) for weight in weights[:-1]]
+    y = x.new_empty(*x.shape[:2], weights[-1].shape[2])
+    for number, member in enumerate(members):
+        layers = [(weight[member], bias[member]) for weight, bias in zip(weights, biases, strict=True)]
+        for start in range(0, x.shape[1], rows_at_once):
+            read, written = x[number, start : start + rows_at_once], y[number, start : start + rows_at_once]
+            for (weight, bias), rows in zip(layers[:-1], hidden, strict=True):
+                write = rows[: len(read)]
+                torch.addmm(bias, read, weight, out=write)
+                read = write.relu_()
+            torch.addmm(layers[-1][1], read, layers[-1][0], out=written)
+    return y

@@ -273,8 +273,12 @@ class ModelFit:
         self.progress.append(progress)
         return progress
 
-    def finish(self) -> None:
-        """Give the model the kept weights, choose its elites, and measure it."""
+    def finish(self, is_measured: bool = True) -> None:
+        """Give the model the kept weights, and choose its elites.
+
+        Args:
+            is_measured: whether its uncertainty over the data is measured.
+        """
         model = self.model
         with torch.no_grad():
             for name, parameter in model.named_parameters():
@@ -288,7 +292,7 @@ class ModelFit:
             "holdout_errors": self.best.tolist(),
             "elites": best.tolist(),
             **self._rewards(),
-            **measure(model, self.data),
+            **(measure(model, self.data) if is_measured else {}),
         }
         if model.termination == LEARNED:
             model.facts |= self._classified()

@@ -25,19 +25,27 @@ from offpcc.config.validation import (
     one_of,
     rules_of,
 )
-from offpcc.core import Step
 from offpcc.data.buffers.imagined import ImaginedBuffer
-from offpcc.data.buffers.storage import Storage, TransitionTable
+from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
-from offpcc.networks.states import map_state
-from offpcc.training.dynamics import ModelFit, ModelTraining, Transitions, as_tensor, reward_scale, uncertainties
+from offpcc.training.dynamics import ModelFit, ModelTraining, Transitions, reward_scale, uncertainties
+from offpcc.training.rollouts import (
+    ALEATORIC,
+    DEVIATION,
+    DISAGREEMENT,
+    EPISTEMIC,
+    TERMINAL,
+    TRUNCATED,
+    Log,
+    Pessimism,
+    Rollouts,
+    play,
+)
 from offpcc.training.run_fns import Callback, Run
 from offpcc.training.tuned_rollouts import tuned_pair
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
 
-ALEATORIC, EPISTEMIC, DEVIATION, DISAGREEMENT = "aleatoric", "epistemic", "deviation", "disagreement"
-TERMINAL, TRUNCATED = "terminal", "truncated"
 ANY, FIRST = "any", "first"
 BLOCK = 8_192  # rollouts of agents without memory that are played at a time
 RECURRENT_BLOCK = 512
@@ -232,57 +240,6 @@ def imagined_capacity(options: ImaginationOptions, real: Any, longest: int) -> i
     return max(most // (before + length + 1), 1)
 
 
-class Rollouts(NamedTuple):
-    """Rollouts in a model, each after recorded steps."""
-
-    rows: TransitionTable  # of N rollouts that have imagined steps
-    num_recorded: Array  # (N,), recorded steps of each
-
-
-class Log:
-    """Collects the steps of rollouts.
-
-    Args:
-        number: number of rollouts.
-    """
-
-    def __init__(self, number: int) -> None:
-        self.lengths = np.zeros(number, np.int64)
-        self.steps: list[tuple[Array, ...]] = []
-        self.num_bounded = self.num_stopped = 0
-        self.uncertainty = 0.0
-
-    def add(self, going: Array, following: Array, actions: Array, rewards: Array, ended: Array, kept: Array) -> None:
-        """Add a step of the rollouts `going` (M,), of which those that are `kept` (M,) are stored."""
-        numbers = going[kept]
-        self.steps.append((numbers, self.lengths[numbers], following[kept], actions[kept], rewards[kept], ended[kept]))
-        self.lengths[numbers] += 1
-
-    def rollouts(self, recorded: TransitionTable, begins: Array, at: Array) -> Rollouts:
-        """Return all rollouts that have steps, after the recorded steps from rows `begins` to rows `at`."""
-        there = self.lengths > 0
-        before = (at - begins)[there]
-        sizes = before + self.lengths[there] + 1
-        starts = np.cumsum(sizes) - sizes
-        rows = Storage.of(int(sizes.sum()), recorded.observations.shape[1:], recorded.observations.dtype,
-                          recorded.actions.shape[1])  # fmt: skip
-        rows.is_start[:] = True
-        rows.is_start[starts + sizes - 1] = False
-        within = np.arange(int((before + 1).sum())) - np.repeat(np.cumsum(before + 1) - before - 1, before + 1)
-        source, place = np.repeat(begins[there], before + 1) + within, np.repeat(starts, before + 1) + within
-        rows.observations[place] = recorded.observations[source]
-        is_before = within < np.repeat(before, before + 1)
-        rows.actions[place[is_before]] = recorded.actions[source[is_before]]
-        rows.rewards[place[is_before]] = recorded.rewards[source[is_before]]
-        first = np.zeros(len(there), np.int64)
-        first[there] = starts + before
-        for numbers, step, following, actions, rewards, ended in self.steps:
-            place = first[numbers] + step
-            rows.actions[place], rows.rewards[place, 0], rows.terminations[place, 0] = actions, rewards, ended
-            rows.observations[place + 1] = following
-        return Rollouts(TransitionTable(**vars(rows), starts=starts, stops=starts + sizes), before)
-
-
 class Imagination(Callback):
     """Callback that lets the agent play in the model, and stores what happens; see `bound_options`.
 
@@ -324,18 +281,19 @@ class Imagination(Callback):
         """Start rollouts from these rows, and find the threshold and the penalty."""
         self.data = Transitions(rows, self.model.history)
         self.first = np.repeat(rows.starts, rows.stops - rows.starts)
-        self.threshold, self.penalty = math.inf, 0.0
+        threshold, penalty = math.inf, 0.0
         options, facts = self.options, self.model.facts
         worst, scale = -facts["largest_reward"], reward_scale(facts)
         if facts.get("mean_reward", 0.0) < 0.0:  # the end of an episode would be a gain
             worst = facts["smallest_reward"] / max(1.0 - self.discount, 1e-3)
-        spread = self.model.facts["uncertainty"][options.uncertainty]
-        self.end_reward = worst if options.end_reward is None else options.end_reward
+        spread = facts.get("uncertainty", {}).get(options.uncertainty, {})
         if options.threshold is not None:
-            self.threshold = self._limit(options.threshold, spread)
+            threshold = self._limit(options.threshold, spread)
         if options.penalty is not None:
             factor = _factor(options.penalty, "range")
-            self.penalty = float(options.penalty) if factor is None else factor * scale / (spread["1"] or 1.0)
+            penalty = float(options.penalty) if factor is None else factor * scale / (spread["1"] or 1.0)
+        end_reward = worst if options.end_reward is None else options.end_reward
+        self.pessimism = Pessimism(options.uncertainty, penalty, threshold, options.ends, end_reward)
 
     def _limit(self, value: float | str, spread: Mapping[str, float]) -> float:
         if isinstance(value, str):
@@ -355,11 +313,12 @@ class Imagination(Callback):
         if self.data is None:
             limit = {"penalty": options.penalty, "threshold": options.threshold}
             told = ", ".join(f"{name} {value}" for name, value in limit.items() if value is not None) or "no pessimism"
-        elif self.threshold < math.inf:
-            last = f"a reward of {self.end_reward:.4g}" if options.ends == TERMINAL else "a bootstrapped value"
-            told = f"they end with {last} at an {what} of {self.threshold:.4g}"
-        elif self.penalty:
-            told = f"the reward falls by {self.penalty:.4g} times the {what}"
+        elif self.pessimism.threshold < math.inf:
+            reward = f"a reward of {self.pessimism.end_reward:.4g}"
+            last = reward if options.ends == TERMINAL else "a bootstrapped value"
+            told = f"they end with {last} at an {what} of {self.pessimism.threshold:.4g}"
+        elif self.pessimism.penalty:
+            told = f"the reward falls by {self.pessimism.penalty:.4g} times the {what}"
         else:
             told = "no pessimism"
         where = "trained in the run" if self.trains_model else f"of {self.model.facts['name']}"
@@ -417,7 +376,7 @@ class Imagination(Callback):
             fit = ModelFit(self.model, rows, self.training, int(drawn[0]), may_lack_terminations=True)
             while not fit.is_over:
                 fit.run_epoch()
-            fit.finish()
+            fit.finish(is_measured=self.options.penalty is not None or self.options.threshold is not None)
         except BaseException:
             self.model.load_state_dict(before)
             self.model.facts = facts
@@ -433,24 +392,38 @@ class Imagination(Callback):
     def play(self, algorithm: Any, number: int, length: int, run: Run | None = None) -> None:
         """Play `number` rollouts of at most `length` steps, and store them."""
         assert self.data is not None
-        num_bounded = num_stopped = num_steps = 0
-        total = 0.0
+        logs = []
         block = BLOCK if algorithm.memoryless else RECURRENT_BLOCK
         for start in range(0, number, block):
             log, played = self._play(algorithm, self._starts(min(block, number - start)), length)
             if len(played.num_recorded):
                 self.buffer.extend(*played)
-            num_steps, num_bounded = num_steps + int(log.lengths.sum()), num_bounded + log.num_bounded
-            num_stopped, total = num_stopped + log.num_stopped, total + log.uncertainty
+            logs.append(log)
         if run is not None:
-            played_steps = max(num_steps, 1)
+            num_steps = sum(int(log.lengths.sum()) for log in logs)
+            of_step: dict[str, float] = {"imagined_bounded": sum(log.num_bounded for log in logs)}
+            if self.pessimism.has_effect:
+                of_step["imagined_uncertainty"] = sum(log.uncertainty for log in logs)
             self._report(
                 run,
                 imagined_length=num_steps / number,
-                imagined_uncertainty=total / played_steps,
-                imagined_stopped=num_stopped / number,
-                imagined_bounded=num_bounded / played_steps,
+                imagined_stopped=sum(log.num_stopped for log in logs) / number,
+                **{name: total / max(num_steps, 1) for name, total in of_step.items()},
             )
+
+    def _play(self, algorithm: Any, indices: Array, length: int) -> tuple[Log, Rollouts]:
+        assert self.data is not None
+        at, members = self.data.starts[indices], None
+        first, prefix = self.first[at], self.options.prefix
+        begins = at if algorithm.memoryless else first if prefix is None else np.maximum(first, at - prefix)
+        if self.options.one_member:
+            drawn = self.randomness.generator.integers(len(self.model.elites), size=len(indices))
+            members = torch.from_numpy(drawn).to(self.model.device)
+        log = play(self.model, self.data, algorithm, indices, begins, length, self.generator, self.pessimism, members,
+                   self.options.mean_reward)  # fmt: skip
+        if (most := getattr(self.buffer.imagined, "segment_len", None)) is not None:  # no batch needs more
+            begins = np.maximum(begins, at - most - self.buffer.imagined.burn_in)  # type: ignore[union-attr]
+        return log, log.rollouts(self.data.rows, begins, at)
 
     def _starts(self, number: int) -> Array:
         """Draw the transitions (number,) at whose observations rollouts start."""
@@ -460,80 +433,6 @@ class Imagination(Callback):
             firsts = np.searchsorted(self.data.starts, rows.starts[rows.is_start[rows.starts]])
             return np.asarray(firsts[self.randomness.generator.integers(len(firsts), size=number)])
         return self.randomness.generator.integers(len(self.data), size=number)
-
-    @torch.no_grad()
-    def _play(self, algorithm: Any, indices: Array, length: int) -> tuple[Log, Rollouts]:
-        assert self.data is not None
-        model, options, rows = self.model, self.options, self.data.rows
-        observed, acted, *_ = (np.array(part) for part in self.data[indices])
-        at = self.data.starts[indices]
-        number, memory = len(indices), None
-        previous = np.zeros((number, acted.shape[-1]), np.float32), np.zeros((number, 1), np.float32)
-        is_first = np.ones(number, np.float32)
-        begins = at
-        if not algorithm.memoryless:
-            begins = self.first[at] if options.prefix is None else np.maximum(self.first[at], at - options.prefix)
-            memory, previous, is_first = self._remember(algorithm, at, begins)
-        members = None
-        if options.one_member:
-            members = torch.from_numpy(self.randomness.generator.integers(len(model.elites), size=number)).to(
-                model.device
-            )
-        log = Log(number)
-        going = np.arange(number)  # rollouts that have not ended
-        for _ in range(length):
-            chosen, memory = algorithm.act(Step(observed[:, -1], *previous, is_first), memory)
-            acted[:, -1] = chosen
-            window = as_tensor(observed, model), as_tensor(acted, model)
-            found = model.imagine(*window, self.generator, members)
-            unsure = getattr(found.uncertainty, options.uncertainty).cpu().numpy()
-            following = found.next_observations.cpu().numpy()
-            rewards = (found.mean_rewards if options.mean_reward else found.rewards).cpu().numpy()
-            ended = found.terminations.cpu().numpy()
-            stopped = unsure > self.threshold
-            rewards = np.where(stopped, self.end_reward, rewards - self.penalty * unsure).astype(np.float32)
-            kept = ~stopped if options.ends == TRUNCATED else np.ones(len(going), bool)
-            log.add(going, following, chosen, rewards, ended | stopped, kept)
-            log.num_bounded += int(found.bounded.cpu().numpy()[kept].sum())
-            log.num_stopped += int(stopped.sum())
-            log.uncertainty += float(unsure[kept].sum())
-            alive = np.flatnonzero(~(ended | stopped))
-            if not len(alive):
-                break
-            going = going[alive]
-            observed = np.concatenate([observed[alive, 1:], following[alive, None]], 1)
-            acted = np.concatenate([acted[alive, 1:], acted[alive, -1:]], 1)
-            previous, is_first = (chosen[alive], rewards[alive, None]), np.zeros(len(alive), np.float32)
-            members = None if members is None else members[torch.from_numpy(alive).to(members.device)]
-            memory = map_state(lambda part, alive=alive: part[alive], memory)  # type: ignore[misc]
-        if (most := getattr(self.buffer.imagined, "segment_len", None)) is not None:  # no batch needs more
-            begins = np.maximum(begins, at - most - self.buffer.imagined.burn_in)  # type: ignore[union-attr]
-        return log, log.rollouts(rows, begins, at)
-
-    def _remember(self, algorithm: Any, at: Array, begins: Array) -> tuple[Any, tuple[Array, Array], Array]:
-        """Run the agent's memory over the recorded steps from `begins` (N,) to `at`, without the last observation.
-
-        Returns:
-            The memory, the action and the reward before the observations at `at`, and whether these begin an episode.
-        """
-        assert self.data is not None
-        rows, memory = self.data.rows, None
-        longest = int((at - begins).max())
-        for step in range(longest):
-            places = np.maximum(at - longest + step, begins)
-            is_start = (places == begins).astype(np.float32)
-            before = self._before(places, is_start > 0)
-            seen = Step(rows.observations[places], *before, is_start)
-            _, memory = algorithm.act(seen, memory, deterministic=True)
-        is_first = at == begins
-        return memory, self._before(at, is_first), is_first.astype(np.float32)
-
-    def _before(self, places: Array, is_first: Array) -> tuple[Array, Array]:
-        """Return the recorded actions and rewards before these rows; zeros where an episode begins."""
-        assert self.data is not None
-        zero = np.float32(0.0)
-        actions, rewards = (column[places - 1] for column in (self.data.rows.actions, self.data.rows.rewards))
-        return np.where(is_first[:, None], zero, actions), np.where(is_first[:, None], zero, rewards)
 
     # Resume ---------------------------------------------------------------------------------------------------
 

@@ -11,10 +11,11 @@ from collected import agent
 from test_dynamics import linear_data, small, trained
 
 from offpcc.algorithms.agent import Agent, load_actor
+from offpcc.core import Step
 from offpcc.data.datasets.load import load
 from offpcc.data.recording.episode_log import Ending
 from offpcc.launch import main
-from offpcc.training.imagined import ImaginedEpisodes
+from offpcc.training.rollouts import ImaginedEpisodes, remember
 
 
 class Remembering:
@@ -92,11 +93,10 @@ def test_a_model_that_knows_nothing_of_the_actors_actions_is_refused(model, monk
 
 def test_an_agent_with_memory_first_reads_the_recorded_prefix(model):
     data, actor = linear_data(num_episodes=3, length=6), Remembering()
-    imagination = ImaginedEpisodes(model, data.rows, actor, 2, 0)
     rows, at = data.rows, np.array([0, 3, 7, 12])  # rows of the first and the second episode
-    step, memory = imagination.remember(at)
-    np.testing.assert_array_equal(step.observation, rows.observations[at])
-    assert step.is_first.tolist() == [True, False, True, False]
+    memory, previous, is_first = remember(actor, rows, at, begins=np.array([0, 0, 7, 7]))
+    step = Step(rows.observations[at], *previous, is_first)
+    assert step.is_first.tolist() == [1.0, 0.0, 1.0, 0.0]
     _, count = actor.act(step, memory)
     assert count.tolist() == [0, 3, 0, 5]
     np.testing.assert_array_equal(step.previous_action[[0, 2]], 0.0)
@@ -119,7 +119,7 @@ def test_a_history_moves_on_with_the_imagined_steps():
     seen = []
     predict = model.imagine
 
-    def watching(observations, actions, generator, members=None):
+    def watching(observations, actions, generator, members=None, with_uncertainty=True):
         step = predict(observations, actions, generator, members)
         seen.append((observations.clone(), actions.clone(), step.next_observations))
         return step

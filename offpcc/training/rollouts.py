@@ -1,0 +1,302 @@
+"""Rollouts of an agent in a learned model, from recorded observations on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from offpcc.algorithms import ActorCritic
+from offpcc.algorithms.dynamics import DynamicsModel
+from offpcc.core import Memory, Step
+from offpcc.data.buffers.storage import Storage, TransitionTable
+from offpcc.data.datasets.columns import Array
+from offpcc.data.recording.episode_log import Ending, Episode
+from offpcc.networks.noise import Noise
+from offpcc.networks.states import map_state
+from offpcc.training.dynamics import Transitions, as_tensor
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError
+from offpcc.utils.rng import seed_global_generators
+
+ALEATORIC, EPISTEMIC, DEVIATION, DISAGREEMENT = "aleatoric", "epistemic", "deviation", "disagreement"
+TERMINAL, TRUNCATED = "terminal", "truncated"
+AT_ONCE = 256  # rollouts of `ImaginedEpisodes`
+MOST_EMPTY = 20  # times `AT_ONCE` rollouts without a step, after which the model is too uncertain for the actor
+STREAM = 8  # separates these generators from others with the same seed
+
+
+class Pessimism(NamedTuple):
+    """What the uncertainty of a step does to a rollout; see `Imagination`."""
+
+    uncertainty: str = EPISTEMIC
+    penalty: float = 0.0
+    threshold: float = math.inf
+    ends: str = TRUNCATED
+    end_reward: float = 0.0
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether the uncertainty, a number in float32, can change a rollout."""
+        return self.penalty != 0.0 or self.threshold < torch.finfo(torch.float32).max
+
+
+class Rollouts(NamedTuple):
+    """Rollouts in a model, each after recorded steps."""
+
+    rows: TransitionTable  # of N rollouts that have imagined steps
+    num_recorded: Array  # (N,), recorded steps of each
+
+
+class Log:
+    """Collects the steps of rollouts.
+
+    Args:
+        number: number of rollouts.
+
+    Attributes:
+        lengths: steps of each rollout, (N,).
+        num_stopped: number of rollouts that passed the threshold.
+        num_ended: number of rollouts that the model terminated.
+        num_bounded: number of steps whose next observation was moved back into the range of the data.
+        uncertainty: sum over all steps.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.lengths = np.zeros(number, np.int64)
+        self.steps: list[tuple[Array, ...]] = []
+        self.num_stopped = self.num_ended = self.num_bounded = 0
+        self.uncertainty = 0.0
+
+    def add(self, going: Array, following: Array, actions: Array, rewards: Array, ended: Array, kept: Array) -> None:
+        """Add a step of the rollouts `going` (M,), of which those that are `kept` (M,) are stored."""
+        numbers = going[kept]
+        self.steps.append((numbers, self.lengths[numbers], following[kept], actions[kept], rewards[kept], ended[kept]))
+        self.lengths[numbers] += 1
+
+    def rollouts(self, recorded: TransitionTable, begins: Array, at: Array) -> Rollouts:
+        """Return all rollouts that have steps, after the recorded steps from rows `begins` to rows `at`."""
+        there = self.lengths > 0
+        before = (at - begins)[there]
+        sizes = before + self.lengths[there] + 1
+        starts = np.cumsum(sizes) - sizes
+        rows = Storage.of(int(sizes.sum()), recorded.observations.shape[1:], recorded.observations.dtype,
+                          recorded.actions.shape[1])  # fmt: skip
+        rows.is_start[:] = True
+        rows.is_start[starts + sizes - 1] = False
+        within = np.arange(int((before + 1).sum())) - np.repeat(np.cumsum(before + 1) - before - 1, before + 1)
+        source, place = np.repeat(begins[there], before + 1) + within, np.repeat(starts, before + 1) + within
+        rows.observations[place] = recorded.observations[source]
+        is_before = within < np.repeat(before, before + 1)
+        rows.actions[place[is_before]] = recorded.actions[source[is_before]]
+        rows.rewards[place[is_before]] = recorded.rewards[source[is_before]]
+        first = np.zeros(len(there), np.int64)
+        first[there] = starts + before
+        for numbers, step, following, actions, rewards, ended in self.steps:
+            place = first[numbers] + step
+            rows.actions[place], rows.rewards[place, 0], rows.terminations[place, 0] = actions, rewards, ended
+            rows.observations[place + 1] = following
+        return Rollouts(TransitionTable(**vars(rows), starts=starts, stops=starts + sizes), before)
+
+
+@torch.no_grad()
+def play(
+    model: DynamicsModel,
+    data: Transitions,
+    actor: Any,
+    indices: Array,
+    begins: Array,
+    length: int,
+    generator: torch.Generator,
+    pessimism: Pessimism,
+    members: torch.Tensor | None = None,
+    mean_reward: bool = False,
+    deterministic: bool = False,
+) -> Log:
+    """Play rollouts side by side, and return their steps.
+
+    Args:
+        model: the model.
+        data: recorded transitions.
+        actor: `ActorCritic`, or another object with its `act` and `memoryless`.
+        indices: transitions (N,) at whose observations the rollouts start.
+        begins: rows (N,) from which on an agent with memory reads its recorded episode.
+        length: largest number of steps of a rollout.
+        generator: draws the model's networks and noise.
+        pessimism: what the uncertainty does.
+        members: (N,), the place among the elites of the network that each rollout lives in; None: each step draws one.
+        mean_reward: whether the reward is the mean over networks.
+        deterministic: whether the actor acts with the mode of its policy.
+    """
+    at, memory = data.starts[indices], None
+    observed, acted, *_ = (np.array(part) for part in data[indices])
+    number = len(indices)
+    previous = np.zeros((number, acted.shape[-1]), np.float32), np.zeros((number, 1), np.float32)
+    is_first = np.ones(number, np.float32)
+    if not actor.memoryless:
+        memory, previous, is_first = remember(actor, data.rows, at, begins)
+    log, going = Log(number), np.arange(number)  # rollouts that have not ended
+    for _ in range(length):
+        chosen, memory = actor.act(Step(observed[:, -1], *previous, is_first), memory, deterministic=deterministic)
+        acted[:, -1] = chosen
+        window = as_tensor(observed, model), as_tensor(acted, model)
+        needs_all = pessimism.has_effect or mean_reward
+        found = model.imagine(*window, generator, members, with_uncertainty=needs_all)
+        following, ended = found.next_observations.cpu().numpy(), found.terminations.cpu().numpy()
+        rewards = (found.mean_rewards if mean_reward else found.rewards).cpu().numpy()
+        stopped = np.zeros(len(going), bool)
+        if pessimism.has_effect:
+            unsure = getattr(found.uncertainty, pessimism.uncertainty).cpu().numpy()
+            stopped = unsure > pessimism.threshold
+            rewards = np.where(stopped, pessimism.end_reward, rewards - pessimism.penalty * unsure).astype(np.float32)
+        kept = ~stopped if pessimism.ends == TRUNCATED else np.ones(len(going), bool)
+        log.add(going, following, chosen, rewards, ended | stopped, kept)
+        log.num_stopped += int(stopped.sum())
+        log.num_ended += int((ended & ~stopped).sum())
+        log.num_bounded += int(found.bounded.cpu().numpy()[kept].sum())
+        log.uncertainty += float(unsure[kept].sum()) if pessimism.has_effect else 0.0
+        alive = np.flatnonzero(~(ended | stopped))
+        if not len(alive):
+            break
+        going = going[alive]
+        observed = np.concatenate([observed[alive, 1:], following[alive, None]], 1)
+        acted = np.concatenate([acted[alive, 1:], acted[alive, -1:]], 1)
+        previous, is_first = (chosen[alive], rewards[alive, None]), np.zeros(len(alive), np.float32)
+        members = None if members is None else members[torch.from_numpy(alive).to(members.device)]
+        memory = map_state(lambda part, alive=alive: part[alive], memory)  # type: ignore[misc]
+    return log
+
+
+def remember(actor: Any, rows: TransitionTable, at: Array, begins: Array) -> tuple[Memory, tuple[Array, Array], Array]:
+    """Run an agent's memory over the recorded steps from rows `begins` (N,) to `at`, without the last observation.
+
+    Returns:
+        The memory, the action and the reward before the observations at `at`, and whether these begin an episode.
+    """
+
+    def before(places: Array, is_first: Array) -> tuple[Array, Array]:
+        actions, rewards = (column[places - 1] for column in (rows.actions, rows.rewards))
+        zero = np.float32(0.0)
+        return np.where(is_first[:, None], zero, actions), np.where(is_first[:, None], zero, rewards)
+
+    memory = None
+    longest = int((at - begins).max())
+    for step in range(longest):
+        places = np.maximum(at - longest + step, begins)
+        is_start = places == begins  # also of an episode that has not begun
+        seen = Step(rows.observations[places], *before(places, is_start), is_start.astype(np.float32))
+        _, memory = actor.act(seen, memory, deterministic=True)
+    is_first = at == begins
+    return memory, before(at, is_first), is_first.astype(np.float32)
+
+
+class RandomActor:
+    """Draws actions uniformly from [-1, 1].
+
+    Args:
+        num: number of action dimensions A.
+        draw: the generator.
+    """
+
+    memoryless = True
+
+    def __init__(self, num: int, draw: np.random.Generator) -> None:
+        self.num, self.draw = num, draw
+
+    def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[Array, Memory]:
+        """Return actions (N, A)."""
+        return self.draw.uniform(-1.0, 1.0, (len(step.observation), self.num)).astype(np.float32), None
+
+
+class ImaginedEpisodes:
+    """Rollouts of an actor in a model, which start at observations that are drawn from recorded data.
+
+    A rollout ends where the model predicts a termination. It is cut after `length` steps, or before the first step at
+    which the networks disagree more than anywhere in the model's own data. An agent with memory first reads its
+    recorded episode up to the start of the rollout.
+
+    Args:
+        model: the model.
+        rows: the data, seen and scaled as those of the model.
+        actor: the agent that acts; None for random actions.
+        length: largest number of steps of a rollout.
+        seed: seed of the starts, of the model's noise and of the agent's noise.
+        deterministic: True to act with the mode of the policy.
+
+    Attributes:
+        num_unsure: number of rollouts that were cut because the networks disagreed.
+        num_ended: number of rollouts that terminated.
+        num_bounded: number of steps whose next observation was moved back into the range of the data.
+    """
+
+    def __init__(
+        self,
+        model: DynamicsModel,
+        rows: TransitionTable,
+        actor: ActorCritic | None,
+        length: int,
+        seed: int,
+        deterministic: bool = False,
+    ) -> None:
+        self.model, self.data = model, Transitions(rows, model.history)
+        self.length, self.deterministic = length, deterministic
+        rounding = 1.0 + 1e-5  # of other batch sizes
+        self.pessimism = Pessimism(threshold=model.facts["uncertainty"][EPISTEMIC]["1"] * rounding)
+        drawn = np.random.SeedSequence((seed, STREAM)).generate_state(4) >> 1
+        self.draw = np.random.default_rng(drawn[0])
+        self.generator = torch.Generator(model.device).manual_seed(int(drawn[1]))
+        self.actor: Any = RandomActor(model.action_dim, self.draw) if actor is None else actor
+        if actor is not None:
+            actor.noise = Noise(int(drawn[2]), actor.device)
+        seed_global_generators(int(drawn[3]))
+        self.num_unsure = self.num_ended = self.num_bounded = 0
+
+    def episodes(self, total: int) -> Iterator[Episode]:
+        """Yield episodes with `total` steps together; the end of the last may be cut. Actions are in [-1, 1].
+
+        Raises:
+            UserError: the model is too uncertain for this actor from nearly all starts.
+        """
+        left, num_empty = total, 0
+        while left:
+            rollouts = self.rollouts(AT_ONCE)
+            for episode in rollouts:
+                if len(episode.rewards) > left:
+                    parts = episode.observations[: left + 1], episode.actions[:left], episode.rewards[:left]
+                    episode = Episode(*parts, Ending.UNFINISHED)
+                left -= len(episode.rewards)
+                yield episode
+                if not left:
+                    return
+            num_empty = 0 if rollouts else num_empty + 1
+            if num_empty == MOST_EMPTY:
+                raise UserError(
+                    f"from each of {MOST_EMPTY * AT_ONCE:,} recorded observations, the first action of the actor leads "
+                    f"to more uncertainty than anything in the model's data; give an actor that is closer to the data, "
+                    f"or train the model on more data"
+                )
+
+    def rollouts(self, num: int) -> list[Episode]:
+        """Play `num` rollouts side by side, and return those that were not cut before their first step."""
+        signals.poll()
+        indices = self.draw.integers(len(self.data), size=num)
+        rows, at = self.data.rows, self.data.starts[indices]
+        begins = rows.starts[np.searchsorted(rows.starts, at, side="right") - 1]
+        log = play(self.model, self.data, self.actor, indices, begins, self.length, self.generator, self.pessimism,
+                   deterministic=self.deterministic)  # fmt: skip
+        self.num_unsure += log.num_stopped
+        self.num_ended += log.num_ended
+        self.num_bounded += log.num_bounded
+        table = log.rollouts(rows, at, at).rows
+        return [
+            Episode(
+                table.observations[start:stop],
+                table.actions[start : stop - 1],
+                table.rewards[start : stop - 1, 0],
+                Ending.TERMINATED if table.terminations[stop - 2, 0] else Ending.TRUNCATED,
+            )
+            for start, stop in zip(table.starts, table.stops, strict=True)
+        ]
