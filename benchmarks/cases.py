@@ -58,6 +58,7 @@ ENSEMBLE, LARGE_BATCH = replace(DEEP, num_critics=10), replace(DEEP, batch_size=
 PAPER = Sizes(memory=(256, 2), batch_size=10)  # Yang & Nguyen 2021 (arXiv:2110.12628)
 PAPER_DDPG = replace(PAPER, num_critics=1)
 MODEL = Sizes(hidden_dims=(200, 200, 200, 200), num_critics=7)  # MBPO's (arXiv:1906.08253)
+ROLLOUTS = replace(MODEL, batch_size=1_000)
 NUM_ELITES = 5  # of these networks, which predict
 SMALL = Sizes(memory=(64, 1), batch_size=32, segment_len=50, hidden_dims=(64, 64))
 
@@ -108,7 +109,7 @@ UNITS = {
 OWN, FUSED, BF16 = ("offpcc",), ("offpcc", "offpcc-fused"), ("offpcc", "offpcc-bf16")
 SB3, D3RLPY, TIANSHOU = PEERS
 CORL, KIT, CLEANRL, POMDP, ORIGINAL, MBRL = CLONES
-OF_MODELS = ("floor", "offpcc", KIT, MBRL)
+OF_MODELS, COMPARING, DRAWN = (("floor", "offpcc", *peers) for peers in ((KIT, MBRL), (KIT,), (MBRL,)))
 LOOPS = ("offpcc", SB3, CLEANRL)
 
 CASES = {
@@ -140,7 +141,8 @@ CASES = {
             for x in (64, 128, 256)
         ),
         Case("model", "model, 7 networks of 4 x 200", "model", "model", OF_MODELS, MODEL),
-        Case("imagine", "1,000 imagined steps", "imagine", "imagine", OF_MODELS, replace(MODEL, batch_size=1_000)),
+        Case("imagine", "1,000 imagined steps, all networks", "imagine", "imagine", COMPARING, ROLLOUTS),
+        Case("imagine_one", "1,000 imagined steps, one network each", "imagine", "imagine_one", DRAWN, ROLLOUTS),
         Case("act_paper", "act(), LSTM 2 x 256", "act", "rsac", OWN, PAPER),
         Case("act_small", "act(), LSTM 1 x 64", "act", "rsac", OWN, SMALL),
         Case("sample", "sample 256 transitions", "sample", "sac", ("offpcc", *PEERS)),

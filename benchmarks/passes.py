@@ -187,6 +187,11 @@ def imagine(s: Sizes) -> MLPKernel:
     return [Pass("elites", "o, a", (OBS + A, *s.hidden_dims, 2 * (OBS + 1)), NUM_ELITES, s.batch_size)]
 
 
+def imagine_one(s: Sizes) -> MLPKernel:
+    """An imagined step of which each row is read by one of the elites only."""
+    return [Pass("elites", "o, a", (OBS + A, *s.hidden_dims, 2 * (OBS + 1)), NUM_ELITES, s.batch_size // NUM_ELITES)]
+
+
 def bc(s: Sizes) -> MLPKernel:
     """Behaviour cloning: algorithms/bc.py."""
     return [Pass("actor", "o", (OBS, *s.hidden_dims, A), 1, s.batch_size, s.batch_size, weights=True)]
@@ -257,6 +262,6 @@ def _lstm(s: Sizes) -> tuple[int, ...]:
 PASSES: dict[str, Callable[[Sizes], MLPKernel]] = {
     "sac": sac, "td3": td3, "td3_bc": td3, "cql": cql, "bcq": bcq, "iql": iql, "bc": bc,
     "calql": cql, "fql": fql, "awac": awac, "crr": awac, "sac_n": sac, "edac": edac, "rebrac": rebrac,
-    "model": model, "imagine": imagine,
+    "model": model, "imagine": imagine, "imagine_one": imagine_one,
     "rsac": rsac, "rsac_s": rsac_s, "rdpg": rdpg, "rtd3": rtd3,
 }  # fmt: skip

@@ -127,7 +127,7 @@ def _act(case: Case, options: dict[str, Any]) -> Work:
 
 
 def _model(case: Case, num_transitions: int) -> Work:
-    """A model's update, with the reading of its batch, or steps of its elites with all uncertainties."""
+    """A model's update, with the reading of its batch, or steps of its elites."""
     keep_freed_memory()
     sizes, data = case.sizes, read(Dataset.from_arrays(**transitions(num_transitions)._asdict()))
     options: dict[str, Any] = {"num_members": sizes.num_critics, "num_elites": NUM_ELITES}
@@ -139,7 +139,9 @@ def _model(case: Case, num_transitions: int) -> Work:
         return Work(lambda: fit.update(next(batches)))
     rows, generator = slice(sizes.batch_size), torch.Generator().manual_seed(1)
     seen, acted = (torch.from_numpy(x[rows, None].copy()) for x in (data.rows.observations, data.rows.actions))
-    return Work(lambda: model.imagine(seen, acted, generator), note="all uncertainties")
+    compares = case.algorithm == "imagine"
+    note = "all uncertainties" if compares else "each row is read by one network"
+    return Work(lambda: model.imagine(seen, acted, generator, with_uncertainty=compares), note=note)
 
 
 def _batches(fit: ModelFit) -> Iterator[np.ndarray]:

@@ -105,6 +105,27 @@ def test_members_are_chosen_by_their_weights(layer_norm):
         torch.testing.assert_close(one[[2, 0]], other)
 
 
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_a_step_of_one_network_a_row_is_that_of_all(activation):
+    model = DynamicsModel(3, 2, hidden_dims=(16, 16), activation=activation, seed=1)
+    model.elites.copy_(torch.tensor([6, 2, 0, 5, 3]))
+    draw = torch.Generator().manual_seed(0)
+    for rows in (MANY_ROWS * 5, 7):
+        given = torch.randn(rows, 1, 3, generator=draw), torch.rand(rows, 1, 2, generator=draw)
+        members = torch.randint(4, (rows,), generator=draw)  # a network may have no row
+        both = [
+            model.imagine(*given, torch.Generator().manual_seed(1), members, with_uncertainty=needed)
+            for needed in (True, False)
+        ]
+        assert both[1].uncertainty is None and both[0].uncertainty is not None
+        for one, other in zip(both[0][:3], both[1][:3], strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    drawn = [
+        model.imagine(*given, torch.Generator().manual_seed(1), with_uncertainty=needed) for needed in (True, False)
+    ]
+    torch.testing.assert_close(drawn[0].next_observations, drawn[1].next_observations, rtol=1e-5, atol=1e-6)
+
+
 def test_many_rows_give_the_predictions_and_gradients_of_few():
     """On a CPU, many rows pass through member by member, and few layer by layer."""
     net, x = GaussianEnsemble(3, 4, 2, (8, 8)).double(), torch.randn(3, 2 * MANY_ROWS, 4, dtype=torch.float64)
