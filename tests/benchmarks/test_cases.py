@@ -8,13 +8,13 @@ ASKED_FOR = [
     "sac", "td3", "td3_bc", "cql", "bcq", "iql", "bc", "awac", "crr", "sac_n", "edac", "rebrac", "calql", "fql", "rsac",
     "rsac_s", "rsac_small", "rsac_s_small", "rtd3", "rdpg", "act_paper", "act_small", "sample", "sample_episodes",
     "bytes", "steps_pendulum", "steps_hopper", "steps_pendulum_p",
-    "model", "imagine", "sac_residual_64", "sac_residual_128", "sac_residual_256",
+    "model", "imagine", "imagine_one", "sac_residual_64", "sac_residual_128", "sac_residual_256",
 ]  # fmt: skip
 
 
 def test_all_cases_are_there():
     assert sorted(CASES) == sorted(ASKED_FOR)
-    assert {case.algorithm for case in CASES.values()} <= ALGORITHMS.keys() | {"model", "imagine"}
+    assert {case.algorithm for case in CASES.values()} <= ALGORITHMS.keys() | {"model", "imagine", "imagine_one"}
     assert {name for case in CASES.values() for name in case.libraries} <= SOURCES.keys() == set(LIBRARIES)
 
 
