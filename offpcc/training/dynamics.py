@@ -40,6 +40,7 @@ from offpcc.utils.rng import NumpyGenerator
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 
 FORMAT = 1
+MOSTLY_EQUAL = 0.9  # share of equal rewards from which the others are rare
 BLOCK = 65_536  # transitions that are held as float64 at a time
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 SECONDS_BETWEEN_LOOKS = 1.0  # at a lock that another process holds
@@ -435,6 +436,14 @@ def announce(model: DynamicsModel, fit: ModelFit, data: OfflineDataset, show: Ca
         f"{model.num_members} networks, {model.num_elites} of them elites; {data.name}: {len(fit.data):,} transitions, "
         f"{len(fit.held_out):,} of them held out\nimagined episodes end: {model.tell_termination()}{reads}"
     )
+    rewards = data.rows.rewards[fit.data.starts, 0]
+    usual = np.median(rewards)
+    share = float((rewards == usual).mean())
+    if MOSTLY_EQUAL <= share < 1.0 and model.reward is None:
+        show(
+            f"note: {share:.1%} of the rewards are {usual:g}; the others can disturb the predictions of observations. "
+            f'Predict rewards apart: --gin "DynamicsModel.reward_hidden_dims=(64, 64)"'
+        )
 
 
 def train_to_file(fit: ModelFit, file: Path, show: Callable[[str], None]) -> None:

@@ -1,6 +1,7 @@
 """Learned models of an environment: losses, training, files, and the commands `train-model` and `check --model`."""
 
 import math
+import re
 
 import gymnasium
 import numpy as np
@@ -435,6 +436,19 @@ def test_a_rule_is_never_guessed(names, capsys):
     assert "imagined episodes end: never" in capsys.readouterr().out
     with pytest.raises(UserError, match=r'no termination rule is known.*choose "learned" or "never"'):
         small(data, names=names, termination="known")
+
+
+def test_rewards_that_rarely_change_get_a_note(capsys):
+    data = linear_data(num_episodes=30, terminates_at=1.0)
+    data.rows.rewards[:] = 1.0 - data.rows.terminations
+    fit = small(data)
+    announce(fit.model, fit, data, print)
+    assert re.search(r"note: 9\d\.\d% of the rewards are 1;.*reward_hidden_dims=\(64, 64\)", capsys.readouterr().out)
+    apart = small(data, reward_hidden_dims=(8,))
+    announce(apart.model, apart, data, print)
+    data.rows.rewards[:] = 1.0
+    announce(fit.model, fit, data, print)
+    assert "note" not in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
