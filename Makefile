@@ -232,7 +232,9 @@ $(EVIDENCE_HEADS): $(VENV)/installed
 
 # Learning in a model, online beside SAC (`make evidence` trains that), and from recorded data beside others.
 IN_A_MODEL := evidence/model_based
-MODEL_ONLINE := pendulum-v0+mbpo+$(IN_A_MODEL)/pendulum_mbpo pendulum-p-v0+rmbpo+$(IN_A_MODEL)/pendulum_mbpo
+MODEL_ONLINE := $(foreach algo,mbpo sac,pendulum-v0+$(algo)+$(IN_A_MODEL)/pendulum_mbpo \
+    InvertedPendulum-v5+$(algo)+$(IN_A_MODEL)/inverted_pendulum) \
+  pendulum-p-v0+rmbpo+$(IN_A_MODEL)/pendulum_mbpo
 MODES := aleatoric_penalty epistemic_penalty aleatoric_partitioning epistemic_partitioning
 MODEL_OFFLINE := $(foreach algo,$(MODES) sac,hopper-mujoco-v0+hopper_replay+$(algo)+$(IN_A_MODEL)/hopper) \
   $(foreach algo,bc td3_bc cql,hopper-mujoco-v0+hopper_replay+$(algo)+$(IN_A_MODEL)/hopper_beside) \
