@@ -6,7 +6,7 @@ it. Most of each batch is imagined. `Imagination` (`offpcc.training.imagination`
 Differs from the authors' code:
 
 - The model is trained with AdamW and one weight decay for all layers, with ReLU, and with new Adam moments each time.
-- Imagined transitions are kept until the buffer is full, not only those of the last training (`Imagination.keep`).
+- The imagined transitions of the last 20 rounds are kept (`Imagination.keep`), not those of the last training.
 - SAC is that of its page: its temperature's loss uses log alpha.
 """
 
@@ -25,7 +25,7 @@ STATS = ("imagined_length", "imagined_uncertainty", "imagined_stopped", "imagine
 class MBPO(SAC):
     """Model-Based Policy Optimization, Janner et al. 2019 (arXiv:1906.08253). Arguments: see `SAC`."""
 
-    imagination: Mapping[str, Any] = {}
+    imagination: Mapping[str, Any] = {"keep": 20}
     trains_model = True
     normalizes_recorded = True
     model_stats = (*STATS, "model_error")

@@ -145,7 +145,8 @@ def bound_options(
         every: updates between two rounds of rollouts.
         capacity: imagined transitions that are kept; with memory, this number divided by the length of the longest
             episode.
-        keep: rounds of rollouts that are kept; None for as many as `capacity` holds.
+        keep: rounds of rollouts that are kept. Default: 20 in MBPO, whose older ones come from worse models; else as
+            many as `capacity` holds.
         real_share: share of real items in a batch, at least one of each kind unless it is 0 or 1; default: 0.05, in
             COMBO and NEUBAY 0.5.
         start: whether rollouts start from "any" recorded step, or from the "first" one of an episode.
