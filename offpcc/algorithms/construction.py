@@ -149,6 +149,7 @@ class Construction:
     default_normalize_observations: ClassVar[bool] = False
     normalizes_recorded: ClassVar[bool] = False  # default of normalize_observations for datasets
     has_critics: ClassVar[bool] = True
+    is_offline: ClassVar[bool] = False  # whether it is made for recorded data
     # True if any NaN or infinity in observations and actions reaches the first loss or its gradient. Then the batch
     # needs no check, unless an encoder or a normalisation, which may clamp such values, reads the observations.
     loss_covers_batch: ClassVar[bool] = False
