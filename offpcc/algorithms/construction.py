@@ -328,6 +328,11 @@ class Construction:
             own, other = vars(type(self)).get("names") or ("", "")
             if own and has_images(self.observation_shape) is (other == f"c{own}"):
                 raise UserError(f"{error.message}; in place of {own}, choose {other}") from None
+            if self.imagination is not None:
+                raise UserError(
+                    f"{owner} learns in a model, which needs vectors, but observations are images or have entries that "
+                    f"are; choose an algorithm without a model, such as ccql"
+                ) from None
             raise
         dim = self.actor_encoder.dim
         if self.has_critics:
