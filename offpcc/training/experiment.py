@@ -146,8 +146,8 @@ class Experiment:
             callbacks: see `run_fns.train`; called after those given to `build`.
             settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec, also
                 in later calls, except ``num_epochs`` and ``stop_return``. ``num_epochs`` counts from the start. If it
-                is neither given nor bound, it is that of the last call, so a finished training does nothing and says
-                how to continue; in the first call it is `DEFAULT_EPOCHS`, and a line says so.
+                is neither given nor bound, it is that of the last call: a finished training does nothing, and says
+                how to continue. In the first call it is `DEFAULT_EPOCHS`, and a line says so.
 
         Raises:
             NonFiniteError: an update met NaN or infinity.
